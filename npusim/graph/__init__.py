@@ -1,0 +1,7 @@
+"""The operator graph: an immutable DAG of operators and tensors, and the editor that makes and rewrites it."""
+
+from npusim.graph.editor import Editor
+from npusim.graph.graph import Graph
+from npusim.graph.structure import GraphStructure
+
+__all__ = ["Editor", "Graph", "GraphStructure"]

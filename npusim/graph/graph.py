@@ -1,0 +1,205 @@
+"""The operator graph: operators and tensors as one directed acyclic graph that never changes once it is made.
+
+Like the wiring plan of a house: boxes (operators), wires (tensors), and which wire goes where. To change it, draw a new plan
+from the old one with an `Editor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import networkx as nx
+
+from npusim.errors import GraphError
+from npusim.graph.structure import GraphStructure
+from npusim.ops import Operator, Role, Tensor, TensorKind, Work, work_of
+
+if TYPE_CHECKING:
+    from npusim.graph.editor import Editor
+
+__all__ = ["Graph"]
+
+_Named = TypeVar("_Named", Tensor, Operator)
+
+
+class Graph:
+    """An immutable operator graph.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in reports.
+    tensors : iterable of Tensor
+        Every tensor, inputs and constants too.
+    operators : iterable of Operator
+        Every operator, in any order.
+    outputs : iterable of str
+        Names of the tensors the network returns.
+    structure : GraphStructure, optional
+        Statistics of the data graph; None where the network runs on none.
+    techniques : str
+        The canonical technique stack that was applied ("none" at first).
+
+    Raises
+    ------
+    GraphError
+        When names clash, an operator reads or writes an unknown tensor, two operators write one tensor, a tensor that is
+        neither input nor constant has no writer, there is a cycle, there is no operator, or an output is unknown.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tensors: Iterable[Tensor],
+        operators: Iterable[Operator],
+        outputs: Iterable[str],
+        *,
+        structure: GraphStructure | None = None,
+        techniques: str = "none",
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.tensors: Mapping[str, Tensor] = MappingProxyType(_by_name("tensor", name, tensors))
+        by_name = _by_name("operator", name, operators)
+        if not by_name:
+            raise GraphError(f"graph {name!r} has no operators: there is nothing to cost")
+        self.outputs = tuple(outputs)
+        self.structure = structure
+        self.techniques = techniques
+        self.meta: Mapping[str, Any] = MappingProxyType(dict(meta or {}))
+        self._writer = _writers(name, by_name.values(), self.tensors)
+        self._check(by_name.values())
+        self.operators: Mapping[str, Operator] = MappingProxyType(self._sorted(by_name))
+
+    def _check(self, operators: Iterable[Operator]) -> None:
+        for op in operators:
+            for tensor in op.inputs:
+                if tensor not in self.tensors:
+                    raise GraphError(f"graph {self.name!r}: operator {op.name!r} reads unknown tensor {tensor!r}")
+        for tensor in self.tensors.values():
+            if tensor.kind is TensorKind.ACTIVATION and tensor.name not in self._writer:
+                raise GraphError(f"graph {self.name!r}: tensor {tensor.name!r} is neither input nor constant, and nothing writes it")
+        for output in self.outputs:
+            if output not in self.tensors:
+                raise GraphError(f"graph {self.name!r}: output {output!r} is no tensor of it")
+
+    def _sorted(self, operators: dict[str, Operator]) -> dict[str, Operator]:
+        """Sort by depth, then name: an order that does not depend on the order of arrival."""
+        dag: nx.DiGraph[str] = nx.DiGraph()
+        dag.add_nodes_from(operators)
+        for op in operators.values():
+            dag.add_edges_from((self._writer[t], op.name) for t in op.inputs if t in self._writer)
+        try:
+            layers = list(nx.topological_generations(dag))
+        except nx.NetworkXUnfeasible:
+            cycle = " -> ".join(a for a, _ in nx.find_cycle(dag))
+            raise GraphError(f"graph {self.name!r} has a cycle: {cycle}") from None
+        return {name: operators[name] for layer in layers for name in sorted(layer)}
+
+    @cached_property
+    def dag(self) -> nx.DiGraph[tuple[str, str]]:
+        """The networkx view: nodes ("operator", name) and ("tensor", name), edges in the direction of the data."""
+        dag: nx.DiGraph[tuple[str, str]] = nx.DiGraph(name=self.name)
+        for tensor in self.tensors.values():
+            dag.add_node(("tensor", tensor.name), tensor=tensor)
+        for op in self:
+            dag.add_node(("operator", op.name), operator=op)
+            dag.add_edges_from((("tensor", t), ("operator", op.name)) for t in op.inputs)
+            dag.add_edges_from((("operator", op.name), ("tensor", t)) for t in op.outputs)
+        return dag
+
+    def __iter__(self) -> Iterator[Operator]:
+        """Operators, producers before consumers."""
+        return iter(self.operators.values())
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self)} operators, {self.macs / 1e6:.1f} MMAC, techniques={self.techniques!r})"
+
+    def writer(self, tensor: str) -> Operator | None:
+        """Return the operator that writes a tensor, or None for an input or a constant."""
+        name = self._writer.get(tensor)
+        return None if name is None else self.operators[name]
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[Operator, ...]]:
+        found: dict[str, list[Operator]] = {}
+        for op in self:
+            for tensor in dict.fromkeys(op.inputs):
+                found.setdefault(tensor, []).append(op)
+        return {tensor: tuple(ops) for tensor, ops in found.items()}
+
+    def readers(self, tensor: str) -> tuple[Operator, ...]:
+        """Operators that read a tensor, producers before consumers."""
+        return self._readers.get(tensor, ())
+
+    def inputs_of(self, op: Operator) -> tuple[Tensor, ...]:
+        """Tensors an operator reads."""
+        return tuple(self.tensors[t] for t in op.inputs)
+
+    def outputs_of(self, op: Operator) -> tuple[Tensor, ...]:
+        """Tensors an operator writes."""
+        return tuple(self.tensors[t] for t in op.outputs)
+
+    def work(self, op: Operator) -> Work:
+        """How much an operator has to do (see `npusim.ops.work_of`)."""
+        return work_of(op, self.inputs_of(op), self.outputs_of(op))
+
+    def bytes(self, op: Operator) -> float:
+        """Bytes an operator reads and writes, every tensor dense and once."""
+        names = dict.fromkeys((*op.inputs, *op.outputs))
+        return sum(self.tensors[t].bytes for t in names)
+
+    @property
+    def macs(self) -> float:
+        """Multiply-accumulates of one inference, zeros counted as work."""
+        return sum(self.work(op).macs for op in self)
+
+    def with_role(self, role: Role) -> tuple[Tensor, ...]:
+        """Tensors of one role."""
+        return tuple(t for t in self.tensors.values() if t.role is role)
+
+    @cached_property
+    def structural(self) -> frozenset[str]:
+        """Names of the tensors that follow from the data graph's edges and constants alone: preprocessing.
+
+        A tensor made only of constants is not counted: it could be folded.
+        """
+        found: set[str] = {t.name for t in self.tensors.values() if t.structural}
+        for op in self:
+            makers = [t for t in op.inputs if self.tensors[t].kind is not TensorKind.CONSTANT or t in found]
+            if makers and all(t in found for t in makers):
+                found.update(op.outputs)
+        return frozenset(found)
+
+    def edit(self) -> Editor:
+        """Return an editor that starts from this graph (the graph itself stays as it is)."""
+        from npusim.graph.editor import Editor
+
+        return Editor.of(self)
+
+
+def _by_name(what: str, graph: str, items: Iterable[_Named]) -> dict[str, _Named]:
+    found: dict[str, _Named] = {}
+    for item in items:
+        if item.name in found:
+            raise GraphError(f"graph {graph!r}: two {what}s are called {item.name!r}")
+        found[item.name] = item
+    return found
+
+
+def _writers(graph: str, operators: Iterable[Operator], tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    writer: dict[str, str] = {}
+    for op in operators:
+        for tensor in op.outputs:
+            if tensor not in tensors:
+                raise GraphError(f"graph {graph!r}: operator {op.name!r} writes unknown tensor {tensor!r}")
+            if tensor in writer:
+                raise GraphError(f"graph {graph!r}: both {writer[tensor]!r} and {op.name!r} write tensor {tensor!r}")
+            writer[tensor] = op.name
+    return writer

@@ -1,0 +1,51 @@
+"""Statistics of the data graph a GNN runs on: how many nodes and edges, and how the edges cluster in the matrix.
+
+They are to a data set what a census is to a town: nobody's name, yet enough to plan the streets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["GraphStructure"]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStructure:
+    """Statistics of one data graph; edges are undirected, deduplicated, without self-loops."""
+
+    name: str
+    nodes: int
+    edges: int
+    """Directed edges without self-loops: each undirected edge counts twice."""
+    features: int
+    classes: int
+    feature_density: float = 1.0
+    """Share of non-zeros of the feature matrix."""
+    feature_block_density: Mapping[int, float] = field(default_factory=dict)
+    """Share of b x b blocks of the feature matrix that hold a non-zero, by block edge b."""
+    adjacency_block_density: Mapping[int, float] = field(default_factory=dict)
+    """Share of b x b blocks of the adjacency matrix with self-loops that hold a non-zero, by block edge b."""
+    degree_histogram: tuple[int, ...] = ()
+    """Nodes with degree 0, 1, 2, ... (without the self-loop)."""
+    source: str = ""
+
+    @property
+    def nonzeros(self) -> int:
+        """Non-zeros of the adjacency matrix with self-loops."""
+        return self.edges + self.nodes
+
+    def adjacency_density(self, capacity: int | None = None) -> float:
+        """Share of non-zeros of the adjacency matrix with self-loops, padded with empty rows to `capacity` nodes."""
+        n = capacity if capacity is not None else self.nodes
+        return self.nonzeros / (n * n) if n else 0.0
+
+    def padded_block_density(self, block: int, capacity: int | None = None) -> float | None:
+        """Share of non-empty blocks of edge `block` of the padded adjacency matrix; None when it was not counted."""
+        known = self.adjacency_block_density.get(block)
+        if known is None:
+            return None
+        n = capacity if capacity is not None else self.nodes
+        blocks, padded = -(-self.nodes // block), -(-n // block)
+        return known * (blocks * blocks) / (padded * padded)

@@ -1,0 +1,23 @@
+"""What an operator *is*: its type, its tensors, how much it has to do. Description only; no cost, no machine."""
+
+from npusim.ops.catalogue import CATALOGUE, Family, OpType, op_type
+from npusim.ops.dtypes import DType
+from npusim.ops.operator import Operator
+from npusim.ops.tensor import Role, Storage, Tensor, TensorKind, stored_bytes
+from npusim.ops.work import Work, work_of
+
+__all__ = [
+    "CATALOGUE",
+    "DType",
+    "Family",
+    "OpType",
+    "Operator",
+    "Role",
+    "Storage",
+    "Tensor",
+    "TensorKind",
+    "Work",
+    "op_type",
+    "stored_bytes",
+    "work_of",
+]

@@ -1,0 +1,130 @@
+"""What flows between operators: a shape, a number format, and how it lies in memory.
+
+A tensor here is a delivery note, not the goods: it says how much there is, how full it is and how it is packed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from npusim.errors import ShapeError
+from npusim.ops.dtypes import DType
+
+__all__ = ["Role", "Storage", "Tensor", "TensorKind", "stored_bytes"]
+
+
+class TensorKind(StrEnum):
+    """Where a tensor comes from."""
+
+    INPUT = "input"
+    """Handed over by the host for every inference."""
+    CONSTANT = "constant"
+    """Baked into the model: weights, biases, a static mask."""
+    ACTIVATION = "activation"
+    """Made by an operator of the graph."""
+
+
+class Storage(StrEnum):
+    """How a tensor lies in DRAM."""
+
+    DENSE = "dense"
+    ZVC = "zvc"
+    """Zero-value compression: a bitmap of one bit an element, then the non-zeros."""
+    TRIANGLE = "triangle"
+    """Lower triangle with the diagonal of a symmetric matrix: n (n + 1) / 2 elements (GraNNite's SymG)."""
+
+
+class Role(StrEnum):
+    """What a tensor means to the network; techniques look for these."""
+
+    NONE = ""
+    EDGES = "edges"
+    """The graph as a list of edges [2, E] (an input, or a constant made of it)."""
+    ADJACENCY = "adjacency"
+    """The graph as a dense 0/1 matrix [N, N]."""
+    NORM = "norm"
+    """The aggregation matrix with its normalisation [N, N]."""
+    MASK = "mask"
+    """The attention mask [N, N] or the neighbour mask of a pooling aggregation."""
+    FEATURES = "features"
+    WEIGHT = "weight"
+    BIAS = "bias"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor: description only, no values."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType = DType.FP16
+    kind: TensorKind = TensorKind.ACTIVATION
+    role: Role = Role.NONE
+    density: float = 1.0
+    """Share of elements that are not zero, in [0, 1]."""
+    block_density: float | None = None
+    """Share of the MAC grid's granules (16 x 16 elements) that hold any non-zero; None: not known, zeros taken as independent."""
+    symmetric: bool = False
+    storage: Storage = Storage.DENSE
+    cached: bool = False
+    """A wish to keep the tensor in SRAM from its first use to its last (GraNNite's CacheG)."""
+    structural: bool = False
+    """Depends on the graph's edges alone, not on its features: preprocessing."""
+
+    def __post_init__(self) -> None:
+        if any((not isinstance(d, int)) or d < 0 for d in self.shape):
+            raise ShapeError(f"tensor {self.name!r}: shape {self.shape} has a dimension that is not a whole number >= 0")
+        if not (0.0 <= self.density <= 1.0) or math.isnan(self.density):
+            raise ShapeError(f"tensor {self.name!r}: density {self.density} is not in [0, 1]")
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of the tensor stored densely."""
+        return self.elements * self.dtype.bytes
+
+    @property
+    def stored_bytes(self) -> float:
+        """Bytes of the tensor as it is stored in DRAM (see `Storage`)."""
+        return stored_bytes(self.elements, self.dtype, self.storage, self.density, self.shape[-1] if self.shape else 1)
+
+    def with_(self, **changes: Any) -> Tensor:
+        """Return a copy with some fields changed."""
+        return replace(self, **changes)
+
+
+def stored_bytes(elements: int, dtype: DType, storage: Storage, density: float, columns: int) -> float:
+    """Bytes in DRAM of `elements` elements under a storage scheme.
+
+    Parameters
+    ----------
+    elements : int
+        Number of elements of the dense tensor.
+    dtype : DType
+        Element format.
+    storage : Storage
+        Dense; zero-value compression: one bit an element and the non-zeros (Cora's norm, fp16: 0.943 MB);
+        triangle: n (n + 1) / 2 elements of a square matrix of n columns (GraNNite section IV-B).
+    density : float
+        Share of non-zeros, used by ZVC.
+    columns : int
+        Length of the last axis, used by the triangle.
+
+    Returns
+    -------
+    float
+        Bytes.
+    """
+    if storage is Storage.ZVC:
+        return elements / 8 + elements * density * dtype.bytes
+    if storage is Storage.TRIANGLE:
+        matrices = elements / (columns * columns) if columns else 0.0
+        return matrices * columns * (columns + 1) / 2 * dtype.bytes
+    return elements * dtype.bytes
