@@ -1,0 +1,72 @@
+# Everything a newcomer needs: `make demo` to see it run, `make test` to check it. `make help` lists the rest.
+
+PYTHON ?= python3
+# Extra arguments for the one pip call that installs torch, such as the index of CPU-only wheels.
+TORCH_ARGS ?=
+TORCH := torch==2.13.0
+
+# All paths are relative, so that a checkout below a folder with a space in its name works too.
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL := $(PIP) install --constraint constraints.txt
+PIN_FILES := pyproject.toml constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench slow clean check-python
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
+
+demo: $(VENV)/.core-installed  ## install what the main job needs and run it
+	$(BIN)/npusim whatif gcn-cora --soc core-ultra-series2
+
+test: lint  ## run all checks; pytest comes last
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev-installed  ## ruff, mypy and the floors of the design
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev-installed  ## let ruff lay out the code
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+bench: $(VENV)/.dev-installed  ## measure the speed of the kernels
+	$(BIN)/python -m pytest benchmarks -m "" --benchmark-only
+
+slow: $(VENV)/.dev-installed  ## run the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+clean:  ## remove the environment and every cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks dist
+	find npusim tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+check-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "npusim needs Python 3.11 or newer; '$(PYTHON)' is missing or is $$($(PYTHON) --version 2>&1)." >&2; \
+	  echo "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+
+# An interrupted installation can leave an environment without a working pip: such a one is made anew.
+$(VENV)/.created: | check-python
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+# The build backend comes first and the build is not isolated, so that pip asks no index for what is there already.
+$(VENV)/.core-installed: $(VENV)/.created $(PIN_FILES)
+	$(INSTALL) hatchling
+	$(INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+# torch goes first and by itself: any other order lets pip consider its builds for graphics cards.
+$(VENV)/.dev-installed: $(VENV)/.created $(PIN_FILES)
+	$(INSTALL) hatchling
+	$(INSTALL) $(TORCH_ARGS) $(TORCH)
+	$(INSTALL) --no-build-isolation --editable ".[all,dev]"
+	@touch $(VENV)/.core-installed $@

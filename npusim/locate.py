@@ -1,0 +1,207 @@
+"""Where npusim's files lie: the janitor who knows in which cupboard the data sheets are in each building.
+
+The machines, workloads and published figures that npusim ships lie beside the package in a checkout (and so in
+an editable install), and inside the package in a wheel. The user's own data and the cache lie elsewhere.
+Every other module asks here and never builds such a path itself.
+"""
+
+import difflib
+import os
+import tempfile
+import tomllib
+from functools import cache
+from pathlib import Path
+
+__all__ = ["CACHE_VARIABLE", "DATA_VARIABLE", "cache_dir", "data_root", "dataset_root", "resource", "resource_names"]
+
+DATA_VARIABLE = "NPUSIM_DATA"
+"""The environment variable that names the folder of the user's raw datasets (Planetoid's layout)."""
+
+CACHE_VARIABLE = "NPUSIM_CACHE"
+"""The environment variable that names the folder for compiled kernels and other things that can be made again."""
+
+
+def data_root() -> Path:
+    """Find the folder that holds ``configs/``, ``workloads/`` and ``validate/``.
+
+    Returns
+    -------
+    Path
+        ``npusim/_data`` in an installed wheel, the root of the repository in a checkout or an editable install.
+
+    Raises
+    ------
+    FileNotFoundError
+        If neither is there: the installation is damaged.
+    """
+    return _data_root_of(Path(__file__).resolve().parent)
+
+
+@cache
+def _data_root_of(package: Path) -> Path:
+    """Find the data folder that belongs to the package in the folder `package`."""
+    shipped = package / "_data"
+    if shipped.is_dir():
+        return shipped
+    if _is_checkout(package.parent):
+        return package.parent
+    raise FileNotFoundError(
+        f"npusim's data files are missing: neither {shipped} nor a checkout at {package.parent} is there; "
+        "install npusim again"
+    )
+
+
+def _is_checkout(folder: Path) -> bool:
+    """Tell whether `folder` is npusim's repository, not some site-packages that has a ``configs`` of its own."""
+    try:
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return False
+    return bool(project.get("project", {}).get("name") == "npusim")
+
+
+def resource(*parts: str) -> Path:
+    """Return the path of a shipped file or folder.
+
+    Parameters
+    ----------
+    *parts
+        The path below :func:`data_root`, such as ``"configs", "socs", "core-ultra-series2.yaml"``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it does not exist. The message offers the nearest name in the same folder.
+    ValueError
+        If the parts lead out of the data folder.
+
+    Examples
+    --------
+    >>> resource("configs").name
+    'configs'
+    """
+    root = data_root()
+    path = root.joinpath(*parts)
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise ValueError(f"{'/'.join(parts)!r} leads out of npusim's data folder {root}")
+    if path.exists():
+        return path
+    siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    nearest = difflib.get_close_matches(path.name, siblings, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise FileNotFoundError(f"npusim ships no {'/'.join(parts)!r} (in {root}){hint}")
+
+
+def resource_names(folder: str, suffix: str) -> list[str]:
+    """List what a shipped folder offers: the names of its files without their suffix, sorted.
+
+    Parameters
+    ----------
+    folder
+        A folder below :func:`data_root`, with ``/`` between its parts, such as ``"configs/socs"``.
+    suffix
+        The ending that counts, with its dot, such as ``".yaml"``.
+
+    Returns
+    -------
+    list of str
+        Sorted names; empty where the folder does not exist.
+    """
+    place = data_root().joinpath(*folder.split("/"))
+    if not place.is_dir():
+        return []
+    return sorted(
+        entry.name.removesuffix(suffix)
+        for entry in place.iterdir()
+        if entry.is_file() and entry.name.endswith(suffix) and not entry.name.startswith((".", "_"))
+    )
+
+
+def dataset_root(explicit: Path | None = None) -> Path | None:
+    """Find the folder of the user's raw datasets, which npusim does not ship.
+
+    Parameters
+    ----------
+    explicit
+        The folder given on the command line (``--data``). It wins over the environment variable ``NPUSIM_DATA``.
+
+    Returns
+    -------
+    Path or None
+        The folder, or None where nobody named one.
+
+    Raises
+    ------
+    NotADirectoryError
+        If a folder was named and is not there: a silent download instead would not be what was asked for.
+    """
+    named = os.environ.get(DATA_VARIABLE, "")
+    if explicit is None and not named:
+        return None
+    origin = f"the environment variable {DATA_VARIABLE}" if explicit is None else "--data"
+    folder = Path(named if explicit is None else explicit).expanduser()
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{origin} names {str(folder)!r}, which is not a folder")
+    return folder
+
+
+def cache_dir(*parts: str) -> Path:
+    """Return a folder that can be written to, for what can be made again; it is created where it is missing.
+
+    The environment variable ``NPUSIM_CACHE`` decides, else the platform's place for caches (``~/.cache/npusim``
+    on Linux, ``~/Library/Caches`` on a Mac, ``LocalAppData`` on Windows). Where the home cannot be written to,
+    as in many containers, it is a folder of this user's in the temporary folder.
+
+    Parameters
+    ----------
+    *parts
+        Folders below the cache.
+
+    Raises
+    ------
+    PermissionError
+        If ``NPUSIM_CACHE`` names a place that cannot be written to.
+    """
+    named = os.environ.get(CACHE_VARIABLE)
+    if named:
+        folder = Path(named).expanduser().joinpath(*parts)
+        if not _make_writable(folder):
+            raise PermissionError(f"{CACHE_VARIABLE} names {named!r}, which cannot be written to")
+        return folder
+    import platformdirs  # only here, so that finding a shipped file costs no import
+
+    folder = Path(platformdirs.user_cache_dir("npusim", appauthor=False)).joinpath(*parts)
+    if not _make_writable(folder):
+        folder = _private_temporary_root().joinpath(*parts)
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _make_writable(folder: Path) -> bool:
+    """Create `folder` and tell whether a file can be made in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Permission bits do not tell of a read-only mount, so try it.
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@cache
+def _private_temporary_root() -> Path:
+    """Return this user's cache in the temporary folder, or a fresh folder if someone else sits on its name.
+
+    Compiled kernels are loaded from here, so a folder another user can write to would run that user's code.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else None
+    root = Path(tempfile.gettempdir()) / ("npusim" if user is None else f"npusim-{user}")
+    try:
+        root.mkdir(mode=0o700, exist_ok=True)
+        status = root.lstat()
+        is_ours = user is None or (status.st_uid == user and not status.st_mode & 0o022)
+        if is_ours and not root.is_symlink() and _make_writable(root):
+            return root
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="npusim-"))
