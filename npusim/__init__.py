@@ -1,7 +1,7 @@
 """npusim: what would this network cost on that NPU, and what if?
 
-This module is the front door, like the reception of a workshop: it knows who does what and calls them when a
-visitor asks, so that opening the door costs nothing. Each name below is imported from its package on first use.
+This module is the front door, like the reception of a workshop: it knows who does what and calls them when
+a visitor asks, so that opening the door costs nothing. Each name is imported from its package on first use.
 """
 
 from importlib import import_module
@@ -21,7 +21,7 @@ _HOME_OF = {
     "Estimate": "npusim.engines",
 }
 
-__all__ = ["__version__", *_HOME_OF]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> object:

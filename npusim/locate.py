@@ -1,7 +1,7 @@
 """Where npusim's files lie: the janitor who knows in which cupboard the data sheets are in each building.
 
-The machines, workloads and published figures that npusim ships lie beside the package in a checkout (and so in
-an editable install), and inside the package in a wheel. The user's own data and the cache lie elsewhere.
+The machines, workloads and published figures that npusim ships lie beside the package in a checkout (and so
+in an editable install), and inside the package in a wheel. The user's own data and the cache lie elsewhere.
 Every other module asks here and never builds such a path itself.
 """
 
@@ -12,13 +12,21 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-__all__ = ["CACHE_VARIABLE", "DATA_VARIABLE", "cache_dir", "data_root", "dataset_root", "resource", "resource_names"]
+__all__ = [
+    "CACHE_VARIABLE",
+    "DATA_VARIABLE",
+    "cache_dir",
+    "data_root",
+    "dataset_root",
+    "resource",
+    "resource_names",
+]
 
 DATA_VARIABLE = "NPUSIM_DATA"
 """The environment variable that names the folder of the user's raw datasets (Planetoid's layout)."""
 
 CACHE_VARIABLE = "NPUSIM_CACHE"
-"""The environment variable that names the folder for compiled kernels and other things that can be made again."""
+"""The environment variable that names the folder for compiled kernels and whatever else can be made again."""
 
 
 def data_root() -> Path:
@@ -27,7 +35,7 @@ def data_root() -> Path:
     Returns
     -------
     Path
-        ``npusim/_data`` in an installed wheel, the root of the repository in a checkout or an editable install.
+        ``npusim/_data`` in an installed wheel, the repository's root in a checkout or an editable install.
 
     Raises
     ------
@@ -52,7 +60,7 @@ def _data_root_of(package: Path) -> Path:
 
 
 def _is_checkout(folder: Path) -> bool:
-    """Tell whether `folder` is npusim's repository, not some site-packages that has a ``configs`` of its own."""
+    """Tell whether `folder` is npusim's repository, not a site-packages with some ``configs`` in it."""
     try:
         project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
@@ -123,7 +131,7 @@ def dataset_root(explicit: Path | None = None) -> Path | None:
     Parameters
     ----------
     explicit
-        The folder given on the command line (``--data``). It wins over the environment variable ``NPUSIM_DATA``.
+        The folder given on the command line (``--data``). It wins over the variable ``NPUSIM_DATA``.
 
     Returns
     -------
@@ -148,9 +156,9 @@ def dataset_root(explicit: Path | None = None) -> Path | None:
 def cache_dir(*parts: str) -> Path:
     """Return a folder that can be written to, for what can be made again; it is created where it is missing.
 
-    The environment variable ``NPUSIM_CACHE`` decides, else the platform's place for caches (``~/.cache/npusim``
-    on Linux, ``~/Library/Caches`` on a Mac, ``LocalAppData`` on Windows). Where the home cannot be written to,
-    as in many containers, it is a folder of this user's in the temporary folder.
+    The environment variable ``NPUSIM_CACHE`` decides, else the platform's place for caches
+    (``~/.cache/npusim`` on Linux, ``~/Library/Caches`` on a Mac, ``LocalAppData`` on Windows). Where the home
+    cannot be written to, as in many containers, it is a folder of this user's in the temporary folder.
 
     Parameters
     ----------

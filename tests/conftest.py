@@ -1,0 +1,40 @@
+"""What all tests share: where the real datasets are, and how hypothesis runs."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from npusim.locate import DATA_VARIABLE, dataset_root
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# No deadline: the first call of a compiled kernel takes seconds. On CI the examples are always the same, so
+# that a red run can be repeated; at a desk they differ from run to run and go on looking.
+settings.register_profile("npusim", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("npusim")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def planetoid_root() -> Path:
+    """The folder that holds ``cora/raw/ind.cora.*`` and ``citeseer/raw/ind.citeseer.*``.
+
+    Where CI is set a missing folder fails the test that asks for it; elsewhere the test is skipped.
+    """
+    root = dataset_root() or REPOSITORY.parent / "shared" / "data" / "planetoid"
+    missing = [
+        name for name in ("cora", "citeseer") if not (root / name / "raw" / f"ind.{name}.graph").is_file()
+    ]
+    if not missing:
+        return root
+    reason = f"no raw files of {' and '.join(missing)} in {root}; set {DATA_VARIABLE} to where they are"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -1,0 +1,105 @@
+"""The shape of the code itself: small files, short functions, nothing half done, floors as documented."""
+
+import ast
+import re
+import tomllib
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "npusim"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 70
+UNTELLING_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring: words that explain must not count against it."""
+    assert function.end_lineno is not None
+    lines = function.end_lineno - function.lineno + 1
+    first = function.body[0]
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
+        assert first.end_lineno is not None
+        lines -= first.end_lineno - first.lineno + 1
+    return lines
+
+
+def layers() -> list[set[str]]:
+    """The floors of the import contract, lowest first, each as the set of the modules on it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (floors,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    return [set(re.findall(r"\w+", floor)) for floor in reversed(floors)]
+
+
+def modules_of_the_package() -> set[str]:
+    """The packages and modules right below npusim that hold code."""
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    files = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__", "__main__"}
+    return folders | files
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_file_is_one_idea(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines < MAX_FILE_LINES, f"{relative(path)} has {lines} lines: split it by ideas"
+    assert path.stem not in UNTELLING_NAMES, f"{relative(path)} does not say what is in it"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_function_fits_a_screen(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    too_long = {f.name: code_lines(f) for f in functions if code_lines(f) > MAX_FUNCTION_LINES}
+    assert not too_long, f"{relative(path)}: {too_long} lines"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_module_says_what_it_is(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), (
+        f"{relative(path)} has no docstring"
+    )
+
+
+def test_nothing_is_left_half_done() -> None:
+    mark = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XXX|HACK)\b|NotImplemented" + "Error")
+    found = [
+        f"{relative(path)}:{number}: {line.strip()}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if mark.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_module_has_a_floor() -> None:
+    assert modules_of_the_package() <= set().union(*layers())
+
+
+def test_the_documented_floors_are_those_of_the_code() -> None:
+    document = ROOT / "docs" / "architecture.md"
+    if not document.is_file():
+        pytest.skip("docs/architecture.md is not written yet")
+    rows = re.findall(r"^\|\s*\d+\s*\|([^|]*)\|", document.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    documented = [
+        {Path(name.rstrip("/")).stem for name in re.findall(r"`([\w./]+)`", row)} - {"npusim"} for row in rows
+    ]
+    existing = modules_of_the_package()
+    assert documented, "docs/architecture.md has no table of floors: | number | packages | what lives there |"
+    assert set().union(*documented) == existing
+    order = {module: number for number, floor in enumerate(layers()) for module in floor}
+    for lower, higher in pairwise(documented):
+        assert max(order[m] for m in lower) < min(order[m] for m in higher), (
+            f"{lower} is documented below {higher}"
+        )
