@@ -5,12 +5,13 @@ in an editable install), and inside the package in a wheel. The user's own data 
 Every other module asks here and never builds such a path itself.
 """
 
-import difflib
 import os
 import tempfile
 import tomllib
 from functools import cache
 from pathlib import Path
+
+from npusim.errors import FileError, UnknownNameError
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -39,7 +40,7 @@ def data_root() -> Path:
 
     Raises
     ------
-    FileNotFoundError
+    FileError
         If neither is there: the installation is damaged.
     """
     return _data_root_of(Path(__file__).resolve().parent)
@@ -53,9 +54,10 @@ def _data_root_of(package: Path) -> Path:
         return shipped
     if _is_checkout(package.parent):
         return package.parent
-    raise FileNotFoundError(
-        f"npusim's data files are missing: neither {shipped} nor a checkout at {package.parent} is there; "
-        "install npusim again"
+    raise FileError(
+        str(shipped),
+        f"npusim's data files are missing, and {package.parent} is no checkout of it",
+        "install npusim again",
     )
 
 
@@ -78,7 +80,7 @@ def resource(*parts: str) -> Path:
 
     Raises
     ------
-    FileNotFoundError
+    UnknownNameError
         If it does not exist. The message offers the nearest name in the same folder.
     ValueError
         If the parts lead out of the data folder.
@@ -95,9 +97,7 @@ def resource(*parts: str) -> Path:
     if path.exists():
         return path
     siblings = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-    nearest = difflib.get_close_matches(path.name, siblings, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    raise FileNotFoundError(f"npusim ships no {'/'.join(parts)!r} (in {root}){hint}")
+    raise UnknownNameError("/".join(["file in npusim", *parts[:-1]]), parts[-1], siblings)
 
 
 def resource_names(folder: str, suffix: str) -> list[str]:
@@ -140,16 +140,16 @@ def dataset_root(explicit: Path | None = None) -> Path | None:
 
     Raises
     ------
-    NotADirectoryError
+    FileError
         If a folder was named and is not there: a silent download instead would not be what was asked for.
     """
     named = os.environ.get(DATA_VARIABLE, "")
     if explicit is None and not named:
         return None
-    origin = f"the environment variable {DATA_VARIABLE}" if explicit is None else "--data"
+    origin = f"the environment variable {DATA_VARIABLE}" if explicit is None else "`--data`"
     folder = Path(named if explicit is None else explicit).expanduser()
     if not folder.is_dir():
-        raise NotADirectoryError(f"{origin} names {str(folder)!r}, which is not a folder")
+        raise FileError(str(folder), f"not a folder, though {origin} names it")
     return folder
 
 
@@ -167,14 +167,14 @@ def cache_dir(*parts: str) -> Path:
 
     Raises
     ------
-    PermissionError
+    FileError
         If ``NPUSIM_CACHE`` names a place that cannot be written to.
     """
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         folder = Path(named).expanduser().joinpath(*parts)
         if not _make_writable(folder):
-            raise PermissionError(f"{CACHE_VARIABLE} names {named!r}, which cannot be written to")
+            raise FileError(named, f"cannot be written to, though {CACHE_VARIABLE} names it as the cache")
         return folder
     import platformdirs  # only here, so that finding a shipped file costs no import
 

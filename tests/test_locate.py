@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from npusim import locate
+from npusim.errors import FileError, UnknownNameError
 
 SOURCE = Path(locate.__file__)
 
@@ -26,11 +27,12 @@ def data_root_seen_from(package: Path) -> str:
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of npusim that holds the locator alone, in a folder with a space in its name."""
+    """A copy of npusim that holds little but the locator, in a folder with a space in its name."""
     folder = tmp_path / "some place" / "npusim"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
-    shutil.copy(SOURCE, folder / "locate.py")
+    for source in ("locate.py", "errors.py"):
+        shutil.copy(SOURCE.parent / source, folder)
     return folder
 
 
@@ -61,11 +63,11 @@ def test_the_folders_of_another_project_are_not_taken_for_ours(package: Path, py
     if pyproject is not None:
         (package.parent / "pyproject.toml").write_text(pyproject)
     answer = data_root_seen_from(package)
-    assert "FileNotFoundError" in answer and "install npusim again" in answer
+    assert "FileError" in answer and "install npusim again" in answer
 
 
 def test_a_missing_resource_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(FileNotFoundError, match=r"did you mean 'configs'"):
+    with pytest.raises(UnknownNameError, match="did you mean `configs`"):
         locate.resource("confgs")
 
 
@@ -101,10 +103,10 @@ class TestDatasetRoot:
     def test_a_named_folder_that_is_missing_is_an_error(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with pytest.raises(NotADirectoryError, match="--data"):
+        with pytest.raises(FileError, match="--data"):
             locate.dataset_root(tmp_path / "gone")
         monkeypatch.setenv(locate.DATA_VARIABLE, str(tmp_path / "gone"))
-        with pytest.raises(NotADirectoryError, match=locate.DATA_VARIABLE):
+        with pytest.raises(FileError, match=locate.DATA_VARIABLE):
             locate.dataset_root()
 
 
@@ -119,7 +121,7 @@ class TestCacheDir:
     ) -> None:
         (tmp_path / "file").touch()
         monkeypatch.setenv(locate.CACHE_VARIABLE, str(tmp_path / "file"))
-        with pytest.raises(PermissionError, match=locate.CACHE_VARIABLE):
+        with pytest.raises(FileError, match=locate.CACHE_VARIABLE):
             locate.cache_dir()
 
     @pytest.mark.skipif(sys.platform != "linux", reason="other platforms have other places for caches")

@@ -1,0 +1,184 @@
+"""What a user installs is what was tested: a wheel that is complete, says what it needs, and starts fast."""
+
+import ast
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import npusim
+
+# How long `npusim --help` may take: 0.4 s on a quiet machine. A shared CI machine is given twice that:
+# what this guards against, an import of numba or torch, costs from half a second up to several.
+HELP_LIMIT_S = 0.8 if os.environ.get("CI") else 0.4
+HEAVY = {"torch", "torch_geometric", "openvino", "nncf", "dask", "distributed", "marimo", "numba", "scipy"}
+
+# Folders whose modules may import what only an extra installs; everything else must do with the core.
+EXTRAS_ONLY = ("accuracy", "frontends", "measure", "learn", "explore")
+
+
+@pytest.fixture(scope="session")
+def project(repository: Path) -> dict[str, Any]:
+    """The ``[project]`` table of pyproject.toml."""
+    table = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return dict(table)
+
+
+@pytest.fixture(scope="session")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built with the backend of this environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(repository)]
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def empty_environment(wheel: Path, repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of a new environment that holds the wheel and what it asks for, no more."""
+    folder = tmp_path_factory.mktemp("environment")
+    run([sys.executable, "-m", "venv", str(folder)])
+    programs = folder / ("Scripts" if os.name == "nt" else "bin")
+    constraints = str(repository / "constraints.txt")
+    run([str(programs / "python"), "-m", "pip", "install", "--quiet", "-c", constraints, str(wheel)])
+    return programs
+
+
+def run(command: list[str], **environment: str) -> str:
+    """Run a command outside the checkout, require that it succeeds, and return what it printed."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NPUSIM"))}
+    done = subprocess.run(
+        command, env={**clean, **environment}, cwd=Path(sys.prefix), capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def distribution_names(requirements: list[str]) -> set[str]:
+    """The normalised names of requirements such as ``torch_geometric>=2.6``."""
+    return {
+        re.split(r"[^\w.-]", text)[0].lower().replace("_", "-").replace(".", "-") for text in requirements
+    }
+
+
+def imported_libraries(source: Path) -> set[str]:
+    """The top-level names of everything that a module imports, at its top or inside a function."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.split(".")[0])
+    return names - set(sys.stdlib_module_names) - {"npusim"}
+
+
+def test_the_wheel_carries_every_shipped_file(wheel: Path, repository: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    tracked = run(["git", "-C", str(repository), "ls-files", "configs", "workloads", "validate"]).splitlines()
+    assert {f"npusim/_data/{name}" for name in tracked} <= names
+    assert {"npusim/py.typed", "npusim/__init__.py"} <= names
+
+
+def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert tops == {"npusim", f"npusim-{npusim.__version__}.dist-info"}
+
+
+def test_the_main_job_runs_from_the_wheel_in_an_empty_environment(
+    empty_environment: Path, tmp_path: Path
+) -> None:
+    printed = run(
+        [str(empty_environment / "npusim"), "whatif", "gcn-cora", "--soc", "core-ultra-series2"],
+        NPUSIM_CACHE=str(tmp_path),
+    )
+    assert "symg" in printed and "cacheg" in printed
+
+
+def test_the_installed_program_tells_the_version(empty_environment: Path) -> None:
+    assert npusim.__version__ in run([str(empty_environment / "npusim"), "--version"])
+
+
+def test_the_installed_package_finds_its_files_in_itself(empty_environment: Path) -> None:
+    code = "from npusim.locate import data_root; print(data_root())"
+    root = Path(run([str(empty_environment / "python"), "-c", code]).strip())
+    assert root.parts[-3:] == ("site-packages", "npusim", "_data")
+
+
+def test_the_changelog_begins_with_this_version(repository: Path) -> None:
+    versions = re.findall(r"^## (\S+)", (repository / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
+    assert versions[0] == npusim.__version__
+
+
+def test_help_imports_nothing_heavy() -> None:
+    # The program's own way in, then a look at what it brought along.
+    code = (
+        "import sys; sys.argv = ['npusim', '--help']\n"
+        "from npusim.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('imported:', *sys.modules)"
+    )
+    imported = set(run([sys.executable, "-c", code]).rpartition("imported:")[2].split())
+    assert not imported & HEAVY
+
+
+def test_help_comes_at_once() -> None:
+    def seconds() -> float:
+        begin = time.perf_counter()
+        run([sys.executable, "-m", "npusim", "--help"])
+        return time.perf_counter() - begin
+
+    seconds()  # the first call may still have to compile the modules
+    assert statistics.median(seconds() for _ in range(5)) < HELP_LIMIT_S
+
+
+def test_the_front_door_opens_without_importing_anything_heavy() -> None:
+    code = "import sys, npusim; print(*sys.modules)"
+    assert not set(run([sys.executable, "-c", code]).split()) & (HEAVY | {"numpy", "pydantic"})
+
+
+@pytest.mark.parametrize("name", npusim.__all__)
+def test_every_name_of_the_front_door_is_there(name: str) -> None:
+    assert getattr(npusim, name) is not None
+    assert name in dir(npusim)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        npusim.no_such_name  # noqa: B018
+
+
+def test_every_imported_library_is_declared(project: dict[str, Any], repository: Path) -> None:
+    core = distribution_names(project["dependencies"])
+    groups = project["optional-dependencies"]
+    extras = distribution_names([r for name, group in groups.items() if name != "dev" for r in group])
+    owners = packages_distributions()
+    package = repository / "npusim"
+    undeclared = []
+    for source in sorted(package.rglob("*.py")):
+        where = source.relative_to(package)
+        allowed = core | extras if where.parts[0] in EXTRAS_ONLY else core
+        for library in imported_libraries(source):
+            if not distribution_names(owners.get(library, [library])) & allowed:
+                undeclared.append(f"npusim/{where.as_posix()} imports {library}")
+    assert not undeclared, "\n".join(undeclared)
+
+
+def test_every_dependency_is_pinned(project: dict[str, Any], repository: Path) -> None:
+    lines = (repository / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w.-]+==[\w.!]+( ; .+)?", pin) for pin in pins), "exact, public versions only"
+    groups = project["optional-dependencies"]
+    wanted = distribution_names([*project["dependencies"], *(r for group in groups.values() for r in group)])
+    assert wanted - {"npusim"} <= distribution_names(pins)
