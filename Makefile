@@ -9,10 +9,12 @@ TORCH := torch==2.13.0
 VENV := .venv
 ifeq ($(OS),Windows_NT)
 BIN := $(VENV)/Scripts
+VENV_PYTHON := $(BIN)/python.exe
 else
 BIN := $(VENV)/bin
+VENV_PYTHON := $(BIN)/python
 endif
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --constraint constraints.txt
 PIN_FILES := pyproject.toml constraints.txt
 
@@ -26,36 +28,40 @@ demo: $(VENV)/.core-installed  ## install what the main job needs and run it
 	$(BIN)/npusim whatif gcn-cora --soc core-ultra-series2
 
 test: lint  ## run all checks; pytest comes last
-	$(BIN)/python -m pytest
+	$(VENV_PYTHON) -m pytest
 
 lint: $(VENV)/.dev-installed  ## ruff, mypy and the floors of the design
-	$(BIN)/python -m ruff check .
-	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy
+	$(VENV_PYTHON) -m ruff check .
+	$(VENV_PYTHON) -m ruff format --check .
+	$(VENV_PYTHON) -m mypy
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev-installed  ## let ruff lay out the code
-	$(BIN)/python -m ruff check --fix .
-	$(BIN)/python -m ruff format .
+	$(VENV_PYTHON) -m ruff check --fix .
+	$(VENV_PYTHON) -m ruff format .
 
 bench: $(VENV)/.dev-installed  ## measure the speed of the kernels
-	$(BIN)/python -m pytest benchmarks -m "" --benchmark-only
+	$(VENV_PYTHON) -m pytest benchmarks -m "" --benchmark-only
 
 slow: $(VENV)/.dev-installed  ## run the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(VENV_PYTHON) -m pytest -m slow
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks dist
 	find npusim tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 check-python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "npusim needs Python 3.11 or newer; '$(PYTHON)' is missing or is $$($(PYTHON) --version 2>&1)." >&2; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "npusim needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 
-# An interrupted installation can leave an environment without a working pip: such a one is made anew.
-$(VENV)/.created: | check-python
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+# The stamps lie inside the environment: whoever makes it anew loses them and installs again.
+$(VENV_PYTHON): | check-python
+	$(PYTHON) -m venv --clear $(VENV)
+
+# An interrupted installation can leave an environment without a working pip.
+$(VENV)/.created: $(VENV_PYTHON)
+	@$(VENV_PYTHON) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
 # The build backend comes first and the build is not isolated, so that pip asks no index for what is there already.
