@@ -1,0 +1,20 @@
+"""Typed YAML: a file is read, checked against a pydantic model and returned as one, or refused with the very line.
+
+Like a customs officer with a form: each box has a meaning, and a wrong entry comes back with the box circled.
+Any pydantic model can be loaded; a `Section` is the kind npusim writes itself.
+"""
+
+from npusim.config.loading import dump_model, load_model, schema_of, validate_data
+from npusim.config.overrides import Override, parse_override, valid_paths
+from npusim.config.section import Section
+
+__all__ = [
+    "Override",
+    "Section",
+    "dump_model",
+    "load_model",
+    "parse_override",
+    "schema_of",
+    "valid_paths",
+    "validate_data",
+]

@@ -1,0 +1,144 @@
+"""Turns pydantic's list of failures into one message a person can act on.
+
+Like a doctor's letter made from a lab report: the same findings, in the reader's words, the cause before its
+consequences. A misspelt key appears in the report twice (one key too many, one missing); the letter says it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from npusim.config.overrides import Override
+from npusim.config.paths import children, key_path, kind_of, models_at
+from npusim.config.reading import Document, Key
+from npusim.errors import ConfigError, nearest, shown
+
+__all__ = ["explain"]
+
+_SHOWN = 10
+"""Errors listed at most."""
+
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping",
+    "mapping": "a mapping",
+    "model": "a mapping",
+}
+
+
+def explain(
+    error: ValidationError, model: type[BaseModel], document: Document, written: Mapping[Key, Override]
+) -> ConfigError:
+    """Return the error that says what is wrong in a file and where.
+
+    Parameters
+    ----------
+    error : ValidationError
+        What pydantic found.
+    model : type
+        The model that was asked for.
+    document : Document
+        The file's data and lines.
+    written : mapping
+        Paths that overrides set; an error there points at the override.
+
+    Returns
+    -------
+    ConfigError
+        The first error in full, up to nine more in a line each.
+    """
+    raw = error.errors(include_url=False)
+    # Unknown keys come first: a misspelt key is the cause of the missing one.
+    raw.sort(key=lambda one: one["type"] != "extra_forbidden")
+    found: list[ConfigError] = []
+    meant: set[str] = set()
+    for one in raw:
+        told = _explain_one(dict(one), model, document, written)
+        parent = (told.key or "").rpartition(".")[0]
+        if one["type"] == "extra_forbidden" and told.suggestion:
+            meant.add(f"{parent}.{told.suggestion}")
+        if one["type"] == "missing" and f"{parent}.{one['loc'][-1]}" in meant:
+            continue
+        if all(told.headline != other.headline for other in found):
+            found.append(told)
+    first, others = found[0], found[1:_SHOWN]
+    return ConfigError(
+        first.found,
+        file=first.file,
+        line=first.line,
+        key=first.key,
+        allowed=first.allowed,
+        suggestion=first.suggestion,
+        others=others,
+        more=max(0, len(found) - _SHOWN),
+    )
+
+
+def _explain_one(
+    one: dict[str, Any], model: type[BaseModel], document: Document, written: Mapping[Key, Override]
+) -> ConfigError:
+    location: tuple[str | int, ...] = one["loc"]
+    is_key = bool(location) and location[-1] == "[key]"
+    location = location[:-1] if is_key else location
+    path, options = key_path(model, location)
+    found, allowed, suggestion = _words(one, model, location, options, is_key)
+    at = one.get("ctx", {}).get("at")
+    if at:
+        path = (*path, at)
+    setter = next((written[path[:end]] for end in range(len(path), -1, -1) if path[:end] in written), None)
+    return ConfigError(
+        found,
+        file=setter.origin if setter else document.name,
+        line=None if setter else document.line(path),
+        key=".".join(map(str, path)) or None,
+        allowed=allowed,
+        suggestion=suggestion,
+    )
+
+
+def _words(
+    one: dict[str, Any], model: type[BaseModel], location: tuple[str | int, ...], options: list[Any], is_key: bool
+) -> tuple[str, str | None, str | None]:
+    """Return what was found, what is allowed and what was meant."""
+    kind, context, value = one["type"], one.get("ctx", {}), one.get("input")
+    if kind == "npusim":
+        return context["found"], context["allowed"] or None, context["suggestion"] or None
+    if kind == "extra_forbidden":
+        known = _keys(key_path(model, location[:-1])[1] if len(location) > 1 else [model])
+        return f"the unknown key `{location[-1]}`", ", ".join(known), nearest(str(location[-1]), known)
+    if kind == "missing":
+        quantity = kind_of(options[0]) if options else None
+        return f"no key `{location[-1]}`", quantity.allowed if quantity else f"`{location[-1]}: ...`", None
+    if kind in ("literal_error", "enum"):
+        known = _quoted(context["expected"])
+        word = f"the unknown key `{location[-1]}`" if is_key else shown(value)
+        return word, ", ".join(known), nearest(str(value), known)
+    if kind == "union_tag_invalid":
+        known = _quoted(context["expected_tags"])
+        return f"{context['discriminator']} {shown(context['tag'])}", ", ".join(known), nearest(context["tag"], known)
+    if kind == "union_tag_not_found":
+        return f"no key {context['discriminator']}", "a mapping that names it", None
+    if kind == "value_error":
+        return str(context["error"]), None, None
+    word = _WORDS.get(kind.partition("_")[0])
+    known = _keys(options)
+    if word == "a mapping" and known:
+        word = f"a mapping of {', '.join(known)}"
+    return shown(value), word or one["msg"].removeprefix("Input should be "), None
+
+
+def _keys(options: list[Any]) -> list[str]:
+    return [key for option in models_at(options) for key in children(option)]
+
+
+def _quoted(text: str) -> list[str]:
+    """Return the names in pydantic's list such as "'npu', 'cpu' or 'gpu'"."""
+    return text.split("'")[1::2]

@@ -1,0 +1,110 @@
+"""From a YAML file to a typed model, and back.
+
+Like a translator who works both ways: what is read can be written again and reads as the same.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from npusim.config.explaining import explain
+from npusim.config.overrides import Override, Settings, apply_overrides, as_overrides
+from npusim.config.reading import Document, Key, plain_scalar, read_document
+
+__all__ = ["dump_model", "load_model", "schema_of", "validate_data"]
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def load_model(path: str | Path, model: type[ModelT], overrides: Settings = ()) -> ModelT:
+    """Read a YAML file as a model.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    model : type
+        Any pydantic model.
+    overrides : settings, optional
+        What to set on top of the file: ``"path=value"`` texts, `Override`s or a mapping.
+
+    Returns
+    -------
+    model
+        The file's content with the overrides, validated.
+
+    Raises
+    ------
+    FileError
+        Where the file cannot be read.
+    ConfigError
+        Where its content, or an override, does not fit the model.
+    """
+    return validate_data(read_document(Path(path)), model, overrides)
+
+
+def validate_data(document: Document | Mapping[str, Any], model: type[ModelT], overrides: Settings = ()) -> ModelT:
+    """Validate data that is already read; parameters and errors as for `load_model`.
+
+    Parameters
+    ----------
+    document : Document or mapping
+        A read file, or plain data as a file would hold it.
+    model, overrides
+        As for `load_model`.
+
+    Returns
+    -------
+    model
+        The data with the overrides, validated.
+    """
+    if not isinstance(document, Document):
+        document = Document(model.__name__, document)
+    base = _validate(document.data, model, document, {})
+    settings = as_overrides(overrides)
+    if not settings:
+        return base
+    data = copy.deepcopy(document.data)
+    written = apply_overrides(data, settings, base)
+    return _validate(data, model, document, written)
+
+
+def _validate(data: Any, model: type[ModelT], document: Document, written: Mapping[Key, Override]) -> ModelT:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise explain(error, model, document, written) from None
+
+
+def dump_model(model: BaseModel) -> str:
+    """Return a model as YAML that `load_model` reads as an equal model, sources and uncertainties included."""
+    data = model.model_dump(mode="json", by_alias=True)
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the words that npusim's reader would take for something else than PyYAML does (``1e9``)."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write every value out; anchors make a data sheet hard to read."""
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = None if isinstance(plain_scalar(text), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON schema of a model's files, with unit, bounds and description of every field."""
+    schema = model.model_json_schema(by_alias=True, mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema

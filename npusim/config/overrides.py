@@ -1,0 +1,202 @@
+"""Settings on top of a file: `--set npu.sram.per_tile=2MiB` and its like from Python and from design spaces.
+
+Like a pencilled correction on a printed data sheet: the new figure counts, and the old one with its source stays
+legible in the note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from npusim.config.paths import children, field_key, kind_of, leaves, models_at, options_of
+from npusim.config.reading import Key, compose
+from npusim.errors import ConfigError, nearest
+from npusim.units import Count, Quantity
+
+__all__ = ["Override", "Settings", "apply_overrides", "as_overrides", "parse_override", "valid_paths"]
+
+
+@dataclass(frozen=True)
+class Override:
+    """One setting.
+
+    Attributes
+    ----------
+    path : tuple of str
+        Path of the key, as users write it.
+    value : Any
+        The new value, as a file would hold it: a scalar, a list or a mapping.
+    origin : str
+        Who set it; stands in the file's place in an error.
+    source : str
+        Source that a quantity set this way gets.
+    """
+
+    path: tuple[str, ...]
+    value: Any
+    origin: str
+    source: str = "--set"
+
+    def at(self, path: tuple[str, ...], value: Any) -> Override:
+        """Return the same setting at another path and with another value, as macros and short names need."""
+        return replace(self, path=path, value=value)
+
+
+Settings = Iterable[str | Override] | Mapping[str, Any]
+"""Overrides as callers give them: ``"path=value"`` texts, `Override`s, or a mapping of path to value."""
+
+
+def parse_override(text: str) -> Override:
+    """Return the setting that a text such as ``npu.sram.per_tile=2MiB`` makes.
+
+    Parameters
+    ----------
+    text : str
+        A path, ``=`` and a value in YAML.
+
+    Returns
+    -------
+    Override
+        Path and value, not yet checked against a model.
+
+    Raises
+    ------
+    ConfigError
+        Where there is no ``=``, an empty path or value, or the value is not YAML.
+    """
+    path, equals, value = text.partition("=")
+    origin = f"--set {text}"
+    parts = tuple(part.strip() for part in path.split("."))
+    if not equals or not all(parts) or not value.strip():
+        raise ConfigError(f"`{text}`", file=origin, allowed="PATH=VALUE, such as npu.sram.per_tile=2MiB")
+    return Override(parts, compose(value, origin).data, origin)
+
+
+def as_overrides(settings: Settings) -> list[Override]:
+    """Return settings in any of their forms as a list of overrides."""
+    if isinstance(settings, str):
+        return [parse_override(settings)]
+    if isinstance(settings, Mapping):
+        return [
+            Override(tuple(path.split(".")), _plain(value), f"--set {path}={_text(value)}")
+            for path, value in settings.items()
+        ]
+    return [parse_override(one) if isinstance(one, str) else one for one in settings]
+
+
+def _plain(value: Any) -> Any:
+    return value.as_written() if isinstance(value, Quantity | Count) else value
+
+
+def _text(value: Any) -> str:
+    return value.text if isinstance(value, Quantity | Count) else str(value)
+
+
+def valid_paths(model: BaseModel) -> dict[str, Any]:
+    """Return every path of a model that can be set, as users write it, with its present value."""
+    shorten = getattr(type(model), "short_path", lambda path: path)
+    return {".".join(shorten(path)): value for path, value in leaves(model)}
+
+
+def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -> dict[Key, Override]:
+    """Write overrides into a file's data.
+
+    Parameters
+    ----------
+    data : mapping
+        Data of the file; changed in place.
+    overrides : iterable of Override
+        Settings, applied in order.
+    base : pydantic model
+        The file's data alone, validated: its types and names say which paths there are.
+
+    Returns
+    -------
+    dict
+        Which override set which path of the file.
+
+    Raises
+    ------
+    ConfigError
+        Where a path names nothing in the model; tells the nearest that does.
+    """
+    written: dict[Key, Override] = {}
+    expand = getattr(type(base), "expand_override", lambda override, base: [override])
+    for given in overrides:
+        for override in expand(given, base):
+            annotation = _type_at(base, override.path)
+            if annotation is None:
+                raise _unknown_path(given, override.path, base)
+            _write(data, override, annotation)
+            written[override.path] = override
+    return written
+
+
+def _type_at(base: Any, path: tuple[str, ...]) -> Any:
+    """Return the type of what a path names, or None where it names nothing."""
+    value, annotation = base, type(base)
+    for key in path:
+        if isinstance(value, BaseModel):
+            annotation = children(type(value)).get(key)
+            if annotation is None:
+                return None
+            names = {field_key(name, info): name for name, info in type(value).model_fields.items()}
+            value = getattr(value, names[key])
+        elif isinstance(value, Mapping):
+            arguments = next((get_args(option) for option in options_of(annotation) if get_args(option)), None)
+            # A free name (of a device, of an operating point) must exist; a name from a list (a dtype) may be new.
+            if arguments is None or (key not in value and arguments[0] is str):
+                return None
+            value, annotation = value.get(key), arguments[1]
+        elif value is None and models_at(list(options_of(annotation))):
+            annotation = children(models_at(list(options_of(annotation)))[0]).get(key)
+            if annotation is None:
+                return None
+        else:
+            return None
+    return annotation
+
+
+def _unknown_path(given: Override, path: tuple[str, ...], base: BaseModel) -> ConfigError:
+    known = list(valid_paths(base))
+    written = ".".join(given.path)
+    start = ""
+    for end in range(len(given.path), 0, -1):
+        prefix = ".".join(given.path[:end]) + "."
+        if any(name.startswith(prefix) for name in known):
+            start = prefix
+            break
+    following = list(dict.fromkeys(name[len(start) :].split(".")[0] for name in known if name.startswith(start)))
+    return ConfigError(
+        f"the unknown path `{written}`",
+        file=given.origin,
+        allowed=f"after `{start}` one of {', '.join(following)}" if start else f"one of {', '.join(following)}",
+        suggestion=nearest(written, known),
+    )
+
+
+def _write(data: Any, override: Override, annotation: Any) -> None:
+    here = data
+    for key in override.path[:-1]:
+        if not isinstance(here.get(key), dict):
+            here[key] = {}
+        here = here[key]
+    last = override.path[-1]
+    value = override.value
+    if kind_of(annotation) is not None:
+        told = dict(value) if isinstance(value, Mapping) else {"value": value}
+        was = _description(here.get(last))
+        value = {"source": override.source} | ({"note": f"instead of {was}"} if was else {}) | told
+    here[last] = value
+
+
+def _description(raw: Any) -> str:
+    """Return what stood there, with its source, for the note."""
+    if isinstance(raw, Mapping):
+        source = raw.get("source")
+        return f"{raw.get('value')}{f' ({source})' if source else ''}"
+    return "" if raw is None else str(raw)

@@ -1,0 +1,208 @@
+"""Reads a YAML file into plain data and remembers on which line each key stands.
+
+Like a court stenographer: besides what was said it writes down where, so that an objection can point at the line.
+Scalars follow YAML 1.2's core rules, not PyYAML's 1.1: `on` and `no` are words, `010` is no octal and `12:30` no
+number, because a data sheet's author means what is written.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from npusim.errors import ConfigError, FileError, nearest, shown
+
+__all__ = ["Document", "Key", "compose", "plain_scalar", "read_document"]
+
+Key = tuple[str | int, ...]
+"""Path of a value: keys of mappings and positions in lists."""
+
+_MOST_VALUES = 1_000_000
+"""More values than this, aliases expanded, is an attack or an accident, not a data sheet."""
+_DEEPEST = 100
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULL = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})")
+_FLOAT = re.compile(r"[-+]?([0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40}|[0-9]{1,40}(?=[eE]))([eE][-+]?[0-9]{1,3})?")
+_STANDARD_TAG = "tag:yaml.org,2002:"
+
+
+@dataclass
+class Document:
+    """What a YAML file holds.
+
+    Attributes
+    ----------
+    name : str
+        The file, as messages call it.
+    data : Any
+        Mappings, lists and scalars.
+    lines : dict
+        Line, from 1, of each key path.
+    """
+
+    name: str
+    data: Any
+    lines: dict[Key, int] = field(default_factory=dict)
+
+    def line(self, path: Key) -> int | None:
+        """Return the line of a path, or of the nearest enclosing one that the file holds."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.lines:
+                return self.lines[path[:end]]
+        return None
+
+
+def read_document(path: Path) -> Document:
+    """Read a YAML file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    Document
+        Its data and where each key stands.
+
+    Raises
+    ------
+    FileError
+        Where it is missing, a directory, unreadable or not UTF-8.
+    ConfigError
+        Where it is not YAML, is empty or holds a key twice.
+    """
+    return compose(_read_text(path), str(path))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise FileError(str(path), "no such file", _nearby(path)) from None
+    except IsADirectoryError:
+        raise FileError(str(path), "is a directory", "name a YAML file in it") from None
+    except UnicodeDecodeError as error:
+        remedy = f"byte {error.start} is not text; save the file as UTF-8"
+        raise FileError(str(path), "is not UTF-8", remedy) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(str(path), f"cannot be read ({reason})", "check its name and permissions") from None
+
+
+def _nearby(path: Path) -> str:
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
+    except OSError:
+        return f"there is no directory {path.parent} either"
+    meant = nearest(path.name, names)
+    return f"did you mean `{path.parent / meant}`?" if meant else "check the path"
+
+
+def compose(text: str, name: str) -> Document:
+    """Return the data of a YAML text; `name` is what messages call it."""
+    try:
+        node = yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
+        raise _broken(error, name) from None
+    except RecursionError:
+        raise ConfigError("nesting that is too deep", file=name) from None
+    if node is None:
+        raise ConfigError("an empty file", file=name, line=1, allowed="YAML with at least one key")
+    document = Document(name, None)
+    document.data = _Builder(document).build(node, (), 0)
+    return document
+
+
+def _broken(error: yaml.YAMLError, name: str) -> ConfigError:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "an unreadable text"
+    context = getattr(error, "context", None)
+    said = f"broken YAML ({problem}{f', {context}' if context else ''})"
+    column = f"at column {mark.column + 1}: " if mark else ""
+    return ConfigError(
+        said,
+        file=name,
+        line=mark.line + 1 if mark else None,
+        allowed=f"{column}`key: value` lines with spaces for indentation, brackets and quotes closed",
+    )
+
+
+class _Builder:
+    """Turns nodes into data and fills the document's line table."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.values = 0
+
+    def fail(self, found: str, node: Any, path: Key, allowed: str | None = None) -> ConfigError:
+        key = ".".join(map(str, path)) or None
+        return ConfigError(found, file=self.document.name, line=node.start_mark.line + 1, key=key, allowed=allowed)
+
+    def build(self, node: Any, path: Key, depth: int) -> Any:
+        self.values += 1
+        if self.values > _MOST_VALUES or depth > _DEEPEST:
+            raise self.fail("too much data", node, path[:4], "a file without aliases that refer to themselves")
+        self.document.lines.setdefault(path, node.start_mark.line + 1)
+        if not node.tag.startswith(_STANDARD_TAG):
+            raise self.fail(f"the tag {shown(node.tag)}", node, path, "plain YAML without tags")
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
+        return _scalar(node)
+
+    def mapping(self, node: Any, path: Key, depth: int) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise self.fail("a key that is not a word", key_node, path, "a word before the colon")
+            key = key_node.value
+            if key == "<<" and key_node.tag.endswith(":merge"):
+                merged |= self.merge(value_node, path, depth)
+                continue
+            if key in data:
+                first = self.document.lines[*path, key]
+                raise self.fail(
+                    f"the key `{key}` a second time", key_node, (*path, key), f"each key once; first on line {first}"
+                )
+            self.document.lines[*path, key] = key_node.start_mark.line + 1
+            data[key] = self.build(value_node, (*path, key), depth + 1)
+        return merged | data
+
+    def merge(self, node: Any, path: Key, depth: int) -> dict[str, Any]:
+        """Return what `<<: *anchor` brings in; keys written beside it win."""
+        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        merged: dict[str, Any] = {}
+        for source in reversed(sources):
+            data = self.build(source, path, depth + 1)
+            if not isinstance(data, dict):
+                raise self.fail("`<<` before something that is no mapping", node, path, "`<<: *anchor` of a mapping")
+            merged |= data
+        return merged
+
+
+def _scalar(node: Any) -> Any:
+    quoted = bool(node.style) and node.style in "'\"|>"
+    return node.value if quoted else plain_scalar(node.value)
+
+
+def plain_scalar(text: str) -> Any:
+    """Return what an unquoted word means: null, true, false, a number, or the word itself."""
+    if text in _NULL:
+        return None
+    if text in _BOOL:
+        return _BOOL[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text

@@ -1,0 +1,258 @@
+"""The kinds of quantity a data sheet may hold, each a pydantic type with its unit, bounds and an example.
+
+Like the labelled compartments of a coin sorter: a frequency fits the frequency's slot only, and what is bent
+(nan, -1 GHz, 1e400) fits none. A field typed `Frequency` takes ``1.85 GHz`` or a mapping
+``{value: 1.85 GHz, source: ..., uncertainty: 3 %, note: ...}`` and holds a `Quantity` in Hz.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any, NoReturn
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from npusim.errors import nearest, shown
+from npusim.units.quantity import USER, Count, Quantity
+from npusim.units.symbols import NUMBER_PATTERN, spellings, split_number, unit_factor
+
+_PARTS = ("value", "source", "uncertainty", "note")
+_UNCERTAINTY = "a relative standard deviation of 0 or more, such as 3 %"
+
+
+def refuse(found: str, allowed: str, suggestion: str | None = None, at: str = "") -> NoReturn:
+    """Raise, inside a validator, the error that the configuration loader completes with file, line and key.
+
+    Parameters
+    ----------
+    found, allowed, suggestion
+        As for `npusim.errors.ConfigError`.
+    at : str, optional
+        Key, relative to what is validated, that is at fault.
+
+    Raises
+    ------
+    PydanticCustomError
+        Always.
+    """
+    context = {"found": found, "allowed": allowed, "suggestion": suggestion or "", "at": at}
+    raise PydanticCustomError("npusim", "found {found}; allowed: {allowed}", context)
+
+
+def _split_mapping(raw: Any, allowed: str) -> tuple[Any, dict[str, Any]]:
+    """Return the value and the provenance of what a file holds for a number."""
+    if not isinstance(raw, Mapping):
+        return raw, {"source": USER}
+    for key in raw:
+        if key not in _PARTS:
+            refuse(f"the unknown key `{key}`", ", ".join(_PARTS), nearest(str(key), _PARTS), at=str(key))
+    if "value" not in raw:
+        refuse("no `value`", f"a mapping with `value`, {allowed}")
+    told: dict[str, Any] = {"source": USER}
+    for key in ("source", "note"):
+        text = raw.get(key)
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            refuse(shown(text), "a text", at=key)
+        if text is not None:
+            told[key] = text
+    if raw.get("uncertainty") is not None:
+        told["uncertainty"] = _uncertainty(raw["uncertainty"])
+    return raw["value"], told
+
+
+def _uncertainty(raw: Any) -> float:
+    split = split_number(str(raw)) if not isinstance(raw, bool) else None
+    factor = unit_factor(split[1], "") if split else None
+    if split is None or factor is None or split[0] < 0:
+        refuse(shown(raw), _UNCERTAINTY, at="uncertainty")
+    return float(split[0] * factor)
+
+
+def _number_schema(value: dict[str, Any], title: str) -> dict[str, Any]:
+    """Return the JSON schema of a number: bare, or with its provenance."""
+    with_source = {
+        "type": "object",
+        "properties": {
+            "value": value,
+            "source": {"type": "string", "minLength": 1, "description": "Where the number comes from."},
+            "uncertainty": {
+                "description": "Relative standard deviation.",
+                "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": rf"^{NUMBER_PATTERN}\s*%?$"}],
+            },
+            "note": {"type": "string", "minLength": 1, "description": "What else a reader should know."},
+        },
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    return {"title": title, "anyOf": [value, with_source]}
+
+
+def _core_schema(parse: Callable[[Any], Quantity | Count]) -> CoreSchema:
+    return core_schema.no_info_plain_validator_function(
+        parse,
+        serialization=core_schema.plain_serializer_function_ser_schema(
+            lambda number: number.as_written(), when_used="json"
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of quantity: what it is called, its SI unit and its bounds.
+
+    Attributes
+    ----------
+    name : str
+        What it is, with its article: "a frequency".
+    unit : str
+        SI unit a `Quantity` of this kind is in; empty for a plain number.
+    example : str
+        A value as one would write it.
+    lower, upper : float or None
+        Bounds, in `unit`; None for no bound.
+    above : bool
+        Whether the lower bound itself is excluded.
+    """
+
+    name: str
+    unit: str
+    example: str
+    lower: float | None = 0.0
+    upper: float | None = None
+    above: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """What may be written, in words."""
+        if self.upper is not None:
+            bound = f" from {self.lower:g} to {self.upper:g}"
+        elif self.lower is not None:
+            bound = f" above {self.lower:g}" if self.above else f" of {self.lower:g} or more"
+        else:
+            bound = ""
+        return f"{self.name}{bound}{' with its unit' if self.unit else ''}, such as {self.example}"
+
+    def parse(self, raw: Any) -> Quantity:
+        """Return what a file or a caller gives as a `Quantity` of this kind, or refuse it."""
+        if isinstance(raw, Quantity):
+            if raw.unit != self.unit:
+                refuse(shown(raw.text), self.allowed)
+            self._check(float(raw), raw.text)
+            return raw
+        value, told = _split_mapping(raw, self.allowed)
+        if isinstance(value, Quantity):
+            value = value.text
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            refuse(shown(value), self.allowed)
+        text = value if isinstance(value, str) else repr(value)
+        return Quantity(self._si(text), self.unit, text=text.strip(), **told)
+
+    def _si(self, text: str) -> float:
+        split = split_number(text)
+        if split is None:
+            refuse(shown(text), self.allowed)
+        number, unit = split
+        if self.unit and not unit:
+            refuse(f"{shown(text)}, which has no unit", self.allowed)
+        factor = unit_factor(unit, self.unit)
+        if factor is None:
+            usual = [spelling for spelling in spellings(self.unit) if spelling]
+            meant = nearest(unit, usual) if unit[:1].isalpha() else None
+            refuse(f"{shown(text)}, which is not {self.name}", self.allowed, f"{number} {meant}" if meant else None)
+        value = float(number * factor)
+        if value == 0 and number != 0:
+            refuse(f"{shown(text)}, which is too small to represent", self.allowed)
+        self._check(value, text)
+        return value
+
+    def _check(self, value: float, text: str) -> None:
+        too_low = self.lower is not None and (value < self.lower or (self.above and value == self.lower))
+        too_high = self.upper is not None and value > self.upper
+        if not math.isfinite(value) or too_low or too_high:
+            refuse(shown(text), self.allowed)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Tell pydantic how to read and write a quantity of this kind."""
+        return _core_schema(self.parse)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe the kind: unit and bounds stand in the schema, for the text as well as for the number."""
+        sign = "[+-]?" if self.lower is None else r"\+?"
+        nonzero = "(?=[0-9.]*[1-9])" if self.above else ""
+        unit = r"\S.*" if self.unit else "%?"
+        text: dict[str, Any] = {"type": "string", "pattern": rf"^\s*{sign}{nonzero}{NUMBER_PATTERN}\s*{unit}$"}
+        bounds = {
+            "exclusiveMinimum" if self.above else "minimum": self.lower,
+            "maximum": self.upper,
+        }
+        limits = {key: bound for key, bound in bounds.items() if bound is not None}
+        value = text if self.unit else {"anyOf": [{"type": "number", **limits}, text]}
+        schema = _number_schema(value, self.name)
+        schema |= {"x-unit": self.unit, "examples": [self.example]}
+        return schema | {f"x-{key}": bound for key, bound in limits.items()}
+
+
+@dataclass(frozen=True)
+class CountKind:
+    """A whole number of things, at least `lower`."""
+
+    lower: int
+
+    @property
+    def allowed(self) -> str:
+        """What may be written, in words."""
+        return f"a whole number of {self.lower} or more"
+
+    def parse(self, raw: Any) -> Count:
+        """Return what a file or a caller gives as a `Count`, or refuse it."""
+        if isinstance(raw, Count):
+            value, told = int(raw), {"source": raw.source, "uncertainty": raw.uncertainty, "note": raw.note}
+        else:
+            value, told = _split_mapping(raw, self.allowed)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.lower <= value < 2**53:
+            refuse(shown(value), self.allowed)
+        return Count(int(value), **told)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Tell pydantic how to read and write a count."""
+        return _core_schema(self.parse)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe the count: an integer with its minimum."""
+        return _number_schema({"type": "integer", "minimum": self.lower}, "a count")
+
+
+_BYTES = Kind("an amount of data", "B", "1440 KiB", above=True)
+_RATIO = Kind("a ratio", "", "0.5")
+
+Frequency = Annotated[Quantity, Kind("a frequency", "Hz", "1.85 GHz", above=True)]
+Bytes = Annotated[Quantity, _BYTES]
+BytesOrZero = Annotated[Quantity, replace(_BYTES, above=False)]
+Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", above=True)]
+Duration = Annotated[Quantity, Kind("a duration", "s", "0.25 ms")]
+Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ")]
+Power = Annotated[Quantity, Kind("a power", "W", "1.5 W")]
+Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", above=True)]
+Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2")]
+EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B")]
+EnergyPerMac = Annotated[Quantity, Kind("an energy per multiply-accumulate", "J/MAC", "0.1 pJ/MAC")]
+EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op")]
+AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B")]
+AreaPerMac = Annotated[Quantity, Kind("an area per multiply-accumulate unit", "m^2/MAC", "300 um^2/MAC")]
+PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2")]
+Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle")]
+CyclesPerElement = Annotated[Quantity, Kind("clock cycles per element", "cycle/element", "0.5 cycle/element")]
+DurationPerElement = Annotated[Quantity, Kind("a duration per element", "s/element", "0.46 ns/element")]
+BytesPerCycle = Annotated[Quantity, Kind("bytes per clock cycle", "B/cycle", "32 B/cycle", above=True)]
+MacsPerCycle = Annotated[Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", above=True)]
+ElementsPerCycle = Annotated[Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", above=True)]
+Ratio = Annotated[Quantity, _RATIO]
+PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]
+Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0)]
+Coefficient = Annotated[Quantity, Kind("a finite number", "", "-0.5", lower=None)]
+PositiveCount = Annotated[Count, CountKind(1)]
+NaturalCount = Annotated[Count, CountKind(0)]
