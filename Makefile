@@ -18,6 +18,9 @@ PIP := $(VENV_PYTHON) -m pip --disable-pip-version-check --quiet
 INSTALL := $(PIP) install --constraint constraints.txt
 PIN_FILES := pyproject.toml constraints.txt
 
+# The stamps of an environment whose interpreter has gone, as after an upgrade of Python, mean nothing any more.
+$(shell test -x $(VENV_PYTHON) || rm -f $(VENV)/.created $(VENV)/.core-installed $(VENV)/.dev-installed)
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench slow clean check-python
 
@@ -55,12 +58,8 @@ check-python:
 	  echo "npusim needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
 	  echo "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 
-# The stamps lie inside the environment: whoever makes it anew loses them and installs again.
-$(VENV_PYTHON): | check-python
-	$(PYTHON) -m venv --clear $(VENV)
-
-# An interrupted installation can leave an environment without a working pip.
-$(VENV)/.created: $(VENV_PYTHON)
+# An interrupted installation can leave an environment without a working pip: such a one is made anew.
+$(VENV)/.created: | check-python
 	@$(VENV_PYTHON) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 
