@@ -85,8 +85,10 @@ def imported_libraries(source: Path) -> set[str]:
 
 def test_the_wheel_carries_every_shipped_file(wheel: Path, repository: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = run(["git", "-C", str(repository), "ls-files", "configs", "workloads", "validate"]).splitlines()
-    assert {f"npusim/_data/{name}" for name in tracked} <= names
+    folders = [repository / name for name in ("configs", "workloads", "validate")]
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    shipped = {path.relative_to(repository).as_posix() for path in files if "__pycache__" not in path.parts}
+    assert {f"npusim/_data/{name}" for name in shipped} <= names
     assert {"npusim/py.typed", "npusim/__init__.py"} <= names
 
 
