@@ -1,0 +1,177 @@
+"""Finding the mask of an attention or of a maximum over neighbours, however it is written.
+
+Three ways to keep strangers out of a meeting: ask each at the door (Select), hand out zero votes and a bad seat (Multiply and
+Add), or only the bad seat (Add). They lead to the same vote; this module recognises the first two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npusim.graph import Editor, Graph
+from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
+from npusim.techniques.frontier import free_name
+
+__all__ = ["Masking", "find_maskings", "mask_pair"]
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """One place where values of absent edges are replaced by a large negative number."""
+
+    values: str
+    """What is masked: attention scores [N, N], or neighbours' features [N, K, F]."""
+    result: str
+    """Tensor that holds the masked values."""
+    mask: str
+    """The mask: boolean or 0/1, in whatever form the graph has it."""
+    negative: str | None
+    """The additive mask, where the masking is a Multiply and an Add."""
+    operator: Operator
+    """The operator that writes `result`: Select or Add."""
+    first: Operator
+    """The operator that reads `values`: Select or Multiply."""
+
+    @property
+    def selects(self) -> bool:
+        """Whether it is written as a Select."""
+        return self.operator.family is Family.SELECT
+
+
+def find_maskings(graph: Graph) -> tuple[Masking, ...]:
+    """Find every masking, by structure: a choice between values and constants that edges alone decide."""
+    found = []
+    for op in graph:
+        masking = _selecting(graph, op) if op.family is Family.SELECT else _multiplying(graph, op)
+        if masking is not None:
+            found.append(masking)
+    return tuple(found)
+
+
+def _free_of_features(graph: Graph, name: str) -> bool:
+    """Whether a tensor follows from edges and constants alone."""
+    if name in graph.structural or graph.tensors[name].kind is TensorKind.CONSTANT:
+        return True
+    writer = graph.writer(name)
+    return writer is not None and all(_free_of_features(graph, t) for t in writer.inputs)
+
+
+def _selecting(graph: Graph, op: Operator) -> Masking | None:
+    condition, values, otherwise = op.inputs[:3]
+    if _free_of_features(graph, values) or not _free_of_features(graph, condition):
+        return None
+    if not _free_of_features(graph, otherwise) or not _masks_nodes(graph, condition):
+        return None
+    return Masking(values, op.outputs[0], condition, None, op, op)
+
+
+def _multiplying(graph: Graph, op: Operator) -> Masking | None:
+    if op.type != "Add":
+        return None
+    for product, negative in (op.inputs, op.inputs[::-1]):
+        writer = graph.writer(product)
+        if writer is None or writer.type != "Multiply" or len(graph.readers(product)) != 1:
+            continue
+        if not _free_of_features(graph, negative) or graph.tensors[negative].role is Role.BIAS:
+            continue
+        for values, mask in (writer.inputs, writer.inputs[::-1]):
+            if (
+                _free_of_features(graph, mask)
+                and not _free_of_features(graph, values)
+                and _masks_nodes(graph, mask)
+            ):
+                return Masking(values, op.outputs[0], mask, negative, op, writer)
+    return None
+
+
+def _masks_nodes(graph: Graph, name: str) -> bool:
+    """A mask says something of more than one node at a time: it has two dimensions that are not 1."""
+    return sum(d > 1 for d in graph.tensors[name].shape) >= 2
+
+
+def mask_pair(
+    editor: Editor, graph: Graph, masking: Masking, made: dict[str, tuple[str, str]], dtype: DType
+) -> tuple[str, str]:
+    """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that do the work of a Select's condition.
+
+    They are what the condition is: constants for a constant, inputs for an input, and made in the graph, from the adjacency,
+    where that is made in the graph. `made` remembers the pair of each condition, so that layers share it.
+    """
+    number = _numeric(graph, masking.mask)
+    if number.name not in made:
+        made[number.name] = _pair(editor, graph, number, dtype)
+    return made[number.name]
+
+
+def _numeric(graph: Graph, mask: str) -> Tensor:
+    """The 0/1 matrix behind a comparison with a constant, or the mask itself."""
+    writer = graph.writer(mask)
+    if writer is not None and writer.family is Family.COMPARE:
+        for name in writer.inputs:
+            if graph.tensors[name].shape == graph.tensors[mask].shape:
+                return graph.tensors[name]
+    return graph.tensors[mask]
+
+
+def _pair(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
+    zeros = 1.0 - mask.density
+    if mask.kind is TensorKind.ACTIVATION:
+        return _pair_in_graph(editor, graph, mask, dtype)
+    add = editor.constant if mask.kind is TensorKind.CONSTANT else editor.input
+    structural = mask.kind is TensorKind.INPUT
+    one = mask.name
+    if not mask.dtype.is_float:
+        fields = {"density": mask.density, "block_density": mask.block_density, "symmetric": mask.symmetric}
+        one = add(
+            free_name(editor, f"{mask.name}/ones"),
+            mask.shape,
+            dtype,
+            role=Role.MASK,
+            structural=structural,
+            **fields,
+        )
+    name = free_name(editor, f"{mask.name}/negative")
+    return one, add(
+        name,
+        mask.shape,
+        dtype,
+        role=Role.MASK,
+        structural=structural,
+        density=zeros,
+        symmetric=mask.symmetric,
+    )
+
+
+def _pair_in_graph(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
+    """Make the additive mask, (mask - 1) x 1e4, where the mask itself is made."""
+    writer = graph.writer(mask.name)
+    device = writer.device if writer is not None else None
+    editor.region = writer.region if writer is not None else "preprocess"
+    place = f"{editor.region}/" if editor.region else ""
+    fields = {
+        "role": Role.MASK,
+        "density": mask.density,
+        "block_density": mask.block_density,
+        "symmetric": mask.symmetric,
+    }
+    one = mask.name
+    if not mask.dtype.is_float:
+        one = editor.op(
+            "Convert",
+            (one,),
+            mask.shape,
+            dtype,
+            free_name(editor, f"{place}mask"),
+            device=device,
+            tensor=fields,
+        )
+    unit = editor.constant(free_name(editor, f"{place}one"), (1, 1), dtype)
+    large = editor.constant(free_name(editor, f"{place}large"), (1, 1), dtype)
+    absent = {"role": Role.MASK, "density": 1.0 - mask.density, "symmetric": mask.symmetric}
+    lowered = editor.eltwise(
+        "Subtract", one, unit, free_name(editor, f"{place}absent"), device=device, tensor=absent
+    )
+    negative = editor.eltwise(
+        "Multiply", lowered, large, free_name(editor, f"{place}negative"), device=device, tensor=absent
+    )
+    return one, negative

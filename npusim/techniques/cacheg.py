@@ -1,0 +1,49 @@
+"""CacheG: a matrix that several layers read stays in the NPU's SRAM from its first use to its last.
+
+Like the dictionary a translator leaves open on the desk: it is fetched from the shelf once, not for each page.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Graph
+from npusim.ops import Tensor
+from npusim.techniques.frontier import frontier, is_node_matrix
+from npusim.techniques.held import held
+from npusim.techniques.technique import NoParameters, Technique, lacks
+
+__all__ = ["CACHEG"]
+
+NEEDS = "a constant or input matrix over the nodes that two or more operators read"
+
+
+def _shared(graph: Graph) -> list[Tensor]:
+    return [t for t in held(graph) if is_node_matrix(graph, t) and len(graph.readers(t.name)) >= 2]
+
+
+def _check(graph: Graph, _: NoParameters) -> str | None:
+    if _shared(graph):
+        return None
+    in_graph = any(is_node_matrix(graph, t) for t in frontier(graph))
+    return lacks("cacheg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
+
+
+def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    editor = graph.edit()
+    for tensor in _shared(graph):
+        editor.change_tensor(tensor.name, cached=True)
+    return editor.finish()
+
+
+CACHEG = Technique(
+    name="cacheg",
+    summary="A constant or input matrix over the nodes that two or more operators read gets the wish to stay in SRAM.",
+    words=(
+        "Both layers multiply by the same norm matrix. Kept in SRAM it is fetched once; as much as fits stays, the rest is streamed "
+        "again. What it takes from the SRAM is missing for tiles of everything else."
+    ),
+    numerics="The same.",
+    rewrite=_rewrite,
+    check=_check,
+    needs=NEEDS,
+    source="GraNNite, section IV-B",
+)

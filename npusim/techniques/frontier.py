@@ -1,0 +1,115 @@
+"""The frontier between preprocessing and computing: the tensors that follow from the edges alone and that the GNN reads.
+
+Like the pass between a kitchen and a dining room: whatever crosses it can be prepared before the guests (the features) arrive.
+StaGr and GrAd put a finished tensor on the pass, GraphSplit lets another cook stand behind it, PreG clears it of arithmetic.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Editor, Graph
+from npusim.ops import Family, Operator, Role, Tensor, TensorKind
+
+__all__ = ["computing", "free_name", "frontier", "is_node_matrix", "nodes_of", "preprocessing", "signatures"]
+
+MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
+
+
+def nodes_of(graph: Graph) -> int | None:
+    """Return how many nodes the graph is compiled for (its capacity after NodePad), or None where it runs on no data graph."""
+    capacity = graph.meta.get("compiled_nodes")
+    if isinstance(capacity, int):
+        return capacity
+    return graph.structure.nodes if graph.structure is not None else None
+
+
+def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
+    """Tell whether a tensor is a square matrix over the nodes, other than a weight."""
+    if len(tensor.shape) < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.role is Role.WEIGHT:
+        return False
+    nodes = nodes_of(graph)
+    return tensor.role in MATRIX_ROLES or (nodes is not None and tensor.shape[-1] == nodes)
+
+
+def preprocessing(graph: Graph) -> tuple[Operator, ...]:
+    """Operators that follow from the edges alone, but for a comparison that guards a Select of the GNN itself.
+
+    GraNNite counts that Greater among the GNN's operators (Fig. 5), and to hand its result over would save nothing.
+    """
+    structural = graph.structural
+    return tuple(op for op in graph if structural.issuperset(op.outputs) and not _guards(graph, op))
+
+
+def computing(graph: Graph) -> tuple[Operator, ...]:
+    """Operators that the features flow through (or that are made of constants)."""
+    return tuple(op for op in graph if not graph.structural.issuperset(op.outputs))
+
+
+def frontier(graph: Graph, *, behind_guards: bool = False) -> tuple[Tensor, ...]:
+    """Tensors that follow from the edges alone and are read by an operator that the features flow through.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    behind_guards : bool
+        Where the frontier is the result of a comparison, name the matrix that was compared instead.
+    """
+    structural = graph.structural
+    found: dict[str, Tensor] = {}
+    for op in computing(graph):
+        for name in op.inputs:
+            if name in structural:
+                tensor = graph.tensors[_compared(graph, name)] if behind_guards else graph.tensors[name]
+                found.setdefault(tensor.name, tensor)
+    return tuple(found.values())
+
+
+def _guards(graph: Graph, op: Operator) -> bool:
+    readers = graph.readers(op.outputs[0])
+    return op.family is Family.COMPARE and bool(readers) and all(r.family is Family.SELECT for r in readers)
+
+
+def _compared(graph: Graph, name: str) -> str:
+    """Return the floating matrix whose comparison made a boolean one, or the tensor itself."""
+    writer = graph.writer(name)
+    if writer is None or writer.family is not Family.COMPARE:
+        return name
+    shape = graph.tensors[name].shape
+    for operand in writer.inputs:
+        if operand in graph.structural and graph.tensors[operand].shape == shape:
+            return operand
+    return name
+
+
+def signatures(graph: Graph) -> dict[str, int]:
+    """Return for each tensor a number that is equal for tensors computed in the same way from the same inputs.
+
+    Layers that repeat the preprocessing have equal frontiers; constants count as equal where shape and dtype are.
+    """
+    numbers: dict[tuple[object, ...], int] = {}
+    found: dict[str, int] = {}
+
+    def number(*made: object) -> int:
+        return numbers.setdefault(made, len(numbers))
+
+    for tensor in graph.tensors.values():
+        if tensor.kind is TensorKind.CONSTANT:
+            found[tensor.name] = number("constant", tensor.shape, tensor.dtype, tensor.role)
+        elif tensor.kind is TensorKind.INPUT:
+            found[tensor.name] = number("input", tensor.name)
+    for op in graph:
+        settings = str(sorted(op.attrs.items()))
+        for port, name in enumerate(op.outputs):
+            found[name] = number(
+                op.type, settings, port, graph.tensors[name].shape, *(found[t] for t in op.inputs)
+            )
+    return found
+
+
+def free_name(editor: Editor, wanted: str) -> str:
+    """Return `wanted`, or the first of `wanted_1`, `wanted_2` ... that no tensor or operator bears."""
+    name, count = wanted, 0
+    while name in editor.tensors or name in editor.operators:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name

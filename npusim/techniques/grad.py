@@ -1,0 +1,40 @@
+"""GrAd: the graph changes, so its mask is an input that the CPU keeps up to date; the model is compiled once.
+
+Like the seating plan on a slate in place of one in print: a guest more costs a stroke of chalk, not a new plan.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Graph
+from npusim.ops import TensorKind
+from npusim.techniques.freeze import can_freeze, freeze
+from npusim.techniques.technique import NoParameters, Technique, lacks
+
+__all__ = ["GRAD"]
+
+NEEDS = "tensors that the model computes from the edges alone"
+
+
+def _check(graph: Graph, _: NoParameters) -> str | None:
+    return None if can_freeze(graph, TensorKind.INPUT) else lacks("grad", NEEDS, graph)
+
+
+def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    return freeze(graph, TensorKind.INPUT)
+
+
+GRAD = Technique(
+    name="grad",
+    summary="The norm matrix, attention mask or sampled adjacency becomes an input that the CPU updates at run time.",
+    words=(
+        "Edges come and go without a new compilation: the host changes entries of the mask and hands it over with the features. "
+        "The NPU does what it does under StaGr, but nothing about the mask may be prepared at compile time: a comparison on it stays "
+        "in the graph, and it has to be handed over."
+    ),
+    numerics="The same sums in another order: equal but for rounding.",
+    rewrite=_rewrite,
+    check=_check,
+    needs=NEEDS,
+    excludes={"stagr": "the mask is either a constant or an input"},
+    source="GraNNite, section IV-A",
+)

@@ -1,0 +1,40 @@
+"""StaGr: the graph does not change, so its mask is baked into the model and aggregation is a matrix product.
+
+Like a bus timetable printed on the stop: nobody has to work out the connections again at each departure.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Graph
+from npusim.ops import TensorKind
+from npusim.techniques.freeze import can_freeze, freeze
+from npusim.techniques.technique import NoParameters, Technique, lacks
+
+__all__ = ["STAGR"]
+
+NEEDS = "tensors that the model computes from the edges alone"
+
+
+def _check(graph: Graph, _: NoParameters) -> str | None:
+    return None if can_freeze(graph, TensorKind.CONSTANT) else lacks("stagr", NEEDS, graph)
+
+
+def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    return freeze(graph, TensorKind.CONSTANT)
+
+
+STAGR = Technique(
+    name="stagr",
+    summary="Aggregation becomes a matrix product with a constant: the norm matrix, attention mask or sampled adjacency.",
+    words=(
+        "For a graph that stays as it is, everything that follows from the edges is computed once, before the model is compiled. "
+        "Degrees, scatter and gather disappear; what is left is MatMul(norm, h), which the MAC grid does well. "
+        "The price is a dense N x N constant that must be fetched for each layer, and a new compilation when an edge changes."
+    ),
+    numerics="The same sums in another order: equal but for rounding.",
+    rewrite=_rewrite,
+    check=_check,
+    needs=NEEDS,
+    excludes={"grad": "the mask is either a constant or an input"},
+    source="GraNNite, section IV-A",
+)

@@ -1,0 +1,50 @@
+"""SymG: of a symmetric norm matrix only the triangle with the diagonal is stored and moved.
+
+Like a road atlas's table of distances: Bern to Basle is Basle to Bern, so half of the table is enough.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Graph
+from npusim.ops import Role, Storage, Tensor
+from npusim.techniques.frontier import frontier
+from npusim.techniques.held import held
+from npusim.techniques.technique import NoParameters, Technique, lacks
+
+__all__ = ["SYMG"]
+
+NEEDS = "a symmetric constant or input norm matrix"
+
+
+def _triangles(graph: Graph) -> list[Tensor]:
+    return [t for t in held(graph) if t.role is Role.NORM and t.symmetric and t.shape[-1] == t.shape[-2]]
+
+
+def _check(graph: Graph, _: NoParameters) -> str | None:
+    if _triangles(graph):
+        return None
+    in_graph = graph.meta.get("model") == "gcn" and bool(frontier(graph))
+    return lacks("symg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
+
+
+def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    editor = graph.edit()
+    for tensor in _triangles(graph):
+        editor.change_tensor(tensor.name, storage=Storage.TRIANGLE)
+    return editor.finish()
+
+
+SYMG = Technique(
+    name="symg",
+    summary="The symmetric norm matrix is stored and moved as a triangle with its diagonal: n (n + 1) / 2 elements.",
+    words=(
+        "GCN's norm is symmetric, so half of it says everything and half of the traffic is saved. The grid has to use each block twice, "
+        "once as it is and once transposed. Where the DMA can decompress the operand, zero-value compression of so sparse a matrix "
+        "saves more; the triangle is for hardware that cannot. After GraSp, the norm is a triangle and all else stays compressed."
+    ),
+    numerics="The same.",
+    rewrite=_rewrite,
+    check=_check,
+    needs=NEEDS,
+    source="GraNNite, section IV-B",
+)
