@@ -4,15 +4,17 @@ Like a customs officer with a form: each box has a meaning, and a wrong entry co
 Any pydantic model can be loaded; a `Section` is the kind npusim writes itself.
 """
 
-from npusim.config.loading import dump_model, load_model, schema_of, validate_data
-from npusim.config.overrides import Override, parse_override, valid_paths
+from npusim.config.loading import dump_model, load_model, override_model, schema_of, validate_data
+from npusim.config.overrides import Override, Settings, parse_override, valid_paths
 from npusim.config.section import Section
 
 __all__ = [
     "Override",
     "Section",
+    "Settings",
     "dump_model",
     "load_model",
+    "override_model",
     "parse_override",
     "schema_of",
     "valid_paths",

@@ -17,7 +17,7 @@ from npusim.config.explaining import explain
 from npusim.config.overrides import Override, Settings, apply_overrides, as_overrides
 from npusim.config.reading import Document, Key, plain_scalar, read_document
 
-__all__ = ["dump_model", "load_model", "schema_of", "validate_data"]
+__all__ = ["dump_model", "load_model", "override_model", "schema_of", "validate_data"]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -73,6 +73,26 @@ def validate_data(document: Document | Mapping[str, Any], model: type[ModelT], o
     data = copy.deepcopy(document.data)
     written = apply_overrides(data, settings, base)
     return _validate(data, model, document, written)
+
+
+def override_model(model: ModelT, overrides: Settings) -> ModelT:
+    """Return a model with settings on top; errors as for `load_model`.
+
+    Parameters
+    ----------
+    model : pydantic model
+        The model to change; it stays as it is.
+    overrides : settings
+        What to set.
+
+    Returns
+    -------
+    model
+        A new model, validated.
+    """
+    data = model.model_dump(mode="json", by_alias=True)
+    written = apply_overrides(data, as_overrides(overrides), model)
+    return _validate(data, type(model), Document(type(model).__name__, data), written)
 
 
 def _validate(data: Any, model: type[ModelT], document: Document, written: Mapping[Key, Override]) -> ModelT:

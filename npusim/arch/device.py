@@ -1,0 +1,113 @@
+"""What every device of a SoC has in common: number formats, operating points, power, and the roofline of the simple ones.
+
+Like the type plate on a machine: speed, voltage and wattage stand on every plate, whatever the machine does.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from npusim.config import Section
+from npusim.errors import UnknownNameError
+from npusim.units import (
+    Bandwidth,
+    Bytes,
+    Duration,
+    Fraction,
+    Frequency,
+    MacsPerCycle,
+    PositiveCount,
+    PositiveRatio,
+    Power,
+    Voltage,
+)
+
+__all__ = ["Cache", "DeviceName", "DevicePoint", "DevicePower", "DtypeName", "OpName", "RooflineDevice"]
+
+DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]
+"""Formats a MAC unit may work in; signed and unsigned integers run alike."""
+
+DeviceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+"""Name of a device: it opens the paths of `--set` and of design spaces."""
+
+OpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
+"""An operator type of the OpenVINO operation sets in lower case: add, relu, fakequantize."""
+
+
+class DevicePower(Section):
+    """Power a device draws by what it does."""
+
+    idle: Power
+    """Power drawn while the device is powered and has nothing to do."""
+    busy: Power
+    """Power drawn at full use, idle power and the memory traffic it causes included."""
+
+
+class DevicePoint(Section):
+    """A pair of clock and voltage a device can run at."""
+
+    clock: Frequency
+    """Clock at this point."""
+    voltage: Voltage
+    """Supply voltage at this point."""
+
+
+class Cache(Section):
+    """One level of a cache hierarchy."""
+
+    size: Bytes
+    """Capacity that all cores together can use."""
+    bandwidth: Bandwidth
+    """Bytes a second that all cores together read from it in order."""
+    latency: Duration
+    """Time of one dependent read that hits this level."""
+
+
+class RooflineDevice(Section):
+    """A device known by its roofline: so much arithmetic, so many bytes, and a price for starting an operator."""
+
+    title: str
+    """Commercial name of the part."""
+    cores: PositiveCount
+    """Cores that share one operator."""
+    clock: Frequency
+    """Clock all cores sustain together."""
+    voltage: Voltage
+    """Supply voltage at that clock; dynamic energy goes with its square."""
+    operating_points: dict[str, DevicePoint] = Field(default_factory=dict)
+    """Named pairs of clock and voltage; `DEVICE.operating_point=NAME` sets both."""
+    macs_per_cycle: dict[DtypeName, MacsPerCycle]
+    """Multiply-accumulates a core starts in a cycle, by format."""
+    dense_efficiency: Fraction
+    """Part of the peak that matrix products and convolutions of ordinary size reach."""
+    caches: dict[str, Cache] = Field(default_factory=dict)
+    """Cache levels by name, nearest to the core first."""
+    cache_line: Bytes
+    """Bytes fetched at a time from a random address."""
+    outstanding_misses: PositiveCount
+    """Random reads that a core keeps in flight; with the latency it gives the rate of Gather."""
+    scatter_cost: PositiveRatio
+    """Time of a scattered read-modify-write over that of a gathered read."""
+    dram_bandwidth: Bandwidth
+    """Bandwidth this device sustains from DRAM when it is alone."""
+    launch_overhead: Duration
+    """Fixed time of one inference: calling the runtime, waking the device."""
+    dispatch_overhead: Duration
+    """Fixed time of one operator."""
+    power: DevicePower
+    """Power by activity."""
+
+    def peak_macs_per_s(self, dtype: str) -> float:
+        """Return the multiply-accumulates a second of all cores in a format.
+
+        Raises
+        ------
+        UnknownNameError
+            Where the device has no rate for the format.
+        """
+        for name, rate in self.macs_per_cycle.items():
+            if name == dtype:
+                return self.cores * rate * self.clock
+        raise UnknownNameError(f"MAC format of {self.title}", dtype, self.macs_per_cycle)

@@ -1,0 +1,128 @@
+"""The SoC: the devices on one chip, the DRAM they share and the silicon they are made of.
+
+Like a building with several workshops and one loading dock: each workshop has its own data sheet, and whoever wants to
+know how long an order takes needs all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, model_validator
+
+from npusim.arch.accelerator import Accelerator
+from npusim.arch.cpu import Cpu
+from npusim.arch.device import DeviceName
+from npusim.arch.dram import Dram
+from npusim.arch.gpu import Gpu
+from npusim.arch.npu import Npu
+from npusim.arch.technology import Technology
+from npusim.config import Override, Section
+from npusim.errors import ConfigError, UnknownNameError, nearest
+from npusim.units import refuse
+
+__all__ = ["Device", "Soc"]
+
+Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
+"""Any device, told apart by its `kind`."""
+
+_DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)
+
+
+class Soc(Section):
+    """A system on a chip, as one data sheet."""
+
+    schema_name: Literal["npusim.soc/1"] = Field(alias="schema")
+    """Version of this file format: npusim.soc/1."""
+    name: Annotated[str, Field(min_length=1)]
+    """Short name, as in `--soc NAME`."""
+    title: str
+    """Commercial name."""
+    sources: dict[str, str]
+    """References behind the short keys, such as [VPUNN], that the `source` of a number uses."""
+    dram: Dram
+    """Main memory."""
+    technology: Technology
+    """Process node."""
+    devices: dict[DeviceName, Device] = Field(min_length=1)
+    """Devices by name; paths of settings begin with that name: `npu.sram.per_tile`."""
+
+    @model_validator(mode="after")
+    def _device_names_are_free(self) -> Soc:
+        taken = {"schema", *type(self).model_fields}
+        for name in self.devices:
+            if name in taken:
+                refuse(f"a device named `{name}`", f"a name that is none of {', '.join(sorted(taken))}", at="devices")
+        return self
+
+    @property
+    def npu(self) -> Npu:
+        """The first NPU; raises an `UnknownNameError` where the SoC has none."""
+        return self._first(Npu, "NPU")
+
+    @property
+    def cpu(self) -> Cpu:
+        """The first CPU; raises an `UnknownNameError` where the SoC has none."""
+        return self._first(Cpu, "CPU")
+
+    @property
+    def gpu(self) -> Gpu:
+        """The first GPU; raises an `UnknownNameError` where the SoC has none."""
+        return self._first(Gpu, "GPU")
+
+    def has(self, kind: str) -> bool:
+        """Tell whether the SoC has a device of a kind: npu, cpu, gpu or accelerator."""
+        return any(device.kind == kind for device in self.devices.values())
+
+    def device(self, name: str) -> Npu | Cpu | Gpu | Accelerator:
+        """Return a device by its name.
+
+        Raises
+        ------
+        UnknownNameError
+            Where there is none of that name.
+        """
+        if name not in self.devices:
+            raise UnknownNameError(f"device of {self.name}", name, self.devices)
+        return self.devices[name]
+
+    def _first(self, kind: type[_DeviceT], word: str) -> _DeviceT:
+        for device in self.devices.values():
+            if isinstance(device, kind):
+                return device
+        raise UnknownNameError(f"device of {self.name}", word, self.devices, "choose a SoC that has one")
+
+    @classmethod
+    def short_path(cls, path: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a path as users write it: a device's begins with its name."""
+        return path[1:] if path[0] == "devices" and len(path) > 1 else path
+
+    @classmethod
+    def expand_override(cls, override: Override, base: Any) -> Sequence[Override]:
+        """Return what a setting stands for: paths of a device in full, an operating point as its clocks and voltage."""
+        path = override.path
+        if path[0] in base.devices:
+            path = ("devices", *path)
+        if len(path) == 3 and path[0] == "devices" and path[1] in base.devices and path[2] == "operating_point":
+            return _operating_point(override, path[:2], base.devices[path[1]])
+        return [override.at(path, override.value)]
+
+
+def _operating_point(override: Override, device_path: tuple[str, ...], device: Any) -> Sequence[Override]:
+    points = device.operating_points
+    if override.value not in points:
+        name = str(override.value)
+        raise ConfigError(
+            f"the unknown operating point `{name}`",
+            file=override.origin,
+            allowed=", ".join(points) if points else "none: the device has no operating points",
+            suggestion=nearest(name, points),
+        )
+    point = points[override.value]
+    # An NPU has two clocks; every other device has one.
+    places = {"dpu_clock": ("dpu", "clock")}
+    return [
+        override.at((*device_path, *places.get(name, (name,))), getattr(point, name).as_written())
+        for name in type(point).model_fields
+    ]

@@ -1,0 +1,63 @@
+"""What silicon costs: energy per event, leakage, and area per building block of an NPU.
+
+Like a builder's price list: so much a brick, so much a window; the bill for a house is then a matter of counting.
+All energies hold at the nominal voltage; dynamic energy goes with the square of the voltage.
+"""
+
+from npusim.arch.device import DtypeName
+from npusim.config import Section
+from npusim.units import (
+    Area,
+    AreaPerByte,
+    AreaPerMac,
+    EnergyPerByte,
+    EnergyPerMac,
+    EnergyPerOp,
+    PowerPerArea,
+    Voltage,
+)
+
+__all__ = ["AreaCosts", "EnergyCosts", "Technology"]
+
+
+class EnergyCosts(Section):
+    """Energy per event at the nominal voltage."""
+
+    mac: dict[DtypeName, EnergyPerMac]
+    """One multiply-accumulate of a convolution, register files and control included, by format."""
+    sram: EnergyPerByte
+    """One byte read from, or written to, a tile's SRAM."""
+    dram: EnergyPerByte
+    """One byte read from, or written to, DRAM: device, interface and controller."""
+    dsp_op: EnergyPerOp
+    """One operation of one lane of a DSP, instruction fetch included."""
+
+
+class AreaCosts(Section):
+    """Area of the building blocks of an NPU."""
+
+    mac: dict[DtypeName, AreaPerMac]
+    """Hardware for one multiply-accumulate a cycle, by format; a unit that does two formats has both areas."""
+    sram: AreaPerByte
+    """SRAM macros, periphery included."""
+    dsp: Area
+    """One DSP with its local memory."""
+    dma_engine: Area
+    """One DMA engine."""
+    fixed: Area
+    """What an NPU has once: control processor, fabric, interface."""
+
+
+class Technology(Section):
+    """A process node, as far as the model needs it."""
+
+    node: str
+    """Name of the process node."""
+    nominal_voltage: Voltage
+    """Voltage at which the energies and the leakage hold."""
+    energy: EnergyCosts
+    """Energy per event."""
+    leakage: PowerPerArea
+    """Leakage of the NPU per area, at the nominal voltage, while it is powered."""
+    area: AreaCosts
+    """Area per building block."""
