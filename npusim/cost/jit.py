@@ -1,0 +1,72 @@
+"""Compiling the cost model's equations once a machine: a bakery that keeps its bread fresh by the date on the flour.
+
+numba keeps compiled code on disk, but looks only at the file a function stands in: change an equation that another file calls
+and the old answer comes back. So the folder of compiled code carries a fingerprint of every source of `npusim.cost`, of numba's
+version and of the processor: whatever changes, a new folder is used, and an installation that cannot be written to does not
+matter because the folder lies in the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite.binding
+import numba
+
+from npusim.locate import cache_dir
+
+__all__ = ["fingerprint", "kernel", "parallel_kernel"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@cache
+def fingerprint() -> str:
+    """Return the fingerprint of everything that compiled code depends on.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits over the sources of this package, numba's version, Python's and the processor's name.
+    """
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    cpu = llvmlite.binding.get_host_cpu_name()
+    digest.update("|".join((numba.__version__, platform.python_version(), platform.machine(), cpu)).encode())
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _folder() -> str | None:
+    try:
+        return str(cache_dir("kernels", fingerprint()))
+    except OSError:
+        return None  # nowhere to write: compile anew in each process
+
+
+def _compile(function: _Function, **options: Any) -> _Function:
+    folder = _folder()
+    before = numba.config.CACHE_DIR
+    # numba fixes a function's cache folder when it is decorated; other users of numba in this process keep theirs.
+    numba.config.CACHE_DIR = folder or before
+    try:
+        compiled: _Function = numba.njit(cache=folder is not None, error_model="numpy", **options)(function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return compiled
+
+
+def kernel(function: _Function) -> _Function:
+    """Compile a scalar equation or the loop over them; its `py_func` stays callable as plain Python."""
+    return _compile(function)
+
+
+def parallel_kernel(function: _Function) -> _Function:
+    """Compile a loop that runs over all cores (`numba.prange`)."""
+    return _compile(function, parallel=True, nogil=True)

@@ -1,0 +1,206 @@
+"""From a graph and the decisions about it to the operator table: the translation of a plan into a bill of quantities.
+
+Nothing is decided here and nothing is costed; every column follows from shapes, storage, decisions, and the SoC's switches and DSP
+kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.cost.decisions import Decisions, Group
+from npusim.cost.dsp_table import fill_kernel
+from npusim.cost.liveness import Liveness, packing
+from npusim.cost.tables import Form, Unit, empty_ops
+from npusim.graph import Graph
+from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work
+
+__all__ = ["Lowered", "lower"]
+
+_FORMS = {
+    Family.MATMUL: Form.MATMUL,
+    Family.CONVOLUTION: Form.CONVOLUTION,
+    Family.DEPTHWISE: Form.DEPTHWISE,
+    Family.ELTWISE: Form.ELTWISE,
+}
+_PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
+_DEVICE = {Unit.CPU: "cpu", Unit.GPU: "gpu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The operator table with the names behind its rows."""
+
+    ops: Any
+    """Array of OP_DTYPE, shape (groups,)."""
+    groups: tuple[Group, ...]
+    warnings: tuple[str, ...]
+
+
+class _Lowering:
+    """Lowers one graph; the parts of a row are filled one after the other."""
+
+    def __init__(self, graph: Graph, decisions: Decisions, soc: Soc) -> None:
+        self.graph, self.decisions, self.soc = graph, decisions, soc
+        self.live = Liveness(graph, decisions, soc)
+        self.root = self.live.root
+        self.warnings: list[str] = []
+
+    def run(self) -> Lowered:
+        table = empty_ops(len(self.decisions.groups))
+        device = ""
+        for i, group in enumerate(self.decisions.groups):
+            row = table[i]
+            row["unit"] = group.unit
+            if group.unit is Unit.VIEW:
+                continue
+            entered = _DEVICE.get(group.unit, "npu")
+            row["launches"] = 1.0 if entered != device else 0.0
+            self._row(row, i, group, first=entered != device)
+            device = entered
+        return Lowered(table, self.decisions.groups, tuple(self.warnings))
+
+    def _row(self, row: Any, index: int, group: Group, first: bool) -> None:
+        op = self.graph.operators[group.main]
+        inputs, outputs = self.graph.inputs_of(op), self.graph.outputs_of(op)
+        work = self.graph.work(op)
+        last = self.graph.operators[group.fused[-1]] if group.fused else op
+        result = self.graph.tensors[last.outputs[0]]
+        self._shape(row, op, work, inputs, group)
+        if group.unit in (Unit.CPU, Unit.GPU):
+            self._host(row, op, work, inputs, outputs)
+            return
+        if group.unit is Unit.DSP:
+            fill_kernel(row["dsp"], self.soc.npu, op, self.warnings)
+        elif group.unit is Unit.DMA:
+            row["copy_bytes"] = result.bytes
+        self._operands(row, index, op, group, inputs, result, first)
+        row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
+
+    def _shape(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], group: Group) -> None:
+        for name in ("batch", "out_w", "out_h", "in_c", "out_c", "in_w", "in_h", "kernel_w", "kernel_h", "stride_w", "stride_h"):
+            row[name] = float(getattr(work, name))
+        if group.swapped:
+            row["out_w"], row["out_c"] = float(work.out_c), float(work.out_w)
+        row["macs"], row["elements"], row["rows"], row["row_length"] = work.macs, work.elements, work.rows, work.row_length
+        if group.unit is Unit.DPU:
+            if op.family is Family.POOLING:
+                row["form"] = Form.MAXPOOL if op.type == "MaxPool" else Form.AVGPOOL
+            else:
+                row["form"] = _FORMS[op.family]
+            if op.family is Family.ELTWISE:  # pixels of as many channels as the last axis has
+                channels = inputs[0].shape[-1] if inputs[0].shape else 1
+                row["out_c"], row["out_w"] = float(channels), max(1.0, work.elements / max(1, channels))
+
+    def _operands(
+        self, row: Any, index: int, op: Operator, group: Group, inputs: tuple[Tensor, ...], result: Tensor, first: bool
+    ) -> None:
+        product = op.family in _PRODUCTS and group.unit is Unit.DPU
+        a = inputs[0] if inputs else result
+        b = inputs[1] if product else None
+        if b is not None and group.swapped:
+            a, b = b, a
+        extra = [t for t in inputs if t is not a and t is not b]
+        extra += [self.graph.tensors[t] for name in group.fused for t in self._side_operands(name, group)]
+        row["a_item"], row["c_item"] = a.dtype.bytes, result.dtype.bytes
+        row["a_dram_bytes"] = self._fetched(a, index, is_weight=False)
+        row["a_resident"], row["a_prefetch"] = self._is_resident(a), self._is_known(a) and not first
+        if b is not None:
+            row["b_item"] = b.dtype.bytes
+            row["b_dram_bytes"] = self._fetched(b, index, is_weight=True)
+            row["b_resident"], row["b_prefetch"] = self._is_resident(b), self._is_known(b) and not first
+            row["a_pack"], row["b_pack"] = self._packing(a, False), self._packing(b, True)
+            self._zeros(row, a, b)
+            self._triangle(row, a, op, index)
+        row["extra_dram_bytes"] = sum(self._fetched(t, index, is_weight=True) for t in {t.name: t for t in extra}.values())
+        row["c_resident"] = self._is_resident(result)
+        row["c_dram_bytes"] = self._written(result)
+        row["row_bytes"] = (a.shape[-1] if a.shape else 1) * a.dtype.bytes
+
+    def _side_operands(self, fused: str, group: Group) -> list[str]:
+        inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
+        return [t for t in self.graph.operators[fused].inputs if t not in inner]
+
+    def _is_resident(self, tensor: Tensor) -> bool:
+        return self.root[tensor.name] in self.decisions.residency.whole
+
+    def _is_known(self, tensor: Tensor) -> bool:
+        return self.graph.tensors[self.root[tensor.name]].kind is not TensorKind.ACTIVATION
+
+    def _share_to_fetch(self, tensor: Tensor, index: int) -> float:
+        """Share of a tensor that is not in SRAM from an earlier use."""
+        root = self.root[tensor.name]
+        kept = self.decisions.residency.cached.get(root, 0.0)
+        return 1.0 - kept if kept and index > self.live.first_use(root) else 1.0
+
+    def _fetched(self, tensor: Tensor, index: int, is_weight: bool) -> float:
+        """Bytes that DMA reads when the operand is passed over once."""
+        if self._is_resident(tensor):
+            return 0.0
+        return tensor.bytes * self._packing(tensor, is_weight) * self._share_to_fetch(tensor, index)
+
+    def _packing(self, tensor: Tensor, is_weight: bool) -> float:
+        """Bytes of an operand in DRAM and SRAM over its dense bytes: 1 unless it is stored with a bitmap that its role may keep."""
+        return packing(tensor, is_weight, self.soc)
+
+    def _written(self, result: Tensor) -> float:
+        aliases = [name for name, root in self.root.items() if root == result.name]
+        leaves = any(name in self.graph.outputs for name in aliases)
+        return result.bytes if leaves or not self._is_resident(result) else 0.0
+
+    def _zeros(self, row: Any, a: Tensor, b: Tensor) -> None:
+        """Densities that the grid may use: a bitmap is needed, so only operands stored with one are skipped."""
+        switches = self.soc.npu.sparsity
+        if a.storage is Storage.ZVC and switches.skip_activations:
+            row["a_density"] = a.density
+            row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
+        if b.storage is Storage.ZVC and switches.skip_weights:
+            row["b_density"] = b.density
+
+    def _triangle(self, row: Any, a: Tensor, op: Operator, index: int) -> None:
+        if a.storage is not Storage.TRIANGLE:
+            return
+        if op.family is Family.MATMUL and row["batch"] == 1.0 and row["out_w"] == row["in_c"]:
+            row["triangle"] = 1
+            row["a_triangle_bytes"] = a.stored_bytes * self._share_to_fetch(a, index)
+        else:
+            self.warnings.append(f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that")
+
+    def _host(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+        row["host_bytes"] = sum(t.bytes for t in (*inputs, *outputs))
+        row["host_is_float"] = bool(inputs) and inputs[0].dtype.is_float
+        row["host_macs"] = work.macs + work.elements
+        if op.family is Family.MATMUL and inputs[0].density < 1.0:
+            # A host works on the list of non-zeros, never on the dense matrix.
+            row["host_macs"] = work.macs * inputs[0].density
+            row["host_bytes"] = inputs[0].elements * inputs[0].density * (inputs[0].dtype.bytes + 4)
+            row["host_bytes"] += sum(t.bytes for t in (*inputs[1:], *outputs))
+        device = self.soc.cpu if row["unit"] == Unit.CPU else self.soc.gpu
+        if op.family in (Family.GATHER, Family.SCATTER):
+            lines = np.ceil(work.row_length * outputs[0].dtype.bytes / device.cache_line)
+            again = float(device.scatter_cost) if op.family is Family.SCATTER else 1.0
+            row["host_random_accesses"] = work.rows * lines * again
+
+
+def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
+    """Lower a graph to the operator table.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network, techniques applied.
+    decisions : Decisions
+        Fusion, placement and residency.
+    soc : Soc
+        For its sparsity switches and DSP kernels.
+
+    Returns
+    -------
+    Lowered
+        One row a group; rows of unit VIEW are empty.
+    """
+    return _Lowering(graph, decisions, soc).run()

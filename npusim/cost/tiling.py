@@ -1,0 +1,125 @@
+"""How a product is cut so that it fits into SRAM: packing a removal van that must drive as seldom as possible.
+
+A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or done on one tile, and
+within a tile cut into `row_blocks` x `column_blocks` blocks of whole stencils, the operand of the outer loop waiting in SRAM while
+the other streams past (double-buffered); or both stream in `channel_chunks` while partial sums wait.
+
+Why the candidates suffice. For one split, mode and order, latency = max(compute, DMA) + start, where compute grows with the
+number of blocks (each is a start-up), DMA traffic grows with `row_blocks` and `column_blocks` (the streamed operand is fetched
+again for each block of the held one), and the start does not depend on either. So latency never falls when a count grows, and
+only the smallest feasible `row_blocks` for each `column_blocks` (and each `channel_chunks`) can be the best. A count matters only
+through the block size ceil(total / count): of all counts with the same block size the smallest is the best, which leaves about
+2 sqrt(total) values of `column_blocks`. The search runs over all of these. The set does not depend on SRAM, and a larger SRAM
+makes every candidate it allowed before allowed again, so more SRAM is never slower.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from npusim.cost.jit import kernel
+
+__all__ = ["Block", "Tiling", "best_blocks", "next_count"]
+
+
+class Block(NamedTuple):
+    """One tile's share of a product, in stencils of the mode; sizes in bytes."""
+
+    rows: float
+    """Stencils along M."""
+    columns: float
+    """Stencils along N."""
+    chunks: float
+    """Pieces that K can be cut into."""
+    a_bytes: float
+    """Activations of one stencil row, all input channels; 0 where they are in SRAM already."""
+    a_halo_bytes: float
+    """Further input rows that a block of stencil rows needs at its border (convolutions)."""
+    b_bytes: float
+    """Weights of one stencil column; 0 where they are in SRAM already."""
+    c_bytes: float
+    """Outputs of one stencil; 0 where the output stays in SRAM as a whole."""
+    sum_bytes: float
+    """Partial sums of one stencil."""
+    sram_bytes: float
+    """SRAM of the tile that is free for this product."""
+
+
+class Tiling(NamedTuple):
+    """A way to cut one tile's share."""
+
+    row_blocks: float
+    column_blocks: float
+    channel_chunks: float
+    sram_bytes: float
+    """Working set of the tile; infinite where nothing fits."""
+
+
+@kernel
+def next_count(count: float, total: float) -> float:
+    """Return the next larger count that cuts `total` into smaller blocks; 0 when blocks are single already."""
+    block = np.ceil(total / count)
+    return 0.0 if block <= 1.0 else np.ceil(total / (block - 1.0))
+
+
+@kernel
+def _fit(total: float, fixed: float, once: float, each: float, sram: float) -> float:
+    """Return the fewest blocks of `total` pieces such that fixed + piece * (once | each) fits into SRAM; 0 if none.
+
+    A single block needs `once` a piece; two or more are double-buffered and need `each` a piece.
+    """
+    if fixed + once * total <= sram:
+        return 1.0
+    free = sram - fixed
+    if free < each:
+        return 0.0
+    return float(np.ceil(total / np.floor(free / each)))
+
+
+@kernel
+def _copies(count: float) -> float:
+    """Buffers of an operand that comes in `count` pieces: two as soon as there is a next one."""
+    return 2.0 if count > 1.0 else 1.0
+
+
+@kernel
+def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Tiling:
+    """Return the tiling with the fewest row blocks for given `column_blocks` and `channel_chunks`.
+
+    Parameters
+    ----------
+    block : Block
+        The tile's share.
+    column_blocks, channel_chunks : float
+        Counts to try.
+
+    Returns
+    -------
+    Tiling
+        With an infinite working set where nothing fits.
+    """
+    columns = np.ceil(block.columns / column_blocks)
+    chunk = 1.0 / channel_chunks
+    b_buffers = _copies(column_blocks * channel_chunks)
+    b_once = columns * block.b_bytes * chunk * b_buffers
+    c_each = columns * block.c_bytes
+    sums = columns * block.sum_bytes if channel_chunks > 1.0 else 0.0
+    a_each = block.a_bytes * chunk
+    a_single = 2.0 if channel_chunks > 1.0 else 1.0
+    halo = block.a_halo_bytes * chunk
+    # Outputs of a block are written while the next one is computed, so they are double-buffered unless there is only one.
+    c_single = 2.0 if column_blocks > 1.0 else 1.0
+    fixed = b_once + 2.0 * halo
+    row_blocks = _fit(
+        block.rows, fixed, a_single * a_each + c_single * c_each + sums, 2.0 * a_each + 2.0 * c_each + sums, block.sram_bytes
+    )
+    if row_blocks == 0.0:
+        return Tiling(1.0, column_blocks, channel_chunks, np.inf)
+    rows = np.ceil(block.rows / row_blocks)
+    if row_blocks > 1.0:
+        used = fixed + rows * (2.0 * a_each + 2.0 * c_each + sums)
+    else:
+        used = fixed + rows * (a_single * a_each + c_single * c_each + sums)
+    return Tiling(row_blocks, column_blocks, channel_chunks, used)

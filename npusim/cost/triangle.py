@@ -1,0 +1,99 @@
+"""SymG: a product whose left operand is symmetric and of which only the lower triangle is stored.
+
+A distance table in a road atlas is printed once below its diagonal; to know how far everything is from one town you read along its
+row, then turn the corner and read down its column. Reading down is the price: the block (i, j) serves output rows i as it stands
+and output rows j transposed.
+
+Two ways, and the better is taken. *Once*: every block is fetched once and both uses follow each other, so the partial sums of all
+output rows stay in SRAM with all of the right operand; the second use reads the block transposed, at `symg_transposed_rate` of the
+normal pace. *Twice*: every off-diagonal block is fetched for each use, which moves what dense storage moves; only the memory is saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npusim.cost.dma import copy_s, stream_s
+from npusim.cost.dpu import matmul_mode_cycles, mode_shape
+from npusim.cost.jit import kernel
+from npusim.cost.products import cost_product, tile_share
+from npusim.cost.tables import Order, Split
+from npusim.cost.tiling import next_count
+
+__all__ = ["cost_triangle"]
+
+_ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
+_OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
+
+
+@kernel
+def imbalance(row_blocks: float, tiles: float) -> float:
+    """Work of the busiest tile over the mean when the triangle's blocks are dealt out one by one."""
+    blocks = row_blocks * (row_blocks + 1.0) / 2.0
+    return float(np.ceil(blocks / tiles) * tiles / blocks)
+
+
+@kernel
+def cost_triangle(arch: Any, op: Any, result: Any) -> None:
+    """Cost a product with a stored triangle: the best of fetching blocks twice and once.
+
+    Fills the same fields of `result` as `npusim.cost.products.cost_product`.
+    """
+    cost_product(arch, op, result)  # twice: the DRAM bytes of the row are those of the dense matrix
+    for split in range(3):
+        used, _, channels = tile_share(arch, op, split)
+        for mode in range(3):
+            _fetch_once(arch, op, result, split, mode, used, channels)
+
+
+@kernel
+def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: float, channels: float) -> None:
+    """Try one split and mode; the channels of a tile are cut into passes until the partial sums fit."""
+    across, down, _ = mode_shape(arch, mode)
+    pixels = min(op.out_w, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
+    row_blocks = np.ceil(op.out_w / pixels)
+    uneven = 1.0
+    rows = op.out_w
+    if split == _ROWS:
+        uneven = imbalance(row_blocks, used)
+        rows = np.ceil(op.out_w / used)
+    # Half of the products read their block as it stands, half transposed.
+    turned = 0.5 + 0.5 / arch.symg_transposed_rate
+    block_bytes = 2.0 * pixels * pixels * op.a_item
+    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used
+    start_s = stream_s(arch, 0.0 if op.a_prefetch else 0.5 * block_bytes, 0.0, op.row_bytes) + arch.op_start_s
+    groups = np.ceil(channels / arch.dpu_channel_lanes)
+    passes = 1.0
+    while passes > 0.0:
+        wide = min(channels, np.ceil(groups / passes) * arch.dpu_channel_lanes)
+        b_bytes = 0.0 if op.b_resident else op.in_c * wide * op.b_item
+        sums = op.out_w * wide * arch.dpu_sum_bytes
+        out_bytes = 0.0 if op.c_resident else pixels * wide * op.c_item * 2.0
+        if b_bytes + sums + block_bytes + out_bytes <= free:
+            cycles = matmul_mode_cycles(arch, rows, op.in_c, wide, op.a_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0)
+            # Each block adds to the sums of its columns' rows: read and written once a block.
+            update = 0.5 * row_blocks * op.out_w * wide * 2.0 * arch.dpu_sum_bytes / arch.dpu_sum_bytes_per_cycle
+            update = update / used if split == _ROWS else update
+            dpu_s = op.batch * passes * (cycles * uneven * turned + update) / arch.dpu_clock_hz
+            read = op.a_triangle_bytes * passes + op.b_dram_bytes + op.extra_dram_bytes
+            dma_s = stream_s(arch, read, op.c_dram_bytes, op.row_bytes)
+            if split == _ROWS:  # tiles add up each other's partial sums
+                dma_s += copy_s(arch, (used - 1.0) * sums * passes)
+            latency = max(dpu_s, dma_s) + start_s
+            if latency < result.latency_s:
+                result.latency_s = latency
+                result.dpu_s = dpu_s
+                result.dma_s = dma_s
+                result.dram_bytes = read + op.c_dram_bytes
+                result.sram_bytes = used * (b_bytes + sums + block_bytes + out_bytes + op.live_copied_bytes) + op.live_spread_bytes
+                result.split = split
+                result.mode = mode
+                result.order = _OUTPUTS_HELD
+                result.tiles = int(used)
+                result.row_blocks = int(row_blocks)
+                result.column_blocks = int(passes)
+                result.channel_chunks = int(row_blocks)
+            return
+        passes = next_count(passes, groups)

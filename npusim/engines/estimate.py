@@ -1,0 +1,102 @@
+"""The answer: what one inference costs, where the time goes, and what it rests on.
+
+Like an estimate from a good craftsman: a total, a line for every item, and on the last page what was assumed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Estimate", "OperatorCost", "UnitUse"]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+
+
+class UnitUse(_Document):
+    """How busy a unit is during one inference."""
+
+    busy_s: float
+    """Time the unit works, in s."""
+    utilisation: float
+    """Busy time over the time an inference takes (with several in flight: over the interval between them)."""
+
+
+class OperatorCost(_Document):
+    """What one operator costs; operators overlap in the units they use, so nothing here sums to the total."""
+
+    name: str
+    """Name in the graph."""
+    type: str
+    """OpenVINO operation name."""
+    fused: list[str]
+    """Operators that ride along."""
+    unit: str
+    """Unit that runs it: npu.dpu, npu.dsp, npu.dma, cpu, gpu, or none for a view."""
+    latency_s: float
+    """Time from its start to its end, in s."""
+    energy_j: float
+    """Dynamic energy, in J."""
+    macs: float
+    """Multiply-accumulates, zeros counted."""
+    dram_bytes: float
+    """Bytes moved to and from DRAM."""
+    bound: Literal["compute", "dma", "dsp", "launch"]
+    """What it waits for."""
+
+
+class Estimate(_Document):
+    """The cost of one inference of a workload on a SoC; SI units throughout."""
+
+    schema_: Literal["npusim.estimate/1"] = Field("npusim.estimate/1", alias="schema")
+    """Version of this document."""
+    workload: str
+    """Name of the network."""
+    soc: str
+    """Name of the SoC."""
+    techniques: str
+    """Canonical technique stack."""
+    engine: str
+    """Engine that made the estimate."""
+    hint: str
+    """Performance hint: latency or throughput."""
+    requests: int
+    """Inferences in flight."""
+    tiles: int
+    """NPU tiles used."""
+    latency_s: float
+    """Time from the start of an inference to its end, in s."""
+    latency_interval_s: tuple[float, float] | None
+    """90 % interval of the latency, or null where the SoC's numbers carry no fitted uncertainty."""
+    throughput_per_s: float
+    """Inferences a second in steady state."""
+    energy_j: float
+    """Energy of one inference, in J."""
+    area_mm2: float
+    """Area of the NPU, in mm2."""
+    dram_bytes: float
+    """Bytes an inference moves to and from DRAM."""
+    sram_peak_bytes: float
+    """Most SRAM in use at any time, over all tiles, in bytes."""
+    macs: float
+    """Multiply-accumulates of an inference, zeros counted."""
+    units: dict[str, UnitUse]
+    """Use of each unit by name."""
+    operators: list[OperatorCost]
+    """One entry an operator, in order of execution."""
+    warnings: list[str]
+    """What the estimate could not do as one would expect."""
+    provenance: dict[str, Any]
+    """What the estimate rests on."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.estimate/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+    @property
+    def bound(self) -> str:
+        """The unit that is busy longest."""
+        return max(self.units, key=lambda name: self.units[name].busy_s)

@@ -1,0 +1,99 @@
+"""A graph with every decision made: which unit runs what, what rides along, what stays in SRAM.
+
+It is the day's schedule pinned to the door: the analytical engine adds it up, the event engine acts it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.cost.architecture import arch_row
+from npusim.cost.decisions import Decisions
+from npusim.cost.kernel import evaluate
+from npusim.cost.lowering import Lowered, lower
+from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
+from npusim.errors import InfeasibleError
+from npusim.graph import Graph
+from npusim.mapping.fusion import fuse
+from npusim.mapping.placement import DeviceChoice
+from npusim.mapping.residency import plans
+
+__all__ = ["Mapped", "Run", "map_graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How a network is run: OpenVINO's hints, made definite."""
+
+    hint: str = "latency"
+    requests: int = 1
+    """Inferences in flight."""
+    tiles: int = 1
+    """Tiles an inference is compiled for."""
+    device: DeviceChoice = "auto"
+    swap_operands: bool = False
+    """Lay the right operand of each product on the pixels (the left one becomes the weight)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A graph mapped to a SoC, with its cost."""
+
+    graph: Graph
+    soc: Soc
+    run: Run
+    decisions: Decisions
+    lowered: Lowered
+    arch: Any
+    """Record of ARCH_DTYPE."""
+    results: Any
+    """Array of RESULT_DTYPE, a row a group."""
+    total: Any
+    """Record of TOTAL_DTYPE."""
+
+
+def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
+    """Decide fusion, placement and residency of a graph on a SoC so that an inference takes the least time.
+
+    Parameters
+    ----------
+    graph : Graph
+        Techniques applied.
+    soc : Soc
+    run : Run
+
+    Raises
+    ------
+    InfeasibleError
+        Where some operator fits into SRAM under no plan; it is named.
+    """
+    groups = fuse(graph, soc, run.device, run.swap_operands)
+    arch = arch_row(soc, run.tiles, run.requests)
+    best: Mapped | None = None
+    stuck = ""
+    for residency in plans(graph, groups):
+        decisions = Decisions(groups, residency)
+        lowered = lower(graph, decisions, soc)
+        results, total = np.zeros(len(groups), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
+        evaluate(arch[0], lowered.ops, results, total[0])
+        if not np.isfinite(total[0]["latency_s"]):
+            stuck = stuck or groups[int(np.argmax(~np.isfinite(results["latency_s"])))].main
+        elif best is None or _better(total[0], best.total):
+            best = Mapped(graph, soc, run, decisions, lowered, arch[0], results, total[0])
+    if best is None:
+        raise InfeasibleError(
+            f"operator {stuck!r} does not fit into {run.tiles} x {float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; "
+            "give more: --set npu.sram.per_tile=..."
+        )
+    return best
+
+
+def _better(total: Any, best: Any) -> bool:
+    """Compare by time, then by what it moves, then by what it holds."""
+    key = ("latency_s", "dram_bytes", "sram_peak_bytes")
+    mine = (-total["throughput_per_s"], *(total[k] for k in key))
+    return bool(mine < (-best["throughput_per_s"], *(best[k] for k in key)))

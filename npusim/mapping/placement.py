@@ -1,0 +1,66 @@
+"""Which device and unit runs which operator: the foreman's morning round.
+
+A technique may have written a wish on an operator (GraphSplit: preprocessing to the CPU); the round honours it unless the user sends
+everybody to one device.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from npusim.arch import Soc
+from npusim.cost.tables import Unit
+from npusim.errors import InfeasibleError
+from npusim.graph import Graph
+from npusim.ops import DType, Family, Operator
+
+__all__ = ["DeviceChoice", "unit_of"]
+
+DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
+"""Where a network runs; `auto` is the NPU, with the wishes that techniques wrote on operators."""
+
+_HOSTS = {"cpu": Unit.CPU, "gpu": Unit.GPU}
+_DMA_MOVES = frozenset({"Concat", "StridedSlice", "Slice", "Split", "VariadicSplit", "Pad", "Roll", "Reverse"})
+"""Moves of whole rows, which a DMA engine does without a DSP."""
+
+
+def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
+    """Return the unit that runs an operator.
+
+    Parameters
+    ----------
+    op : Operator
+    graph : Graph
+        The graph it belongs to.
+    soc : Soc
+    device : {"auto", "npu", "cpu", "gpu"}
+        "auto" honours the operator's wish; any other sends every operator there.
+
+    Raises
+    ------
+    InfeasibleError
+        Where the SoC lacks the device.
+    """
+    if op.family is Family.VIEW:
+        return Unit.VIEW
+    target = (op.device or "npu") if device == "auto" else device
+    if not soc.has(target):
+        have = ", ".join(soc.devices)
+        raise InfeasibleError(f"operator {op.name!r} should run on the {target.upper()}, which {soc.name} lacks; it has: {have}")
+    if target in _HOSTS:
+        return _HOSTS[target]
+    if op.type in _DMA_MOVES:
+        return Unit.DMA
+    return Unit.DPU if op.kind.dpu and _grid_can(op, graph, soc) else Unit.DSP
+
+
+def _grid_can(op: Operator, graph: Graph, soc: Soc) -> bool:
+    """Whether the MAC grid runs an operator whose type it may run: elementwise only types it lists, on tensors of one shape."""
+    inputs = graph.inputs_of(op)
+    dtype = inputs[0].dtype
+    rates = soc.npu.dpu.macs_per_mpe
+    if not (dtype.is_float and "fp16" in rates or dtype.bits <= 8 and "int8" in rates and dtype is not DType.BOOL):
+        return False
+    if op.family is not Family.ELTWISE:
+        return True
+    return op.type.lower() in soc.npu.dpu.eltwise_ops and len({t.shape for t in inputs}) == 1

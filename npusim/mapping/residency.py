@@ -1,0 +1,75 @@
+"""Which tensors stay in SRAM between operators: packing a rucksack for a walk of several days.
+
+Two kinds of tensors compete for room. Intermediate results that fit need never see DRAM. A matrix that several layers read, such as
+a GCN's norm, can be kept from its first use, as much of it as fits (GraNNite's CacheG, asked for by the `cached` mark). What is kept
+takes room from the operators' own tiles, so plans are costed and the cheapest is taken.
+
+The plans are: for each size in turn, keep all intermediates up to that size; with each of them, keep none to all of the marked
+matrices in steps. A plan that is possible with some SRAM is possible with more, and costs no more there, so more SRAM never hurts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npusim.cost.decisions import Group, Residency
+from npusim.cost.liveness import roots
+from npusim.cost.tables import Unit
+from npusim.graph import Graph
+from npusim.ops import TensorKind
+
+__all__ = ["CACHE_STEPS", "plans"]
+
+CACHE_STEPS = 32
+"""Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
+
+
+def plans(graph: Graph, groups: tuple[Group, ...]) -> Iterator[Residency]:
+    """Yield every residency plan worth costing, the one that keeps nothing first.
+
+    Parameters
+    ----------
+    graph : Graph
+    groups : tuple of Group
+        From `npusim.mapping.fusion.fuse`.
+    """
+    root = roots(graph)
+    sizes = _intermediates(graph, groups, root)
+    marked = _marked(graph, groups, root)
+    thresholds = [0.0, *sorted(set(sizes.values()))]
+    for limit in thresholds:
+        whole = frozenset(name for name, size in sizes.items() if size <= limit)
+        yield Residency(whole)
+        for step in range(1, CACHE_STEPS + 1 if marked else 1):
+            yield Residency(whole, dict.fromkeys(marked, step / CACHE_STEPS))
+
+
+def _intermediates(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict[str, float]:
+    """Bytes of every tensor that passes from one group on the NPU to others on the NPU only."""
+    made: dict[str, float] = {}
+    foreign: set[str] = set()
+    for group in groups:
+        on_npu = group.unit not in (Unit.CPU, Unit.GPU)
+        last = group.fused[-1] if group.fused else group.main
+        for tensor in graph.operators[last].outputs:
+            if on_npu and group.unit is not Unit.VIEW:
+                made[root[tensor]] = graph.tensors[root[tensor]].bytes
+        if not on_npu:
+            op = graph.operators[group.main]
+            foreign.update(root[t] for t in (*op.inputs, *op.outputs))
+    return {name: size for name, size in made.items() if name not in foreign}
+
+
+def _marked(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> list[str]:
+    """Inputs and constants with the `cached` mark that more than one group on the NPU reads."""
+    readers: dict[str, set[str]] = {}
+    for group in groups:
+        if group.unit in (Unit.CPU, Unit.GPU, Unit.VIEW):
+            continue
+        for tensor in graph.operators[group.main].inputs:
+            readers.setdefault(root[tensor], set()).add(group.main)
+    return sorted(
+        name
+        for name, tensor in graph.tensors.items()
+        if tensor.cached and tensor.kind is not TensorKind.ACTIVATION and len(readers.get(name, ())) > 1
+    )
