@@ -1,0 +1,3 @@
+"""The real models on the real data: trained with PyTorch, exported with OpenVINO, so that npusim's graphs can
+be checked.
+"""

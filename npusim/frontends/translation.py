@@ -1,0 +1,276 @@
+"""From an `openvino.Model` to npusim's operator graph.
+
+A translator who leaves nothing out and adds nothing, but does not repeat the stage directions: constants
+become tensors, shape arithmetic and decompression are folded as every compiler folds them, and all that does
+work at run time stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from npusim.errors import EmptyGraphError, ShapeError
+from npusim.frontends.constants import measure
+from npusim.frontends.roles import STRUCTURAL, assign_roles, role_of_name
+from npusim.frontends.settings import SETTING_PORTS, attributes_of
+from npusim.graph import Editor, Graph
+from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind, op_type
+
+__all__ = ["translate"]
+
+_DTYPES = {
+    "f64": DType.FP64,
+    "f32": DType.FP32,
+    "f16": DType.FP16,
+    "bf16": DType.BF16,
+    "i64": DType.INT64,
+    "u64": DType.INT64,
+    "i32": DType.INT32,
+    "u32": DType.INT32,
+    "i16": DType.INT16,
+    "u16": DType.INT16,
+    "i8": DType.INT8,
+    "u8": DType.UINT8,
+    "f8e4m3": DType.UINT8,
+    "f8e5m2": DType.UINT8,
+    "i4": DType.INT4,
+    "u4": DType.UINT4,
+    "nf4": DType.UINT4,
+    "f4e2m1": DType.UINT4,
+    "boolean": DType.BOOL,
+}
+"""OpenVINO's element types; formats npusim has no name for stand as the one of their size."""
+
+_FOLDED_SHAPE_ARITHMETIC = 64
+"""Elements up to which a constant subgraph counts as shape arithmetic."""
+_LEVELS_OF_A_BYTE = 256
+
+
+def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType | None) -> Graph:
+    """Translate a model whose inputs have fixed shapes.
+
+    Parameters
+    ----------
+    model : openvino.Model
+        The model.
+    name : str
+        Name of the graph.
+    roles : mapping of str to Role
+        What inputs mean, by name; overrides what their name says.
+    precision : DType, optional
+        Widest floating-point format kept.
+
+    Returns
+    -------
+    Graph
+        The operators.
+
+    Raises
+    ------
+    ShapeError
+        When a tensor's size is not known although the inputs' are.
+    EmptyGraphError
+        When the model has no operator.
+    """
+    translation = _Translation(name, roles, precision)
+    for node in model.get_ordered_ops():
+        translation.add(node)
+    for result in model.get_results():
+        output = translation.tensor_at(result.input(0).get_source_output())
+        if output not in translation.editor.outputs:
+            translation.editor.outputs.append(output)
+    if not translation.editor.operators:
+        raise EmptyGraphError(name)
+    assign_roles(translation.editor)
+    return translation.editor.finish()
+
+
+class _Translation:
+    """The state of one translation: which of the model's outputs became which tensor."""
+
+    def __init__(self, name: str, roles: Mapping[str, Role], precision: DType | None) -> None:
+        self.editor = Editor(name, model=name, form="imported")
+        self.roles = roles
+        self.precision = precision
+        self.names: dict[tuple[str, int], str] = {}
+        self.values: dict[str, list[int]] = {}
+        """Values of small integer constants: axes, orders."""
+
+    def tensor_at(self, output: Any) -> str:
+        """Return the tensor that an output of the model became."""
+        return self.names[output.get_node().get_name(), output.get_index()]
+
+    def _set(self, node: Any, port: int, tensor: str) -> None:
+        self.names[node.get_name(), port] = tensor
+
+    def _unused(self, name: str) -> str:
+        """Return the name, numbered where it is taken: the IR does not promise that friendly names differ."""
+        taken, number, free = self.editor.tensors, 1, name
+        while free in taken or free in self.editor.operators:
+            free, number = f"{name}#{number}", number + 1
+        return free
+
+    def _dtype(self, output: Any) -> DType:
+        element = output.get_element_type().get_type_name()
+        if element not in _DTYPES:
+            node = output.get_node()
+            raise ShapeError(
+                f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): "
+                f"tensors of {element} have no known size"
+            )
+        return self._held(_DTYPES[element])
+
+    def _held(self, dtype: DType) -> DType:
+        """Return the format a tensor is held in at run time."""
+        wide = self.precision is not None and dtype.is_float and dtype.bits > self.precision.bits
+        return self.precision if wide and self.precision is not None else dtype
+
+    def add(self, node: Any) -> None:
+        """Translate one node."""
+        kind = node.get_type_name()
+        if kind == "Parameter":
+            self._add_input(node)
+        elif kind == "Constant":
+            self._add_constant(node)
+        elif kind == "Result":
+            return
+        elif not (self._folds(node, kind) or self._changes_nothing(node, kind)):
+            self._add_operator(node, kind)
+
+    def _add_input(self, node: Any) -> None:
+        output = node.output(0)
+        name = str(output.get_any_name()) if output.get_names() else str(node.get_friendly_name())
+        role = self.roles.get(name, role_of_name(name))
+        shape, dtype = _shape(output), self._dtype(output)
+        name = self.editor.input(self._unused(name), shape, dtype, role=role, structural=role in STRUCTURAL)
+        self._set(node, 0, name)
+
+    def _add_constant(self, node: Any) -> None:
+        output = node.output(0)
+        name = self._unused(str(node.get_friendly_name()).removesuffix("_compressed"))
+        dtype, shape, fields = self._dtype(output), _shape(output), {}
+        try:
+            values = node.get_data()
+        except RuntimeError:  # packed formats that NumPy has no type for
+            values = None
+        if values is not None and values.shape == shape:
+            fields = measure(values)
+            if not dtype.is_float and values.size <= _FOLDED_SHAPE_ARITHMETIC:
+                self.values[name] = [int(v) for v in values.reshape(-1)]
+        self._set(node, 0, self.editor.constant(name, shape, dtype, **fields))
+
+    def _folds(self, node: Any, kind: str) -> bool:
+        """Fold shape arithmetic and constant subgraphs, as every compiler does, unless the result would be
+        larger.
+
+        A Broadcast of one number to a whole matrix is such a larger one: it stays an operator.
+        """
+        if kind == "ShapeOf":
+            self._fold_to(node, None, values=list(_shape(node.input(0).get_source_output())))
+            return True
+        sources = [self.editor.tensors[self.tensor_at(port.get_source_output())] for port in node.inputs()]
+        if not sources or any(t.kind is not TensorKind.CONSTANT for t in sources):
+            return False
+        largest = max(sources, key=lambda t: t.elements)
+        size = sum(_elements(_shape(output)) for output in node.outputs())
+        if op_type(kind).family is Family.UNKNOWN or size > max(largest.elements, _FOLDED_SHAPE_ARITHMETIC):
+            return False
+        self._fold_to(node, largest)
+        return True
+
+    def _fold_to(self, node: Any, like: Tensor | None, values: list[int] | None = None) -> None:
+        """Stand a constant in a node's place; stored in the narrower of its own format and its source's."""
+        for port, output in enumerate(node.outputs()):
+            fields: dict[str, Any] = {}
+            dtype = self._dtype(output)
+            if like is not None:
+                dtype = like.dtype if like.dtype.bits < dtype.bits else dtype
+                fields = {"density": like.density}
+                if like.shape == _shape(output):
+                    fields |= {"block_density": like.block_density, "symmetric": like.symmetric}
+            if (
+                node.get_type_name() == "FakeQuantize"
+                and int(node.get_attributes()["levels"]) <= _LEVELS_OF_A_BYTE
+            ):
+                dtype = DType.INT8
+            name = self._unused(str(node.get_friendly_name()))
+            self._set(node, port, self.editor.constant(name, _shape(output), dtype, **fields))
+            if values is not None:
+                self.values[name] = values
+
+    def _changes_nothing(self, node: Any, kind: str) -> bool:
+        """Pass over an operator whose result is its operand: a slice of the whole, a conversion to the same
+        format.
+        """
+        if kind not in ("Slice", "Broadcast", "Convert", "Tile") or not node.inputs():
+            return False
+        source = node.input(0).get_source_output()
+        tensor = self.editor.tensors[self.tensor_at(source)]
+        output = node.output(0)
+        if tensor.shape != _shape(output) or tensor.dtype is not self._dtype(output):
+            return False
+        if kind == "Slice":
+            steps = self.values.get(self.tensor_at(node.input(3).get_source_output()), [0])
+            if any(step != 1 for step in steps):
+                return False
+        self._set(node, 0, tensor.name)
+        return True
+
+    def _add_operator(self, node: Any, kind: str) -> None:
+        sources = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
+        settings = SETTING_PORTS.get(kind, frozenset())
+        constant = TensorKind.CONSTANT
+        inputs = [
+            t
+            for port, t in enumerate(sources)
+            if port not in settings or self.editor.tensors[t].kind is not constant
+        ]
+        rank = len(self.editor.tensors[sources[0]].shape) if sources else 0
+        attrs = attributes_of(
+            kind,
+            node.get_attributes(),
+            rank,
+            lambda port: self.values.get(sources[port]) if port < len(sources) else None,
+        )
+        name = self._unused(str(node.get_friendly_name()))
+        # An output that nobody reads (the indices of a MaxPool) is not written.
+        used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]
+        results = []
+        for output in used:
+            index = output.get_index()
+            tensor = self._unused(name if index == used[0].get_index() else f"{name}:{index}")
+            results.append(Tensor(tensor, _shape(output), self._result_dtype(node, kind, output)))
+            self._set(node, index, tensor)
+        operator = Operator(name, kind, tuple(inputs), tuple(t.name for t in results), attrs)
+        self.editor.add_operator(operator, results)
+
+    def _result_dtype(self, node: Any, kind: str, output: Any) -> DType:
+        """Format of a result; what FakeQuantize returns is held in the format of its levels."""
+        if kind == "FakeQuantize" and int(node.get_attributes()["levels"]) <= _LEVELS_OF_A_BYTE:
+            return DType.INT8
+        return self._dtype(output)
+
+
+def _shape(output: Any) -> tuple[int, ...]:
+    """Fixed shape of an output; a dimension that is bounded by a finite interval is taken at its upper
+    end.
+    """
+    partial = output.get_partial_shape()
+    node = output.get_node()
+    if partial.rank.is_static:
+        longest = tuple(d.get_max_length() for d in partial)
+        if all(d >= 0 for d in longest) and all(d.is_static or d.get_max_length() >= 0 for d in partial):
+            return tuple(int(d) for d in longest)
+    raise ShapeError(
+        f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): its result {partial} has no fixed size "
+        "although the inputs have; export the model with sizes that do not depend on values (NonZero, Unique and "
+        "masks make them so)"
+    )
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for dim in shape:
+        count *= dim
+    return count

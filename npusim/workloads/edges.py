@@ -1,0 +1,164 @@
+"""The graph as a list of edges: where messages come from and where they go.
+
+Like a postman's round book: one column of senders, one of receivers. Fetching a message is a Gather,
+delivering it a Scatter, and both are slow on an NPU; that is the form a PyTorch Geometric model has before
+anyone thinks of the hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from npusim.graph import Editor
+from npusim.ops import DType, Role
+
+__all__ = ["EdgeList", "edge_list"]
+
+PREPROCESS = "preprocess"
+
+
+@dataclass(slots=True)
+class EdgeList:
+    """Edges as two vectors of node numbers, and what was made of them so far."""
+
+    editor: Editor
+    nodes: int
+    count: int
+    """Edges, self-loops included."""
+    source: str
+    """Tensor [E]."""
+    target: str
+    """Tensor [E]."""
+    dtype: DType
+    """Format of the messages."""
+    shared: dict[str, str] = field(default_factory=dict)
+    """Results that layers share: OpenVINO merges equal subgraphs."""
+
+    def gather(self, x: str, name: str, at: str | None = None) -> str:
+        """Fetch the rows of `x` [N, ...] at the sources of the edges, or at another vector of node
+        numbers.
+        """
+        return self.editor.gather(x, at or self.source, name)
+
+    def target_spread(self, region: str, shape: tuple[int, ...]) -> str:
+        """Return the targets repeated over a message's elements: int32 of `shape` [E, ...], as Scatter wants
+        them.
+        """
+        key = f"target{shape}"
+        if key in self.shared:
+            return self.shared[key]
+        index = self.target
+        for axis in range(1, len(shape)):
+            index = self._target_column(region, axis)
+        if shape != self.editor.tensors[index].shape:
+            index = self.editor.op(
+                "Broadcast", (index,), shape, DType.INT64, self._free(f"{region}/broadcast")
+            )
+        self.shared[key] = self.editor.op(
+            "Convert", (index,), shape, DType.INT32, self._free(f"{region}/convert")
+        )
+        return self.shared[key]
+
+    def _target_column(self, region: str, axes: int) -> str:
+        """Return the targets with `axes` further dimensions of length 1."""
+        key = f"column{axes}"
+        if key not in self.shared:
+            source = self.target if axes == 1 else self.shared[f"column{axes - 1}"]
+            shape = (self.count, *(1,) * axes)
+            self.shared[key] = self.editor.reshape(
+                source, shape, self._free(f"{region}/unsqueeze"), "Unsqueeze"
+            )
+        return self.shared[key]
+
+    def scatter(self, messages: str, region: str, name: str, reduction: str = "sum") -> str:
+        """Combine messages [E, ...] at their targets; a node without messages gets 0. Returns a tensor [N,
+        ...].
+        """
+        editor = self.editor
+        shape = editor.tensors[messages].shape
+        index = self.target_spread(region, shape)
+        blank = editor.constant(f"{name}/blank", (self.nodes, *shape[1:]), self.dtype, density=0.0)
+        return editor.op(
+            "ScatterElementsUpdate",
+            (blank, index, messages),
+            (self.nodes, *shape[1:]),
+            self.dtype,
+            name,
+            axes=(0,),
+            reduction=reduction,
+        )
+
+    def ones(self, name: str) -> str:
+        """Add a constant of one 1 an edge."""
+        return self.editor.constant(name, (self.count,), self.dtype)
+
+    def matrix(self, name: str = "adjacency") -> str:
+        """Form the dense 0/1 matrix [N, N], row = target: number each cell, scatter ones into zeros."""
+        editor, nodes, cells = self.editor, self.nodes, (self.count,)
+        editor.region = PREPROCESS
+        width = editor.constant(f"{PREPROCESS}/{name}/nodes", (1,), DType.INT64)
+        row = editor.op(
+            "Multiply", (self.target, width), cells, DType.INT64, f"{PREPROCESS}/{name}/row_start"
+        )
+        cell = editor.op("Add", (row, self.source), cells, DType.INT64, f"{PREPROCESS}/{name}/cell")
+        short = editor.op("Convert", (cell,), cells, DType.INT32, f"{PREPROCESS}/{name}/convert")
+        blank = editor.constant(f"{PREPROCESS}/{name}/blank", (nodes * nodes,), self.dtype, density=0.0)
+        density = min(1.0, self.count / (nodes * nodes))
+        flat = editor.op(
+            "ScatterElementsUpdate",
+            (blank, short, self.ones(f"{PREPROCESS}/{name}/ones")),
+            (nodes * nodes,),
+            self.dtype,
+            f"{PREPROCESS}/{name}/scatter",
+            tensor={"density": density},
+            axes=(0,),
+            reduction="none",
+        )
+        fields = {"role": Role.ADJACENCY, "density": density}
+        if editor.structure is not None and self.count == editor.structure.nonzeros:
+            fields |= {"block_density": editor.structure.padded_block_density(16), "symmetric": True}
+        return editor.reshape(flat, (nodes, nodes), f"{PREPROCESS}/{name}", tensor=fields)
+
+    def _free(self, name: str) -> str:
+        count, free = 1, name
+        while free in self.editor.operators:
+            free, count = f"{name}_{count}", count + 1
+        return free
+
+
+def edge_list(editor: Editor, edges: int, nodes: int, dtype: DType, loops: bool) -> EdgeList:
+    """Add the input `edge_index` [2, E] and take its two rows apart.
+
+    Parameters
+    ----------
+    editor : Editor
+        The graph under construction.
+    edges : int
+        Edges of the input, without self-loops.
+    nodes : int
+        Nodes of the graph.
+    dtype : DType
+        Format of the messages.
+    loops : bool
+        Whether each node gets an edge to itself.
+
+    Returns
+    -------
+    EdgeList
+        The edges, self-loops last.
+    """
+    editor.region = PREPROCESS
+    pairs = editor.input("edge_index", (2, edges), DType.INT64, role=Role.EDGES, structural=True)
+    if loops:
+        own = editor.constant(f"{PREPROCESS}/loops", (2, nodes), DType.INT64)
+        edges += nodes
+        pairs = editor.op(
+            "Concat", (pairs, own), (2, edges), DType.INT64, f"{PREPROCESS}/add_loops", axes=(1,)
+        )
+    ends = []
+    for row, name in enumerate(("source", "target")):
+        number = editor.constant(f"{PREPROCESS}/{name}/row", (), DType.INT64, density=float(row > 0))
+        ends.append(
+            editor.op("Gather", (pairs, number), (edges,), DType.INT64, f"{PREPROCESS}/{name}", axes=(0,))
+        )
+    return EdgeList(editor, nodes, edges, ends[0], ends[1], dtype)

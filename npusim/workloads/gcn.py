@@ -1,0 +1,92 @@
+"""Graph convolution (Kipf and Welling, 2017): each node takes the degree-weighted sum of its neighbours'
+transformed features.
+
+Neighbours agree on the price of a house by averaging, and whoever has many friends counts less for each.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Editor, Graph, GraphStructure
+from npusim.ops import Role
+from npusim.workloads.edges import PREPROCESS, EdgeList, edge_list
+from npusim.workloads.layers import finish_layer, linear, start
+from npusim.workloads.spec import WorkloadSpec
+
+__all__ = ["build_gcn"]
+
+
+def build_gcn(spec: WorkloadSpec, structure: GraphStructure) -> Graph:
+    """Build a GCN with in-graph normalisation d^-1/2 (A + I) d^-1/2.
+
+    Parameters
+    ----------
+    spec : WorkloadSpec
+        Form `edges`: Gather, Multiply, Scatter in each layer; `dense`: one matrix [N, N], a product in each
+        layer.
+    structure : GraphStructure
+        The data graph.
+
+    Returns
+    -------
+    Graph
+        Each layer a Linear with its bias, then the aggregation (as GraNNite's authors have it), ReLU between
+        layers.
+    """
+    editor, x = start(spec, structure)
+    edges = edge_list(editor, structure.edges, structure.nodes, spec.dtype, loops=True)
+    dense = spec.form == "dense"
+    norm = _norm_matrix(edges) if dense else _edge_weights(edges)
+    for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
+        aggregate = _multiply if dense else _along_edges
+        if spec.order == "transform_first":
+            x = linear(editor, x, width, f"layer{layer}/combine")
+            x = aggregate(edges, norm, x, f"layer{layer}/aggregate")
+        else:
+            x = aggregate(edges, norm, x, f"layer{layer}/aggregate")
+            x = linear(editor, x, width, f"layer{layer}/combine")
+        x = finish_layer(editor, x, layer, spec.layers, "Relu")
+    return editor.finish()
+
+
+def _degree_factor(editor: Editor, degree: str) -> str:
+    """Add d^-1/2."""
+    exponent = editor.constant(f"{PREPROCESS}/exponent", (1,), editor.tensors[degree].dtype)
+    return editor.eltwise("Power", degree, exponent, f"{PREPROCESS}/degree_factor")
+
+
+def _edge_weights(edges: EdgeList) -> str:
+    """Weight of each edge, [E, 1]: the product of the factors of its two ends."""
+    editor = edges.editor
+    degree = edges.scatter(edges.ones(f"{PREPROCESS}/ones"), PREPROCESS, f"{PREPROCESS}/degree")
+    factor = _degree_factor(editor, degree)
+    left = edges.gather(factor, f"{PREPROCESS}/source_factor")
+    right = edges.gather(factor, f"{PREPROCESS}/target_factor", edges.target)
+    weights = editor.eltwise("Multiply", left, right, f"{PREPROCESS}/edge_weight")
+    return editor.reshape(weights, (edges.count, 1), f"{PREPROCESS}/edge_weight_column", "Unsqueeze")
+
+
+def _norm_matrix(edges: EdgeList) -> str:
+    """The dense norm matrix [N, N]."""
+    editor, nodes = edges.editor, edges.nodes
+    adjacency = edges.matrix()
+    known = editor.tensors[adjacency]
+    fields = {"density": known.density, "block_density": known.block_density}
+    factor = _degree_factor(editor, editor.reduce("ReduceSum", adjacency, (1,), f"{PREPROCESS}/degree"))
+    column = editor.reshape(factor, (nodes, 1), f"{PREPROCESS}/factor_column", "Unsqueeze")
+    row = editor.reshape(factor, (1, nodes), f"{PREPROCESS}/factor_row", "Unsqueeze")
+    half = editor.eltwise("Multiply", adjacency, column, f"{PREPROCESS}/half_norm", tensor=fields)
+    return editor.eltwise(
+        "Multiply", half, row, f"{PREPROCESS}/norm", tensor={**fields, "role": Role.NORM, "symmetric": True}
+    )
+
+
+def _multiply(edges: EdgeList, norm: str, x: str, region: str) -> str:
+    edges.editor.region = region
+    return edges.editor.matmul(norm, x, f"{region}/matmul")
+
+
+def _along_edges(edges: EdgeList, weights: str, x: str, region: str) -> str:
+    edges.editor.region = region
+    messages = edges.gather(x, f"{region}/gather")
+    scaled = edges.editor.eltwise("Multiply", messages, weights, f"{region}/multiply")
+    return edges.scatter(scaled, region, f"{region}/scatter")

@@ -1,0 +1,105 @@
+"""The parts every GNN is made of: linear layers, biases, activations, the way out.
+
+A joiner cuts the same tenons for a table and for a chair. Each part emits the operators that OpenVINO's
+conversion of the equal PyTorch code gives, down to the shape of a bias, because exported and built graphs are
+compared operator for operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from npusim.graph import Editor, GraphStructure
+from npusim.ops import DType, Role
+from npusim.workloads.spec import WorkloadSpec
+
+__all__ = ["activation", "add_bias", "finish_layer", "linear", "start", "weight"]
+
+
+def start(spec: WorkloadSpec, structure: GraphStructure, **meta: Any) -> tuple[Editor, str]:
+    """Return an editor for a workload, and the name of its features [N, F]."""
+    editor = Editor(
+        f"{spec.model}-{structure.name}",
+        structure,
+        model=spec.model,
+        dataset=structure.name,
+        form=spec.form,
+        precision=spec.precision,
+        layers=spec.layers,
+        hidden=spec.hidden,
+        heads=spec.heads,
+        neighbours=spec.neighbours,
+        order=spec.order,
+        capacity=None,
+        **meta,
+    )
+    features = editor.input(
+        "x",
+        (structure.nodes, structure.features),
+        spec.dtype,
+        role=Role.FEATURES,
+        density=structure.feature_density,
+        block_density=structure.feature_block_density.get(16),
+    )
+    return editor, features
+
+
+def weight(editor: Editor, name: str, shape: Sequence[int], dtype: DType) -> str:
+    """Add a weight."""
+    return editor.constant(name, shape, dtype, role=Role.WEIGHT)
+
+
+def linear(editor: Editor, x: str, width: int, region: str, name: str = "matmul", bias: bool = True) -> str:
+    """Add `x W^T (+ b)`, the weight [width, inputs] as PyTorch stores it.
+
+    Parameters
+    ----------
+    editor : Editor
+        The graph under construction.
+    x : str
+        Tensor [N, inputs].
+    width : int
+        Output features.
+    region : str
+        Region of the operators; their names start with it.
+    name : str
+        Name of the product within the region.
+    bias : bool
+        Whether a bias follows.
+
+    Returns
+    -------
+    str
+        Tensor [N, width].
+    """
+    editor.region = region
+    tensor = editor.tensors[x]
+    matrix = weight(editor, f"{region}/{name}/weight", (width, tensor.shape[-1]), tensor.dtype)
+    product = editor.matmul(x, matrix, f"{region}/{name}", transpose_b=True)
+    return add_bias(editor, product, region) if bias else product
+
+
+def add_bias(editor: Editor, x: str, region: str) -> str:
+    """Add a bias [1, F] to `x` [N, F]."""
+    editor.region = region
+    tensor = editor.tensors[x]
+    bias = editor.constant(f"{region}/add/bias", (1, tensor.shape[-1]), tensor.dtype, role=Role.BIAS)
+    return editor.eltwise("Add", x, bias, f"{region}/add")
+
+
+def activation(editor: Editor, type_: str, x: str, region: str, **attrs: Any) -> str:
+    """Add an activation."""
+    editor.region = region
+    return editor.unary(type_, x, f"{region}/{type_.lower()}", **attrs)
+
+
+def finish_layer(editor: Editor, x: str, layer: int, layers: int, type_: str, **attrs: Any) -> str:
+    """Add what follows a layer: an activation, or after the last one the LogSoftmax over the classes and the
+    output.
+    """
+    if layer + 1 < layers:
+        return activation(editor, type_, x, f"layer{layer}/activation", **attrs)
+    result = activation(editor, "LogSoftmax", x, "readout", axes=(1,))
+    editor.outputs = [result]
+    return result

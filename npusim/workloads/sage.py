@@ -1,0 +1,152 @@
+"""GraphSAGE (Hamilton et al., 2017): each node asks a sample of its neighbours and keeps their mean or their
+maximum.
+
+A pollster who calls ten people, not the whole town. The answers lie side by side as a tensor [N, neighbours,
+F] (form `gathered`), or are collected along the sampled edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npusim.graph import Editor, Graph, GraphStructure
+from npusim.ops import DType, Role
+from npusim.workloads.edges import PREPROCESS, EdgeList, edge_list
+from npusim.workloads.layers import finish_layer, linear, start
+from npusim.workloads.spec import WorkloadSpec
+from npusim.workloads.statistics import sampled_edges
+
+__all__ = ["build_sage"]
+
+
+def build_sage(spec: WorkloadSpec, structure: GraphStructure) -> Graph:
+    """Build a GraphSAGE network with mean or maximum.
+
+    Parameters
+    ----------
+    spec : WorkloadSpec
+        Form `gathered`: inputs `neighbours` [N, K] and `mask` [N, K] (0 where a node has fewer than K);
+        `edges`: sampled `edge_index` [2, E]; `dense` (mean): a matrix [N, N] made of it.
+    structure : GraphStructure
+        The data graph; a node without neighbours samples itself.
+
+    Returns
+    -------
+    Graph
+        Each layer is aggregate(x) W^T + (x W_root^T + b), ReLU between layers.
+    """
+    edges = sampled_edges(structure, spec.neighbours)
+    editor, x = start(spec, structure, sampled_edges=edges)
+    aggregate = _aggregation(editor, spec, structure, edges)
+    for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
+        combine = f"layer{layer}/combine"
+        place = f"layer{layer}/aggregate"
+        if spec.order == "transform_first":
+            own = aggregate.add(linear(editor, x, width, combine, "neighbours", bias=False), place)
+        else:
+            own = linear(editor, aggregate.add(x, place), width, combine, "neighbours", bias=False)
+        root = linear(editor, x, width, combine, "root")
+        editor.region = combine
+        x = editor.eltwise("Add", own, root, f"{combine}/sum")
+        x = finish_layer(editor, x, layer, spec.layers, "Relu")
+    return editor.finish()
+
+
+def _aggregation(
+    editor: Editor, spec: WorkloadSpec, structure: GraphStructure, edges: int
+) -> _Gathered | _AlongEdges | _Product:
+    if spec.form == "gathered":
+        return _gathered(editor, spec, structure.nodes, edges)
+    listed = edge_list(editor, edges, structure.nodes, spec.dtype, loops=False)
+    if spec.form == "dense":
+        return _Product(editor, _mean_matrix(listed))
+    return _AlongEdges(listed, _counts(listed) if spec.model == "sage-mean" else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """Aggregation of neighbours that lie side by side."""
+
+    editor: Editor
+    index: str
+    mask: str
+    """[N, K, 1]."""
+    count: str | None
+    """[N, 1] for the mean; None for the maximum."""
+
+    def add(self, x: str, region: str) -> str:
+        """Aggregate `x` [N, F]."""
+        editor = self.editor
+        editor.region = region
+        gathered = editor.gather(x, self.index, f"{region}/gather")
+        if self.count is None:
+            dtype = editor.tensors[x].dtype
+            low = editor.constant(f"{region}/low", (), dtype)
+            masked = editor.select(self.mask, gathered, low, f"{region}/select")
+            return editor.reduce("ReduceMax", masked, (1,), f"{region}/reduce")
+        masked = editor.eltwise("Multiply", gathered, self.mask, f"{region}/multiply")
+        total = editor.reduce("ReduceSum", masked, (1,), f"{region}/reduce")
+        return editor.eltwise("Divide", total, self.count, f"{region}/divide")
+
+
+def _gathered(editor: Editor, spec: WorkloadSpec, nodes: int, edges: int) -> _Gathered:
+    shape, dtype = (nodes, spec.neighbours), spec.dtype
+    editor.region = PREPROCESS
+    chosen = editor.input("neighbours", shape, DType.INT64, role=Role.EDGES, structural=True)
+    density = min(1.0, edges / (shape[0] * shape[1]))
+    mask = editor.input("mask", shape, dtype, role=Role.MASK, structural=True, density=density)
+    index = editor.op("Convert", (chosen,), shape, DType.INT32, f"{PREPROCESS}/neighbours")
+    fields = {"role": Role.MASK, "density": density}
+    deep = editor.reshape(mask, (*shape, 1), f"{PREPROCESS}/mask_column", "Unsqueeze", tensor=fields)
+    if spec.model == "sage-mean":
+        count = editor.reduce("ReduceSum", mask, (1,), f"{PREPROCESS}/count", keep_dims=True)
+        return _Gathered(editor, index, deep, count)
+    zero = editor.constant(f"{PREPROCESS}/zero", (1, 1, 1), dtype, density=0.0)
+    return _Gathered(editor, index, editor.eltwise("Greater", deep, zero, f"{PREPROCESS}/greater"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class _AlongEdges:
+    """Aggregation of messages along the sampled edges."""
+
+    edges: EdgeList
+    count: str | None
+    """[N, 1] for the mean; None for the maximum."""
+
+    def add(self, x: str, region: str) -> str:
+        """Aggregate `x` [N, F]."""
+        editor = self.edges.editor
+        editor.region = region
+        messages = self.edges.gather(x, f"{region}/gather")
+        if self.count is None:
+            return self.edges.scatter(messages, region, f"{region}/scatter", "max")
+        total = self.edges.scatter(messages, region, f"{region}/scatter")
+        return editor.eltwise("Divide", total, self.count, f"{region}/divide")
+
+
+def _counts(edges: EdgeList) -> str:
+    """Sampled neighbours of each node, [N, 1]."""
+    count = edges.scatter(edges.ones(f"{PREPROCESS}/ones"), PREPROCESS, f"{PREPROCESS}/count")
+    return edges.editor.reshape(count, (edges.nodes, 1), f"{PREPROCESS}/count_column", "Unsqueeze")
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Aggregation as a product with a dense matrix."""
+
+    editor: Editor
+    matrix: str
+
+    def add(self, x: str, region: str) -> str:
+        """Aggregate `x` [N, F]."""
+        self.editor.region = region
+        return self.editor.matmul(self.matrix, x, f"{region}/matmul")
+
+
+def _mean_matrix(edges: EdgeList) -> str:
+    """The sampled adjacency, each row divided by its sum."""
+    editor = edges.editor
+    adjacency = edges.matrix()
+    count = editor.reduce("ReduceSum", adjacency, (1,), f"{PREPROCESS}/count", keep_dims=True)
+    fields = {"role": Role.NORM, "density": editor.tensors[adjacency].density}
+    return editor.eltwise("Divide", adjacency, count, f"{PREPROCESS}/norm", tensor=fields)

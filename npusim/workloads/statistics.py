@@ -1,0 +1,141 @@
+"""What npusim knows of a data set: counts and how its non-zeros cluster, never a node or an edge of it.
+
+As an architect who plans a library asks how many books, how thick and on how many shelves, but for no title.
+The shipped files are derived from the raw data by `scripts/derive_statistics.py`; a user's own graph is
+described by the same kind of file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from npusim.config import Section, load_model
+from npusim.errors import UnknownNameError
+from npusim.graph import GraphStructure
+from npusim.locate import resource, resource_names
+
+__all__ = ["DatasetStatistics", "dataset_names", "load_statistics", "sampled_edges"]
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=0)]
+BlockEdge = Annotated[int, Field(ge=1)]
+
+
+class DatasetStatistics(Section):
+    """One data set, as its YAML file states it."""
+
+    name: str
+    """What the data set is called."""
+    source: str
+    """Where the numbers come from."""
+    nodes: Annotated[int, Field(ge=1)]
+    """Nodes of the graph."""
+    edges: Count
+    """Directed edges without self-loops and duplicates: an undirected edge counts twice."""
+    features: Annotated[int, Field(ge=1)]
+    """Features of a node."""
+    classes: Annotated[int, Field(ge=1)]
+    """Classes a node may belong to."""
+    feature_density: Share = 1.0
+    """Share of non-zeros of the feature matrix."""
+    feature_block_density: dict[BlockEdge, Share] = Field(default_factory=dict)
+    """Share of b x b blocks of the feature matrix that hold a non-zero, by b."""
+    adjacency_block_density: dict[BlockEdge, Share] = Field(default_factory=dict)
+    """Share of b x b blocks of the adjacency matrix with self-loops that hold a non-zero, by b."""
+    degree_histogram: list[Count] = Field(default_factory=list)
+    """Nodes with 0, 1, 2, ... neighbours; without it every node is taken to have the mean number."""
+
+    @model_validator(mode="after")
+    def _histogram_adds_up(self) -> DatasetStatistics:
+        if self.degree_histogram:
+            nodes = sum(self.degree_histogram)
+            edges = sum(degree * count for degree, count in enumerate(self.degree_histogram))
+            if (nodes, edges) != (self.nodes, self.edges):
+                raise ValueError(
+                    f"degree_histogram counts {nodes} nodes and {edges} edges, "
+                    f"but the file says {self.nodes} nodes and {self.edges} edges"
+                )
+        if self.edges > self.nodes * (self.nodes - 1):
+            raise ValueError(f"{self.edges} edges do not fit between {self.nodes} nodes")
+        return self
+
+    def structure(self) -> GraphStructure:
+        """Return the statistics as the graph carries them."""
+        return GraphStructure(
+            self.name,
+            self.nodes,
+            self.edges,
+            self.features,
+            self.classes,
+            self.feature_density,
+            dict(self.feature_block_density),
+            dict(self.adjacency_block_density),
+            tuple(self.degree_histogram),
+            self.source,
+        )
+
+
+def dataset_names() -> list[str]:
+    """Names of the data sets whose statistics npusim ships."""
+    return resource_names("workloads/statistics", ".yaml")
+
+
+def load_statistics(name: str, beside: Path | None = None) -> GraphStructure:
+    """Return the statistics of a data set.
+
+    Parameters
+    ----------
+    name : str
+        A shipped name ("cora") or the path of a YAML file of `DatasetStatistics`.
+    beside : Path, optional
+        Folder that a relative path starts from: that of the file that names it. The working folder is tried
+        next.
+
+    Raises
+    ------
+    UnknownNameError
+        When it is neither a shipped name nor looks like a path.
+    NpusimError
+        When the file cannot be read or says something impossible.
+
+    Examples
+    --------
+    >>> load_statistics("cora").nodes
+    2708
+    """
+    if name in dataset_names():
+        return load_model(resource("workloads", "statistics", f"{name}.yaml"), DatasetStatistics).structure()
+    if not name.endswith((".yaml", ".yml")):
+        raise UnknownNameError("dataset", name, dataset_names(), "or the path of a YAML file of statistics")
+    path = Path(name).expanduser()
+    if beside is not None and (beside / path).is_file():
+        path = beside / path
+    return load_model(path, DatasetStatistics).structure()
+
+
+def sampled_edges(structure: GraphStructure, neighbours: int) -> int:
+    """Count the edges that are left when each node keeps at most `neighbours` of its neighbours.
+
+    A node without neighbours keeps itself, so that its aggregate is defined.
+
+    Parameters
+    ----------
+    structure : GraphStructure
+        The data graph.
+    neighbours : int
+        Neighbours sampled without replacement (GraNNite section V: 10).
+
+    Returns
+    -------
+    int
+        Directed edges.
+    """
+    if structure.degree_histogram:
+        return sum(
+            count * min(max(degree, 1), neighbours) for degree, count in enumerate(structure.degree_histogram)
+        )
+    mean = max(structure.edges / structure.nodes, 1.0)
+    return round(structure.nodes * min(mean, neighbours))
