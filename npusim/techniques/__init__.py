@@ -1,7 +1,8 @@
 """GraNNite's techniques and the rest: rewrites from graph to graph, one file each, one registry, one grammar.
 
-They are the recipes' variations: the same dish with another knife, another pot, another order of steps. What a variation
-costs is not asked here; a technique changes operators and notes wishes (storage, residency, device), and the floors below decide.
+They are the recipes' variations: the same dish with another knife, another pot, another order of steps. What
+a variation costs is not asked here; a technique changes operators and notes wishes (storage, residency,
+device), and the floors below decide.
 
 >>> from npusim.techniques import parse
 >>> str(parse("quantgr+stagr"))

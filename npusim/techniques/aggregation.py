@@ -1,128 +1,148 @@
-"""Finding a sum over neighbours that is written as Gather and Scatter, and writing it as one matrix product.
+"""Finding a sum over neighbours that is written as Gather and Scatter (or Gather and Reduce), and writing it as one matrix product.
 
-Two ways to tell a class who sits next to whom: walk to each desk in turn (gather, scale, scatter), or hang up one seating plan
-(a matrix) that everybody reads at once.
+Two ways to tell a class who sits next to whom: walk to each desk in turn (gather, scale, sum), or hang up one
+seating plan (a matrix) that everybody reads at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Family, Operator, Role
-from npusim.techniques.frontier import free_name
+from npusim.ops import Family, Operator
+from npusim.techniques.frontier import featureless, free_name
 
-__all__ = ["Aggregation", "find_aggregations", "write_product"]
+__all__ = ["Aggregation", "before_spreading", "find_aggregations", "write_product"]
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """One sum (or mean) over neighbours in the form of a list of edges."""
+    """One weighted sum (or mean) over neighbours whose weights follow from the edges alone."""
 
     features: str
     """Tensor [N, F] whose rows are gathered."""
     result: str
-    """Tensor [N, F] that the neighbours' rows were summed into, after the scaling that is folded in."""
-    operators: tuple[Operator, ...]
-    """Gather, scaling, Scatter and whatever scales the result by structure alone."""
-    structure: tuple[str, ...]
-    """Structural tensors it reads: sources, edge weights, destinations, counts."""
-    edges: int
-    """Rows gathered."""
-    nodes: int
-    scaled: bool
-    """Whether edge weights or counts are folded in, so that the matrix is a norm and no adjacency."""
+    """Tensor [N, F] of sums, after the scaling that is folded in."""
+    sources: str
+    """Node numbers that are gathered, [E] or [N, K]."""
+    targets: str | None
+    """Node numbers that are scattered to; None where each row of `sources` belongs to the node of its number."""
+    weights: tuple[str, ...]
+    """Factors of the gathered rows."""
+    counts: tuple[tuple[str, str], ...]
+    """Factors and divisors of the sums [N, 1], each as (operator type, tensor)."""
+    mean: bool
+    """Whether the sum is divided by how many rows there are."""
     region: str
 
     @property
-    def density(self) -> float:
-        """Share of non-zeros of the aggregation matrix."""
-        return min(1.0, self.edges / (self.nodes * self.nodes)) if self.nodes else 0.0
+    def key(self) -> tuple[str, ...]:
+        """Tensors that the matrix follows from: layers with the same share it."""
+        return (self.sources, self.targets or "", *self.weights, *(t for _, t in self.counts))
+
+    @property
+    def scaled(self) -> bool:
+        """Whether the matrix is a norm, not an adjacency."""
+        return bool(self.mean or self.weights or self.counts)
 
 
 def find_aggregations(graph: Graph) -> tuple[Aggregation, ...]:
-    """Find every linear aggregation over a list of edges: its edge weights follow from the edges alone."""
-    found = (_aggregation(graph, op) for op in graph if op.family is Family.SCATTER)
+    """Find every linear aggregation over gathered rows."""
+    constant = featureless(graph)
+    found = (
+        _aggregation(graph, op, constant) for op in graph if op.family in (Family.SCATTER, Family.REDUCE)
+    )
     return tuple(a for a in found if a is not None)
 
 
-def _aggregation(graph: Graph, scatter: Operator) -> Aggregation | None:
-    if scatter.attrs.get("reduction") not in ("sum", "mean") or len(scatter.inputs) < 3:
+def _aggregation(graph: Graph, op: Operator, constant: frozenset[str]) -> Aggregation | None:
+    start = _scattered(graph, op, constant) if op.family is Family.SCATTER else _reduced(graph, op)
+    if start is None:
         return None
-    structural = graph.structural
-    data, index, updates = scatter.inputs[:3]
-    if updates in structural or index not in structural or not _is_blank(graph, data):
-        return None
-    operators, reads, scaled = [scatter], [index], scatter.attrs.get("reduction") == "mean"
-    op = graph.writer(updates)
-    while op is not None and op.family is not Family.GATHER:
-        step = _scaling(graph, op)
-        if step is None or len(graph.readers(op.outputs[0])) != 1:
+    summed, targets, mean = start
+    weights: list[str] = []
+    writer = graph.writer(summed)
+    while writer is not None and writer.family is not Family.GATHER:
+        step = _scaling(graph, writer, constant)
+        if step is None or len(graph.readers(writer.outputs[0])) != 1:
             return None
-        operators.append(op)
-        reads.extend(step[1])
-        scaled = scaled or bool(step[1])
-        op = graph.writer(step[0])
-    if op is None or tuple(op.attrs.get("axes", (0,))) not in ((0,), (-2,)):
+        weights.extend(t for _, t in step[1])
+        writer = graph.writer(step[0])
+    if writer is None or tuple(writer.attrs.get("axes", (0,))) not in ((0,), (-2,)):
         return None
-    features, sources = op.inputs[:2]
-    if features in structural or sources not in structural or len(graph.tensors[features].shape) != 2:
-        return None
-    operators.append(op)
-    result = scatter.outputs[0]
-    readers = graph.readers(result)
-    while (
-        len(readers) == 1
-        and (step := _scaling(graph, readers[0])) is not None
-        and step[1]
-        and result not in graph.outputs
+    features, sources = writer.inputs[:2]
+    ranks = len(graph.tensors[features].shape), len(graph.tensors[sources].shape)
+    if (
+        features in constant
+        or sources not in constant
+        or ranks[0] != 2
+        or (targets is None and ranks[1] != 2)
     ):
-        operators.append(readers[0])
-        reads.extend(step[1])
-        scaled, result = True, readers[0].outputs[0]
-        readers = graph.readers(result)
-    nodes = graph.tensors[result].shape[0]
-    edges = graph.tensors[sources].elements
-    return Aggregation(
-        features, result, tuple(operators), (sources, *reads), edges, nodes, scaled, scatter.region
+        return None
+    found = Aggregation(features, op.outputs[0], sources, targets, tuple(weights), (), mean, op.region)
+    return _with_counts(graph, found, constant)
+
+
+def _scattered(graph: Graph, op: Operator, constant: frozenset[str]) -> tuple[str, str, bool] | None:
+    reduction = op.attrs.get("reduction")
+    if reduction not in ("sum", "mean") or len(op.inputs) < 3:
+        return None
+    blank, targets, updates = op.inputs[:3]
+    if updates in constant or targets not in constant or blank not in constant:
+        return None
+    return updates, before_spreading(graph, targets), reduction == "mean"
+
+
+def before_spreading(graph: Graph, index: str) -> str:
+    """The node numbers before they were repeated over the width of the features: layers of any width share them."""
+    writer = graph.writer(index)
+    while writer is not None and (
+        writer.family in (Family.VIEW, Family.CONVERT) or writer.type in ("Broadcast", "Tile")
+    ):
+        index = writer.inputs[0]
+        writer = graph.writer(index)
+    return index
+
+
+def _reduced(graph: Graph, op: Operator) -> tuple[str, None, bool] | None:
+    """Rows of K neighbours each, summed over the K."""
+    if (
+        op.type not in ("ReduceSum", "ReduceMean")
+        or op.attrs.get("axes") != (1,)
+        or op.attrs.get("keep_dims")
+    ):
+        return None
+    return (
+        (op.inputs[0], None, op.type == "ReduceMean") if len(graph.tensors[op.inputs[0]].shape) == 3 else None
     )
 
 
-def _is_blank(graph: Graph, name: str) -> bool:
-    """Whether a scatter adds into a tensor that no feature flows into: zeros, written down or made in the graph."""
-    seen: list[str] = [name]
-    while seen:
-        tensor = seen.pop()
-        if graph.tensors[tensor].role is Role.FEATURES:
-            return False
-        writer = graph.writer(tensor)
-        if writer is not None and writer.family not in (
-            Family.MOVE,
-            Family.GENERATE,
-            Family.VIEW,
-            Family.CONVERT,
-        ):
-            return tensor in graph.structural
-        seen.extend(writer.inputs if writer is not None and writer.type != "ShapeOf" else ())
-    return True
+def _with_counts(graph: Graph, found: Aggregation, constant: frozenset[str]) -> Aggregation:
+    """Fold in whatever scales the sums by the edges alone, as a mean does."""
+    while found.result not in graph.outputs:
+        readers = graph.readers(found.result)
+        step = _scaling(graph, readers[0], constant) if len(readers) == 1 else None
+        if step is None or not step[1]:
+            return found
+        found = replace(found, result=readers[0].outputs[0], counts=(*found.counts, *step[1]))
+    return found
 
 
-def _scaling(graph: Graph, op: Operator) -> tuple[str, tuple[str, ...]] | None:
-    """Return the scaled tensor and the structural scales, where `op` does nothing but view or scale rows; else None."""
+def _scaling(
+    graph: Graph, op: Operator, constant: frozenset[str]
+) -> tuple[str, tuple[tuple[str, str], ...]] | None:
+    """Return the scaled tensor and the scale, where `op` only views rows or scales them by the edges alone; else None."""
     if op.family is Family.VIEW and op.type != "Result":
         shape, source = graph.tensors[op.outputs[0]].shape, graph.tensors[op.inputs[0]].shape
-        return (
-            (op.inputs[0], ())
-            if tuple(d for d in shape if d > 1) == tuple(d for d in source if d > 1)
-            else None
-        )
+        same = tuple(d for d in shape if d > 1) == tuple(d for d in source if d > 1)
+        return (op.inputs[0], ()) if same else None
     if op.type not in ("Multiply", "Divide"):
         return None
-    scales = [t for t in op.inputs if t in graph.structural and graph.tensors[t].shape[-1:] in ((1,), ())]
-    scaled = [t for t in op.inputs if t not in graph.structural]
+    scales = [t for t in op.inputs if t in constant and graph.tensors[t].shape[-1:] in ((1,), ())]
+    scaled = [t for t in op.inputs if t not in constant]
     if len(scales) != 1 or len(scaled) != 1 or (op.type == "Divide" and op.inputs[1] != scales[0]):
         return None
-    return scaled[0], tuple(scales)
+    return scaled[0], ((op.type, scales[0]),)
 
 
 def write_product(editor: Editor, aggregation: Aggregation, matrix: str) -> str:

@@ -1,7 +1,8 @@
 """Finding the mask of an attention or of a maximum over neighbours, however it is written.
 
-Three ways to keep strangers out of a meeting: ask each at the door (Select), hand out zero votes and a bad seat (Multiply and
-Add), or only the bad seat (Add). They lead to the same vote; this module recognises the first two.
+Three ways to keep strangers out of a meeting: ask each at the door (Select), hand out zero votes and a bad
+seat (Multiply and Add), or only the bad seat (Add). They lead to the same vote; this module recognises the
+first two.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
-from npusim.techniques.frontier import free_name
+from npusim.techniques.frontier import featureless, free_name
 
 __all__ = ["Masking", "find_maskings", "mask_pair"]
 
@@ -40,46 +41,38 @@ class Masking:
 
 def find_maskings(graph: Graph) -> tuple[Masking, ...]:
     """Find every masking, by structure: a choice between values and constants that edges alone decide."""
-    found = []
+    constant, found = featureless(graph), []
     for op in graph:
-        masking = _selecting(graph, op) if op.family is Family.SELECT else _multiplying(graph, op)
+        find = _selecting if op.family is Family.SELECT else _multiplying
+        masking = find(graph, op, constant)
         if masking is not None:
             found.append(masking)
     return tuple(found)
 
 
-def _free_of_features(graph: Graph, name: str) -> bool:
-    """Whether a tensor follows from edges and constants alone."""
-    if name in graph.structural or graph.tensors[name].kind is TensorKind.CONSTANT:
-        return True
-    writer = graph.writer(name)
-    return writer is not None and all(_free_of_features(graph, t) for t in writer.inputs)
-
-
-def _selecting(graph: Graph, op: Operator) -> Masking | None:
+def _selecting(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
     condition, values, otherwise = op.inputs[:3]
-    if _free_of_features(graph, values) or not _free_of_features(graph, condition):
-        return None
-    if not _free_of_features(graph, otherwise) or not _masks_nodes(graph, condition):
+    if (
+        values in constant
+        or condition not in constant
+        or otherwise not in constant
+        or not _masks_nodes(graph, condition)
+    ):
         return None
     return Masking(values, op.outputs[0], condition, None, op, op)
 
 
-def _multiplying(graph: Graph, op: Operator) -> Masking | None:
+def _multiplying(graph: Graph, op: Operator, constant: frozenset[str]) -> Masking | None:
     if op.type != "Add":
         return None
     for product, negative in (op.inputs, op.inputs[::-1]):
         writer = graph.writer(product)
         if writer is None or writer.type != "Multiply" or len(graph.readers(product)) != 1:
             continue
-        if not _free_of_features(graph, negative) or graph.tensors[negative].role is Role.BIAS:
+        if negative not in constant or not _masks_nodes(graph, negative):
             continue
         for values, mask in (writer.inputs, writer.inputs[::-1]):
-            if (
-                _free_of_features(graph, mask)
-                and not _free_of_features(graph, values)
-                and _masks_nodes(graph, mask)
-            ):
+            if mask in constant and values not in constant and _masks_nodes(graph, mask):
                 return Masking(values, op.outputs[0], mask, negative, op, writer)
     return None
 
@@ -94,8 +87,9 @@ def mask_pair(
 ) -> tuple[str, str]:
     """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that do the work of a Select's condition.
 
-    They are what the condition is: constants for a constant, inputs for an input, and made in the graph, from the adjacency,
-    where that is made in the graph. `made` remembers the pair of each condition, so that layers share it.
+    They are what the condition is: constants for a constant, inputs for an input, and made in the graph, from
+    the adjacency, where that is made in the graph. `made` remembers the pair of each condition, so that
+    layers share it.
     """
     number = _numeric(graph, masking.mask)
     if number.name not in made:

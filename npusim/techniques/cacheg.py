@@ -1,12 +1,15 @@
 """CacheG: a matrix that several layers read stays in the NPU's SRAM from its first use to its last.
 
-Like the dictionary a translator leaves open on the desk: it is fetched from the shelf once, not for each page.
+Like the dictionary a translator leaves open on the desk: it is fetched from the shelf once, not for each
+page.
 """
 
 from __future__ import annotations
 
 from npusim.graph import Graph
 from npusim.ops import Tensor
+from npusim.techniques.aggregation import find_aggregations
+from npusim.techniques.edge_attention import find_edge_attentions
 from npusim.techniques.frontier import frontier, is_node_matrix
 from npusim.techniques.held import held
 from npusim.techniques.technique import NoParameters, Technique, lacks
@@ -24,6 +27,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
     if _shared(graph):
         return None
     in_graph = any(is_node_matrix(graph, t) for t in frontier(graph))
+    in_graph = in_graph or bool(find_aggregations(graph) or find_edge_attentions(graph))
     return lacks("cacheg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
 
 
@@ -38,8 +42,9 @@ CACHEG = Technique(
     name="cacheg",
     summary="A constant or input matrix over the nodes that two or more operators read gets the wish to stay in SRAM.",
     words=(
-        "Both layers multiply by the same norm matrix. Kept in SRAM it is fetched once; as much as fits stays, the rest is streamed "
-        "again. What it takes from the SRAM is missing for tiles of everything else."
+        "Both layers multiply by the same norm matrix. Kept in SRAM it is fetched once; as much as fits "
+        "stays, the rest is streamed again. What it takes from the SRAM is missing for tiles of everything "
+        "else."
     ),
     numerics="The same.",
     rewrite=_rewrite,

@@ -6,11 +6,11 @@ Like a sieve in place of sorting by hand: the holes were cut beforehand, and eve
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Family, Role, Tensor
-from npusim.techniques.aggregation import Aggregation, find_aggregations, write_product
+from npusim.ops import Tensor
+from npusim.techniques.aggregation import find_aggregations, write_product
 from npusim.techniques.attention import find_maskings, mask_pair
-from npusim.techniques.freeze import matrix_fields
 from npusim.techniques.frontier import free_name
+from npusim.techniques.scattered import matrix_in_graph
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["EFFOP"]
@@ -28,9 +28,9 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
     editor = graph.edit()
     matrices: dict[tuple[str, ...], str] = {}
     for aggregation in find_aggregations(graph):
-        if aggregation.structure not in matrices:
-            matrices[aggregation.structure] = _matrix_in_graph(editor, graph, aggregation)
-        write_product(editor, aggregation, matrices[aggregation.structure])
+        if aggregation.key not in matrices:
+            matrices[aggregation.key] = matrix_in_graph(editor, graph, aggregation)
+        write_product(editor, aggregation, matrices[aggregation.key])
     pairs: dict[str, tuple[str, str]] = {}
     for masking in find_maskings(graph):
         if masking.selects:
@@ -52,43 +52,14 @@ def _mask_by_arithmetic(
     editor.rewire(old, masked)
 
 
-def _matrix_in_graph(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
-    """Scatter the edge weights into a dense matrix, beside the other preprocessing, where the edges are only known at run time."""
-    scatter = next(op for op in aggregation.operators if op.family is Family.SCATTER)
-    makers = [graph.writer(t) for t in aggregation.structure]
-    device = next((op.device for op in makers if op is not None and op.device), None)
-    role = Role.NORM if aggregation.scaled else Role.ADJACENCY
-    dtype = graph.tensors[aggregation.features].dtype
-    shape = (aggregation.nodes, aggregation.nodes)
-    editor.region = "preprocess"
-    blank = editor.constant(free_name(editor, "preprocess/blank"), shape, dtype, density=0.0)
-    reads = dict.fromkeys((*aggregation.structure[:2], *aggregation.structure[2:]))
-    weights = [t for t in reads if graph.tensors[t].dtype.is_float]
-    updates = (
-        weights[0]
-        if weights
-        else editor.constant(free_name(editor, "preprocess/ones"), (aggregation.edges,), dtype)
-    )
-    indices = [t for t in reads if t not in weights]
-    return editor.op(
-        "ScatterNDUpdate",
-        (blank, indices[0], updates, *indices[1:], *weights[1:]),
-        shape,
-        dtype,
-        free_name(editor, f"preprocess/{role.value}"),
-        device=device,
-        tensor=matrix_fields(graph, role, aggregation.density),
-        reduction=scatter.attrs.get("reduction"),
-    )
-
-
 EFFOP = Technique(
     name="effop",
     summary="Select on a mask becomes Multiply and Add with two prepared masks; Gather and Scatter of a sum become a matrix product.",
     words=(
-        "A Select asks a question for each of N x N scores on a DSP. Multiplying by a 0/1 mask and adding 0 or -1e4 gives the same softmax without "
-        "a question; the comparison and the broadcast of -9e15 to N x N disappear. The masks are prepared: as constants after StaGr, "
-        "as inputs after GrAd, else beside the other preprocessing."
+        "A Select asks a question for each of N x N scores on a DSP. Multiplying by a 0/1 mask and adding 0 "
+        "or -1e4 gives the same softmax without a question; the comparison and the broadcast of -9e15 to N x "
+        "N disappear. The masks are prepared: as constants after StaGr, as inputs after GrAd, else beside "
+        "the other preprocessing."
     ),
     numerics="The same after the softmax. In fp16 the mask must be -1e4: (1 - A) x (-9e15) overflows, and 0 x infinity is no number.",
     rewrite=_rewrite,

@@ -1,7 +1,8 @@
 """The frontier between preprocessing and computing: the tensors that follow from the edges alone and that the GNN reads.
 
-Like the pass between a kitchen and a dining room: whatever crosses it can be prepared before the guests (the features) arrive.
-StaGr and GrAd put a finished tensor on the pass, GraphSplit lets another cook stand behind it, PreG clears it of arithmetic.
+Like the pass between a kitchen and a dining room: whatever crosses it can be prepared before the guests (the
+features) arrive. StaGr and GrAd put a finished tensor on the pass, GraphSplit lets another cook stand behind
+it, PreG clears it of arithmetic.
 """
 
 from __future__ import annotations
@@ -9,7 +10,16 @@ from __future__ import annotations
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
-__all__ = ["computing", "free_name", "frontier", "is_node_matrix", "nodes_of", "preprocessing", "signatures"]
+__all__ = [
+    "computing",
+    "featureless",
+    "free_name",
+    "frontier",
+    "is_node_matrix",
+    "nodes_of",
+    "preprocessing",
+    "signatures",
+]
 
 MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
@@ -33,7 +43,8 @@ def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
 def preprocessing(graph: Graph) -> tuple[Operator, ...]:
     """Operators that follow from the edges alone, but for a comparison that guards a Select of the GNN itself.
 
-    GraNNite counts that Greater among the GNN's operators (Fig. 5), and to hand its result over would save nothing.
+    GraNNite counts that Greater among the GNN's operators (Fig. 5), and to hand its result over would save
+    nothing.
     """
     structural = graph.structural
     return tuple(op for op in graph if structural.issuperset(op.outputs) and not _guards(graph, op))
@@ -64,6 +75,15 @@ def frontier(graph: Graph, *, behind_guards: bool = False) -> tuple[Tensor, ...]
     return tuple(found.values())
 
 
+def featureless(graph: Graph) -> frozenset[str]:
+    """Names of the tensors that no feature flows into: they follow from edges and constants."""
+    found = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
+    for op in graph:
+        if found.issuperset(op.inputs):
+            found.update(op.outputs)
+    return frozenset(found)
+
+
 def _guards(graph: Graph, op: Operator) -> bool:
     readers = graph.readers(op.outputs[0])
     return op.family is Family.COMPARE and bool(readers) and all(r.family is Family.SELECT for r in readers)
@@ -84,7 +104,8 @@ def _compared(graph: Graph, name: str) -> str:
 def signatures(graph: Graph) -> dict[str, int]:
     """Return for each tensor a number that is equal for tensors computed in the same way from the same inputs.
 
-    Layers that repeat the preprocessing have equal frontiers; constants count as equal where shape and dtype are.
+    Layers that repeat the preprocessing have equal frontiers; constants count as equal where shape and dtype
+    are.
     """
     numbers: dict[tuple[object, ...], int] = {}
     found: dict[str, int] = {}

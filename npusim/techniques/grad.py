@@ -1,6 +1,7 @@
 """GrAd: the graph changes, so its mask is an input that the CPU keeps up to date; the model is compiled once.
 
-Like the seating plan on a slate in place of one in print: a guest more costs a stroke of chalk, not a new plan.
+Like the seating plan on a slate in place of one in print: a guest more costs a stroke of chalk, not a new
+plan.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ GRAD = Technique(
     name="grad",
     summary="The norm matrix, attention mask or sampled adjacency becomes an input that the CPU updates at run time.",
     words=(
-        "Edges come and go without a new compilation: the host changes entries of the mask and hands it over with the features. "
-        "The NPU does what it does under StaGr, but nothing about the mask may be prepared at compile time: a comparison on it stays "
-        "in the graph, and it has to be handed over."
+        "Edges come and go without a new compilation: the host changes entries of the mask and hands it over "
+        "with the features. The NPU does what it does under StaGr, but nothing about the mask may be "
+        "prepared at compile time: a comparison on it stays in the graph, and it has to be handed over."
     ),
     numerics="The same sums in another order: equal but for rounding.",
     rewrite=_rewrite,

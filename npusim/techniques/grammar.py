@@ -1,7 +1,8 @@
 """The one grammar of technique stacks: `grad+nodepad:capacity=3000+grax2:form=rank2`.
 
-A stack is like an order at a coffee bar: the customer may say the extras in any sequence, the barista always makes them in the
-same one and reads the order back that way. Command line, YAML, JSON and Python all come through here.
+A stack is like an order at a coffee bar: the customer may say the extras in any sequence, the barista always
+makes them in the same one and reads the order back that way. Command line, YAML, JSON and Python all come
+through here.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     Parameters
     ----------
     what : Stack, str, sequence or None
-        The text of a stack; or a list, as in YAML and JSON, of texts of one technique and of mappings from a name to its
-        settings. None, an empty text or list and "none" are the empty stack.
+        The text of a stack; or a list, as in YAML and JSON, of texts of one technique and of mappings from a
+        name to its settings. None, an empty text or list and "none" are the empty stack.
 
     Returns
     -------

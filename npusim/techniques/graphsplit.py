@@ -1,6 +1,7 @@
 """GraphSplit: preprocessing with its control flow goes to the CPU, the data-parallel part to the NPU.
 
-Like a market gardener who washes and sorts by hand and lets the machine do the packing: each does what it is quick at.
+Like a market gardener who washes and sorts by hand and lets the machine do the packing: each does what it is
+quick at.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ GRAPHSPLIT = Technique(
     name="graphsplit",
     summary="Operators that follow from the edges alone get the wish to run on the CPU; the mapping decides by cost.",
     words=(
-        "Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, quick on a CPU. They depend on "
-        "the edges only, so nothing has to come back from the NPU before they can run. What crosses over is their result, once."
+        "Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, quick on a "
+        "CPU. They depend on the edges only, so nothing has to come back from the NPU before they can run. "
+        "What crosses over is their result, once."
     ),
     numerics="The same.",
     rewrite=_rewrite,

@@ -1,7 +1,7 @@
 """GraSp: sparse operands are stored without their zeros, with a bitmap that says where the others belong.
 
-Like a theatre that prints a seating chart with the taken seats marked and a short list of names, in place of a list with a line
-for each empty chair.
+Like a theatre that prints a seating chart with the taken seats marked and a short list of names, in place of
+a list with a line for each empty chair.
 """
 
 from __future__ import annotations
@@ -61,9 +61,10 @@ GRASP = Technique(
     name="grasp",
     summary="Sparse constants and inputs are stored with zero-value compression: one bit an element, then the non-zeros.",
     words=(
-        "Cora's norm matrix is 99.8 % zeros: 0.94 MB in place of 14.7 MB, nearly all of it the bitmap. Whether that saves traffic depends "
-        "on whether the DMA can decompress the operand's role, and how many multiplications are skipped on the grid's granules and balance; "
-        "both are properties of the machine, not of this rewrite."
+        "Cora's norm matrix is 99.8 % zeros: 0.94 MB in place of 14.7 MB, nearly all of it the bitmap. "
+        "Whether that saves traffic depends on whether the DMA can decompress the operand's role, and how "
+        "many multiplications are skipped on the grid's granules and balance; both are properties of the "
+        "machine, not of this rewrite."
     ),
     numerics="The same.",
     rewrite=_rewrite,

@@ -1,6 +1,7 @@
 """Tensors that lie in DRAM before the first operator runs: constants, inputs, and inputs in the number format they are needed in.
 
-They are the pantry of the kitchen: how they are packed and which stay on the worktop can be decided beforehand.
+They are the pantry of the kitchen: how they are packed and which stay on the worktop can be decided
+beforehand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which tensors of a graph can be 8-bit integers: the part of QuantGr that is arithmetic about readers and writers.
 
-Like working out which roads of a town can be closed to lorries: a road may be closed when everybody who uses it can come by
-bicycle, and closing one may decide about the next.
+Like working out which roads of a town can be closed to lorries: a road may be closed when everybody who uses
+it can come by bicycle, and closing one may decide about the next.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def anchors(graph: Graph) -> tuple[Operator, ...]:
 def int8_tensors(graph: Graph) -> frozenset[str]:
     """Return the floating activations and inputs that can be 8-bit integers as they stand.
 
-    A tensor can when each of its readers takes integers and its writer can store them. Products take them; views, moves,
-    gathers and monotone operators take them when their own result is one; so do additions of a bias and products with a
-    constant, which the MAC grid's output stage does in wider numbers. What the DSPs compute (softmax, scatter, ELU)
-    is floating, on both sides.
+    A tensor can when each of its readers takes integers and its writer can store them. Products take them;
+    views, moves, gathers and monotone operators take them when their own result is one; so do additions of a
+    bias and products with a constant, which the MAC grid's output stage does in wider numbers. What the DSPs
+    compute (softmax, scatter, ELU) is floating, on both sides.
     """
     products = {op.name for op in anchors(graph)}
     able = {t.name for t in graph.tensors.values() if _may(graph, t, products)}
@@ -64,7 +64,7 @@ def _carries(op: Operator) -> bool:
         return False
     return (
         op.family in _SAME_VALUES
-        or op.family is Family.GATHER
+        or op.family in (Family.GATHER, Family.SELECT)
         or op.type in _MONOTONE
         or op.type in ("Add", "Multiply")
     )
@@ -99,5 +99,7 @@ def _takes(graph: Graph, op: Operator, name: str, able: set[str], products: set[
     if not _carries(op):
         return False
     if op.family is Family.GATHER and op.inputs[0] != name:
+        return False
+    if op.family is Family.SELECT and op.inputs[0] == name:
         return False
     return set(op.outputs) <= able

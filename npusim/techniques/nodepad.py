@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from npusim.graph import Graph
 from npusim.ops import Role, Tensor, TensorKind
 from npusim.techniques.freeze import GRANULE
-from npusim.techniques.frontier import is_node_matrix, nodes_of
+from npusim.techniques.frontier import nodes_of
 from npusim.techniques.technique import Parameters, Technique, lacks
 
 __all__ = ["NODEPAD", "NodepadParameters", "capacity_of"]
@@ -57,59 +57,58 @@ def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
     return None
 
 
-def _padded(tensor: Tensor, nodes: int, capacity: int) -> tuple[int, ...]:
-    """Shape with the node dimensions padded; rows of several entries a node (sampled neighbours) grow with the nodes."""
-    if tensor.role is Role.FEATURES:
-        return (*(capacity if d == nodes else d for d in tensor.shape[:-1]), tensor.shape[-1])
-    if tensor.role is Role.EDGES:
-        return tensor.shape
-    return tuple(capacity if d == nodes else d for d in tensor.shape)
+def _lists(graph: Graph, nodes: int) -> set[tuple[str, int]]:
+    """Dimensions that have as many entries as there are nodes but count entries of a list: (tensor, axis).
+
+    The self-loops that are appended to the edges are such a list: padding adds no edges.
+    """
+    found = set()
+    for op in graph:
+        if op.type == "Concat":
+            axis = op.attrs.get("axes", (0,))[0]
+            if graph.tensors[op.outputs[0]].shape[axis] != nodes:
+                found |= {(t, axis) for t in op.inputs if graph.tensors[t].shape[axis] == nodes}
+    found |= {(t.name, 1) for t in graph.with_role(Role.EDGES) if t.shape == (2, nodes)}
+    found |= {(t.name, len(t.shape) - 1) for t in graph.with_role(Role.FEATURES)}
+    return found
 
 
-def _fields(graph: Graph, tensor: Tensor, nodes: int, capacity: int) -> dict[str, Any]:
-    shape = _padded(tensor, nodes, capacity)
-    fields: dict[str, Any] = {"shape": shape}
-    grown = sum(a != b for a, b in zip(tensor.shape, shape, strict=True))
-    known = tensor.kind is not TensorKind.ACTIVATION or tensor.name in graph.structural
-    if grown and known:  # the added rows are zeros; elsewhere a bias fills them
+def _fields(
+    graph: Graph, tensor: Tensor, nodes: int, capacity: int, lists: set[tuple[str, int]]
+) -> dict[str, Any]:
+    """Changed fields of a tensor: its shape, and for what lies beside the features its densities."""
+    grown, shape = 0, list(tensor.shape)
+    for axis, size in enumerate(tensor.shape):
+        power = {nodes: 1, nodes * nodes: 2}.get(size, 0)
+        if power and (tensor.name, axis) not in lists:
+            shape[axis] = capacity**power
+            grown += power
+    fields: dict[str, Any] = {"shape": tuple(shape)}
+    # The added rows are zeros, but behind a product a bias fills them.
+    if grown and (tensor.kind is not TensorKind.ACTIVATION or tensor.name in graph.structural):
         fields["density"] = tensor.density * (nodes / capacity) ** grown
         if tensor.block_density is not None:
-            fields["block_density"] = (
-                tensor.block_density * (-(-nodes // GRANULE) / -(-capacity // GRANULE)) ** grown
-            )
-    if grown and is_node_matrix(graph, tensor) and tensor.role is Role.MASK and tensor.density > 0.5:
-        fields["density"] = 1.0 - (1.0 - tensor.density) * (nodes / capacity) ** grown
+            blocks = -(-nodes // GRANULE) / -(-capacity // GRANULE)
+            fields["block_density"] = tensor.block_density * blocks**grown
     return fields
 
 
 def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
     nodes, capacity = nodes_of(graph) or 0, capacity_of(graph, parameters)
-    editor = graph.edit()
+    editor, lists = graph.edit(), _lists(graph, nodes)
     for tensor in graph.tensors.values():
-        editor.change_tensor(tensor.name, **_fields(graph, tensor, nodes, capacity))
-    for op in graph:
-        padded = {key: _attribute(value, nodes, capacity) for key, value in op.attrs.items()}
-        if padded != dict(op.attrs):
-            editor.change_operator(op.name, attrs=padded)
+        editor.change_tensor(tensor.name, **_fields(graph, tensor, nodes, capacity, lists))
     editor.meta["compiled_nodes"] = capacity
     return editor.finish()
-
-
-def _attribute(value: Any, nodes: int, capacity: int) -> Any:
-    """A setting that holds a shape grows with it."""
-    if isinstance(value, tuple):
-        return tuple(
-            capacity if isinstance(d, int) and not isinstance(d, bool) and d == nodes else d for d in value
-        )
-    return value
 
 
 NODEPAD = Technique(
     name="nodepad",
     summary="Every dimension that counts nodes becomes the capacity; the added rows are zeros.",
     words=(
-        "An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that size: no waiting for the compiler, "
-        "no shelf of versions. The padding is computed and moved like everything else: (3000 / 2708)^2 is 23 % more norm matrix."
+        "An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that "
+        "size: no waiting for the compiler, no shelf of versions. The padding is computed and moved like "
+        "everything else: (3000 / 2708)^2 is 23 % more norm matrix."
     ),
     numerics="The same for the real nodes.",
     rewrite=_rewrite,

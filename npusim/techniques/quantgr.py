@@ -1,7 +1,7 @@
 """QuantGr: symmetric static 8-bit integers for the weights, activations and masks of the MAC grid's operators.
 
-Like rounding prices to whole francs before adding up a long bill: the sum is off by little, and the till is quicker. The scales
-are known beforehand, so the till never has to look at the whole bill first.
+Like rounding prices to whole francs before adding up a long bill: the sum is off by little, and the till is
+quicker. The scales are known beforehand, so the till never has to look at the whole bill first.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
         if graph.tensors[name].kind is TensorKind.ACTIVATION or parameters.inputs is Arrival.INT8:
             editor.change_tensor(name, dtype=DType.INT8)
         else:
-            readers = [op.name for op in graph.readers(name)]
-            _convert(editor, graph, name, readers, None if parameters.inputs is Arrival.NPU else "cpu")
+            everyone = [op.name for op in graph.readers(name)]
+            _convert(editor, graph, name, everyone, None if parameters.inputs is Arrival.NPU else "cpu")
     products = anchors(graph)
     for name in dict.fromkeys(t for op in products for t in op.inputs[:2] if t not in able):
         readers = [op for op in products if name in op.inputs[:2]]
@@ -117,9 +117,10 @@ QUANTGR = Technique(
     name="quantgr",
     summary="Weights, activations and masks of matrix products become 8-bit integers; the DSPs' operators stay floating.",
     words=(
-        "In 8 bits the grid does twice the multiplications a cycle and everything it reads takes half the bytes, which is what counts for "
-        "products bound by memory. Scales are fixed beforehand and symmetric, so rounding happens where a result is stored. What the DSPs "
-        "compute stays floating, with a Convert where its result enters a product."
+        "In 8 bits the grid does twice the multiplications a cycle and everything it reads takes half the "
+        "bytes, which is what counts for products bound by memory. Scales are fixed beforehand and "
+        "symmetric, so rounding happens where a result is stored. What the DSPs compute stays floating, with "
+        "a Convert where its result enters a product."
     ),
     numerics="Rounding to 255 levels: about 0.1 points of accuracy on Cora; a padded row with a self-loop would double norm's step.",
     rewrite=_rewrite,

@@ -1,7 +1,8 @@
 """The one list of techniques, in the order in which a stack applies them.
 
-Like the order of work on a building site: the ground is cleared (GraphSplit, PreG), the walls are set (StaGr or GrAd, NodePad), then
-come the pipes (EffOp, GrAx) and the plaster (QuantGr), and how things are stored (GraSp, SymG, CacheG) is decided when they are there.
+Like the order of work on a building site: the ground is cleared (GraphSplit, PreG), the walls are set (StaGr
+or GrAd, NodePad), then come the pipes (EffOp, GrAx) and the plaster (QuantGr), and how things are stored
+(GraSp, SymG, CacheG) is decided when they are there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from npusim.techniques.effop import EFFOP
 from npusim.techniques.grad import GRAD
 from npusim.techniques.graphsplit import GRAPHSPLIT
 from npusim.techniques.grasp import GRASP
+from npusim.techniques.grax1 import GRAX1
+from npusim.techniques.grax2 import GRAX2
+from npusim.techniques.grax3 import GRAX3
 from npusim.techniques.nodepad import NODEPAD
+from npusim.techniques.preg import PREG
 from npusim.techniques.quantgr import QUANTGR
 from npusim.techniques.stagr import STAGR
 from npusim.techniques.symg import SYMG
@@ -24,10 +29,14 @@ TECHNIQUES: dict[str, Technique] = {
     technique.name: technique
     for technique in (
         GRAPHSPLIT,
+        PREG,
         STAGR,
         GRAD,
         NODEPAD,
         EFFOP,
+        GRAX1,
+        GRAX2,
+        GRAX3,
         QUANTGR,
         GRASP,
         SYMG,
@@ -36,10 +45,11 @@ TECHNIQUES: dict[str, Technique] = {
 }
 """Every technique by name.
 
-The order is the order of application, and it follows from what each needs to see: GraphSplit wishes a device for operators
-that StaGr may then remove; PreG simplifies what StaGr and GrAd freeze; NodePad resizes what they froze; EffOp, GrAx1, GrAx2 and GrAx3
-work on the masks that are there by then; QuantGr sees the final operators; GraSp, SymG and CacheG see the final formats. SymG
-comes after GraSp, so that where both are wanted the norm matrix is a triangle and everything else is compressed.
+The order is the order of application, and it follows from what each needs to see: GraphSplit wishes a device
+for operators that StaGr may then remove; PreG simplifies what StaGr and GrAd freeze; NodePad resizes what
+they froze; EffOp, GrAx1, GrAx2 and GrAx3 work on the masks that are there by then; QuantGr sees the final
+operators; GraSp, SymG and CacheG see the final formats. SymG comes after GraSp, so that where both are wanted
+the norm matrix is a triangle and everything else is compressed.
 """
 
 ORDER: tuple[str, ...] = tuple(TECHNIQUES)

@@ -22,14 +22,16 @@ def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
     Parameters
     ----------
     graph : Graph
-        Any graph; one that techniques were applied to already takes further ones that come later in the order.
+        Any graph; one that techniques were applied to already takes further ones that come later in the
+        order.
     stack : Stack, str or sequence
         The stack, in any form that `npusim.techniques.parse` reads.
 
     Returns
     -------
     Graph
-        With `techniques` set to the canonical text of everything applied to it. For the empty stack, the graph itself.
+        With `techniques` set to the canonical text of everything applied to it. For the empty stack, the
+        graph itself.
 
     Raises
     ------

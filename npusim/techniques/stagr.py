@@ -27,9 +27,10 @@ STAGR = Technique(
     name="stagr",
     summary="Aggregation becomes a matrix product with a constant: the norm matrix, attention mask or sampled adjacency.",
     words=(
-        "For a graph that stays as it is, everything that follows from the edges is computed once, before the model is compiled. "
-        "Degrees, scatter and gather disappear; what is left is MatMul(norm, h), which the MAC grid does well. "
-        "The price is a dense N x N constant that must be fetched for each layer, and a new compilation when an edge changes."
+        "For a graph that stays as it is, everything that follows from the edges is computed once, before "
+        "the model is compiled. Degrees, scatter and gather disappear; what is left is MatMul(norm, h), "
+        "which the MAC grid does well. The price is a dense N x N constant that must be fetched for each "
+        "layer, and a new compilation when an edge changes."
     ),
     numerics="The same sums in another order: equal but for rounding.",
     rewrite=_rewrite,

@@ -38,9 +38,10 @@ SYMG = Technique(
     name="symg",
     summary="The symmetric norm matrix is stored and moved as a triangle with its diagonal: n (n + 1) / 2 elements.",
     words=(
-        "GCN's norm is symmetric, so half of it says everything and half of the traffic is saved. The grid has to use each block twice, "
-        "once as it is and once transposed. Where the DMA can decompress the operand, zero-value compression of so sparse a matrix "
-        "saves more; the triangle is for hardware that cannot. After GraSp, the norm is a triangle and all else stays compressed."
+        "GCN's norm is symmetric, so half of it says everything and half of the traffic is saved. The grid "
+        "has to use each block twice, once as it is and once transposed. Where the DMA can decompress the "
+        "operand, zero-value compression of so sparse a matrix saves more; the triangle is for hardware that "
+        "cannot. After GraSp, the norm is a triangle and all else stays compressed."
     ),
     numerics="The same.",
     rewrite=_rewrite,

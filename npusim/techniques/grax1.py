@@ -1,0 +1,65 @@
+"""GrAx1: attention is masked by an addition alone; the multiplication by the 0/1 mask is left out.
+
+Like fining whoever must not bid so heavily that nobody notices the bid: there is no need to take it away
+first.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Graph
+from npusim.ops import Family
+from npusim.techniques.attention import Masking, find_maskings, mask_pair
+from npusim.techniques.frontier import free_name
+from npusim.techniques.technique import NoParameters, Technique, lacks
+
+__all__ = ["GRAX1"]
+
+NEEDS = "a masked softmax (Select, or Multiply and Add)"
+
+
+def _masked_softmaxes(graph: Graph) -> list[Masking]:
+    return [m for m in find_maskings(graph) if _enters_softmax(graph, m.result)]
+
+
+def _enters_softmax(graph: Graph, name: str) -> bool:
+    readers = graph.readers(name)
+    if any(op.family is Family.SOFTMAX for op in readers):
+        return True
+    return any(op.family is Family.VIEW and _enters_softmax(graph, t) for op in readers for t in op.outputs)
+
+
+def _check(graph: Graph, _: NoParameters) -> str | None:
+    return None if _masked_softmaxes(graph) else lacks("grax1", NEEDS, graph)
+
+
+def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    editor = graph.edit()
+    pairs: dict[str, tuple[str, str]] = {}
+    for masking in _masked_softmaxes(graph):
+        negative = masking.negative
+        if negative is None:
+            negative = mask_pair(editor, graph, masking, pairs, graph.tensors[masking.values].dtype)[1]
+        region = masking.operator.region
+        editor.region = region
+        masked = editor.eltwise(
+            "Add", masking.values, negative, free_name(editor, f"{region}/grax1/add_mask")
+        )
+        editor.rewire(masking.result, masked)
+    return editor.finish()
+
+
+GRAX1 = Technique(
+    name="grax1",
+    summary="The attention's mask is one addition of 0 or -1e4; the multiplication by the 0/1 mask disappears.",
+    words=(
+        "EffOp multiplies each score by 0 or 1 and then adds the mask. But a score of an absent edge is "
+        "small beside -1e4, so the softmax gives 0 with or without the multiplication. It costs a pass over "
+        "N x N elements that the grid does badly."
+    ),
+    numerics="No change of accuracy with -1e4; masks weaker than -10 let absent edges through (-29 points at -5).",
+    rewrite=_rewrite,
+    check=_check,
+    needs=NEEDS,
+    exact=False,
+    source="GraNNite, section IV-C",
+)

@@ -1,0 +1,143 @@
+"""GrAx2: the broadcast addition of attention scores becomes an addition of vectors, a broadcast, or a thin product.
+
+Like pricing train tickets: a table of all pairs of stations, or a price that depends on where one starts
+alone. The second is printed on one line; whether it is fair is another question, and the three forms answer
+it differently.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from npusim.graph import Editor, Graph
+from npusim.ops import Family, Operator
+from npusim.techniques.frontier import free_name
+from npusim.techniques.scores import ScoreSum, find_score_sums
+from npusim.techniques.technique import Parameters, Technique, lacks
+
+__all__ = ["GRAX2", "Form", "Grax2Parameters"]
+
+NEEDS = "a broadcast addition of attention scores"
+
+
+class Form(StrEnum):
+    """Ways to write the scores."""
+
+    LITERAL = "literal"
+    """Add the two vectors, then broadcast along rows, as the paper words it: constant within a row of the softmax."""
+    SOURCE = "source"
+    """The source's score alone, broadcast along columns: the target's shifts a row as a whole, but for the kink of LeakyReLU."""
+    RANK2 = "rank2"
+    """[d, 1] [1, s]^T as a product with an inner dimension of 2: exact."""
+
+
+class Grax2Parameters(Parameters):
+    """How the scores are written."""
+
+    form: Form = Form.LITERAL
+    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (a product of two thin matrices, exact)."""
+
+
+def _check(graph: Graph, _: Grax2Parameters) -> str | None:
+    return None if find_score_sums(graph) else lacks("grax2", NEEDS, graph)
+
+
+def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
+    editor = graph.edit()
+    for scores in find_score_sums(graph):
+        editor.region = scores.operator.region
+        if parameters.form is Form.RANK2:
+            editor.rewire(scores.operator.outputs[0], _rank2(editor, scores))
+        else:
+            vector = scores.row if parameters.form is Form.SOURCE else _sum(editor, scores)
+            _spread_late(editor, graph, scores.operator, vector)
+    return editor.finish()
+
+
+def _named(editor: Editor, scores: ScoreSum, name: str) -> str:
+    region = scores.operator.region
+    return free_name(editor, f"{region}/{name}" if region else name)
+
+
+def _rank2(editor: Editor, scores: ScoreSum) -> str:
+    column, row = editor.tensors[scores.column], editor.tensors[scores.row]
+    rank = len(column.shape)
+    ones_right = editor.constant(_named(editor, scores, "rank2/ones_right"), column.shape, column.dtype)
+    ones_below = editor.constant(_named(editor, scores, "rank2/ones_below"), row.shape, row.dtype)
+    left_shape, right_shape = (*column.shape[:-1], 2), (*row.shape[:-2], 2, row.shape[-1])
+    left = editor.op(
+        "Concat",
+        (column.name, ones_right),
+        left_shape,
+        column.dtype,
+        _named(editor, scores, "rank2/left"),
+        axes=(rank - 1,),
+    )
+    right = editor.op(
+        "Concat",
+        (ones_below, row.name),
+        right_shape,
+        row.dtype,
+        _named(editor, scores, "rank2/right"),
+        axes=(rank - 2,),
+    )
+    return editor.matmul(left, right, _named(editor, scores, "rank2/matmul"), keep_float=True)
+
+
+def _sum(editor: Editor, scores: ScoreSum) -> str:
+    upright = scores.row_as_column
+    if upright is None:
+        column = editor.tensors[scores.column]
+        upright = editor.reshape(scores.row, column.shape, _named(editor, scores, "grax2/upright"))
+    return editor.eltwise("Add", scores.column, upright, _named(editor, scores, "grax2/add"))
+
+
+def _spread_late(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
+    """Let activations that follow work on the vector; the mask's operator broadcasts it, or a Broadcast does.
+
+    What acts on each element alone may act before the elements are copied: N instead of N x N of them.
+    """
+    spread = addition.outputs[0]
+    small = editor.tensors[vector].shape
+    editor.rewire(spread, vector)
+    readers = graph.readers(spread)
+    while len(readers) == 1 and readers[0].family is Family.ACTIVATION and spread not in graph.outputs:
+        spread = vector = readers[0].outputs[0]
+        editor.change_tensor(spread, shape=small)
+        readers = graph.readers(spread)
+    full = graph.tensors[addition.outputs[0]].shape
+    bare = [
+        op
+        for op in readers
+        if not any(graph.tensors[t].shape[-2:] == full[-2:] for t in op.inputs if t != spread)
+    ]
+    if bare or spread in graph.outputs:
+        place = f"{addition.region}/" if addition.region else ""
+        copy = editor.op(
+            "Broadcast",
+            (vector,),
+            full,
+            editor.tensors[vector].dtype,
+            free_name(editor, f"{place}grax2/broadcast"),
+        )
+        editor.rewire(vector, copy, only=[op.name for op in bare])
+
+
+GRAX2 = Technique(
+    name="grax2",
+    summary="Scores of all pairs come from vectors: added and then broadcast, the source's alone, or a product of rank 2.",
+    words=(
+        "GAT adds a column and a row of scores to a square, which takes a transpose, a broadcast and a "
+        "LeakyReLU on N x N elements. Added first and broadcast afterwards, all of that shrinks to vectors "
+        "(`literal`); but then each row of the softmax is constant and attention becomes a plain mean. "
+        "`source` keeps the term that the softmax does not cancel, `rank2` keeps both and gives the square "
+        "to the grid as a product."
+    ),
+    numerics="literal: attention is a uniform mean (+0.3 points on Cora, within noise); source: 0.0; rank2: exact.",
+    rewrite=_rewrite,
+    check=_check,
+    needs=NEEDS,
+    parameters=Grax2Parameters,
+    exact=False,
+    source="GraNNite, section IV-C",
+)

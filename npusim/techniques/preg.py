@@ -1,0 +1,134 @@
+"""PreG: degrees, square roots and divisions leave the graph; the normalised weights arrive ready from the CPU.
+
+Like buying flour in bags of a pound: nobody in the kitchen weighs and divides any more, yet what is baked is
+decided on the day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npusim.graph import Editor, Graph
+from npusim.ops import Family, Operator, Role, Tensor, TensorKind
+from npusim.techniques.aggregation import Aggregation, find_aggregations, write_product
+from npusim.techniques.frontier import free_name, frontier, is_node_matrix, signatures
+from npusim.techniques.scattered import matrix_in_graph
+from npusim.techniques.technique import NoParameters, Technique, lacks
+
+__all__ = ["PREG"]
+
+NEEDS = "a degree normalisation (root, power or quotient) that the model computes from the edges alone"
+_NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
+
+
+def _normalised(graph: Graph) -> list[Aggregation]:
+    """Aggregations along edges whose weights, or whose sums, are normalised."""
+    found = find_aggregations(graph)
+    return [a for a in found if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
+
+
+def _matrices(graph: Graph) -> list[Tensor]:
+    """Matrices over the nodes on the frontier with a normalisation behind them."""
+    return [t for t in frontier(graph) if is_node_matrix(graph, t) and _is_normalised(graph, t.name)]
+
+
+def _is_normalised(graph: Graph, name: str) -> bool:
+    return graph.tensors[name].dtype.is_float and any(op.type in _NORMALISING for op in _makers(graph, name))
+
+
+def _makers(graph: Graph, name: str) -> list[Operator]:
+    """Operators that a tensor follows from."""
+    seen: dict[str, Operator] = {}
+    waiting = [name]
+    while waiting:
+        op = graph.writer(waiting.pop())
+        if op is not None and op.name not in seen:
+            seen[op.name] = op
+            waiting.extend(op.inputs)
+    return list(seen.values())
+
+
+def _check(graph: Graph, _: NoParameters) -> str | None:
+    return None if _normalised(graph) or _matrices(graph) else lacks("preg", NEEDS, graph)
+
+
+def _rewrite(graph: Graph, _: NoParameters) -> Graph:
+    editor, same = graph.edit(), signatures(graph)
+    ready: dict[tuple[object, ...], str] = {}
+    key: tuple[object, ...]
+    for aggregation in _normalised(graph):
+        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
+        if key not in ready:
+            ready[key] = _matrix_of_ready(editor, graph, aggregation)
+        write_product(editor, aggregation, ready[key])
+    for tensor in _matrices(graph):
+        key = (same[tensor.name],)
+        if key not in ready:
+            scatter = _matrix_scatter(graph, tensor)
+            ready[key] = (
+                _arrive(editor, tensor) if scatter is None else _scatter_ready(editor, graph, tensor, scatter)
+            )
+        editor.rewire(tensor.name, ready[key])
+    return editor.finish()
+
+
+def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+    """Make the matrix of weights that arrive normalised, one for each edge."""
+    sources, dtype = graph.tensors[aggregation.sources], graph.tensors[aggregation.features].dtype
+    present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
+    values = editor.input(
+        free_name(editor, "edge_norm"), sources.shape, dtype, structural=True, density=present
+    )
+    return matrix_in_graph(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
+
+
+def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
+    """The scatter that writes the edges into a matrix of that shape, where the graph has one."""
+    scatters = [op for op in _makers(graph, matrix.name) if op.family is Family.SCATTER]
+    return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
+
+
+def _arrive(editor: Editor, tensor: Tensor) -> str:
+    """The tensor itself becomes an input, made by the CPU."""
+    name = free_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
+    editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
+    return name
+
+
+def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
+    """Write normalised weights in place of ones, so that the scatter gives the norm matrix at once."""
+    updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
+    values = editor.input(free_name(editor, "edge_norm"), updates.shape, matrix.dtype, structural=True)
+    name = free_name(editor, f"{scatter.name}_norm")
+    inputs = (*scatter.inputs[:2], values, *scatter.inputs[3:])
+    role = matrix.role if matrix.role is not Role.NONE else Role.NORM
+    result = matrix.with_(name=name, role=role, kind=TensorKind.ACTIVATION, shape=blank.shape)
+    editor.add_operator(scatter.with_(name=name, inputs=inputs, outputs=(name,)), [result])
+    if blank.shape == matrix.shape:
+        return name
+    editor.region = scatter.region
+    fields = {"role": role, "density": matrix.density, "block_density": matrix.block_density}
+    return editor.reshape(
+        name,
+        matrix.shape,
+        free_name(editor, f"{scatter.name}_norm_matrix"),
+        device=scatter.device,
+        tensor={**fields, "symmetric": matrix.symmetric},
+    )
+
+
+PREG = Technique(
+    name="preg",
+    summary="Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph, the edges stay an input.",
+    words=(
+        "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the "
+        "CPU can work them out once; where the graph forms a dense matrix, the weights are written into it "
+        "in place of ones, and aggregation and normalisation are one product. StaGr and GrAd go further and "
+        "take the finished matrix; applied after PreG they freeze what it leaves."
+    ),
+    numerics="The same.",
+    rewrite=_rewrite,
+    check=_check,
+    needs=NEEDS,
+    source="GraNNite, section IV-B",
+)
