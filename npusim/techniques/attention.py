@@ -85,15 +85,14 @@ def _masks_nodes(graph: Graph, name: str) -> bool:
 def mask_pair(
     editor: Editor, graph: Graph, masking: Masking, made: dict[str, tuple[str, str]], dtype: DType
 ) -> tuple[str, str]:
-    """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that do the work of a Select's condition.
+    """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that replace a condition.
 
-    They are what the condition is: constants for a constant, inputs for an input, and made in the graph, from
-    the adjacency, where that is made in the graph. `made` remembers the pair of each condition, so that
-    layers share it.
+    Both are prepared beforehand: inputs where the mask is an input (GrAd), otherwise constants, as in the
+    authors' export. `made` remembers the pair of each condition, so that layers share it.
     """
     number = _numeric(graph, masking.mask)
     if number.name not in made:
-        made[number.name] = _pair(editor, graph, number, dtype)
+        made[number.name] = _pair(editor, number, dtype)
     return made[number.name]
 
 
@@ -107,65 +106,15 @@ def _numeric(graph: Graph, mask: str) -> Tensor:
     return graph.tensors[mask]
 
 
-def _pair(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    zeros = 1.0 - mask.density
-    if mask.kind is TensorKind.ACTIVATION:
-        return _pair_in_graph(editor, graph, mask, dtype)
-    add = editor.constant if mask.kind is TensorKind.CONSTANT else editor.input
-    structural = mask.kind is TensorKind.INPUT
-    one = mask.name
-    if not mask.dtype.is_float:
-        fields = {"density": mask.density, "block_density": mask.block_density, "symmetric": mask.symmetric}
-        one = add(
-            free_name(editor, f"{mask.name}/ones"),
-            mask.shape,
-            dtype,
-            role=Role.MASK,
-            structural=structural,
-            **fields,
-        )
-    name = free_name(editor, f"{mask.name}/negative")
-    return one, add(
-        name,
-        mask.shape,
-        dtype,
-        role=Role.MASK,
-        structural=structural,
-        density=zeros,
-        symmetric=mask.symmetric,
-    )
-
-
-def _pair_in_graph(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    """Make the additive mask, (mask - 1) x 1e4, where the mask itself is made."""
-    writer = graph.writer(mask.name)
-    device = writer.device if writer is not None else None
-    editor.region = writer.region if writer is not None else "preprocess"
-    place = f"{editor.region}/" if editor.region else ""
-    fields = {
-        "role": Role.MASK,
-        "density": mask.density,
-        "block_density": mask.block_density,
-        "symmetric": mask.symmetric,
-    }
-    one = mask.name
-    if not mask.dtype.is_float:
-        one = editor.op(
-            "Convert",
-            (one,),
-            mask.shape,
-            dtype,
-            free_name(editor, f"{place}mask"),
-            device=device,
-            tensor=fields,
-        )
-    unit = editor.constant(free_name(editor, f"{place}one"), (1, 1), dtype)
-    large = editor.constant(free_name(editor, f"{place}large"), (1, 1), dtype)
-    absent = {"role": Role.MASK, "density": 1.0 - mask.density, "symmetric": mask.symmetric}
-    lowered = editor.eltwise(
-        "Subtract", one, unit, free_name(editor, f"{place}absent"), device=device, tensor=absent
-    )
-    negative = editor.eltwise(
-        "Multiply", lowered, large, free_name(editor, f"{place}negative"), device=device, tensor=absent
-    )
-    return one, negative
+def _pair(editor: Editor, mask: Tensor, dtype: DType) -> tuple[str, str]:
+    running = mask.kind is TensorKind.INPUT
+    place = mask.name if running else Role.MASK.value
+    kind = TensorKind.INPUT if running else TensorKind.CONSTANT
+    same = {"dtype": dtype, "kind": kind, "role": Role.MASK, "structural": running}
+    present = mask.name
+    if mask.kind is TensorKind.ACTIVATION or not mask.dtype.is_float:
+        present = free_name(editor, f"{place}/present")
+        editor.tensors[present] = mask.with_(name=present, **same)
+    absent = free_name(editor, f"{place}/absent")
+    editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
+    return present, absent
