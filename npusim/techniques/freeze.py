@@ -12,7 +12,7 @@ from npusim.techniques.aggregation import Aggregation, find_aggregations, write_
 from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
 from npusim.techniques.frontier import free_name, frontier, is_node_matrix, nodes_of, signatures
 
-__all__ = ["GRANULE", "aggregation_density", "can_freeze", "freeze", "matrix_fields"]
+__all__ = ["GRANULE", "aggregation_density", "can_freeze", "freeze", "freeze_aggregations", "matrix_fields"]
 
 GRANULE = 16
 """Edge of the blocks that `Tensor.block_density` counts."""
@@ -40,20 +40,30 @@ def freeze(graph: Graph, kind: TensorKind) -> Graph:
     alike is frozen once, so that layers share it (visible to CacheG). An input that is not a matrix over the
     nodes keeps its name.
     """
+    return _freeze_frontier(_freeze_attentions(freeze_aggregations(graph, kind), kind), kind)
+
+
+def freeze_aggregations(graph: Graph, kind: TensorKind) -> Graph:
+    """Return the graph with each sum over gathered neighbours as a product with a constant or an input."""
     editor, same = graph.edit(), signatures(graph)
     frozen: dict[tuple[object, ...], str] = {}
-    key: tuple[object, ...]
     for aggregation in find_aggregations(graph):
         key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
         if key not in frozen:
             frozen[key] = _matrix_of(editor, graph, aggregation, kind)
         write_product(editor, aggregation, frozen[key])
+    return editor.finish()
+
+
+def _freeze_attentions(graph: Graph, kind: TensorKind) -> Graph:
+    editor, same = graph.edit(), signatures(graph)
+    frozen: dict[tuple[int, int], str] = {}
     for attention in find_edge_attentions(graph):
-        key = (same[attention.sources], same[attention.targets], "attention")
+        key = (same[attention.sources], same[attention.targets])
         if key not in frozen:
             frozen[key] = _mask_of(editor, graph, attention, kind)
         write_dense(editor, attention, frozen[key])
-    return _freeze_frontier(editor.finish(), kind)
+    return editor.finish()
 
 
 def _freeze_frontier(graph: Graph, kind: TensorKind) -> Graph:

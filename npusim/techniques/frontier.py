@@ -26,7 +26,7 @@ MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
 def nodes_of(graph: Graph) -> int | None:
     """Return how many nodes the graph is compiled for (its capacity after NodePad), or None where it runs on no data graph."""
-    capacity = graph.meta.get("compiled_nodes")
+    capacity = graph.meta.get("capacity")
     if isinstance(capacity, int):
         return capacity
     return graph.structure.nodes if graph.structure is not None else None

@@ -26,16 +26,13 @@ class NodepadParameters(Parameters):
     """How many nodes the model is compiled for."""
 
     capacity: PositiveInt | None = None
-    """Nodes; at least those of the graph. Left out: the workload's capacity, else the nodes rounded up to whole thousands."""
+    """Nodes; at least those of the graph. Left out: the nodes rounded up to whole thousands."""
 
 
 def capacity_of(graph: Graph, parameters: NodepadParameters) -> int:
     """Return the capacity in nodes that the parameters mean for a graph."""
     if parameters.capacity is not None:
         return parameters.capacity
-    given = graph.meta.get("capacity")
-    if isinstance(given, int) and given > 0:
-        return given
     nodes = nodes_of(graph) or 0
     return -(-nodes // ROUND) * ROUND
 
@@ -98,7 +95,7 @@ def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
     editor, lists = graph.edit(), _lists(graph, nodes)
     for tensor in graph.tensors.values():
         editor.change_tensor(tensor.name, **_fields(graph, tensor, nodes, capacity, lists))
-    editor.meta["compiled_nodes"] = capacity
+    editor.meta["capacity"] = capacity
     return editor.finish()
 
 
