@@ -1,13 +1,13 @@
 """What a machine is: typed, frozen data sheets of SoCs, read from YAML. Nothing here knows what work costs.
 
-Like the shelf of data sheets in a design office: clocks, widths and sizes with their sources, to be put side by side,
-altered with a pencil, and handed to whoever calculates.
+Like the shelf of data sheets in a design office: clocks, widths and sizes with their sources, to be put
+side by side, altered with a pencil, and handed to whoever calculates.
 """
 
 from npusim.arch.accelerator import Accelerator
 from npusim.arch.cpu import Cpu
 from npusim.arch.device import Cache, DevicePoint, DevicePower, RooflineDevice
-from npusim.arch.dma_model import DmaDirection, DmaModel
+from npusim.arch.dma_model import DmaModel
 from npusim.arch.dpu import Dpu, DpuMode, EnergyFactors, Grid
 from npusim.arch.dpu_model import DpuModel
 from npusim.arch.dram import Dram
@@ -27,7 +27,6 @@ __all__ = [
     "DevicePoint",
     "DevicePower",
     "Dma",
-    "DmaDirection",
     "DmaModel",
     "Dpu",
     "DpuMode",

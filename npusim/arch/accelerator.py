@@ -1,4 +1,4 @@
-"""An accelerator that is neither of ours: known by its dataflow and its roofline, such as the DLA of a Jetson.
+"""An accelerator that is neither of ours: known by dataflow and roofline, such as a Jetson's DLA.
 
 Like a colleague from another department: one knows what he is for and how fast he is, not how he does it.
 """

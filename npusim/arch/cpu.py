@@ -1,4 +1,4 @@
-"""The CPU of a SoC: where preprocessing with its loops and branches runs, and the baseline of every comparison.
+"""The CPU of a SoC: where preprocessing with its loops and branches runs, and every comparison starts.
 
 Like the caretaker of a factory: does every odd job, none of them at the speed of the machine built for it.
 """

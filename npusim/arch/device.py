@@ -1,4 +1,4 @@
-"""What every device of a SoC has in common: number formats, operating points, power, and the roofline of the simple ones.
+"""What devices of a SoC have in common: formats, operating points, power and a roofline for the simple ones.
 
 Like the type plate on a machine: speed, voltage and wattage stand on every plate, whatever the machine does.
 """
@@ -66,7 +66,7 @@ class Cache(Section):
 
 
 class RooflineDevice(Section):
-    """A device known by its roofline: so much arithmetic, so many bytes, and a price for starting an operator."""
+    """A device known by its roofline: so much arithmetic, so many bytes, a price for starting an operator."""
 
     title: str
     """Commercial name of the part."""

@@ -1,7 +1,7 @@
 """The DPU: the output-stationary MAC grid of one tile.
 
-Like a class of pupils who each own one cell of a large multiplication table: numbers are read out to whole rows and
-columns, everybody adds to his own cell, and the table is collected at the end.
+Like a class of pupils who each own one cell of a large multiplication table: numbers are read out to whole
+rows and columns, everybody adds to his own cell, and the table is collected at the end.
 """
 
 from pydantic import Field
@@ -25,7 +25,7 @@ class Grid(Section):
 
 
 class DpuMode(Section):
-    """A way to lay outputs on the grid: groups of pixels and channels that one stencil holds in its accumulators."""
+    """A way to lay outputs on the grid: groups of pixels and channels that a stencil accumulates."""
 
     groups_w: PositiveCount
     """Groups of M pixels along the width."""

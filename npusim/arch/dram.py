@@ -17,7 +17,7 @@ class Dram(Section):
     capacity: Bytes
     """Size of main memory."""
     peak_bandwidth: Bandwidth
-    """Transfer rate times bus width; it says how good `bandwidth` is and limits nothing, so that a what-if moves one."""
+    """Transfer rate times bus width; a reference that limits nothing: a what-if moves `bandwidth`."""
     bandwidth: Bandwidth
     """Bandwidth that the NPU sustains over all its DMA engines."""
     latency: Duration

@@ -1,26 +1,63 @@
 """The kernels a DSP runs, by generation: how many cycles each operator takes.
 
-Like the recipe books of one kitchen: the same dish from the old book takes an hour, from the new one ten minutes,
-on the same stove. Sources disagree about which book the compiler uses, so all are kept by name.
+Like the recipe books of one kitchen: the same dish from the old book takes an hour, from the new one ten minutes, on the same stove.
+Sources disagree about which book the compiler uses, so all are kept by name: the one in use stands in the SoC's file, the others in
+`configs/dsp/<library>/<generation>.yaml`.
 """
 
-from npusim.config import Section
-from npusim.units import Cycles, CyclesPerElement
+from __future__ import annotations
 
-__all__ = ["DspGeneration", "DspKernel"]
+from functools import cache
+from typing import Literal
+
+from pydantic import Field
+
+from npusim.config import Section, load_model
+from npusim.errors import UnknownNameError
+from npusim.locate import resource, resource_names
+from npusim.units import Cycles, CyclesPerElement, Fraction, PositiveCount, Quantity, Ratio
+
+__all__ = ["DspGeneration", "DspKernel", "DspKernelFile", "library_generation"]
+
+_NO_CYCLES = Quantity(0.0, "cycle", source="absent")
+_NO_ELEMENT = Quantity(0.0, "cycle/element", source="absent")
+_NOTHING = Quantity(0.0, "", source="absent")
 
 
 class DspKernel(Section):
-    """One kernel: fixed + rows x per_row + elements x per_element, on one DSP in its clock."""
+    """One kernel on one DSP, in cycles of the VPU clock: fixed + rows x per_row + elements x per_element.
 
-    fixed: Cycles
-    """Cycles to start the kernel."""
-    per_element: CyclesPerElement
-    """Cycles of one element of the output."""
-    per_row: Cycles
-    """Further cycles of one row, for kernels that work along an axis (Softmax, reductions)."""
-    vector: bool
-    """Whether the kernel uses all lanes, so that its cycles shrink as lanes are added."""
+    Further numbers describe kernels with more than one loop; a kernel that has no such loop leaves them out.
+    """
+
+    source: str = ""
+    """Where the numbers of this kernel come from, and how well they fit."""
+    fixed: Cycles = _NO_CYCLES
+    """Call, arguments, set-up of the unrolled loop."""
+    per_element: CyclesPerElement = _NO_ELEMENT
+    """An element, with the lanes of the generation."""
+    per_row: Cycles = _NO_CYCLES
+    """A row, for kernels that work along an axis (Softmax, Gather, reductions)."""
+    small_below: Ratio = _NOTHING
+    """Elements below which a call takes the plain loop."""
+    small_fixed: Cycles = _NO_CYCLES
+    """Call of the plain loop."""
+    small_per_element: CyclesPerElement = _NO_ELEMENT
+    """An element in the plain loop."""
+    row_head_per_element: CyclesPerElement = _NO_ELEMENT
+    """An element at the head of a row, worked through one by one."""
+    row_head_elements: Ratio = _NOTHING
+    """Most elements that a row's head holds."""
+    stream_from_elements: Ratio = _NOTHING
+    """Elements from which the streaming loop runs; 0: there is none."""
+    stream_from_rows: Ratio = _NOTHING
+    """Rows from which the streaming loop runs; 0: there is none."""
+    stream_per_element: CyclesPerElement = _NO_ELEMENT
+    """An element in the streaming loop."""
+    stream_per_row: Cycles = _NO_CYCLES
+    """A row in the streaming loop."""
+    vector_share: Fraction | None = None
+    """Share of the element cycles that more lanes shorten: 1 for a vector kernel, 0 for a scalar one; None: the generation's."""
 
 
 class DspGeneration(Section):
@@ -28,7 +65,35 @@ class DspGeneration(Section):
 
     title: str
     """What the set is and where it comes from."""
-    kernels: dict[str, DspKernel]
+    reference_lanes: PositiveCount
+    """fp16 lanes of the DSP that the numbers hold for."""
+    call: Cycles = _NO_CYCLES
+    """Cycles of a call of any kernel, on top of the kernel's own fixed ones."""
+    vector_share: Fraction = _NOTHING
+    """Vector share of the kernels that do not state theirs."""
+    fallback: str | None = None
+    """Generation that is asked for a kernel this one lacks; None: there is none."""
+    kernels: dict[str, DspKernel] = Field(min_length=1)
     """Kernels by name, as the catalogue of operators calls them."""
-    other: DspKernel
-    """What a kernel without an entry is taken to cost."""
+
+
+class DspKernelFile(DspGeneration):
+    """A generation in a file of its own."""
+
+    schema_name: Literal["npusim.dsp-kernels/1"] = Field(alias="schema")
+    """Version of this file format: npusim.dsp-kernels/1."""
+
+
+@cache
+def library_generation(library: str, generation: str) -> DspGeneration:
+    """Return a generation of a shipped library.
+
+    Raises
+    ------
+    UnknownNameError
+        Where the library has no such generation.
+    """
+    known = resource_names(f"configs/dsp/{library}", ".yaml")
+    if generation not in known:
+        raise UnknownNameError(f"DSP kernel generation of {library}", generation, known)
+    return load_model(resource("configs", "dsp", library, f"{generation}.yaml"), DspKernelFile)

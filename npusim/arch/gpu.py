@@ -1,6 +1,7 @@
 """The integrated GPU of a SoC: wide arithmetic that shares the DRAM with everyone else.
 
-Like a coach: it carries many for little each, but somebody has to wait at every stop (the launch of a kernel).
+Like a coach: it carries many for little each, but somebody has to wait at every stop (the launch of a
+kernel).
 """
 
 from typing import Literal

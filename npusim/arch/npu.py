@@ -1,7 +1,8 @@
 """The NPU: tiles of a MAC grid, SRAM and DSPs, fed by DMA engines.
 
-Like a row of identical kitchens (the tiles), each with a big stove (the DPU), two cooks for what the stove cannot do
-(the DSPs) and a larder (the SRAM), and one pair of porters (the DMA engines) who carry everything from the cellar.
+Like a row of identical kitchens (the tiles), each with a big stove (the DPU), two cooks for what the stove
+cannot do (the DSPs) and a larder (the SRAM), and one pair of porters (the DMA engines) who carry everything
+from the cellar.
 """
 
 from collections.abc import Iterable
@@ -12,9 +13,10 @@ from pydantic import Field, model_validator
 from npusim.arch.device import DeviceName
 from npusim.arch.dma_model import DmaModel
 from npusim.arch.dpu import Dpu
-from npusim.arch.dsp_model import DspGeneration
+from npusim.arch.dsp_model import DspGeneration, DspKernel, library_generation
 from npusim.config import Section
 from npusim.errors import nearest
+from npusim.locate import resource_names
 from npusim.units import (
     Bytes,
     BytesOrZero,
@@ -60,14 +62,40 @@ class Dsp(Section):
     lanes: dict[Literal["fp16", "fp32", "int8"], ElementsPerCycle]
     """Elements a vector instruction works on, by format."""
     kernel_generation: str
-    """Which of `kernels` the compiler uses."""
-    kernels: dict[str, DspGeneration] = Field(min_length=1)
-    """Sets of kernels by name."""
+    """Which set of kernels the compiler uses: one of `kernels`, or of the library."""
+    library: str
+    """Folder of `configs/dsp` with further generations, such as npu4000."""
+    kernels: dict[str, DspGeneration]
+    """Generations by name, numbers and all."""
 
     @model_validator(mode="after")
     def _generation_exists(self) -> "Dsp":
-        _require_name(self.kernel_generation, self.kernels, "kernel_generation")
+        known = sorted({*self.kernels, *resource_names(f"configs/dsp/{self.library}", ".yaml")})
+        _require_name(self.kernel_generation, known, "kernel_generation")
         return self
+
+    def generation(self, name: str | None = None) -> DspGeneration:
+        """Return a generation by name; None: the one in use.
+
+        Raises
+        ------
+        UnknownNameError
+            Where neither this file nor the library has it.
+        """
+        name = name if name is not None else self.kernel_generation
+        return self.kernels[name] if name in self.kernels else library_generation(self.library, name)
+
+    def kernel(self, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
+        """Return (generation, its data, kernel) for a kernel's name, through the chain of fallbacks; None where nobody has it."""
+        seen: list[str] = []
+        wanted: str | None = self.kernel_generation
+        while wanted is not None and wanted not in seen:
+            seen.append(wanted)
+            generation = self.generation(wanted)
+            if name in generation.kernels:
+                return wanted, generation, generation.kernels[name]
+            wanted = generation.fallback
+        return None
 
 
 class Sram(Section):
@@ -162,7 +190,7 @@ class Npu(Section):
     """Power beside that of the work."""
 
     def tiles_used(self, hint: Literal["latency", "throughput"]) -> int:
-        """Return the tiles a network is compiled for with a hint: those of `tiles_for`, as far as the chip has them."""
+        """Return the tiles a network is compiled for: those of `tiles_for`, as far as the chip has them."""
         return min(int(getattr(self.tiles_for, hint)), int(self.tiles))
 
     def peak_macs_per_s(self, dtype: str, tiles: int | None = None) -> float:

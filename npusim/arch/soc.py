@@ -1,7 +1,7 @@
 """The SoC: the devices on one chip, the DRAM they share and the silicon they are made of.
 
-Like a building with several workshops and one loading dock: each workshop has its own data sheet, and whoever wants to
-know how long an order takes needs all of them.
+Like a building with several workshops and one loading dock: each workshop has its own data sheet, and
+whoever wants to know how long an order takes needs all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ class Soc(Section):
         taken = {"schema", *type(self).model_fields}
         for name in self.devices:
             if name in taken:
-                refuse(f"a device named `{name}`", f"a name that is none of {', '.join(sorted(taken))}", at="devices")
+                refuse(
+                    f"a device named `{name}`",
+                    f"a name that is none of {', '.join(sorted(taken))}",
+                    at="devices",
+                )
         return self
 
     @property
@@ -100,11 +104,16 @@ class Soc(Section):
 
     @classmethod
     def expand_override(cls, override: Override, base: Any) -> Sequence[Override]:
-        """Return what a setting stands for: paths of a device in full, an operating point as its clocks and voltage."""
+        """Return what a setting stands for: a device's path in full, a point as clocks and voltage."""
         path = override.path
         if path[0] in base.devices:
             path = ("devices", *path)
-        if len(path) == 3 and path[0] == "devices" and path[1] in base.devices and path[2] == "operating_point":
+        if (
+            len(path) == 3
+            and path[0] == "devices"
+            and path[1] in base.devices
+            and path[2] == "operating_point"
+        ):
             return _operating_point(override, path[:2], base.devices[path[1]])
         return [override.at(path, override.value)]
 

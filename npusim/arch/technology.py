@@ -1,7 +1,7 @@
 """What silicon costs: energy per event, leakage, and area per building block of an NPU.
 
-Like a builder's price list: so much a brick, so much a window; the bill for a house is then a matter of counting.
-All energies hold at the nominal voltage; dynamic energy goes with the square of the voltage.
+Like a builder's price list: so much a brick, so much a window; the bill for a house is then a matter of
+counting. All energies hold at the nominal voltage; dynamic energy goes with the square of the voltage.
 """
 
 from npusim.arch.device import DtypeName
@@ -37,7 +37,7 @@ class AreaCosts(Section):
     """Area of the building blocks of an NPU."""
 
     mac: dict[DtypeName, AreaPerMac]
-    """Hardware for one multiply-accumulate a cycle, by format; a unit that does two formats has both areas."""
+    """Hardware for one multiply-accumulate a cycle, by format; the areas of two formats add up."""
     sram: AreaPerByte
     """SRAM macros, periphery included."""
     dsp: Area

@@ -1,0 +1,123 @@
+"""DMA: the removal van between DRAM and the tiles' SRAM.
+
+A van costs a fixed time to order (start-up, and the wait for DRAM to answer), then moves boxes at the rate of its own door or of
+the road, whichever is narrower. Many small boxes (short rows) cost a handling time each.
+
+The numbers stand in a SoC's `npu.dma.model`, `npu.dma` and `dram.bandwidth`; shares, latencies and the sustained rate of DRAM are
+fitted to measured transfers, row gaps to Intel's cost model (`validate/figures`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npusim.cost.jit import kernel
+
+__all__ = [
+    "CMX2CMX",
+    "CMX2DDR",
+    "DDR2CMX",
+    "DDR2DDR",
+    "bytes_per_s",
+    "copy_s",
+    "latency_s",
+    "stream_s",
+    "transfer_s",
+]
+
+DDR2CMX = 0
+CMX2DDR = 1
+CMX2CMX = 2
+DDR2DDR = 3
+
+
+@kernel
+def latency_s(p: Any, direction: int, payload_bytes: float) -> float:
+    """Time before the first byte arrives (s); a copy in DRAM hides its write behind its read.
+
+    A read into SRAM beyond one page of host memory waits once for address translation.
+    """
+    start_s = p.dma_start_cycles / p.vpu_clock_hz
+    if direction == CMX2CMX:
+        return start_s
+    if direction == CMX2DDR:
+        return start_s + p.dma_dram_write_latency_s
+    if direction == DDR2CMX and payload_bytes > p.dma_page_bytes:
+        return start_s + p.dma_dram_read_latency_s + p.dma_page_walk_s
+    return start_s + p.dma_dram_read_latency_s
+
+
+@kernel
+def bytes_per_s(p: Any, direction: int, engines: float) -> float:
+    """Rate of `engines` engines on one stream (B/s): their own width, or DRAM where that is narrower.
+
+    A copy from DRAM to DRAM reads at the engines' read share, and DRAM carries each byte twice.
+    """
+    width = p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines
+    if direction == CMX2CMX:
+        return width * p.dma_cmx2cmx_share
+    if direction == CMX2DDR:
+        return min(width * p.dma_cmx2ddr_share, p.dram_bytes_per_s)
+    if direction == DDR2CMX:
+        return min(width * p.dma_ddr2cmx_share, p.dram_bytes_per_s)
+    return min(width * p.dma_ddr2cmx_share, 0.5 * p.dram_bytes_per_s)
+
+
+@kernel
+def _row_gap_cycles(p: Any, direction: int) -> float:
+    """Gap before each further row (cycles of the VPU clock)."""
+    if direction == CMX2CMX:
+        return p.dma_cmx2cmx_row_cycles
+    if direction == CMX2DDR:
+        return p.dma_cmx2ddr_row_cycles
+    return p.dma_ddr2cmx_row_cycles
+
+
+@kernel
+def _payload_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, engines: float) -> float:
+    """Time of the bytes and the gaps between their rows, without the latency (s)."""
+    rate = bytes_per_s(p, direction, engines)
+    moved_s = payload_bytes / rate
+    if direction == CMX2CMX:  # a copy runs at full width until its buffer is full
+        full = p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines
+        buffered = min(payload_bytes, p.dma_copy_buffer_bytes * engines)
+        moved_s = buffered / full + (payload_bytes - buffered) / rate
+    if row_bytes <= 0.0:
+        return moved_s
+    gaps = max(0.0, payload_bytes / row_bytes - 1.0) / engines
+    return moved_s + gaps * _row_gap_cycles(p, direction) / p.vpu_clock_hz
+
+
+@kernel
+def transfer_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, engines: float) -> float:
+    """Time of one transfer shared evenly by `engines` engines (s).
+
+    Parameters
+    ----------
+    p : record
+        `dma_*`, `vpu_clock_hz` and `dram_bytes_per_s` of an architecture.
+    direction : int
+        `DDR2CMX`, `CMX2DDR`, `CMX2CMX` or `DDR2DDR`.
+    payload_bytes : float
+        Bytes moved by all engines together.
+    row_bytes : float
+        Bytes of a contiguous row; 0 where the transfer is one piece.
+    engines : float
+        Engines working on it, at least 1.
+    """
+    if payload_bytes <= 0.0:
+        return 0.0
+    return latency_s(p, direction, payload_bytes / engines) + _payload_s(p, direction, payload_bytes, row_bytes, engines)
+
+
+@kernel
+def stream_s(p: Any, read_bytes: float, written_bytes: float, row_bytes: float) -> float:
+    """Time of a steady stream by all engines: reads and writes share them, latencies are hidden (s)."""
+    read_s = _payload_s(p, DDR2CMX, read_bytes, row_bytes, p.dma_engines) if read_bytes > 0.0 else 0.0
+    return read_s + (_payload_s(p, CMX2DDR, written_bytes, row_bytes, p.dma_engines) if written_bytes > 0.0 else 0.0)
+
+
+@kernel
+def copy_s(p: Any, copied_bytes: float) -> float:
+    """Time of copies between tiles' SRAM by all engines (s)."""
+    return _payload_s(p, CMX2CMX, copied_bytes, 0.0, p.dma_engines) if copied_bytes > 0.0 else 0.0

@@ -1,0 +1,79 @@
+"""DSP kernels: a crew of vector processors (Intel: SHAVEs) that share one pile of elements.
+
+Calling the crew costs a fixed time; after that the pile shrinks at so many cycles an element. A small pile is worked through by the
+plain loop, a large one by the unrolled loop with a set-up of its own, and a kernel that works along an axis (Softmax, Gather) pays
+again at each new row: its vectors, or at least a head of the row that is worked through one by one. A vector kernel gets faster with
+more lanes, a scalar one does not.
+
+A kernel is data (`DSP_KERNEL_DTYPE`, filled from a SoC's kernel generation; the fields' meaning stands in `npusim.arch.dsp_model`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npusim.cost.jit import kernel
+
+__all__ = ["dsp_kernel_cycles", "dsp_operator_s"]
+
+
+@kernel
+def _lane_factor(cost: Any, lanes: float) -> float:
+    """Time of an element's work relative to the reference machine: the vector share shrinks with lanes."""
+    return 1.0 - cost.vector_share + cost.vector_share * cost.reference_lanes / lanes
+
+
+@kernel
+def _main_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
+    """Cycles of the unrolled loop over `rows` rows that hold `elements` elements together."""
+    head = cost.row_scalar_cycles * min(elements, cost.row_scalar_elements * rows)
+    body = cost.cycles_per_element * factor * elements
+    return cost.fixed_cycles + cost.cycles_per_row * rows + max(head, body)
+
+
+@kernel
+def _stream_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
+    """Cycles of the streaming loop over `rows` rows that hold `elements` elements together."""
+    return cost.fixed_cycles + cost.stream_cycles_per_row * rows + cost.stream_cycles_per_element * factor * elements
+
+
+@kernel
+def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad: bool) -> float:
+    """Cycles of one DSP on its own share of an operator.
+
+    Parameters
+    ----------
+    cost : record of DSP_KERNEL_DTYPE
+    elements, rows : float
+        Elements and rows of this DSP's share.
+    lanes : float
+        fp16 lanes of the DSP.
+    pad : bool
+        True: the compiler may pad a share up to the next loop's threshold where that is faster, so that time never falls as the
+        share grows. False: one bare kernel call, as the tables of kernels list it.
+    """
+    if elements <= 0.0:
+        return 0.0
+    factor = _lane_factor(cost, lanes)
+    if cost.stream_elements > 0.0 and elements >= cost.stream_elements:
+        return _stream_cycles(cost, elements, rows, factor)
+    if cost.stream_rows > 0.0 and rows >= cost.stream_rows:
+        return _stream_cycles(cost, elements, rows, factor)
+    if elements < cost.small_elements:
+        cycles = cost.small_fixed_cycles + cost.small_cycles_per_element * factor * elements
+        if pad:
+            cycles = min(cycles, _main_cycles(cost, cost.small_elements, rows, factor))
+    else:
+        cycles = _main_cycles(cost, elements, rows, factor)
+    if pad and cost.stream_elements > 0.0:
+        cycles = min(cycles, _stream_cycles(cost, cost.stream_elements, rows, factor))
+    if pad and cost.stream_rows > 0.0 and rows > 0.0:
+        longer = elements * cost.stream_rows / rows
+        cycles = min(cycles, _stream_cycles(cost, longer, cost.stream_rows, factor))
+    return cycles
+
+
+@kernel
+def dsp_operator_s(cost: Any, elements: float, rows: float, dsps: float, lanes: float, clock_hz: float, pad: bool) -> float:
+    """Time of an operator split evenly over `dsps` DSPs whose calls overlap (s)."""
+    return dsp_kernel_cycles(cost, elements / dsps, rows / dsps, lanes, pad) / clock_hz

@@ -1,0 +1,70 @@
+"""Which DSP kernel an operator uses: looking a dish up in the recipe books.
+
+The SoC's generation is asked first, then the generations it falls back on. Sources spell some kernels differently; an operator
+nobody has a kernel for is costed like the generation's `unknown` kernel, with a warning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npusim.arch.dsp_model import DspGeneration, DspKernel
+from npusim.arch.npu import Npu
+from npusim.ops import Operator
+
+__all__ = ["fill_kernel", "fill_numbers"]
+
+_SPELLINGS = {
+    "add": ("eltwise_add",),
+    "and": ("logicaland",),
+    "div": ("divide",),
+    "greaterequal": ("greatereq",),
+    "hardsigmoid": ("hsigmoid",),
+    "hswish": ("hardswish",),
+    "lessequal": ("lesseq",),
+    "max": ("maximum",),
+    "mempermute": ("transpose",),
+    "min": ("minimum",),
+    "mul": ("multiply",),
+    "neg": ("negative",),
+    "not": ("logicalnot",),
+    "or": ("logicalor",),
+    "quantize": ("fakequantize",),
+    "squareddiff": ("squaredifference",),
+    "sub": ("subtract",),
+    "xor": ("logicalxor",),
+}
+"""Other names of a kernel in the tables of npu-nn-cost-model."""
+
+
+def fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
+    """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator; a missing kernel adds to `warnings`."""
+    name = op.kind.dsp_kernel or op.type.lower()
+    for spelling in (name, *_SPELLINGS.get(name, ())):
+        found = npu.dsp.kernel(spelling)
+        if found is not None:
+            fill_numbers(record, found[1], found[2])
+            return
+    if op.kind.known:
+        warnings.append(f"{op.name}: no DSP kernel for {op.type} in {npu.dsp.kernel_generation!r} or its fallbacks; costed as unknown")
+    unknown = npu.dsp.kernel("unknown")
+    if unknown is not None:
+        fill_numbers(record, unknown[1], unknown[2])
+
+
+def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> None:
+    """Fill a record of DSP_KERNEL_DTYPE with the numbers of one kernel."""
+    record["fixed_cycles"] = kernel.fixed + generation.call
+    record["cycles_per_element"] = kernel.per_element
+    record["cycles_per_row"] = kernel.per_row
+    record["small_elements"] = kernel.small_below
+    record["small_fixed_cycles"] = kernel.small_fixed + generation.call
+    record["small_cycles_per_element"] = kernel.small_per_element
+    record["row_scalar_cycles"] = kernel.row_head_per_element
+    record["row_scalar_elements"] = kernel.row_head_elements
+    record["stream_elements"] = kernel.stream_from_elements
+    record["stream_rows"] = kernel.stream_from_rows
+    record["stream_cycles_per_element"] = kernel.stream_per_element
+    record["stream_cycles_per_row"] = kernel.stream_per_row
+    record["vector_share"] = kernel.vector_share if kernel.vector_share is not None else generation.vector_share
+    record["reference_lanes"] = generation.reference_lanes

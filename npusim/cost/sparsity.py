@@ -1,0 +1,118 @@
+"""What zeros save on the MAC grid: a supermarket where a till opens only when the slowest customer is done.
+
+Each MAC unit holds a bitmap of the non-zero operands of its pixel and its output channel and skips what is zero. But
+the units of a grid advance together: the next piece of input channels starts when the unit with the most non-zeros is
+through. So the saving follows the *fullest* lane, not the mean; passing over empty steps costs time too; and what the
+grid no longer computes it must still be fed (:func:`dpu_grid.area_cycles`). That is why the speed-up saturates near
+2.5 however empty the data are, and why few output channels (little compute for each activation read) gain little.
+
+Densities are shares of non-zero elements, 1 = dense. All functions are scalar kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npusim.cost.jit import kernel
+
+ACTIVATIONS = 1
+WEIGHTS = 2
+BOTH = 3
+
+
+@kernel
+def independent_block_density(density: float, granule: float) -> float:
+    """Share of granules that hold at least one non-zero when zeros fall independently.
+
+    Parameters
+    ----------
+    density : float
+        Share of non-zero elements, 0 to 1.
+    granule : float
+        Elements in a granule (1 or more).
+
+    Returns
+    -------
+    float
+        ``1 - (1 - density) ** granule``. For a real matrix count the granules instead: graphs are clustered, and the
+        count lies well below this. Call it once when lowering, not in the hot loop (it needs a power).
+    """
+    return 1.0 - (1.0 - density) ** granule
+
+
+@kernel
+def lane_density(density: float, block_density: float, lanes: float, window: float) -> float:
+    """Share of the dense steps that the fullest of several lanes keeps.
+
+    A lane's window of ``window`` elements holds ``density * window`` non-zeros on average, with the spread of a
+    binomial; the fullest of 16 lanes lies 1.77 spreads above (expected maximum of 16 normal variables), and
+    ``sqrt(1 - 1/lanes)`` makes a single lane wait for nobody.
+
+    Parameters
+    ----------
+    density : float
+        Share of non-zero elements, 0 to 1.
+    block_density : float
+        Share of granules (all lanes x one window) that are not empty; 1 when unknown. Empty granules are skipped
+        whole and the others are denser accordingly.
+    lanes : float
+        Lanes that wait for each other.
+    window : float
+        Elements of the reduction that a lane runs through before it waits (fitted).
+
+    Returns
+    -------
+    float
+        Between ``density`` and 1; 1 at density 1.
+    """
+    if density >= 1.0:
+        return 1.0
+    block = min(max(block_density, density, 1e-12), 1.0)
+    inside = density / block
+    variance = inside * (1.0 - inside) * (1.0 - 1.0 / lanes) / window
+    return block * min(1.0, inside + 1.77 * np.sqrt(variance))
+
+
+@kernel
+def worth_trying(side: int, act_density: float, weight_density: float) -> float:
+    """Whether a choice of bitmaps (ACTIVATIONS, WEIGHTS or BOTH) uses only operands that hold zeros."""
+    return (side == WEIGHTS or act_density < 1.0) and (side == ACTIVATIONS or weight_density < 1.0)
+
+
+@kernel
+def skip_pace(p: Any, side: int, act_lane: float, weight_lane: float, weight_density: float, weight_bytes: float) -> float:
+    """How zeros change a step.
+
+    Parameters
+    ----------
+    p : record
+        ``dpu_sparse_*``.
+    side : int
+        Bitmaps in use: ACTIVATIONS, WEIGHTS or BOTH. The compiler takes what pays.
+    act_lane, weight_lane : float
+        :func:`lane_density` of the operands.
+    weight_density, weight_bytes : float
+        Share of non-zero weights; bytes a weight.
+
+    Returns
+    -------
+    tuple of float
+        Share of MAC cycles kept; feeds of activations and of weights relative to dense.
+
+    Notes
+    -----
+    One bitmap leads the skip: on silicon both sides sparse are barely faster than the better side
+    (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 / dpu_sparse_skip_max`` of the dense time and
+    each kept step restarts the pipeline for ``dpu_sparse_restart`` of a step. Weights lie compressed in SRAM
+    (non-zeros plus one bit an element), so their feed shrinks (silicon, 8x16, both sides sparse); activations are
+    read through a table of pointers at ``dpu_sparse_act_feed`` times the dense feed.
+    """
+    lane = act_lane if side == ACTIVATIONS else weight_lane
+    if side == BOTH:
+        lane = min(act_lane, weight_lane)
+    share = max(lane, 1.0 / p.dpu_sparse_skip_max + p.dpu_sparse_restart * lane)
+    act_feed = 1.0 if side == WEIGHTS else p.dpu_sparse_act_feed
+    weight_feed = 1.0 if side == ACTIVATIONS else min(1.0, weight_density + 0.125 / weight_bytes)
+    return share, act_feed, weight_feed

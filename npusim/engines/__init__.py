@@ -1,0 +1,7 @@
+"""Engines: a graph and a SoC in, an `Estimate` out."""
+
+from npusim.engines.analytical import estimate, run_of
+from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
+from npusim.engines.whatif import Variant, WhatIf, whatif
+
+__all__ = ["Estimate", "OperatorCost", "UnitUse", "Variant", "WhatIf", "estimate", "run_of", "whatif"]

@@ -1,0 +1,32 @@
+"""What an estimate rests on: the label on the jar.
+
+It says which version of npusim, which SoC file and which settings made a number, and which parts nobody has measured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npusim import __version__
+from npusim.cost.tables import Unit
+from npusim.mapping import Mapped
+
+__all__ = ["provenance_of"]
+
+
+def provenance_of(mapped: Mapped) -> dict[str, Any]:
+    """Return the provenance block of an estimate: version, settings that differ from the data sheet, and what is unmeasured."""
+    graph, soc = mapped.graph, mapped.soc
+    notes: list[str] = []
+    on_grid = [g for g in mapped.decisions.groups if g.unit is Unit.DPU]
+    if any(graph.tensors[graph.operators[g.main].inputs[0]].dtype.is_float for g in on_grid):
+        notes.append("fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8")
+    if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
+        generation = soc.npu.dsp.kernel_generation
+        notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.kernels[generation].title})")
+    if any(mapped.lowered.ops["triangle"]):
+        notes.append("symg is a what-if: no hardware reads a stored triangle today")
+    if mapped.decisions.residency.cached:
+        kept = ", ".join(f"{share:.0%} of {name}" for name, share in mapped.decisions.residency.cached.items())
+        notes.append(f"cacheg is a what-if: no compiler offers it today; kept in SRAM: {kept}")
+    return {"npusim": __version__, "soc_title": soc.title, "measured": False, "notes": notes}

@@ -1,0 +1,102 @@
+"""What a comparison says in words: the judge's remarks under the score sheet.
+
+Every sentence follows from the numbers of the estimates and the switches of the SoC; none is written in advance for a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from npusim.arch import Soc
+from npusim.engines.estimate import Estimate
+from npusim.graph import Graph
+from npusim.ops import Role, Storage, stored_bytes
+from npusim.techniques import parse
+
+__all__ = ["conclusion_of", "dominator_of", "notes_of"]
+
+_CURE = {
+    "npu.dma": "fewer bytes or more DRAM bandwidth would help, more MACs would not",
+    "npu.dpu": "more MACs or a higher DPU clock would help, more DRAM bandwidth would not",
+    "npu.dsp": "more or faster DSPs, or operators that the MAC grid can run, would help",
+    "cpu": "a faster CPU or less preprocessing would help",
+    "gpu": "a faster GPU would help",
+}
+_SAME = 1e-9
+"""Relative difference below which two figures count as equal."""
+
+
+def dominator_of(e: Estimate, others: Sequence[Estimate]) -> str | None:
+    """Return the stack that is at least as good as `e` in time, energy and DRAM traffic and better in one, or None.
+
+    Of several the fastest is named.
+    """
+    better = [o for o in others if o is not e and _dominates(o, e)]
+    return min(better, key=_interval_s).techniques if better else None
+
+
+def _interval_s(e: Estimate) -> float:
+    return 1.0 / e.throughput_per_s
+
+
+def _figures(e: Estimate) -> tuple[float, ...]:
+    return (_interval_s(e), e.latency_s, e.energy_j, e.dram_bytes)
+
+
+def _dominates(a: Estimate, b: Estimate) -> bool:
+    pairs = list(zip(_figures(a), _figures(b), strict=True))
+    return all(x <= y * (1 + _SAME) for x, y in pairs) and any(x < y * (1 - _SAME) for x, y in pairs)
+
+
+def conclusion_of(soc: Soc, estimates: Sequence[Estimate]) -> str:
+    """Return one sentence: the best stack, by how much, and what bounds it."""
+    best = min(estimates, key=_interval_s)
+    gain = best.throughput_per_s / estimates[0].throughput_per_s
+    name, use = best.bound, best.units[best.bound]
+    if best.requests == 1 and _launch_s(soc, best) > use.busy_s:
+        launch = _launch_s(soc, best)
+        why = (
+            f"launching it ({launch * 1e3:.2f} of {best.latency_s * 1e3:.2f} ms): several requests in flight "
+            "(--hint throughput) would help, a faster NPU hardly"
+        )
+    elif name == "npu.dma":
+        why = f"DMA, busy {use.utilisation:.0%} of the time with {best.dram_bytes / 1e6:.1f} MB of DRAM traffic: {_CURE[name]}"
+    else:
+        why = f"the {name.removeprefix('npu.').upper()}, busy {use.utilisation:.0%} of the time: {_CURE[name]}"
+    return f"Best: {best.techniques}, {gain:.2f}x {estimates[0].techniques}, bound by {why}."
+
+
+def _launch_s(soc: Soc, e: Estimate) -> float:
+    """Time of an inference that its operators do not account for: calls of the runtime."""
+    return e.latency_s - sum(o.latency_s for o in e.operators) if e.requests == 1 else float(soc.npu.launch_overhead)
+
+
+def notes_of(graph: Graph, soc: Soc, estimates: Sequence[Estimate]) -> list[str]:
+    """Return what one should know before believing a row: what is unmeasured, and what compressed storage would give."""
+    notes = list(dict.fromkeys(note for e in estimates for note in e.provenance["notes"]))
+    symmetric = [e for e in estimates if "symg" in _names(e)]
+    if symmetric:
+        notes.append(_triangle_against_zvc(graph, soc, symmetric[0]))
+    return notes
+
+
+def _names(e: Estimate) -> list[str]:
+    return list(parse(e.techniques).names)
+
+
+def _triangle_against_zvc(graph: Graph, soc: Soc, e: Estimate) -> str:
+    """Compare the two ways to store the aggregation matrix, and say what the hardware can use of them."""
+    from npusim.techniques import apply
+
+    norm = next(t for t in apply(graph, e.techniques).with_role(Role.NORM) if t.storage is Storage.TRIANGLE)
+    packed = stored_bytes(norm.elements, norm.dtype, Storage.ZVC, norm.density, norm.shape[-1])
+    text = (
+        f"the norm matrix takes {norm.bytes / 1e6:.2f} MB dense, {norm.stored_bytes / 1e6:.2f} MB as a triangle (symg), "
+        f"{packed / 1e6:.2f} MB with a bitmap (grasp)"
+    )
+    if soc.npu.sparsity.decompress_activations:
+        return text + ": with npu.sparsity.decompress_activations grasp moves the least, and symg is dominated by it"
+    return text + (
+        "; this SoC cannot decompress activations, so grasp saves no traffic here: "
+        "--set npu.sparsity.decompress_activations=true shows what it would save"
+    )
