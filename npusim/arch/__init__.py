@@ -14,7 +14,7 @@ from npusim.arch.dram import Dram
 from npusim.arch.dsp_model import DspGeneration, DspKernel
 from npusim.arch.gpu import Gpu
 from npusim.arch.loading import load_soc, soc_names, with_overrides
-from npusim.arch.npu import Dma, Dsp, Npu, NpuPoint, NpuPower, PerHint, Sparsity, Sram, Symg
+from npusim.arch.npu import Dma, Dsp, Npu, NpuPoint, NpuPower, PerHint, Schedule, Sparsity, Sram, Symg
 from npusim.arch.soc import Device, Soc
 from npusim.arch.technology import AreaCosts, EnergyCosts, Technology
 
@@ -44,6 +44,7 @@ __all__ = [
     "NpuPower",
     "PerHint",
     "RooflineDevice",
+    "Schedule",
     "Soc",
     "Sparsity",
     "Sram",

@@ -10,7 +10,7 @@ from npusim.arch.device import DtypeName, OpName
 from npusim.arch.dpu_model import DpuModel
 from npusim.config import Section
 from npusim.errors import UnknownNameError
-from npusim.units import Frequency, MacsPerCycle, PositiveCount, PositiveRatio
+from npusim.units import Bytes, Frequency, MacsPerCycle, PositiveCount, PositiveRatio
 
 __all__ = ["Dpu", "DpuMode", "EnergyFactors", "Grid"]
 
@@ -22,6 +22,8 @@ class Grid(Section):
     """M: the VPEs stand M x M and take a group of M x M output pixels."""
     mpe: PositiveCount
     """N: the N x N MPEs of a VPE take N * N output channels of a pixel."""
+    accumulator: Bytes
+    """Bytes of a partial sum that is put down in SRAM."""
 
 
 class DpuMode(Section):

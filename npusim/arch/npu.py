@@ -8,7 +8,7 @@ from the cellar.
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from npusim.arch.device import DeviceName
 from npusim.arch.dma_model import DmaModel
@@ -31,7 +31,7 @@ from npusim.units import (
     refuse,
 )
 
-__all__ = ["Dma", "Dsp", "Npu", "NpuPoint", "NpuPower", "PerHint", "Sparsity", "Sram", "Symg"]
+__all__ = ["Dma", "Dsp", "Npu", "NpuPoint", "NpuPower", "PerHint", "Schedule", "Sparsity", "Sram", "Symg"]
 
 
 class PerHint(Section):
@@ -122,6 +122,13 @@ class Dma(Section):
     """Fitted parameters by direction."""
 
 
+class Schedule(Section):
+    """How the compiler cuts what no search decides."""
+
+    stream_pieces: PositiveCount
+    """Pieces that an operator without a reduction over channels is cut into, so that DMA and work overlap."""
+
+
 class Sparsity(Section):
     """What the hardware can do with zeros (storage: a bitmap of one bit an element, and the non-zeros)."""
 
@@ -182,6 +189,8 @@ class Npu(Section):
     """The SRAM of a tile."""
     dma: Dma
     """The DMA engines of the NPU."""
+    schedule: Schedule
+    """How the compiler cuts work."""
     sparsity: Sparsity
     """Which operands may be compressed, and whose zeros are skipped."""
     symg: Symg

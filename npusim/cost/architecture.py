@@ -48,9 +48,11 @@ ARCH_DTYPE = np.dtype(
         ("dpu_mode_w", "f8", (_MODES,)),
         ("dpu_mode_h", "f8", (_MODES,)),
         ("dpu_mode_c", "f8", (_MODES,)),
+        ("dpu_sum_bytes", "f8"),  # a partial sum in SRAM
         ("dpu_read_ports", "f8"),
         ("dpu_sram_word_bytes", "f8"),
         *((f"dpu_{name}", "f8") for name in _DPU_MODEL),
+        ("stream_pieces", "f8"),
         # SRAM, DMA, DRAM
         ("sram_tile_bytes", "f8"),
         ("vpu_clock_hz", "f8"),
@@ -102,6 +104,7 @@ def set_npu(record: Any, npu: Npu, soc: Soc) -> None:
     record["dpu_clock_hz"] = dpu.clock
     record["dpu_pixel_lanes_w"] = record["dpu_pixel_lanes_h"] = grid.vpe
     record["dpu_channel_lanes"] = dpu.channel_lanes
+    record["dpu_sum_bytes"], record["stream_pieces"] = grid.accumulator, npu.schedule.stream_pieces
     record["dpu_mac_bytes_per_cycle"] = dpu.macs_per_mpe["int8"]
     for i, mode in enumerate(dpu.modes.values()):
         record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h

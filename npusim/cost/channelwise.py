@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.jit import kernel
-from dpu_grid import mode_shape, startup_cycles
+from npusim.cost.grid import mode_shape, startup_cycles
 
 
 @kernel
@@ -47,7 +47,7 @@ def depthwise_cycles(p: Any, out_w: float, out_h: float, channels: float, kernel
             reads = (p.dpu_pixel_lanes_w + kernel_w - 1.0) / p.dpu_pixel_lanes_w
             taps = min(taps, kernel_h * reads * p.dpu_row_reuse_cost)
         else:
-            taps *= p.dpu_row_overlap_cost
+            taps *= p.dpu_row_reuse_cost
     taps *= 1.0 - p.dpu_padding_saving * padded_share(out_h, kernel_h, stride, pad_top, pad_bottom)
     if stride > 1:
         # Strided pixels of few channels fall on the same banks; more blocks spread them.

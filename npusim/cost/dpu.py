@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpu_grid import (
+from npusim.cost.grid import (
     act_feed_cycles,
     area_cycles,
     drain_cycles_per_byte,
@@ -99,7 +99,7 @@ def conv_cycles(p: Any, out_w: float, out_h: float, out_c: float, in_c: float, k
     in_bytes, weight_bytes, out_bytes : float
         Bytes an element (1 int8, 2 fp16).
     mode : int
-        MPE mode, see :func:`dpu_grid.mode_shape`.
+        MPE mode, see :func:`mode_shape`.
     write_tiles : float
         Tiles that receive the output.
     act_density, weight_density : float
@@ -159,45 +159,34 @@ def matmul_pass_cycles(p: Any, across: float, down: float, ntk: float, groups: f
     largest = min(groups, nthw) * lanes * (block_drain if blocks > 0.0 else rest_drain)
     return total + tail_cycles(largest, last, drain)
 
-
 @kernel
-def matmul_cycles(p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float, write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float) -> float:
-    """Cycles of a matrix product M x K x N on one tile in its best MPE mode and fold.
+def matmul_mode_cycles(p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float, mode: int, write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float) -> float:
+    """Cycles of a matrix product M x K x N on one tile in one MPE mode; arguments as in `matmul_cycles`.
 
-    Parameters
-    ----------
-    p : record
-        Parameters ``dpu_...``.
-    m, k, n : float
-        Rows, reduction, columns. The M x K operand is the activation, the K x N operand the weights.
-    in_bytes, weight_bytes, out_bytes, write_tiles, act_density, weight_density, act_block, weight_block : float
-        As in :func:`conv_cycles`.
-
-    Returns
-    -------
-    float
-        DPU cycles. The rows are taken to fold to full groups of pixels; a product that must keep a layout one pixel
-        wide goes through :func:`conv_cycles` with ``out_w = 1`` and costs about four times as much. Zeros are skipped
-        in mode 16x16 only: the cost model's sparse grid shows no gain of the other modes.
+    Zeros are skipped in the first mode only: the cost model's sparse grid shows no gain of the others.
     """
     steps = np.ceil(k * in_bytes / p.dpu_mac_bytes_per_cycle)
     groups = np.ceil(m / (p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h))
-    act = act_feed_cycles(p)
-    weight = weight_feed_cycles(p)
+    act, weight = act_feed_cycles(p), weight_feed_cycles(p)
     per_byte = drain_cycles_per_byte(p, write_tiles, out_bytes)
-    best = np.inf
-    for mode in range(3):
-        across, down, ntk = mode_shape(p, mode)
-        best = min(best, matmul_pass_cycles(p, across, down, ntk, groups, steps, n, out_bytes, per_byte, act, weight,
-                                            1.0, 0.0))
-    if act_density < 1.0 or weight_density < 1.0:
-        across, down, ntk = mode_shape(p, 0)
-        act_lane = lane_density(act_density, act_block, p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h,
-                                p.dpu_sparse_window_act)
+    across, down, ntk = mode_shape(p, mode)
+    best = matmul_pass_cycles(p, across, down, ntk, groups, steps, n, out_bytes, per_byte, act, weight, 1.0, 0.0)
+    if mode == 0 and (act_density < 1.0 or weight_density < 1.0):
+        pixels = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
+        act_lane = lane_density(act_density, act_block, pixels, p.dpu_sparse_window_act)
         weight_lane = lane_density(weight_density, weight_block, p.dpu_channel_lanes, p.dpu_sparse_window_weight)
         for side in range(1, 4):
             if worth_trying(side, act_density, weight_density):
                 mac, a, w = skip_pace(p, side, act_lane, weight_lane, weight_density, weight_bytes)
-                best = min(best, matmul_pass_cycles(p, across, down, ntk, groups, steps, n, out_bytes, per_byte,
-                                                    act * a, weight * w, mac, p.dpu_sparse_drain_exposed))
+                exposed = p.dpu_sparse_drain_exposed
+                best = min(best, matmul_pass_cycles(p, across, down, ntk, groups, steps, n, out_bytes, per_byte, act * a, weight * w, mac, exposed))
     return startup_cycles(p, write_tiles) + best
+
+
+@kernel
+def matmul_cycles(p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float, write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float) -> float:
+    """DOC"""
+    best = np.inf
+    for mode in range(3):
+        best = min(best, matmul_mode_cycles(p, m, k, n, in_bytes, weight_bytes, out_bytes, mode, write_tiles, act_density, weight_density, act_block, weight_block))
+    return best

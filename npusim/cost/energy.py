@@ -12,13 +12,13 @@ import numpy as np
 
 from npusim.cost.dpu import mode_shape
 from npusim.cost.jit import kernel
-from npusim.cost.sparsity import operand_pace
 from npusim.cost.tables import Form, Unit
 
 __all__ = ["operator_energy_j"]
 
 _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
-_MATMUL, _CONVOLUTION = int(Form.MATMUL), int(Form.CONVOLUTION)
+_MATMUL, _CONVOLUTION, _DEPTHWISE = int(Form.MATMUL), int(Form.CONVOLUTION), int(Form.DEPTHWISE)
+_MAXPOOL, _AVGPOOL = int(Form.MAXPOOL), int(Form.AVGPOOL)
 
 
 @kernel
@@ -37,15 +37,28 @@ def _grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
 
 
 @kernel
+def _grid_j(arch: Any, op: Any) -> float:
+    """Energy (J) of the MAC grid itself; skipped products cost nothing, and other work than products costs its factor a cycle."""
+    mac_j = arch.mac_j_int8 if op.a_item <= 1.0 else arch.mac_j_fp16
+    if op.form == _MATMUL or op.form == _CONVOLUTION:
+        return float(op.macs * min(op.a_density, op.b_density) * mac_j)
+    ideal_macs = max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle / op.a_item
+    factor = arch.energy_eltwise
+    if op.form == _DEPTHWISE:
+        factor = arch.energy_depthwise
+    elif op.form == _MAXPOOL:
+        factor = arch.energy_maxpool
+    elif op.form == _AVGPOOL:
+        factor = arch.energy_avgpool
+    return float(ideal_macs * mac_j * factor)
+
+
+@kernel
 def operator_energy_j(arch: Any, op: Any, result: Any) -> float:
     """Return the dynamic energy (J) of an operator on the NPU, given the tiling in `result`."""
     energy = result.dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte)
     if op.unit == _DPU:
-        kept = 1.0
-        if op.a_density < 1.0 or op.b_density < 1.0:
-            kept = operand_pace(arch, op.a_density, op.b_density, op.b_item, op.a_block_density, 1.0)[0]
-        mac_j = arch.mac_j_int8 if op.a_item <= 1.0 else arch.mac_j_fp16
-        energy += op.macs * kept * mac_j + _grid_sram_bytes(arch, op, result.mode) * arch.sram_j_per_byte
+        energy += _grid_j(arch, op) + _grid_sram_bytes(arch, op, result.mode) * arch.sram_j_per_byte
     elif op.unit == _DSP:
         lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
         busy_cycles = result.dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile

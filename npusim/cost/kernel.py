@@ -113,7 +113,7 @@ def total_cost(arch: Any, ops: Any, results: Any, total: Any) -> None:
         interval_s = max(interval_s, serial_s / arch.requests)
         total.latency_s = max(serial_s, arch.requests * interval_s)
     total.throughput_per_s = 1.0 / interval_s if interval_s > 0.0 else np.inf
-    total.energy_j += arch.leakage_w * interval_s
+    total.energy_j += arch.static_w * interval_s
     total.area_mm2 = arch.area_mm2
 
 

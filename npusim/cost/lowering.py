@@ -119,7 +119,6 @@ class _Lowering:
         row["extra_dram_bytes"] = sum(self._fetched(t, index, is_weight=True) for t in {t.name: t for t in extra}.values())
         row["c_resident"] = self._is_resident(result)
         row["c_dram_bytes"] = self._written(result)
-        row["row_bytes"] = (a.shape[-1] if a.shape else 1) * a.dtype.bytes
 
     def _side_operands(self, fused: str, group: Group) -> list[str]:
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}

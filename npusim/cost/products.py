@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.dma import stream_s
-from npusim.cost.dpu import conv_mode_cycles, matmul_mode_cycles, mode_shape
+from npusim.cost.dma import CMX2DDR, DDR2CMX, latency_s, stream_s
+from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
 from npusim.cost.jit import kernel
-from npusim.cost.sparsity import operand_pace
 from npusim.cost.tables import Form, Order, Split
 from npusim.cost.tiling import Block, best_blocks, next_count
 
-__all__ = ["cost_product", "tile_share"]
+__all__ = ["cost_product", "edge_s", "sum_rate", "tile_share"]
 
 _MATMUL = int(Form.MATMUL)
 _ROWS, _COLUMNS, _SINGLE = int(Split.ROWS), int(Split.COLUMNS), int(Split.SINGLE)
@@ -42,13 +41,17 @@ def tile_share(arch: Any, op: Any, split: int) -> tuple[float, float, float]:
 
 
 @kernel
-def _tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int, mac: float, act: float, weight: float) -> float:
-    """Cycles of the MAC grid for one tile's share, and for one product of a batch."""
+def _tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) -> float:
+    """Cycles of the MAC grid for one tile's share of one product of a batch."""
     if op.form == _MATMUL:
-        return matmul_mode_cycles(arch, rows, op.in_c, channels, op.a_item, op.c_item, mode, 1.0, mac, act, weight)
-    return conv_mode_cycles(
-        arch, op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, op.a_item, op.c_item, mode, 1.0, mac, act, weight
-    )
+        return matmul_mode_cycles(
+            arch, rows, op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0,
+            op.a_density, op.b_density, op.a_block_density, 1.0,
+        )  # fmt: skip
+    return conv_cycles(
+        arch, op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, 0.0, 0.0, op.a_item, op.b_item, op.c_item, mode, 1.0,
+        op.a_density, op.b_density, op.a_block_density, 1.0,
+    )  # fmt: skip
 
 
 @kernel
@@ -93,6 +96,23 @@ def _traffic(op: Any, order: int, row_blocks: float, column_blocks: float) -> tu
 
 
 @kernel
+def sum_rate(arch: Any) -> float:
+    """Bytes of partial sums a cycle that the grid puts down in SRAM or takes up again: the rate of its outputs."""
+    return arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
+
+
+@kernel
+def edge_s(arch: Any, op: Any, first_bytes: float, last_bytes: float) -> float:
+    """Time at an operator's edges that no overlap hides: latency and bytes of the first piece in and the last piece out."""
+    wait_s = stream_s(arch, first_bytes, last_bytes, 0.0)
+    if op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0.0:
+        wait_s += latency_s(arch, DDR2CMX, first_bytes)
+    if op.c_dram_bytes > 0.0:
+        wait_s += latency_s(arch, CMX2DDR, last_bytes)
+    return wait_s
+
+
+@kernel
 def _start_s(arch: Any, op: Any, block: Block, chunks: float) -> float:
     """Time before the first stencil can start and after the last has ended: the pieces that nothing hides."""
     wait = 0.0
@@ -101,7 +121,7 @@ def _start_s(arch: Any, op: Any, block: Block, chunks: float) -> float:
     if op.b_dram_bytes > 0.0 and not op.b_prefetch:
         wait += block.b_bytes / chunks
     drain = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
-    return stream_s(arch, wait, drain, op.row_bytes) + arch.op_start_s
+    return edge_s(arch, op, wait, drain)
 
 
 @kernel
@@ -114,26 +134,24 @@ def cost_product(arch: Any, op: Any, result: Any) -> None:
     result.latency_s = np.inf
     for split in range(3):
         used, rows, channels = tile_share(arch, op, split)
-        mac, act, weight = operand_pace(arch, op.a_density, op.b_density, op.b_item, op.a_block_density, 1.0)
         for mode in range(3):
-            dense = _tile_cycles(arch, op, rows, channels, mode, 1.0, 1.0, 1.0)
-            cycles = dense
-            if op.a_density < 1.0 or op.b_density < 1.0:
-                cycles = min(dense, _tile_cycles(arch, op, rows, channels, mode, mac, act, weight))
+            cycles = _tile_cycles(arch, op, rows, channels, mode)
             _search(arch, op, result, split, mode, used, cycles, _block(arch, op, split, used, rows, channels, mode))
 
 
 @kernel
 def _search(arch: Any, op: Any, result: Any, split: int, mode: int, used: float, cycles: float, block: Block) -> None:
     """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`)."""
-    least = stream_s(arch, op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes, op.c_dram_bytes, op.row_bytes)
+    least = stream_s(arch, op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes, op.c_dram_bytes, 0.0)
     chunks = 1.0
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
-        spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / arch.dpu_sum_bytes_per_cycle
+        spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / sum_rate(arch)
         if max(op.batch * (cycles + spill) / arch.dpu_clock_hz, least) > result.latency_s:
             return
         start = _start_s(arch, op, block, chunks)
+        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row.
+        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 else 0.0
         columns = 1.0
         while columns > 0.0:
             for order in range(2):
@@ -145,7 +163,7 @@ def _search(arch: Any, op: Any, result: Any, split: int, mode: int, used: float,
                 pieces = tiling.row_blocks * columns * chunks
                 dpu_s = op.batch * (cycles + spill + (pieces - 1.0) * arch.dpu_startup_cycles) / arch.dpu_clock_hz
                 read, written = _traffic(op, order, tiling.row_blocks, columns)
-                dma_s = stream_s(arch, read, written, op.row_bytes)
+                dma_s = stream_s(arch, read, written, row_bytes)
                 latency = max(dpu_s, dma_s) + start
                 better = latency == result.latency_s and read + written < result.dram_bytes
                 if latency < result.latency_s or better:

@@ -13,6 +13,7 @@ from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cy
 from npusim.cost.dma import stream_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.jit import kernel
+from npusim.cost.products import edge_s
 from npusim.cost.tables import Form, Split
 
 __all__ = ["cost_stream", "grid_stream_cycles"]
@@ -45,7 +46,7 @@ def cost_stream(arch: Any, op: Any, result: Any, on_grid: bool, on_dsp: bool) ->
     Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic and hidden by nothing.
     """
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    dma_s = stream_s(arch, read, op.c_dram_bytes, op.row_bytes)
+    dma_s = stream_s(arch, read, op.c_dram_bytes, 0.0)
     work_s = 0.0
     if on_grid:
         work_s = op.batch * grid_stream_cycles(arch, op) / arch.dpu_clock_hz
@@ -55,12 +56,11 @@ def cost_stream(arch: Any, op: Any, result: Any, on_grid: bool, on_dsp: bool) ->
         work_s = dsp_operator_s(op.dsp, op.elements, op.rows, dsps, arch.dsp_lanes, arch.vpu_clock_hz, True)
         result.dsp_s = work_s
     elif op.copy_bytes > 0.0:  # moved within SRAM, or through it
-        work_s = stream_s(arch, op.copy_bytes, 0.0, op.row_bytes)
+        work_s = stream_s(arch, op.copy_bytes, 0.0, 0.0)
     free = arch.tiles * (arch.sram_tile_bytes - op.live_copied_bytes) - op.live_spread_bytes
-    piece = min((read + op.c_dram_bytes) / arch.stream_pieces, 0.5 * free)
-    start_s = arch.op_start_s
-    if read + op.c_dram_bytes > 0.0:
-        start_s += stream_s(arch, piece, 0.0, op.row_bytes)
+    first, last = read / arch.stream_pieces, op.c_dram_bytes / arch.stream_pieces
+    piece = min(first + last, 0.5 * free)
+    start_s = edge_s(arch, op, 0.0 if op.a_prefetch else first, last)
     result.dma_s = dma_s
     result.dram_bytes = read + op.c_dram_bytes
     result.sram_bytes = arch.tiles * op.live_copied_bytes + op.live_spread_bytes + 2.0 * max(piece, 0.0)

@@ -16,6 +16,7 @@ __all__ = [
     "RESULT_DTYPE",
     "TOTAL_DTYPE",
     "Bound",
+    "DSP_KERNEL_DTYPE",
     "Form",
     "Order",
     "Split",
@@ -127,7 +128,6 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("b_dram_bytes", "f8"),
     ("c_dram_bytes", "f8"),
     ("extra_dram_bytes", "f8"),  # biases, residuals, further operands: read once
-    ("row_bytes", "f8"),  # length of the contiguous pieces that DMA reads
     # Bytes of an operand in SRAM over its dense bytes (zero-value compression)
     ("a_pack", "f8"),
     ("b_pack", "f8"),

@@ -18,7 +18,7 @@ import numpy as np
 from npusim.cost.dma import copy_s, stream_s
 from npusim.cost.dpu import matmul_mode_cycles, mode_shape
 from npusim.cost.jit import kernel
-from npusim.cost.products import cost_product, tile_share
+from npusim.cost.products import cost_product, edge_s, sum_rate, tile_share
 from npusim.cost.tables import Order, Split
 from npusim.cost.tiling import next_count
 
@@ -63,7 +63,7 @@ def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: fl
     turned = 0.5 + 0.5 / arch.symg_transposed_rate
     block_bytes = 2.0 * pixels * pixels * op.a_item
     free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used
-    start_s = stream_s(arch, 0.0 if op.a_prefetch else 0.5 * block_bytes, 0.0, op.row_bytes) + arch.op_start_s
+    start_s = edge_s(arch, op, 0.0 if op.a_prefetch else 0.5 * block_bytes, 0.0)
     groups = np.ceil(channels / arch.dpu_channel_lanes)
     passes = 1.0
     while passes > 0.0:
@@ -72,13 +72,15 @@ def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: fl
         sums = op.out_w * wide * arch.dpu_sum_bytes
         out_bytes = 0.0 if op.c_resident else pixels * wide * op.c_item * 2.0
         if b_bytes + sums + block_bytes + out_bytes <= free:
-            cycles = matmul_mode_cycles(arch, rows, op.in_c, wide, op.a_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0)
+            cycles = matmul_mode_cycles(
+                arch, rows, op.in_c, wide, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0, 1.0
+            )
             # Each block adds to the sums of its columns' rows: read and written once a block.
-            update = 0.5 * row_blocks * op.out_w * wide * 2.0 * arch.dpu_sum_bytes / arch.dpu_sum_bytes_per_cycle
+            update = 0.5 * row_blocks * op.out_w * wide * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
             update = update / used if split == _ROWS else update
             dpu_s = op.batch * passes * (cycles * uneven * turned + update) / arch.dpu_clock_hz
             read = op.a_triangle_bytes * passes + op.b_dram_bytes + op.extra_dram_bytes
-            dma_s = stream_s(arch, read, op.c_dram_bytes, op.row_bytes)
+            dma_s = stream_s(arch, read, op.c_dram_bytes, 0.0)
             if split == _ROWS:  # tiles add up each other's partial sums
                 dma_s += copy_s(arch, (used - 1.0) * sums * passes)
             latency = max(dpu_s, dma_s) + start_s
