@@ -12,6 +12,7 @@ device), and the floors below decide.
 from npusim.techniques.grammar import NONE, Stack, Step, parse
 from npusim.techniques.registry import TECHNIQUES, get, technique_names
 from npusim.techniques.stack import apply, legal
+from npusim.techniques.stacks import stacks, variants
 from npusim.techniques.technique import Parameters, Technique
 
 __all__ = [
@@ -25,5 +26,7 @@ __all__ = [
     "get",
     "legal",
     "parse",
+    "stacks",
     "technique_names",
+    "variants",
 ]

@@ -1,4 +1,5 @@
-"""Finding a sum over neighbours that is written as Gather and Scatter (or Gather and Reduce), and writing it as one matrix product.
+"""Finding a sum over neighbours that is written as Gather and Scatter (or Gather and Reduce), and writing it
+as one matrix product.
 
 Two ways to tell a class who sits next to whom: walk to each desk in turn (gather, scale, sum), or hang up one
 seating plan (a matrix) that everybody reads at once.
@@ -26,7 +27,8 @@ class Aggregation:
     sources: str
     """Node numbers that are gathered, [E] or [N, K]."""
     targets: str | None
-    """Node numbers that are scattered to; None where each row of `sources` belongs to the node of its number."""
+    """Node numbers that are scattered to; None where each row of `sources` belongs to the node of its number.
+    """
     weights: tuple[str, ...]
     """Factors of the gathered rows."""
     counts: tuple[tuple[str, str], ...]
@@ -94,7 +96,9 @@ def _scattered(graph: Graph, op: Operator, constant: frozenset[str]) -> tuple[st
 
 
 def before_spreading(graph: Graph, index: str) -> str:
-    """The node numbers before they were repeated over the width of the features: layers of any width share them."""
+    """The node numbers before they were repeated over the width of the features: layers of any width share
+    them.
+    """
     writer = graph.writer(index)
     while writer is not None and (
         writer.family in (Family.VIEW, Family.CONVERT) or writer.type in ("Broadcast", "Tile")
@@ -131,7 +135,9 @@ def _with_counts(graph: Graph, found: Aggregation, constant: frozenset[str]) -> 
 def _scaling(
     graph: Graph, op: Operator, constant: frozenset[str]
 ) -> tuple[str, tuple[tuple[str, str], ...]] | None:
-    """Return the scaled tensor and the scale, where `op` only views rows or scales them by the edges alone; else None."""
+    """Return the scaled tensor and the scale, where `op` only views rows or scales them by the edges alone;
+    else None.
+    """
     if op.family is Family.VIEW and op.type != "Result":
         shape, source = graph.tensors[op.outputs[0]].shape, graph.tensors[op.inputs[0]].shape
         same = tuple(d for d in shape if d > 1) == tuple(d for d in source if d > 1)

@@ -40,7 +40,10 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 
 CACHEG = Technique(
     name="cacheg",
-    summary="A constant or input matrix over the nodes that two or more operators read gets the wish to stay in SRAM.",
+    summary=(
+        "A constant or input matrix over the nodes that two or more operators read gets the wish to stay in "
+        "SRAM."
+    ),
     words=(
         "Both layers multiply by the same norm matrix. Kept in SRAM it is fetched once; as much as fits "
         "stays, the rest is streamed again. What it takes from the SRAM is missing for tiles of everything "

@@ -1,4 +1,5 @@
-"""Finding an attention that is written along the edges, its softmax made of scatters, and writing it over all pairs.
+"""Finding an attention that is written along the edges, its softmax made of scatters, and writing it over all
+pairs.
 
 Like minutes of a meeting kept as slips of paper, one a remark, against a table with a row and a column for
 everybody: the table has many empty cells, but one can sum a row at a glance.
@@ -79,7 +80,7 @@ def _exponential(graph: Graph, weights: str, constant: frozenset[str]) -> Operat
 def _scored(
     graph: Graph, exponential: Operator, gather: Operator, scatter: Operator, targets: str
 ) -> EdgeAttention | None:
-    """Read the scores backwards from the exponential: minus the maximum, activations, the sum of two gathers."""
+    """Read the scores backwards from the exponential: minus the maximum, activations, two gathers."""
     op = graph.writer(exponential.inputs[0])
     if op is not None and op.type == "Subtract":
         op = graph.writer(op.inputs[0])

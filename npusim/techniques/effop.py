@@ -1,4 +1,5 @@
-"""EffOp: control flow on the DSPs (Select, Greater, Gather) becomes arithmetic with prepared masks, which the MAC grid can do.
+"""EffOp: control flow on the DSPs (Select, Greater, Gather) becomes arithmetic with prepared masks, which the
+MAC grid can do.
 
 Like a sieve in place of sorting by hand: the holes were cut beforehand, and everything goes through at once.
 """
@@ -49,14 +50,20 @@ def _mask_by_arithmetic(
 
 EFFOP = Technique(
     name="effop",
-    summary="Select on a mask becomes Multiply and Add with two prepared masks; Gather and Scatter of a sum become a matrix product.",
+    summary=(
+        "Select on a mask becomes Multiply and Add with two prepared masks; Gather and Scatter of a sum "
+        "become a matrix product."
+    ),
     words=(
         "A Select asks a question for each of N x N scores on a DSP. Multiplying by a 0/1 mask and adding 0 "
         "or -1e4 gives the same softmax without a question; the comparison and the broadcast of -9e15 to N x "
         "N disappear. Masks and matrices are prepared: inputs after GrAd, otherwise constants, so that the "
         "edges leave the graph."
     ),
-    numerics="The same after the softmax. In fp16 the mask must be -1e4: (1 - A) x (-9e15) overflows, and 0 x infinity is no number.",
+    numerics=(
+        "The same after the softmax. In fp16 the mask must be -1e4: (1 - A) x (-9e15) overflows, and 0 x "
+        "infinity is no number."
+    ),
     rewrite=_rewrite,
     check=_check,
     needs=NEEDS,

@@ -157,7 +157,9 @@ def _counted(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _told_role(graph: Graph, tensor: Tensor) -> Role:
-    """What a matrix over the nodes means, told from who reads it: a product aggregates, everything else masks."""
+    """What a matrix over the nodes means, told from who reads it: a product aggregates, everything else
+    masks.
+    """
     if not is_node_matrix(graph, tensor):
         return Role.NONE
     readers = [op for op in graph.readers(tensor.name) if not graph.structural.issuperset(op.outputs)]
@@ -165,7 +167,9 @@ def _told_role(graph: Graph, tensor: Tensor) -> Role:
 
 
 def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> float:
-    """Share of non-zeros of the matrix that an aggregation becomes: as many as rows are gathered, but for masked ones."""
+    """Share of non-zeros of the matrix that an aggregation becomes: as many as rows are gathered, but for
+    masked ones.
+    """
     nodes, edges = graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.sources].elements
     present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
     return min(1.0, present * edges / (nodes * nodes))
@@ -174,7 +178,8 @@ def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> floa
 def matrix_fields(
     graph: Graph, role: Role, density: float | None = None, block_density: float | None = None
 ) -> dict[str, object]:
-    """Return density, block density and symmetry of a matrix over the nodes; what is not given comes from the data graph's statistics.
+    """Return density, block density and symmetry of a matrix over the nodes; what is not given comes from the
+    data graph's statistics.
 
     GCN's norm, d^-1/2 (A + I) d^-1/2, is the one that is symmetric by construction; a mean divides rows only,
     and a sample of neighbours is one-sided.

@@ -1,4 +1,5 @@
-"""The frontier between preprocessing and computing: the tensors that follow from the edges alone and that the GNN reads.
+"""The frontier between preprocessing and computing: the tensors that follow from the edges alone and that the
+GNN reads.
 
 Like the pass between a kitchen and a dining room: whatever crosses it can be prepared before the guests (the
 features) arrive. StaGr and GrAd put a finished tensor on the pass, GraphSplit lets another cook stand behind
@@ -25,7 +26,9 @@ MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
 
 def nodes_of(graph: Graph) -> int | None:
-    """Return how many nodes the graph is compiled for (its capacity after NodePad), or None where it runs on no data graph."""
+    """Return how many nodes the graph is compiled for (its capacity after NodePad), or None where it runs on
+    no data graph.
+    """
     capacity = graph.meta.get("capacity")
     if isinstance(capacity, int):
         return capacity
@@ -41,7 +44,8 @@ def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
 
 
 def preprocessing(graph: Graph) -> tuple[Operator, ...]:
-    """Operators that follow from the edges alone, but for a comparison that guards a Select of the GNN itself.
+    """Operators that follow from the edges alone, but for a comparison that guards a Select of the GNN
+    itself.
 
     GraNNite counts that Greater among the GNN's operators (Fig. 5), and to hand its result over would save
     nothing.
@@ -102,7 +106,8 @@ def _compared(graph: Graph, name: str) -> str:
 
 
 def signatures(graph: Graph) -> dict[str, int]:
-    """Return for each tensor a number that is equal for tensors computed in the same way from the same inputs.
+    """Return for each tensor a number that is equal for tensors computed in the same way from the same
+    inputs.
 
     Layers that repeat the preprocessing have equal frontiers; constants count as equal where shape and dtype
     are.

@@ -26,7 +26,10 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 
 GRAD = Technique(
     name="grad",
-    summary="The norm matrix, attention mask or sampled adjacency becomes an input that the CPU updates at run time.",
+    summary=(
+        "The norm matrix, attention mask or sampled adjacency becomes an input that the CPU updates at run "
+        "time."
+    ),
     words=(
         "Edges come and go without a new compilation: the host changes entries of the mask and hands it over "
         "with the features. The NPU does what it does under StaGr, but nothing about the mask may be "

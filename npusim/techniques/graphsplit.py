@@ -28,7 +28,10 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 
 GRAPHSPLIT = Technique(
     name="graphsplit",
-    summary="Operators that follow from the edges alone get the wish to run on the CPU; the mapping decides by cost.",
+    summary=(
+        "Operators that follow from the edges alone get the wish to run on the CPU; the mapping decides by "
+        "cost."
+    ),
     words=(
         "Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, quick on a "
         "CPU. They depend on the edges only, so nothing has to come back from the NPU before they can run. "

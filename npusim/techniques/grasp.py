@@ -59,7 +59,10 @@ def _rewrite(graph: Graph, parameters: GraspParameters) -> Graph:
 
 GRASP = Technique(
     name="grasp",
-    summary="Sparse constants and inputs are stored with zero-value compression: one bit an element, then the non-zeros.",
+    summary=(
+        "Sparse constants and inputs are stored with zero-value compression: one bit an element, then the "
+        "non-zeros."
+    ),
     words=(
         "Cora's norm matrix is 99.8 % zeros: 0.94 MB in place of 14.7 MB, nearly all of it the bitmap. "
         "Whether that saves traffic depends on whether the DMA can decompress the operand's role, and how "

@@ -50,13 +50,17 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 
 GRAX1 = Technique(
     name="grax1",
-    summary="The attention's mask is one addition of 0 or -1e4; the multiplication by the 0/1 mask disappears.",
+    summary=(
+        "The attention's mask is one addition of 0 or -1e4; the multiplication by the 0/1 mask disappears."
+    ),
     words=(
         "EffOp multiplies each score by 0 or 1 and then adds the mask. But a score of an absent edge is "
         "small beside -1e4, so the softmax gives 0 with or without the multiplication. It costs a pass over "
         "N x N elements that the grid does badly."
     ),
-    numerics="No change of accuracy with -1e4; masks weaker than -10 let absent edges through (-29 points at -5).",
+    numerics=(
+        "No change of accuracy with -1e4; masks weaker than -10 let absent edges through (-29 points at -5)."
+    ),
     rewrite=_rewrite,
     check=_check,
     needs=NEEDS,

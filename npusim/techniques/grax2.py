@@ -1,4 +1,5 @@
-"""GrAx2: the broadcast addition of attention scores becomes an addition of vectors, a broadcast, or a thin product.
+"""GrAx2: the broadcast addition of attention scores becomes an addition of vectors, a broadcast, or a thin
+product.
 
 Like pricing train tickets: a table of all pairs of stations, or a price that depends on where one starts
 alone. The second is printed on one line; whether it is fair is another question, and the three forms answer
@@ -24,9 +25,13 @@ class Form(StrEnum):
     """Ways to write the scores."""
 
     LITERAL = "literal"
-    """Add the two vectors, then broadcast along rows, as the paper words it: constant within a row of the softmax."""
+    """Add the two vectors, then broadcast along rows, as the paper words it: constant within a row of the
+    softmax.
+    """
     SOURCE = "source"
-    """The source's score alone, broadcast along columns: the target's shifts a row as a whole, but for the kink of LeakyReLU."""
+    """The source's score alone, broadcast along columns: the target's shifts a row as a whole, but for the
+    kink of LeakyReLU.
+    """
     RANK2 = "rank2"
     """[d, 1] [1, s]^T as a product with an inner dimension of 2: exact."""
 
@@ -35,7 +40,9 @@ class Grax2Parameters(Parameters):
     """How the scores are written."""
 
     form: Form = Form.LITERAL
-    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (a product of two thin matrices, exact)."""
+    """`literal` (add, then broadcast), `source` (source term only) or `rank2` (a product of two thin
+    matrices, exact).
+    """
 
 
 def _check(graph: Graph, _: Grax2Parameters) -> str | None:
@@ -125,7 +132,10 @@ def _spread_late(editor: Editor, graph: Graph, addition: Operator, vector: str) 
 
 GRAX2 = Technique(
     name="grax2",
-    summary="Scores of all pairs come from vectors: added and then broadcast, the source's alone, or a product of rank 2.",
+    summary=(
+        "Scores of all pairs come from vectors: added and then broadcast, the source's alone, or a product "
+        "of rank 2."
+    ),
     words=(
         "GAT adds a column and a row of scores to a square, which takes a transpose, a broadcast and a "
         "LeakyReLU on N x N elements. Added first and broadcast afterwards, all of that shrinks to vectors "
@@ -133,7 +143,9 @@ GRAX2 = Technique(
         "`source` keeps the term that the softmax does not cancel, `rank2` keeps both and gives the square "
         "to the grid as a product."
     ),
-    numerics="literal: attention is a uniform mean (+0.3 points on Cora, within noise); source: 0.0; rank2: exact.",
+    numerics=(
+        "literal: attention is a uniform mean (+0.3 points on Cora, within noise); source: 0.0; rank2: exact."
+    ),
     rewrite=_rewrite,
     check=_check,
     needs=NEEDS,

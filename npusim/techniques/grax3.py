@@ -80,7 +80,9 @@ def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
 
 
 def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> str:
-    """Pool [N, K, F] over K as an image of N channels, K high and F wide: the order of the elements stays as it is."""
+    """Pool [N, K, F] over K as an image of N channels, K high and F wide: the order of the elements stays as
+    it is.
+    """
     nodes, neighbours, width = editor.tensors[values].shape
     image = editor.reshape(values, (1, nodes, neighbours, width), free_name(editor, f"{region}/grax3/image"))
     settings: dict[str, Any] = {
@@ -102,13 +104,17 @@ def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> s
 
 GRAX3 = Technique(
     name="grax3",
-    summary="SAGE-max multiplies the gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them.",
+    summary=(
+        "SAGE-max multiplies the gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them."
+    ),
     words=(
         "The maximum over neighbours is a loop with a question in it: does this neighbour exist? Multiplying "
         "by the mask sets the missing ones to 0, and pooling takes the largest of K, both without a "
         "question. Features after a ReLU are never negative, so 0 never wins wrongly there."
     ),
-    numerics="Exact where features are not negative (bit-exact on Cora); 90 % agreement on Gaussian features.",
+    numerics=(
+        "Exact where features are not negative (bit-exact on Cora); 90 % agreement on Gaussian features."
+    ),
     rewrite=_rewrite,
     check=_check,
     needs=NEEDS,

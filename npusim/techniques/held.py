@@ -1,4 +1,5 @@
-"""Tensors that lie in DRAM before the first operator runs: constants, inputs, and inputs in the number format they are needed in.
+"""Tensors that lie in DRAM before the first operator runs: constants, inputs, and inputs in the number format
+they are needed in.
 
 They are the pantry of the kitchen: how they are packed and which stay on the worktop can be decided
 beforehand.

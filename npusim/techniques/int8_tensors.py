@@ -1,4 +1,5 @@
-"""Which tensors of a graph can be 8-bit integers: the part of QuantGr that is arithmetic about readers and writers.
+"""Which tensors of a graph can be 8-bit integers: the part of QuantGr that is arithmetic about readers and
+writers.
 
 Like working out which roads of a town can be closed to lorries: a road may be closed when everybody who uses
 it can come by bicycle, and closing one may decide about the next.

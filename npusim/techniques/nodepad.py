@@ -1,4 +1,5 @@
-"""NodePad: the model is compiled for more nodes than the graph has, so that the graph may grow without a new compilation.
+"""NodePad: the model is compiled for more nodes than the graph has, so that the graph may grow without a new
+compilation.
 
 Like a ring binder with spare pages: the empty ones are carried along, but a new chapter needs no new binding.
 """
@@ -19,7 +20,9 @@ __all__ = ["NODEPAD", "NodepadParameters", "capacity_of"]
 
 NEEDS = "the number of nodes of a data graph"
 ROUND = 1000
-"""Without a capacity, the nodes are rounded up to whole thousands: GraNNite's 292 spare nodes for Cora's 2708."""
+"""Without a capacity, the nodes are rounded up to whole thousands: GraNNite's 292 spare nodes for Cora's
+2708.
+"""
 
 
 class NodepadParameters(Parameters):

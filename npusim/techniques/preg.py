@@ -1,4 +1,5 @@
-"""PreG: degrees, square roots and divisions leave the graph; the normalised weights arrive ready from the CPU.
+"""PreG: degrees, square roots and divisions leave the graph; the normalised weights arrive ready from the
+CPU.
 
 Like buying flour in bags of a pound: nobody in the kitchen weighs and divides any more, yet what is baked is
 decided on the day.
@@ -119,7 +120,10 @@ def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operat
 
 PREG = Technique(
     name="preg",
-    summary="Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph, the edges stay an input.",
+    summary=(
+        "Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph, the edges "
+        "stay an input."
+    ),
     words=(
         "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the "
         "CPU can work them out once; where the graph forms a dense matrix, the weights are written into it "

@@ -1,4 +1,5 @@
-"""QuantGr: symmetric static 8-bit integers for the weights, activations and masks of the MAC grid's operators.
+"""QuantGr: symmetric static 8-bit integers for the weights, activations and masks of the MAC grid's
+operators.
 
 Like rounding prices to whole francs before adding up a long bill: the sum is off by little, and the till is
 quicker. The scales are known beforehand, so the till never has to look at the whole bill first.
@@ -23,7 +24,9 @@ class Arrival(StrEnum):
     """How inputs of quantised operators reach the NPU."""
 
     INT8 = "int8"
-    """The host keeps them in 8 bits: the scales are static, so it writes an entry of the mask as an integer at once."""
+    """The host keeps them in 8 bits: the scales are static, so it writes an entry of the mask as an integer
+    at once.
+    """
     CPU = "cpu"
     """They arrive in floating point and the CPU converts them in each inference."""
     NPU = "npu"
@@ -34,7 +37,9 @@ class QuantgrParameters(Parameters):
     """Who rounds the inputs."""
 
     inputs: Arrival = Arrival.INT8
-    """How features and run-time masks arrive: as `int8`, or as floating point to be converted by the `cpu` or the `npu`."""
+    """How features and run-time masks arrive: as `int8`, or as floating point to be converted by the `cpu` or
+    the `npu`.
+    """
 
 
 def _check(graph: Graph, _: QuantgrParameters) -> str | None:
@@ -44,53 +49,33 @@ def _check(graph: Graph, _: QuantgrParameters) -> str | None:
 def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
     editor = graph.edit()
     able = int8_tensors(graph)
+    host = None if parameters.inputs is Arrival.NPU else "cpu"
     for name in sorted(able):
         if graph.tensors[name].kind is TensorKind.ACTIVATION or parameters.inputs is Arrival.INT8:
             editor.change_tensor(name, dtype=DType.INT8)
         else:
-            everyone = [op.name for op in graph.readers(name)]
-            _convert(editor, graph, name, everyone, None if parameters.inputs is Arrival.NPU else "cpu")
+            _convert(editor, graph, name, list(graph.readers(name)), host)
     products = anchors(graph)
     for name in dict.fromkeys(t for op in products for t in op.inputs[:2] if t not in able):
         readers = [op for op in products if name in op.inputs[:2]]
+        writer = graph.writer(name)
         if graph.tensors[name].kind is TensorKind.CONSTANT:
             _round_constant(editor, graph, name, readers)
         else:
-            writer = graph.writer(name)
-            _convert(
-                editor,
-                graph,
-                name,
-                [op.name for op in readers],
-                writer.device if writer is not None else None,
-            )
+            _convert(editor, graph, name, readers, writer.device if writer is not None else host)
     _round_factors(editor, graph, able)
     editor.meta["precision"] = "int8"
     return editor.finish()
 
 
-def _convert(editor: Editor, graph: Graph, name: str, readers: list[str], device: str | None) -> None:
-    """Put a Convert between a tensor that stays floating and its quantised readers, on the device that makes it."""
+def _convert(editor: Editor, graph: Graph, name: str, readers: list[Operator], device: str | None) -> None:
+    """Put a Convert between a tensor that stays floating and its quantised readers, on the maker's device."""
     tensor, writer = graph.tensors[name], graph.writer(name)
-    if device is None and writer is None and tensor.structural:
-        device = "cpu"
     editor.region = writer.region if writer is not None else "preprocess"
-    kept = {
-        "role": tensor.role,
-        "density": tensor.density,
-        "block_density": tensor.block_density,
-        "symmetric": tensor.symmetric,
-    }
-    rounded = editor.op(
-        "Convert",
-        (name,),
-        tensor.shape,
-        DType.INT8,
-        free_name(editor, f"{name}/int8"),
-        device=device,
-        tensor=kept,
-    )
-    editor.rewire(name, rounded, only=readers)
+    rounded = free_name(editor, f"{name}/int8")
+    made = tensor.with_(name=rounded, dtype=DType.INT8, kind=TensorKind.ACTIVATION, structural=False)
+    editor.add_operator(Operator(rounded, "Convert", (name,), (rounded,), {}, editor.region, device), [made])
+    editor.rewire(name, rounded, only=[op.name for op in readers])
 
 
 def _round_constant(editor: Editor, graph: Graph, name: str, readers: list[Operator]) -> None:
@@ -103,26 +88,30 @@ def _round_constant(editor: Editor, graph: Graph, name: str, readers: list[Opera
 
 
 def _round_factors(editor: Editor, graph: Graph, able: frozenset[str]) -> None:
-    """Round constants that integers are multiplied by; a bias keeps its format, it is added before rounding."""
-    for op in graph:
-        if op.type != "Multiply" or not able.issuperset(op.outputs):
-            continue
-        for name in op.inputs:
-            tensor = graph.tensors[name]
-            if tensor.kind is TensorKind.CONSTANT and tensor.dtype.is_float and tensor.role is not Role.BIAS:
-                _round_constant(editor, graph, name, [op])
+    """Round constants that integers are multiplied by; a bias keeps its format: it is added before."""
+    whole = [op for op in graph if op.type == "Multiply" and able.issuperset(op.outputs)]
+    for name in dict.fromkeys(t for op in whole for t in op.inputs):
+        tensor = graph.tensors[name]
+        if tensor.kind is TensorKind.CONSTANT and tensor.dtype.is_float and tensor.role is not Role.BIAS:
+            _round_constant(editor, graph, name, [op for op in whole if name in op.inputs])
 
 
 QUANTGR = Technique(
     name="quantgr",
-    summary="Weights, activations and masks of matrix products become 8-bit integers; the DSPs' operators stay floating.",
+    summary=(
+        "Weights, activations and masks of matrix products become 8-bit integers; the DSPs' operators stay "
+        "floating."
+    ),
     words=(
         "In 8 bits the grid does twice the multiplications a cycle and everything it reads takes half the "
         "bytes, which is what counts for products bound by memory. Scales are fixed beforehand and "
         "symmetric, so rounding happens where a result is stored. What the DSPs compute stays floating, with "
         "a Convert where its result enters a product."
     ),
-    numerics="Rounding to 255 levels: about 0.1 points of accuracy on Cora; a padded row with a self-loop would double norm's step.",
+    numerics=(
+        "Rounding to 255 levels: about 0.1 points of accuracy on Cora; a padded row with a self-loop would "
+        "double norm's step."
+    ),
     rewrite=_rewrite,
     check=_check,
     needs=NEEDS,

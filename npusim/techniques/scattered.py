@@ -1,4 +1,5 @@
-"""Making the matrix of an aggregation in the graph itself: edge weights scattered into zeros, beside the other preprocessing.
+"""Making the matrix of an aggregation in the graph itself: edge weights scattered into zeros, beside the
+other preprocessing.
 
 Like drawing the seating plan when the guests have arrived: later than in print, but still before dinner.
 """

@@ -1,4 +1,5 @@
-"""Finding the broadcast addition of an attention: a column of scores and a row of scores make a square of them.
+"""Finding the broadcast addition of an attention: a column of scores and a row of scores make a square of
+them.
 
 Like a multiplication table's two margins: each cell of the square belongs to one number on the left and one
 on top.

@@ -76,5 +76,8 @@ def _objection(graph: Graph, step: Step, steps: Stack) -> str | None:
         return f"{name} has been applied to {graph.name} already"
     late = [other for other in before if ORDER.index(other) > ORDER.index(name)]
     if late:
-        return f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack to the original graph"
+        return (
+            f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack "
+            "to the original graph"
+        )
     return step.technique.check(graph, step.parameters)

@@ -25,7 +25,10 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 
 STAGR = Technique(
     name="stagr",
-    summary="Aggregation becomes a matrix product with a constant: the norm matrix, attention mask or sampled adjacency.",
+    summary=(
+        "Aggregation becomes a matrix product with a constant: the norm matrix, attention mask or sampled "
+        "adjacency."
+    ),
     words=(
         "For a graph that stays as it is, everything that follows from the edges is computed once, before "
         "the model is compiled. Degrees, scatter and gather disappear; what is left is MatMul(norm, h), "

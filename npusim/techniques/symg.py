@@ -36,7 +36,10 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 
 SYMG = Technique(
     name="symg",
-    summary="The symmetric norm matrix is stored and moved as a triangle with its diagonal: n (n + 1) / 2 elements.",
+    summary=(
+        "The symmetric norm matrix is stored and moved as a triangle with its diagonal: n (n + 1) / 2 "
+        "elements."
+    ),
     words=(
         "GCN's norm is symmetric, so half of it says everything and half of the traffic is saved. The grid "
         "has to use each block twice, once as it is and once transposed. Where the DMA can decompress the "

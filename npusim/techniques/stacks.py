@@ -1,0 +1,88 @@
+"""Named technique stacks: the set menus of `workloads/stacks.yaml`, from which a what-if orders by name.
+
+Not every guest may eat everything: what a model does not allow is taken off its menu, and the reason is said.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from npusim.config import Section, load_model
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
+from npusim.graph import Graph
+from npusim.locate import resource
+from npusim.techniques.grammar import Stack, parse
+from npusim.techniques.stack import legal
+
+__all__ = ["NamedStacks", "stacks", "variants"]
+
+
+class NamedStacks(Section):
+    """A file of named lists of stacks."""
+
+    stacks: dict[str, list[str]]
+    """Lists of technique stacks in npusim's grammar, by name; the first stack of each is its baseline."""
+
+
+def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
+    """Return the named lists of stacks.
+
+    Parameters
+    ----------
+    path : Path, optional
+        A file of `NamedStacks`; left out, the one that npusim ships.
+
+    Raises
+    ------
+    NpusimError
+        When the file cannot be read, or holds a stack that is none; file and key are named.
+
+    Examples
+    --------
+    >>> [str(stack) for stack in stacks()["default"][:3]]
+    ['none', 'stagr', 'stagr+quantgr']
+    """
+    return dict(_read(path or resource("workloads", "stacks.yaml")))
+
+
+@cache
+def _read(path: Path) -> dict[str, tuple[Stack, ...]]:
+    found = {}
+    for name, texts in load_model(path, NamedStacks).stacks.items():
+        parsed = []
+        for position, text in enumerate(texts):
+            try:
+                parsed.append(parse(text))
+            except NpusimError as error:
+                raise ConfigError(str(error), file=str(path), key=f"stacks.{name}.{position}") from None
+        found[name] = tuple(parsed)
+    return found
+
+
+def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
+    """Return the stacks to compare on a graph, each with the reason why it is illegal there, or None.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph, without techniques.
+    which : str
+        Name of a list of stacks ("paper", "all", "default"), or stacks parted by commas ("stagr,stagr+symg").
+
+    Raises
+    ------
+    UnknownNameError
+        For a single word that is neither the name of a list nor a stack.
+    """
+    named = stacks()
+    if which in named:
+        chosen = named[which]
+    else:
+        try:
+            chosen = tuple(parse(text) for text in which.split(","))
+        except UnknownNameError as error:
+            if "+" in which or "," in which or ":" in which:
+                raise
+            raise UnknownNameError("stack or technique", which, (*named, *error.known)) from None
+    return tuple((stack, legal(graph, stack)) for stack in chosen)
