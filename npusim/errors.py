@@ -1,13 +1,12 @@
 """What npusim says when it cannot do what was asked, and what to do about it.
 
-A good error is like a good road sign at a closed bridge: it names the bridge, says why it is closed and points at
-the nearest one that is open. Every error a user can cause is an `NpusimError`; its text is complete by itself, so the
-command line prints it and ends with `exit_status`, without a traceback.
+A good error is like a good road sign at a closed bridge: it names the bridge, says why it is closed and
+points at the nearest one that is open. Every error a user can cause is an `NpusimError`; its text is
+complete by itself, so the command line prints it and ends with `exit_status`, without a traceback.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -51,6 +50,8 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     same = folded.get(name.lower())
     if same is not None:
         return same
+    import difflib  # needed only when something went wrong
+
     close = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
     return folded[close[0]] if close else None
 

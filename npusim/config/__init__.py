@@ -1,10 +1,11 @@
-"""Typed YAML: a file is read, checked against a pydantic model and returned as one, or refused with the very line.
+"""Typed YAML: a file is read and checked against a pydantic model, or refused with the very line.
 
 Like a customs officer with a form: each box has a meaning, and a wrong entry comes back with the box circled.
 Any pydantic model can be loaded; a `Section` is the kind npusim writes itself.
 """
 
-from npusim.config.loading import dump_model, load_model, override_model, schema_of, validate_data
+from npusim.config.describing import field_descriptions, schema_of
+from npusim.config.loading import dump_model, load_model, override_model, validate_data
 from npusim.config.overrides import Override, Settings, parse_override, valid_paths
 from npusim.config.section import Section
 
@@ -13,6 +14,7 @@ __all__ = [
     "Section",
     "Settings",
     "dump_model",
+    "field_descriptions",
     "load_model",
     "override_model",
     "parse_override",

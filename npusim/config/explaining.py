@@ -1,7 +1,8 @@
 """Turns pydantic's list of failures into one message a person can act on.
 
-Like a doctor's letter made from a lab report: the same findings, in the reader's words, the cause before its
-consequences. A misspelt key appears in the report twice (one key too many, one missing); the letter says it once.
+Like a doctor's letter made from a lab report: the same findings, in the reader's words, the cause before
+its consequences. A misspelt key appears in the report twice (one key too many, one missing); the letter
+says it once.
 """
 
 from __future__ import annotations
@@ -105,7 +106,11 @@ def _explain_one(
 
 
 def _words(
-    one: dict[str, Any], model: type[BaseModel], location: tuple[str | int, ...], options: list[Any], is_key: bool
+    one: dict[str, Any],
+    model: type[BaseModel],
+    location: tuple[str | int, ...],
+    options: list[Any],
+    is_key: bool,
 ) -> tuple[str, str | None, str | None]:
     """Return what was found, what is allowed and what was meant."""
     kind, context, value = one["type"], one.get("ctx", {}), one.get("input")
@@ -119,11 +124,15 @@ def _words(
         return f"no key `{location[-1]}`", quantity.allowed if quantity else f"`{location[-1]}: ...`", None
     if kind in ("literal_error", "enum"):
         known = _quoted(context["expected"])
-        word = f"the unknown key `{location[-1]}`" if is_key else shown(value)
-        return word, ", ".join(known), nearest(str(value), known)
+        found = f"the unknown key `{location[-1]}`" if is_key else shown(value)
+        return found, ", ".join(known), nearest(str(value), known)
     if kind == "union_tag_invalid":
         known = _quoted(context["expected_tags"])
-        return f"{context['discriminator']} {shown(context['tag'])}", ", ".join(known), nearest(context["tag"], known)
+        return (
+            f"{context['discriminator']} {shown(context['tag'])}",
+            ", ".join(known),
+            nearest(context["tag"], known),
+        )
     if kind == "union_tag_not_found":
         return f"no key {context['discriminator']}", "a mapping that names it", None
     if kind == "value_error":

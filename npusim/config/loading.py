@@ -17,7 +17,7 @@ from npusim.config.explaining import explain
 from npusim.config.overrides import Override, Settings, apply_overrides, as_overrides
 from npusim.config.reading import Document, Key, plain_scalar, read_document
 
-__all__ = ["dump_model", "load_model", "override_model", "schema_of", "validate_data"]
+__all__ = ["dump_model", "load_model", "override_model", "validate_data"]
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -49,7 +49,9 @@ def load_model(path: str | Path, model: type[ModelT], overrides: Settings = ()) 
     return validate_data(read_document(Path(path)), model, overrides)
 
 
-def validate_data(document: Document | Mapping[str, Any], model: type[ModelT], overrides: Settings = ()) -> ModelT:
+def validate_data(
+    document: Document | Mapping[str, Any], model: type[ModelT], overrides: Settings = ()
+) -> ModelT:
     """Validate data that is already read; parameters and errors as for `load_model`.
 
     Parameters
@@ -103,7 +105,7 @@ def _validate(data: Any, model: type[ModelT], document: Document, written: Mappi
 
 
 def dump_model(model: BaseModel) -> str:
-    """Return a model as YAML that `load_model` reads as an equal model, sources and uncertainties included."""
+    """Return a model as YAML that `load_model` reads as an equal model, with its sources."""
     data = model.model_dump(mode="json", by_alias=True)
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
 
@@ -117,14 +119,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    style = None if isinstance(plain_scalar(text), str) else "'"
+    # Line breaks of other alphabets (U+0085, U+2028) survive only where they are escaped.
+    style = '"' if not text.isprintable() else None if isinstance(plain_scalar(text), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _represent_text)
-
-
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON schema of a model's files, with unit, bounds and description of every field."""
-    schema = model.model_json_schema(by_alias=True, mode="validation")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema

@@ -1,14 +1,14 @@
 """Settings on top of a file: `--set npu.sram.per_tile=2MiB` and its like from Python and from design spaces.
 
-Like a pencilled correction on a printed data sheet: the new figure counts, and the old one with its source stays
-legible in the note.
+Like a pencilled correction on a printed data sheet: the new figure counts, and the old one with its source
+stays legible in the note.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -138,7 +138,8 @@ def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -
 
 def _type_at(base: Any, path: tuple[str, ...]) -> Any:
     """Return the type of what a path names, or None where it names nothing."""
-    value, annotation = base, type(base)
+    value: Any = base
+    annotation: Any = type(base)
     for key in path:
         if isinstance(value, BaseModel):
             annotation = children(type(value)).get(key)
@@ -147,9 +148,11 @@ def _type_at(base: Any, path: tuple[str, ...]) -> Any:
             names = {field_key(name, info): name for name, info in type(value).model_fields.items()}
             value = getattr(value, names[key])
         elif isinstance(value, Mapping):
-            arguments = next((get_args(option) for option in options_of(annotation) if get_args(option)), None)
-            # A free name (of a device, of an operating point) must exist; a name from a list (a dtype) may be new.
-            if arguments is None or (key not in value and arguments[0] is str):
+            arguments = next(
+                (get_args(option) for option in options_of(annotation) if get_args(option)), None
+            )
+            # A free name (a device) must exist; a name of a closed list (a dtype) may be new.
+            if arguments is None or (key not in value and get_origin(arguments[0]) is not Literal):
                 return None
             value, annotation = value.get(key), arguments[1]
         elif value is None and models_at(list(options_of(annotation))):
@@ -170,11 +173,15 @@ def _unknown_path(given: Override, path: tuple[str, ...], base: BaseModel) -> Co
         if any(name.startswith(prefix) for name in known):
             start = prefix
             break
-    following = list(dict.fromkeys(name[len(start) :].split(".")[0] for name in known if name.startswith(start)))
+    following = list(
+        dict.fromkeys(name[len(start) :].split(".")[0] for name in known if name.startswith(start))
+    )
     return ConfigError(
         f"the unknown path `{written}`",
         file=given.origin,
-        allowed=f"after `{start}` one of {', '.join(following)}" if start else f"one of {', '.join(following)}",
+        allowed=f"after `{start}` one of {', '.join(following)}"
+        if start
+        else f"one of {', '.join(following)}",
         suggestion=nearest(written, known),
     )
 
@@ -187,7 +194,8 @@ def _write(data: Any, override: Override, annotation: Any) -> None:
         here = here[key]
     last = override.path[-1]
     value = override.value
-    if kind_of(annotation) is not None:
+    # Null leaves an optional quantity out; where it is not optional, validation says so.
+    if value is not None and kind_of(annotation) is not None:
         told = dict(value) if isinstance(value, Mapping) else {"value": value}
         was = _description(here.get(last))
         value = {"source": override.source} | ({"note": f"instead of {was}"} if was else {}) | told

@@ -1,7 +1,7 @@
 """Walks the types of a model as a key path walks its data: what may stand where.
 
-Like reading a building's floor plan beside its corridors: standing before a closed door one can still tell which rooms
-lie behind it, and so say which name was meant.
+Like reading a building's floor plan beside its corridors: standing before a closed door one can still tell
+which rooms lie behind it, and so say which name was meant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from npusim.units import Count, CountKind, Kind, Quantity
+from npusim.units import CountKind, Kind
 
 __all__ = ["children", "field_key", "key_path", "kind_of", "leaves", "models_at", "options_of"]
 
@@ -26,7 +26,9 @@ def field_key(name: str, info: FieldInfo) -> str:
 def children(model: type[BaseModel]) -> dict[str, Any]:
     """Return the keys of a model with the type behind each, annotations included."""
     return {
-        field_key(name, info): Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        field_key(name, info): Annotated[info.annotation, *info.metadata]
+        if info.metadata
+        else info.annotation
         for name, info in model.model_fields.items()
     }
 
@@ -66,7 +68,9 @@ def _step(options: list[Any], key: str | int) -> list[Any] | None:
         if _is_model(option):
             inside = children(option).get(str(key))
             behind += [] if inside is None else options_of(inside)
-        elif get_origin(option) in (dict, Mapping) or getattr(get_origin(option), "__name__", "") == "Mapping":
+        elif (
+            get_origin(option) in (dict, Mapping) or getattr(get_origin(option), "__name__", "") == "Mapping"
+        ):
             behind += options_of(arguments[1])
         elif get_origin(option) in (list, tuple, set, frozenset) and isinstance(key, int) and arguments:
             item = arguments[0] if arguments[-1] is Ellipsis or key >= len(arguments) else arguments[key]
@@ -125,4 +129,4 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         for key, inside in value.items():
             yield from leaves(inside, (*path, str(key)))
     elif path:
-        yield path, value if isinstance(value, Quantity | Count) else value
+        yield path, value

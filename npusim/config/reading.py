@@ -1,8 +1,8 @@
 """Reads a YAML file into plain data and remembers on which line each key stands.
 
-Like a court stenographer: besides what was said it writes down where, so that an objection can point at the line.
-Scalars follow YAML 1.2's core rules, not PyYAML's 1.1: `on` and `no` are words, `010` is no octal and `12:30` no
-number, because a data sheet's author means what is written.
+Like a court stenographer: besides what was said it writes down where, so that an objection can point at the
+line. Scalars follow YAML 1.2's core rules, not PyYAML's 1.1: `on` and `no` are words, `010` is no octal and
+`12:30` no number, because a data sheet's author means what is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Document", "Key", "compose", "plain_scalar", "read_document"]
 Key = tuple[str | int, ...]
 """Path of a value: keys of mappings and positions in lists."""
 
-_MOST_VALUES = 1_000_000
+_MOST_VALUES = 200_000
 """More values than this, aliases expanded, is an attack or an accident, not a data sheet."""
 _DEEPEST = 100
 
@@ -29,8 +29,12 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})")
-_FLOAT = re.compile(r"[-+]?([0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40}|[0-9]{1,40}(?=[eE]))([eE][-+]?[0-9]{1,3})?")
-_STANDARD_TAG = "tag:yaml.org,2002:"
+_FLOAT = re.compile(
+    r"[-+]?([0-9]{1,40}\.[0-9]{0,40}|\.[0-9]{1,40}|[0-9]{1,40}(?=[eE]))([eE][-+]?[0-9]{1,3})?"
+)
+_STANDARD_TAGS = frozenset(
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp")
+)
 
 
 @dataclass
@@ -144,14 +148,18 @@ class _Builder:
 
     def fail(self, found: str, node: Any, path: Key, allowed: str | None = None) -> ConfigError:
         key = ".".join(map(str, path)) or None
-        return ConfigError(found, file=self.document.name, line=node.start_mark.line + 1, key=key, allowed=allowed)
+        return ConfigError(
+            found, file=self.document.name, line=node.start_mark.line + 1, key=key, allowed=allowed
+        )
 
     def build(self, node: Any, path: Key, depth: int) -> Any:
         self.values += 1
         if self.values > _MOST_VALUES or depth > _DEEPEST:
-            raise self.fail("too much data", node, path[:4], "a file without aliases that refer to themselves")
+            raise self.fail(
+                "too much data", node, path[:4], "a file without aliases that refer to themselves"
+            )
         self.document.lines.setdefault(path, node.start_mark.line + 1)
-        if not node.tag.startswith(_STANDARD_TAG):
+        if node.tag not in _STANDARD_TAGS:
             raise self.fail(f"the tag {shown(node.tag)}", node, path, "plain YAML without tags")
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, path, depth)
@@ -172,7 +180,10 @@ class _Builder:
             if key in data:
                 first = self.document.lines[*path, key]
                 raise self.fail(
-                    f"the key `{key}` a second time", key_node, (*path, key), f"each key once; first on line {first}"
+                    f"the key `{key}` a second time",
+                    key_node,
+                    (*path, key),
+                    f"each key once; first on line {first}",
                 )
             self.document.lines[*path, key] = key_node.start_mark.line + 1
             data[key] = self.build(value_node, (*path, key), depth + 1)
@@ -185,7 +196,9 @@ class _Builder:
         for source in reversed(sources):
             data = self.build(source, path, depth + 1)
             if not isinstance(data, dict):
-                raise self.fail("`<<` before something that is no mapping", node, path, "`<<: *anchor` of a mapping")
+                raise self.fail(
+                    "`<<` before something that is no mapping", node, path, "`<<: *anchor` of a mapping"
+                )
             merged |= data
         return merged
 

@@ -1,6 +1,7 @@
 """The base of every typed configuration: frozen, strict about names, and documented field by field.
 
-Like a printed form: the boxes are fixed, each carries its explanation, and nobody can add a box in the margin.
+Like a printed form: the boxes are fixed, each carries its explanation, and nobody can add a box in the
+margin.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ __all__ = ["Section"]
 
 
 class Section(BaseModel):
-    """A frozen model that refuses unknown keys; the docstring under a field becomes its description in the schema."""
+    """A frozen model that refuses unknown keys; the text under a field is its description."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
     @classmethod
     def expand_override(cls, override: Override, base: Any) -> Sequence[Override]:

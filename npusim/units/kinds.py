@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Annotated, Any, NoReturn
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -21,6 +20,8 @@ from npusim.units.quantity import USER, Count, Quantity
 from npusim.units.symbols import NUMBER_PATTERN, spellings, split_number, unit_factor
 
 _PARTS = ("value", "source", "uncertainty", "note")
+_HUGE = 1e300
+_END = r"(?![0-9.])(?![eE][+-]?[0-9])"  # the number ends here: 1e400 is no 1 of a unit "e400"
 _UNCERTAINTY = "a relative standard deviation of 0 or more, such as 3 %"
 
 
@@ -65,7 +66,9 @@ def _split_mapping(raw: Any, allowed: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _uncertainty(raw: Any) -> float:
-    split = split_number(str(raw)) if not isinstance(raw, bool) else None
+    if isinstance(raw, int | float) and not isinstance(raw, bool) and 0 <= raw < 1e9:
+        return float(raw)
+    split = split_number(raw) if isinstance(raw, str) else None
     factor = unit_factor(split[1], "") if split else None
     if split is None or factor is None or split[0] < 0:
         refuse(shown(raw), _UNCERTAINTY, at="uncertainty")
@@ -81,7 +84,10 @@ def _number_schema(value: dict[str, Any], title: str) -> dict[str, Any]:
             "source": {"type": "string", "minLength": 1, "description": "Where the number comes from."},
             "uncertainty": {
                 "description": "Relative standard deviation.",
-                "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": rf"^{NUMBER_PATTERN}\s*%?$"}],
+                "anyOf": [
+                    {"type": "number", "minimum": 0},
+                    {"type": "string", "pattern": rf"^{NUMBER_PATTERN}\s*%?$"},
+                ],
             },
             "note": {"type": "string", "minLength": 1, "description": "What else a reader should know."},
         },
@@ -148,6 +154,9 @@ class Kind:
             value = value.text
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             refuse(shown(value), self.allowed)
+        if not isinstance(value, str) and not self.unit and abs(value) < _HUGE:
+            self._check(float(value), repr(value))
+            return Quantity(float(value), **told)
         text = value if isinstance(value, str) else repr(value)
         return Quantity(self._si(text), self.unit, text=text.strip(), **told)
 
@@ -162,7 +171,13 @@ class Kind:
         if factor is None:
             usual = [spelling for spelling in spellings(self.unit) if spelling]
             meant = nearest(unit, usual) if unit[:1].isalpha() else None
-            refuse(f"{shown(text)}, which is not {self.name}", self.allowed, f"{number} {meant}" if meant else None)
+            refuse(
+                f"{shown(text)}, which is not {self.name}",
+                self.allowed,
+                f"{number} {meant}" if meant else None,
+            )
+        if number.is_signed() and self.lower is not None:  # -0 too: the schema's pattern knows no sign
+            refuse(shown(text), self.allowed)
         value = float(number * factor)
         if value == 0 and number != 0:
             refuse(f"{shown(text)}, which is too small to represent", self.allowed)
@@ -183,8 +198,11 @@ class Kind:
         """Describe the kind: unit and bounds stand in the schema, for the text as well as for the number."""
         sign = "[+-]?" if self.lower is None else r"\+?"
         nonzero = "(?=[0-9.]*[1-9])" if self.above else ""
-        unit = r"\S.*" if self.unit else "%?"
-        text: dict[str, Any] = {"type": "string", "pattern": rf"^\s*{sign}{nonzero}{NUMBER_PATTERN}\s*{unit}$"}
+        unit = r"[^\s0-9.].*" if self.unit else "%?"
+        text: dict[str, Any] = {
+            "type": "string",
+            "pattern": rf"^\s*{sign}{nonzero}{NUMBER_PATTERN}{_END}\s*{unit}$",
+        }
         bounds = {
             "exclusiveMinimum" if self.above else "minimum": self.lower,
             "maximum": self.upper,
@@ -210,12 +228,15 @@ class CountKind:
     def parse(self, raw: Any) -> Count:
         """Return what a file or a caller gives as a `Count`, or refuse it."""
         if isinstance(raw, Count):
-            value, told = int(raw), {"source": raw.source, "uncertainty": raw.uncertainty, "note": raw.note}
-        else:
-            value, told = _split_mapping(raw, self.allowed)
+            self._check(int(raw))
+            return raw
+        value, told = _split_mapping(raw, self.allowed)
+        self._check(value)
+        return Count(int(value), **told)
+
+    def _check(self, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not self.lower <= value < 2**53:
             refuse(shown(value), self.allowed)
-        return Count(int(value), **told)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Tell pydantic how to read and write a count."""
@@ -248,8 +269,12 @@ Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycl
 CyclesPerElement = Annotated[Quantity, Kind("clock cycles per element", "cycle/element", "0.5 cycle/element")]
 DurationPerElement = Annotated[Quantity, Kind("a duration per element", "s/element", "0.46 ns/element")]
 BytesPerCycle = Annotated[Quantity, Kind("bytes per clock cycle", "B/cycle", "32 B/cycle", above=True)]
-MacsPerCycle = Annotated[Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", above=True)]
-ElementsPerCycle = Annotated[Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", above=True)]
+MacsPerCycle = Annotated[
+    Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", above=True)
+]
+ElementsPerCycle = Annotated[
+    Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", above=True)
+]
 Ratio = Annotated[Quantity, _RATIO]
 PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]
 Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0)]

@@ -1,12 +1,13 @@
 """A number that remembers where it comes from.
 
-Like a price tag with the receipt stapled to it: the number is what everybody calculates with, and whoever doubts it
-turns it over and reads the source. A `Quantity` is a float in SI units and a `Count` an int, so arithmetic is plain
-Python arithmetic and gives plain numbers: a result has another source than its parts.
+Like a price tag with the receipt stapled to it: the number is what everybody calculates with, and whoever
+doubts it turns it over and reads the source. A `Quantity` is a float in SI units and a `Count` an int, so
+arithmetic is plain Python arithmetic and gives plain numbers: a result has another source than its parts.
 """
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -33,6 +34,8 @@ def format_quantity(value: float, unit: str) -> str:
     str
         For example ``1.85 GHz``; it parses to the same float.
     """
+    if not math.isfinite(value):  # no field takes it, but a message must be able to show it
+        return f"{float(value)} {unit}".strip()
     exact = Decimal(repr(float(value)))
     best = f"{_plain(exact)} {unit}".strip()
     for spelling in spellings(unit):
@@ -41,7 +44,7 @@ def format_quantity(value: float, unit: str) -> str:
             continue
         scaled = exact / factor
         written = f"{_plain(scaled)} {spelling}".strip()
-        if 1 <= abs(scaled) < 10_000 and len(written) < len(best) and scaled * factor == exact:
+        if 1 <= abs(scaled) < 10_000 and len(written) <= len(best) and scaled * factor == exact:
             best = written
     return best
 
@@ -77,6 +80,7 @@ class Quantity(float):
     source: str
     uncertainty: float | None
     note: str
+    _text: str | None
 
     def __new__(
         cls,
@@ -90,7 +94,13 @@ class Quantity(float):
     ) -> Quantity:
         """Make the float; see the class for the parameters."""
         self = super().__new__(cls, value)
-        self.unit, self.source, self.uncertainty, self.note, self._text = unit, source, uncertainty, note, text
+        self.unit, self.source, self.uncertainty, self.note, self._text = (
+            unit,
+            source,
+            uncertainty,
+            note,
+            text,
+        )
         return self
 
     @property
@@ -104,10 +114,13 @@ class Quantity(float):
 
     def as_written(self) -> Any:
         """Return what a YAML file holds for it: bare text, or a mapping where there is a source to tell."""
-        return _as_written(self.text, self)
+        bare_number = not self.unit and self._text is None
+        return _as_written(float(self) if bare_number else self.text, self)
 
 
-def _quantity(value: float, unit: str, source: str, uncertainty: float | None, note: str, text: str | None) -> Quantity:
+def _quantity(
+    value: float, unit: str, source: str, uncertainty: float | None, note: str, text: str | None
+) -> Quantity:
     return Quantity(value, unit, source=source, uncertainty=uncertainty, note=note, text=text)
 
 
@@ -152,7 +165,7 @@ def _count(value: int, source: str, uncertainty: float | None, note: str) -> Cou
     return Count(value, source=source, uncertainty=uncertainty, note=note)
 
 
-def _as_written(value: str | int, number: Quantity | Count) -> Any:
+def _as_written(value: str | float, number: Quantity | Count) -> Any:
     told: dict[str, Any] = {"value": value}
     if number.source != USER:
         told["source"] = number.source
