@@ -109,6 +109,7 @@ class _Lowering:
         row["a_item"], row["c_item"] = a.dtype.bytes, result.dtype.bytes
         row["a_dram_bytes"] = self._fetched(a, index, is_weight=False)
         row["a_resident"], row["a_prefetch"] = self._is_resident(a), self._is_known(a) and not first
+        row["a_constant"] = a.kind is TensorKind.CONSTANT
         if b is not None:
             row["b_item"] = b.dtype.bytes
             row["b_dram_bytes"] = self._fetched(b, index, is_weight=True)

@@ -150,8 +150,9 @@ def _search(arch: Any, op: Any, result: Any, split: int, mode: int, used: float,
         if max(op.batch * (cycles + spill) / arch.dpu_clock_hz, least) > result.latency_s:
             return
         start = _start_s(arch, op, block, chunks)
-        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row.
-        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 else 0.0
+        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row, unless the
+        # compiler laid a constant out in the order of its use.
+        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
         columns = 1.0
         while columns > 0.0:
             for order in range(2):

@@ -137,6 +137,7 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("c_resident", "i8"),
     ("a_prefetch", "i8"),  # known before the operator's predecessors end: its first piece can be fetched ahead
     ("b_prefetch", "i8"),
+    ("a_constant", "i8"),  # laid out at compile time in the order of its use
     # SRAM taken by tensors that live across this operator: spread over the tiles, or held whole in each
     ("live_spread_bytes", "f8"),
     ("live_copied_bytes", "f8"),

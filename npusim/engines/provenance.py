@@ -27,6 +27,6 @@ def provenance_of(mapped: Mapped) -> dict[str, Any]:
     if any(mapped.lowered.ops["triangle"]):
         notes.append("symg is a what-if: no hardware reads a stored triangle today")
     if mapped.decisions.residency.cached:
-        kept = ", ".join(f"{share:.0%} of {name}" for name, share in mapped.decisions.residency.cached.items())
-        notes.append(f"cacheg is a what-if: no compiler offers it today; kept in SRAM: {kept}")
-    return {"npusim": __version__, "soc_title": soc.title, "measured": False, "notes": notes}
+        notes.append("cacheg is a what-if: no compiler offers it today")
+    kept = dict(mapped.decisions.residency.cached)
+    return {"npusim": __version__, "soc_title": soc.title, "measured": False, "kept_in_sram": kept, "notes": notes}

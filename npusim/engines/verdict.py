@@ -11,7 +11,7 @@ from npusim.arch import Soc
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph
 from npusim.ops import Role, Storage, stored_bytes
-from npusim.techniques import parse
+from npusim.techniques import apply, get, parse
 
 __all__ = ["conclusion_of", "dominator_of", "notes_of"]
 
@@ -27,12 +27,22 @@ _SAME = 1e-9
 
 
 def dominator_of(e: Estimate, others: Sequence[Estimate]) -> str | None:
-    """Return the stack that is at least as good as `e` in time, energy and DRAM traffic and better in one, or None.
+    """Return a stack that makes `e` pointless, or None; of several the fastest.
 
-    Of several the fastest is named.
+    It is at least as good in time, energy and DRAM traffic and better in one, gives the same results, and does not merely add to the
+    stack of `e`.
     """
-    better = [o for o in others if o is not e and _dominates(o, e)]
+    better = [o for o in others if _is_alternative(o, e) and _dominates(o, e)]
     return min(better, key=_interval_s).techniques if better else None
+
+
+def _is_alternative(o: Estimate, e: Estimate) -> bool:
+    mine, theirs = set(_names(e)), set(_names(o))
+    return not theirs >= mine and _inexact(mine) == _inexact(theirs)
+
+
+def _inexact(names: set[str]) -> set[str]:
+    return {name for name in names if not get(name).exact}
 
 
 def _interval_s(e: Estimate) -> float:
@@ -86,8 +96,6 @@ def _names(e: Estimate) -> list[str]:
 
 def _triangle_against_zvc(graph: Graph, soc: Soc, e: Estimate) -> str:
     """Compare the two ways to store the aggregation matrix, and say what the hardware can use of them."""
-    from npusim.techniques import apply
-
     norm = next(t for t in apply(graph, e.techniques).with_role(Role.NORM) if t.storage is Storage.TRIANGLE)
     packed = stored_bytes(norm.elements, norm.dtype, Storage.ZVC, norm.density, norm.shape[-1])
     text = (

@@ -43,8 +43,11 @@ class Variant(_Document):
     """Throughput of this stack over that of the baseline."""
     bound: str
     """Unit that is busy longest."""
+    kept_in_sram: dict[str, float]
+    """Share of each tensor that cacheg keeps in SRAM across layers."""
     dominated_by: str | None
-    """A stack that is at least as good in time, energy and DRAM traffic and better in one, or null."""
+    """A stack with the same results that is at least as good in time, energy and DRAM traffic and better in one, without merely
+    adding to this one; or null."""
 
 
 class Skipped(_Document):
@@ -151,5 +154,6 @@ def _variant(e: Estimate, base: Estimate, others: Sequence[Estimate]) -> Variant
         speedup_latency=base.latency_s / e.latency_s,
         speedup_throughput=e.throughput_per_s / base.throughput_per_s,
         bound=e.bound,
+        kept_in_sram=e.provenance["kept_in_sram"],
         dominated_by=dominator_of(e, others),
     )
