@@ -21,7 +21,7 @@ from npusim.config import (
 )
 from npusim.config.reading import compose
 from npusim.errors import ConfigError, FileError, NpusimError
-from npusim.units import Frequency, PositiveCount, Ratio, refuse
+from npusim.units import Frequency, PositiveCount, Quantity, Ratio, refuse
 
 
 class Engine(Section):
@@ -319,6 +319,17 @@ def test_a_dumped_model_loads_as_the_equal_model(
     assert after == before
     assert after.parts["engine"].clock.source == source
     assert dump_model(after) == dump_model(before)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_quantity_may_be_a_default() -> None:
+    class Coasting(Section):
+        drag: Ratio = Quantity(0.0, source="absent")
+        clock: Frequency = Quantity(3e3, "Hz", source="absent")
+
+    properties = schema_of(Coasting)["properties"]
+    assert properties["clock"]["default"] == {"value": "3 kHz", "source": "absent"}
+    assert validate_data(compose(dump_model(Coasting()), "dump"), Coasting) == Coasting()
 
 
 def test_any_pydantic_model_can_be_loaded(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import math
 from decimal import Decimal
 from typing import Any
 
+from pydantic_core import CoreSchema, core_schema
+
 from npusim.units.symbols import spellings, unit_factor
 
 __all__ = ["Count", "Quantity", "format_quantity"]
@@ -111,6 +113,14 @@ class Quantity(float):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy with source and unit."""
         return _quantity, (float(self), self.unit, self.source, self.uncertainty, self.note, self._text)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        """Let a `Quantity` be a field's default: the JSON schema then shows it as a file would hold it."""
+        return core_schema.is_instance_schema(
+            cls,
+            serialization=core_schema.plain_serializer_function_ser_schema(cls.as_written, when_used="json"),
+        )
 
     def as_written(self) -> Any:
         """Return what a YAML file holds for it: bare text, or a mapping where there is a source to tell."""
