@@ -1,0 +1,19 @@
+"""The command line: ``npusim COMMAND ...``.
+
+Like the counter of a shop: it takes the order in the customer's words, hands it to whoever knows, wraps the
+result, and says politely what is not to be had. Nothing is computed here.
+
+One file a command; `npusim.cli.program` lists them, `npusim.cli.running` runs one and turns errors into
+exit statuses.
+"""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit status."""
+    from npusim.cli.running import run
+
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""``npusim list``: what there is to choose from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.choosing import choice_argument
+from npusim.cli.options import Format, Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_KINDS = ("socs", "workloads", "techniques", "ops", "suites")
+
+
+@app.command(epilog="[dim]Examples[/dim]\n  npusim list techniques\n  npusim list socs --format json")
+def list_(
+    what: Annotated[
+        str,
+        choice_argument(
+            "WHAT",
+            "catalogue",
+            _KINDS,
+            "socs: machines; workloads: networks on data sets; techniques; ops: operator types; "
+            "suites: published figures to check against.",
+        ),
+    ],
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """List machines, workloads, techniques, operators or validation suites."""
+    from npusim.cli.output import Destination
+
+    destination = Destination(output, form)
+
+    from npusim.report.catalogues import listing
+
+    found = listing(what)
+
+    def page() -> RenderableType:
+        from npusim.report.listing import listing_page
+
+        return listing_page(found)
+
+    destination.write(page, found.to_json)

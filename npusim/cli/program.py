@@ -1,0 +1,84 @@
+"""The list of commands, and the group that loads the one that is called.
+
+Like a switchboard with one line to each department: a call connects one line and the others stay silent. A
+command is a module whose `app` holds one typer command; its heavy imports stand in the body of the
+function, so that even the overview of all commands loads nothing but typer and rich. The module is imported
+when its command is called: a table of names beats a decorated function for each command in one place,
+because a new command is a file and a line below.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from npusim import __version__
+from npusim.errors import UnknownNameError
+
+__all__ = ["COMMANDS", "command_names", "program"]
+
+COMMANDS = {
+    "estimate": "npusim.cli.estimate",
+    "whatif": "npusim.cli.whatif",
+    "list": "npusim.cli.listing",
+    "schema": "npusim.cli.schema",
+}
+"""Module of each command, in the order in which `npusim --help` shows them."""
+
+
+def command_names() -> list[str]:
+    """Names of the commands."""
+    return list(COMMANDS)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Return the names of all commands."""
+        return command_names()
+
+    def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
+        """Return a command; refuse an unknown name with the nearest that there is."""
+        if cmd_name not in COMMANDS:
+            raise UnknownNameError("command", cmd_name, COMMANDS)
+        command = get_command(import_module(COMMANDS[cmd_name]).app)
+        command.name = cmd_name
+        return command
+
+
+def program() -> typer.Typer:
+    """Return the whole program."""
+    app = typer.Typer(
+        name="npusim",
+        cls=LazyGroup,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["--help", "-h"]},
+        epilog=(
+            "[dim]Examples[/dim]\n"
+            "  npusim whatif gcn-cora\n"
+            "  npusim estimate gcn-cora --techniques stagr+quantgr\n"
+            "  npusim COMMAND --help"
+        ),
+    )
+    app.callback()(_root)
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"npusim {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """What would this network cost on that NPU, and what if?"""

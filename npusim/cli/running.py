@@ -1,0 +1,132 @@
+"""Runs one command line: errors become one message on standard error and an exit status.
+
+Like the conductor of a train: whatever happens in the carriages, the passengers hear one clear
+announcement.
+
+Exit statuses: 0 done; 1 a check fell short; 2 bad input or usage; 130 interrupted; 141 nobody reads the
+output any more, as with every tool in a pipe; 70 a bug in npusim (no script can mistake it for a check that
+fell short).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+
+import typer
+from typer.main import get_command
+
+from npusim.cli.plain_text import tolerant
+from npusim.cli.program import program
+from npusim.errors import FileError, NpusimError, nearest
+
+__all__ = ["run"]
+
+BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        What follows ``npusim``.
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    tolerant(sys.stdout, sys.stderr)
+    try:
+        status = _run(arguments)
+        _flush()
+        return status
+    except NpusimError as error:
+        return _complain(str(error), error.exit_status)
+    except typer.TyperException as error:
+        return _complain(_usage_message(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        _forget_output()
+        return PIPE_CLOSED
+    except SystemExit as stop:
+        return _status_of(stop)
+    except Exception:
+        traceback.print_exc()
+        return _complain("this is a bug in npusim; please report it with the text above", BUG)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    if not arguments:
+        _invoke(["--help"])
+        return BAD_INPUT
+    return _invoke(arguments)
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    status = get_command(program()).main(args=list(arguments), prog_name="npusim", standalone_mode=False)
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    return status if isinstance(status, int) else 0
+
+
+def _status_of(stop: SystemExit) -> int:
+    """Return the status of an exit inside typer or rich, which do so when a pipe closes."""
+    if isinstance(stop.__context__, BrokenPipeError):
+        _forget_output()
+        return PIPE_CLOSED
+    return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+
+
+def _flush() -> None:
+    """Write out what is still buffered while an error can be told: a full disk, a reader that left."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _forget_output()
+        raise FileError(
+            "standard output", f"cannot be written to ({error.strerror})", "free some space"
+        ) from None
+
+
+def _forget_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush does not complain again."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    """Return what is wrong with the command line, what was meant, and where to read more."""
+    message = error.format_message().rstrip(". ")
+    option, meant = getattr(error, "option_name", None), None
+    context = getattr(error, "ctx", None)
+    if option is not None and context is not None:
+        message = f"{context.command_path} has no option `{option}`"
+        known = [name for parameter in context.command.params for name in parameter.opts if name[:1] == "-"]
+        meant = nearest(option, known)
+    if meant:
+        message += f"; did you mean `{meant}`?"
+    return message + (f"\nSee `{context.command_path} --help`." if context is not None else "")
+
+
+def _complain(message: str, status: int) -> int:
+    """Print a message on standard error and return the status."""
+    start = "\033[1;31merror:\033[0m" if _coloured() else "error:"
+    with suppress(OSError):  # where nobody listens the status still tells
+        print(start, message, file=sys.stderr, flush=True)
+    return status
+
+
+def _coloured() -> bool:
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown")
+    return sys.stderr.isatty() and not plain

@@ -1,0 +1,59 @@
+"""``npusim schema``: the JSON schema of what npusim reads and writes."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from npusim.cli.choosing import choice_argument
+from npusim.cli.options import Output
+
+__all__ = ["DOCUMENTS", "FILES", "app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+FILES = {
+    "soc": "npusim.arch:Soc",
+    "workload": "npusim.workloads:WorkloadSpec",
+    "dataset": "npusim.workloads:DatasetStatistics",
+    "stacks": "npusim.techniques.stacks:NamedStacks",
+}
+"""Module and model of each kind of file that npusim reads."""
+
+DOCUMENTS = {
+    "estimate": "npusim.engines:Estimate",
+    "whatif": "npusim.engines:WhatIf",
+    "list": "npusim.report.catalogues:Listing",
+}
+"""Module and model of each kind of document that npusim writes."""
+
+MODELS = FILES | DOCUMENTS
+
+
+@app.command(
+    epilog="[dim]Examples[/dim]\n  npusim schema soc\n  npusim schema estimate -o estimate.schema.json"
+)
+def schema(
+    name: Annotated[
+        str,
+        choice_argument(
+            "NAME",
+            "schema",
+            tuple(MODELS),
+            f"A file that npusim reads ({', '.join(FILES)}) or a document that it writes "
+            f"({', '.join(DOCUMENTS)}).",
+        ),
+    ],
+    output: Output = None,
+) -> None:
+    """Print the JSON schema of a file or document: every key with its meaning, unit and bounds."""
+    from npusim.cli.output import Destination
+    from npusim.config import schema_of
+
+    destination = Destination(output, "json")
+    module, model = MODELS[name].split(":")
+    found = schema_of(getattr(import_module(module), model))
+    destination.write_document(lambda: json.dumps(found, indent=2, ensure_ascii=False))

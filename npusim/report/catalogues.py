@@ -1,0 +1,139 @@
+"""What npusim has to offer: machines, workloads, techniques, operators and suites, as plain entries.
+
+Like the index cards of a library: each names one thing and says the little one needs to choose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from npusim.arch import Soc
+    from npusim.ops import OpType
+
+__all__ = ["CATALOGUES", "Entry", "Listing", "listing"]
+
+Entry = dict[str, Any]
+
+
+class Listing(BaseModel):
+    """A catalogue as a document."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
+    )
+
+    schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
+    """Version of this document."""
+    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites"]
+    """What is listed."""
+    entries: list[Entry]
+    """One entry a thing: its name and its headline facts, in SI units."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.list/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+def socs() -> list[Entry]:
+    """Machines that npusim ships."""
+    from npusim.arch import load_soc, soc_names
+
+    return [_soc(load_soc(name)) for name in soc_names()]
+
+
+def _soc(soc: Soc) -> Entry:
+    entry: Entry = {
+        "name": soc.name,
+        "title": soc.title,
+        "devices": {name: device.kind for name, device in soc.devices.items()},
+        "dram_bytes_per_s": float(soc.dram.bandwidth),
+    }
+    if soc.has("npu"):
+        npu = soc.npu
+        # A multiply-accumulate counts as two operations, as in every data sheet.
+        entry |= {
+            "npu_tiles": int(npu.tiles),
+            "npu_clock_hz": float(npu.dpu.clock),
+            "npu_int8_ops_per_s": 2 * npu.peak_macs_per_s("int8"),
+            "npu_sram_bytes": npu.sram_bytes(),
+        }
+    return entry
+
+
+def workloads() -> list[Entry]:
+    """Workloads that npusim ships."""
+    from npusim.workloads import build, load_statistics, workload_names
+    from npusim.workloads.loading import load_spec
+
+    entries = []
+    for name in workload_names():
+        spec = load_spec(name)
+        graph = build(spec, load_statistics(spec.dataset), name)
+        said = {key: getattr(spec, key) for key in ("model", "dataset", "form", "precision", "description")}
+        entries.append({"name": name, **said, "operators": len(graph), "macs": graph.macs})
+    return entries
+
+
+def techniques() -> list[Entry]:
+    """Techniques, in the order in which a stack applies them."""
+    from npusim.techniques import get, technique_names
+
+    return [
+        {
+            "name": name,
+            "summary": get(name).summary,
+            "needs": get(name).needs,
+            "excludes": dict(get(name).excludes),
+            "settings": {key: field.description for key, field in get(name).parameters.model_fields.items()},
+            "numerics": get(name).numerics,
+        }
+        for name in technique_names()
+    ]
+
+
+def ops() -> list[Entry]:
+    """Operator types that npusim knows, with the units that may run them."""
+    from npusim.ops import CATALOGUE
+
+    return [
+        {"name": op.name, "family": op.family.value, "units": _units(op)}
+        for op in sorted(CATALOGUE.values(), key=lambda op: (op.family.value, op.name))
+    ]
+
+
+def _units(op: OpType) -> list[str]:
+    """Return the units that can run a type; none for a view, which costs nothing."""
+    on_npu = [unit for unit, able in (("npu.dpu", op.dpu), ("npu.dsp", bool(op.dsp_kernel))) if able]
+    return [*on_npu, "cpu", "gpu"] if on_npu else []
+
+
+def suites() -> list[Entry]:
+    """Suites of published figures that npusim is checked against."""
+    from npusim.locate import resource_names
+
+    return [{"name": name} for name in resource_names("validate", ".yaml")]
+
+
+CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
+    "socs": socs,
+    "workloads": workloads,
+    "techniques": techniques,
+    "ops": ops,
+    "suites": suites,
+}
+"""Who fills which catalogue."""
+
+
+def listing(catalogue: str) -> Listing:
+    """Return a catalogue as a document; a `KeyError` where `CATALOGUES` has none of that name.
+
+    Examples
+    --------
+    >>> listing("ops").entries[0]
+    {'name': 'Abs', 'family': 'activation', 'units': ['npu.dsp', 'cpu', 'gpu']}
+    """
+    return Listing(catalogue=catalogue, entries=CATALOGUES[catalogue]())

@@ -1,0 +1,145 @@
+"""An estimate as a page: figures that matter, how busy each unit is, where the time goes, what it rests on.
+
+Like a garage's bill: the total on top, the items in order of cost, the small print at the bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npusim.report.bars import bar
+from npusim.report.engineering import engineering, percent
+from npusim.report.layout import grid, remarks, title
+
+if TYPE_CHECKING:
+    from npusim.engines import Estimate, OperatorCost
+
+__all__ = ["estimate_page"]
+
+_MOST_OPERATORS = 15
+"""Operators that get a line; the JSON document holds all."""
+_BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red"}
+
+
+def estimate_page(estimate: Estimate) -> RenderableType:
+    """Return an estimate for the terminal.
+
+    Parameters
+    ----------
+    estimate : Estimate
+        What an engine returned.
+
+    Returns
+    -------
+    renderable
+        Headline figures, units, the costliest operators, warnings and notes.
+    """
+    parts: list[RenderableType] = [
+        title(estimate.workload, estimate.soc, estimate.techniques),
+        Text(_circumstances(estimate), style="dim"),
+        Text(),
+        _figures(estimate),
+        Text(),
+        _units(estimate),
+        Text(),
+        *_operators(estimate),
+    ]
+    notes = estimate.provenance.get("notes", [])
+    foot = remarks(("Warning", "bold yellow", estimate.warnings), ("Note", "dim", notes))
+    if foot.row_count:
+        parts += [Text(), foot]
+    return Group(*parts)
+
+
+def _circumstances(estimate: Estimate) -> str:
+    machine = estimate.provenance.get("soc_title", estimate.soc)
+    requests = f"{estimate.requests} request{'s' if estimate.requests != 1 else ''} in flight"
+    tiles = f"{estimate.tiles} tile{'s' if estimate.tiles != 1 else ''}"
+    return f"{machine}; hint {estimate.hint}, {requests}, {tiles}; {estimate.engine} engine"
+
+
+def _figures(estimate: Estimate) -> Table:
+    latency = engineering(estimate.latency_s, "s")
+    if estimate.latency_interval_s is not None:
+        low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
+        latency += f" ({low} to {high})"
+    figures = (
+        ("latency", latency),
+        ("throughput", engineering(estimate.throughput_per_s, "/s")),
+        ("energy", engineering(estimate.energy_j, "J")),
+        ("DRAM traffic", engineering(estimate.dram_bytes, "B")),
+        ("SRAM peak", engineering(estimate.sram_peak_bytes, "B")),
+        ("work", engineering(estimate.macs, "MAC")),
+        ("NPU area", f"{estimate.area_mm2:.3g} mm²"),
+    )
+    table = grid()
+    for _ in range(2):
+        table.add_column(style="dim")
+        table.add_column(style="bold", justify="left", min_width=18)
+    for left, right in zip(figures[::2], (*figures[1::2], ("", "")), strict=True):
+        table.add_row(*left, *right)
+    return table
+
+
+def _units(estimate: Estimate) -> Table:
+    table = grid()
+    table.add_column("unit", style="cyan", min_width=8)
+    table.add_column("busy", justify="right", min_width=8)
+    table.add_column("of the time", justify="right")
+    table.add_column(min_width=24)
+    table.show_header, table.header_style = True, "dim"
+    used = {name: use for name, use in estimate.units.items() if use.busy_s > 0}
+    for name, use in sorted(used.items(), key=lambda item: -item[1].busy_s):
+        cell = bar(use.utilisation, 1.0, width=24)
+        table.add_row(name, engineering(use.busy_s, "s"), percent(use.utilisation), cell)
+    return table
+
+
+def _operators(estimate: Estimate) -> Sequence[RenderableType]:
+    """Return the table of the costliest operators and a line on the others."""
+    working = sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
+    if not working:
+        return [Text("No operator takes time: all are views of their inputs.")]
+    table = grid()
+    table.add_column("operator", overflow="fold", ratio=1)
+    table.add_column("unit", style="cyan", no_wrap=True)
+    table.add_column("latency", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column(width=8)
+    table.add_column("DRAM", justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    table.show_header, table.header_style = True, "dim"
+    for op in working[:_MOST_OPERATORS]:
+        part = op.latency_s / estimate.latency_s
+        table.add_row(
+            _named(op),
+            op.unit,
+            engineering(op.latency_s, "s"),
+            percent(part),
+            bar(op.latency_s, working[0].latency_s, width=8),
+            engineering(op.dram_bytes, "B"),
+            Text(op.bound, style=_BOUND_STYLES.get(op.bound, "")),
+        )
+    return [table, Text(_rest(working[_MOST_OPERATORS:], estimate.latency_s), style="dim")]
+
+
+def _named(op: OperatorCost) -> Text:
+    """Return the operator's name and, below it, what rides along."""
+    text = Text(op.name)
+    for name in op.fused:
+        text.append(f"\n+ {name}", style="dim")
+    return text
+
+
+def _rest(others: Sequence[OperatorCost], latency_s: float) -> str:
+    overlap = "Operators overlap: shares of the latency need not add up to 100 %."
+    if not others:
+        return overlap
+    longest = others[0].latency_s
+    count = f"{len(others)} more operator{'s' if len(others) != 1 else ''}"
+    return f"{count} of at most {engineering(longest, 's')} each ({percent(longest / latency_s)}). {overlap}"
