@@ -20,27 +20,28 @@ def layer(graph, part: str) -> list[str]:
 def test_effop_leaves_no_control_flow_in_gat() -> None:
     done = apply(graph_of("gat"), "effop")
     assert not {"Select", "Greater", "Broadcast"} & set(types(done))
-    assert layer(done, "layer0/attention") == [
-        "MatMul",
-        "MatMul",
-        "Reshape",
-        "Add",
-        "PRelu",
-        "Multiply",
-        "Add",
-        "Softmax",
-    ]
+    scores = ["MatMul", "MatMul", "Reshape", "Add", "PRelu", "Multiply", "Add", "Softmax"]
+    assert layer(done, "layer0/attention") == scores
+
+
+def test_effop_alone_makes_its_masks_of_the_adjacency_where_that_is_made() -> None:
+    done = apply(graph_of("gat"), "graphsplit+effop")
+    absent = done.writer("preprocess/mask_absent")
+    scaled = done.writer(absent.inputs[0])
+    assert (absent.type, scaled.type, scaled.inputs[0]) == ("Add", "Multiply", "preprocess/adjacency")
+    assert [done.tensors[op.inputs[1]].shape for op in (absent, scaled)] == [(1, 1), (1, 1)]
+    assert {absent.device, scaled.device} == {"cpu"}
+    assert "edge_index" in done.tensors
+    assert len(done.readers("preprocess/mask_absent")) == 2
+
+
+def test_the_masks_of_effop_are_constants_after_stagr() -> None:
+    done = apply(graph_of("gat"), "stagr+effop")
     for name in ("mask/present", "mask/absent"):
         mask = done.tensors[name]
-        assert (mask.kind, mask.role, mask.shape, mask.dtype) == (
-            TensorKind.CONSTANT,
-            Role.MASK,
-            (2708, 2708),
-            DType.FP16,
-        )
-        assert len(done.readers(name)) == 2
+        assert (mask.kind, mask.role, mask.shape) == (TensorKind.CONSTANT, Role.MASK, (2708, 2708))
+        assert mask.dtype is DType.FP16 and len(done.readers(name)) == 2
     assert done.tensors["mask/present"].density + done.tensors["mask/absent"].density == pytest.approx(1.0)
-    assert "edge_index" not in done.tensors
 
 
 def test_the_masks_of_effop_are_inputs_after_grad() -> None:
@@ -49,14 +50,22 @@ def test_the_masks_of_effop_are_inputs_after_grad() -> None:
     assert len(masks) == 2 and all(t.kind is TensorKind.INPUT and t.structural for t in masks)
 
 
-def test_effop_after_stagr_is_effop() -> None:
-    assert types(apply(graph_of("gat"), "stagr+effop")) == types(apply(graph_of("gat"), "effop"))
+@pytest.mark.parametrize("form", ["gathered", "edges"])
+def test_effop_alone_sums_neighbours_with_a_matrix_made_in_the_graph(form: str) -> None:
+    done = apply(graph_of("sage-mean", form), "effop")
+    products = [op for op in done if op.region.endswith("aggregate")]
+    assert [op.type for op in products] == ["MatMul", "MatMul"]
+    assert len({op.inputs[0] for op in products}) == 1
+    matrix = done.tensors[products[0].inputs[0]]
+    assert (matrix.kind, matrix.shape) == (TensorKind.ACTIVATION, (2708, 2708))
+    assert matrix.name in done.structural
 
 
 @pytest.mark.parametrize("before", ["", "effop+", "stagr+", "grad+"])
 def test_grax1_masks_by_an_addition_alone(before: str) -> None:
     done = apply(graph_of("gat"), f"{before}grax1")
-    assert not {"Select", "Greater", "Broadcast", "Multiply"} & set(types(done))
+    assert not {"Select", "Greater", "Broadcast"} & set(types(done))
+    assert "Multiply" not in layer(done, "layer0/attention")
     for softmax in (op for op in done if op.type == "Softmax"):
         addition = done.writer(softmax.inputs[0])
         assert addition is not None and addition.type == "Add"
@@ -103,7 +112,7 @@ def test_vectors_are_broadcast_where_no_mask_does_it() -> None:
 
 
 def test_effop_masks_the_neighbours_of_sage_max_by_arithmetic() -> None:
-    done = apply(graph_of("sage-max"), "effop")
+    done = apply(graph_of("sage-max"), "stagr+effop")
     assert layer(done, "layer0/aggregate") == ["Gather", "Multiply", "Add", "ReduceMax"]
     assert done.tensors["mask/present"].shape == (2708, 10, 1)
 

@@ -8,6 +8,7 @@ first two.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
@@ -87,12 +88,16 @@ def mask_pair(
 ) -> tuple[str, str]:
     """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that replace a condition.
 
-    Both are prepared beforehand: inputs where the mask is an input (GrAd), otherwise constants, as in the
-    authors' export. `made` remembers the pair of each condition, so that layers share it.
+    They are what the mask is: constants for a constant (StaGr), inputs for an input (GrAd), and made in the
+    graph where the mask is made in the graph. `made` remembers the pair of each mask, so that layers share
+    it.
     """
     number = _numeric(graph, masking.mask)
     if number.name not in made:
-        made[number.name] = _pair(editor, number, dtype)
+        in_graph = number.kind is TensorKind.ACTIVATION
+        made[number.name] = (
+            _computed(editor, graph, number, dtype) if in_graph else _prepared(editor, number, dtype)
+        )
     return made[number.name]
 
 
@@ -106,15 +111,37 @@ def _numeric(graph: Graph, mask: str) -> Tensor:
     return graph.tensors[mask]
 
 
-def _pair(editor: Editor, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    running = mask.kind is TensorKind.INPUT
-    place = mask.name if running else Role.MASK.value
-    kind = TensorKind.INPUT if running else TensorKind.CONSTANT
-    same = {"dtype": dtype, "kind": kind, "role": Role.MASK, "structural": running}
+def _prepared(editor: Editor, mask: Tensor, dtype: DType) -> tuple[str, str]:
+    same = {"dtype": dtype, "role": Role.MASK}
     present = mask.name
-    if mask.kind is TensorKind.ACTIVATION or not mask.dtype.is_float:
-        present = free_name(editor, f"{place}/present")
+    if not mask.dtype.is_float:
+        present = free_name(editor, f"{mask.name}/present")
         editor.tensors[present] = mask.with_(name=present, **same)
-    absent = free_name(editor, f"{place}/absent")
+    absent = free_name(editor, f"{mask.name}/absent")
     editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
     return present, absent
+
+
+def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
+    """Make the additive mask as 1e4 mask - 1e4, the form OpenVINO gives (mask - 1) 1e4, where the mask is
+    made.
+    """
+    writer = graph.writer(mask.name)
+    editor.region = writer.region if writer is not None else ""
+    more: dict[str, Any] = {"device": writer.device if writer is not None else None}
+    place, one = f"{editor.region}/" if editor.region else "", (1,) * len(mask.shape)
+    kept = {"role": Role.MASK, "density": mask.density, "block_density": mask.block_density}
+    fields = {**kept, "symmetric": mask.symmetric}
+    present = mask.name
+    if not mask.dtype.is_float:
+        name = free_name(editor, f"{place}mask_present")
+        present = editor.op("Convert", (present,), mask.shape, dtype, name, tensor=fields, **more)
+    scale = editor.constant(free_name(editor, f"{place}lowering"), one, dtype)
+    offset = editor.constant(free_name(editor, f"{place}minus_lowering"), one, dtype)
+    scaled = editor.eltwise(
+        "Multiply", present, scale, free_name(editor, f"{place}mask_scaled"), tensor=fields, **more
+    )
+    fields |= {"density": 1.0 - mask.density, "block_density": None}
+    return present, editor.eltwise(
+        "Add", scaled, offset, free_name(editor, f"{place}mask_absent"), tensor=fields, **more
+    )

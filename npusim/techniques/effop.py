@@ -7,11 +7,11 @@ Like a sieve in place of sorting by hand: the holes were cut beforehand, and eve
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Tensor, TensorKind
-from npusim.techniques.aggregation import find_aggregations
+from npusim.ops import Tensor
+from npusim.techniques.aggregation import find_aggregations, write_product
 from npusim.techniques.attention import find_maskings, mask_pair
-from npusim.techniques.freeze import freeze_aggregations
-from npusim.techniques.frontier import free_name
+from npusim.techniques.frontier import free_name, signatures
+from npusim.techniques.scattered import matrix_in_graph
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["EFFOP"]
@@ -26,7 +26,13 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor = freeze_aggregations(graph, TensorKind.CONSTANT).edit()
+    editor, same = graph.edit(), signatures(graph)
+    matrices: dict[tuple[object, ...], str] = {}
+    for aggregation in find_aggregations(graph):
+        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
+        if key not in matrices:
+            matrices[key] = matrix_in_graph(editor, graph, aggregation)
+        write_product(editor, aggregation, matrices[key])
     pairs: dict[str, tuple[str, str]] = {}
     for masking in find_maskings(graph):
         if masking.selects:
@@ -57,8 +63,8 @@ EFFOP = Technique(
     words=(
         "A Select asks a question for each of N x N scores on a DSP. Multiplying by a 0/1 mask and adding 0 "
         "or -1e4 gives the same softmax without a question; the comparison and the broadcast of -9e15 to N x "
-        "N disappear. Masks and matrices are prepared: inputs after GrAd, otherwise constants, so that the "
-        "edges leave the graph."
+        "N disappear. The masks are prepared: constants after StaGr, inputs after GrAd, else made beside the "
+        "other preprocessing."
     ),
     numerics=(
         "The same after the softmax. In fp16 the mask must be -1e4: (1 - A) x (-9e15) overflows, and 0 x "
