@@ -1,0 +1,131 @@
+"""Training a workload's real model and saving it as an OpenVINO IR, the file that runs on a laptop's NPU.
+
+The bakery's delivery: the bread is baked from the recipe, tasted, packed, and put on the shelf in one go, so
+that nobody ever takes half a loaf.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from npusim.accuracy.planetoid import GraphData, read_planetoid
+from npusim.accuracy.training import Recipe, Trained, accuracy, train
+from npusim.accuracy.variants import Variant, trainable, variant
+from npusim.errors import FileError
+from npusim.frontends.openvino_ir import openvino
+from npusim.frontends.pyg import convert
+from npusim.graph import Graph
+from npusim.techniques import Stack, apply, parse
+from npusim.workloads import WorkloadSpec, build, load_statistics
+from npusim.workloads.loading import load_spec
+
+__all__ = ["Export", "Model", "export_model", "save_model", "trained_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A trained model in the form of a stack."""
+
+    spec: WorkloadSpec
+    stack: Stack
+    graph: Graph
+    """What npusim builds for it."""
+    variant: Variant
+    """What PyTorch runs for it."""
+    trained: Trained
+    test: float
+    """Share of test nodes that this form classifies correctly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What was exported."""
+
+    path: Path
+    """The `.xml` file; the `.bin` file lies beside it."""
+    workload: str
+    techniques: str
+    test_accuracy: float
+    """Share of test nodes that are classified correctly, in single precision."""
+    operators: int
+    """Operators of the graph, constants not counted."""
+
+
+def export_model(
+    workload: str,
+    techniques: str = "none",
+    data: Path | None = None,
+    output: Path = Path("model.xml"),
+    overrides: tuple[str, ...] = (),
+    recipe: Recipe | None = None,
+) -> Export:
+    """Train a workload's model on real data and save it as OpenVINO IR.
+
+    Parameters
+    ----------
+    workload : str
+        Name of a workload, or the path of its YAML file.
+    techniques : str
+        Stack of techniques.
+    data : Path, optional
+        Folder with the raw data sets; default: the variable NPUSIM_DATA.
+    output : Path
+        The `.xml` file to write; the weights go to the `.bin` beside it. Weights are stored in fp16 where the
+        workload's precision is fp16.
+    overrides : tuple of str
+        Settings of the workload, such as "workload.hidden=128".
+    recipe : Recipe, optional
+        How to train.
+
+    Returns
+    -------
+    Export
+        Where the file is and how good the model.
+
+    Raises
+    ------
+    FileError
+        When the raw data, or the folder to write to, is missing.
+    IllegalTechniqueError
+        When the stack is not legal on the workload, or cannot be expressed in a model file.
+    """
+    if output.suffix != ".xml":
+        raise FileError(str(output), "does not end in .xml", "name the file model.xml or the like")
+    if not output.parent.is_dir():
+        raise FileError(str(output.parent), "is no folder to write to", "create it first")
+    openvino()  # before training, so that a missing extra costs no time
+    spec = load_spec(workload, overrides)
+    model = trained_model(spec, parse(techniques), read_planetoid(spec.dataset, data), recipe or Recipe())
+    save_model(model, output)
+    return Export(output, workload, str(model.stack), model.test, len(model.graph))
+
+
+def trained_model(
+    spec: WorkloadSpec, stack: Stack, data: GraphData, recipe: Recipe, trained: Trained | None = None
+) -> Model:
+    """Return a workload's model with trained parameters under a stack; give `trained` to share a training."""
+    graph = apply(build(spec, load_statistics(spec.dataset)), stack)
+    form = variant(spec, graph, stack, data, recipe.seed)
+    if trained is None:
+        trained = train(trainable(spec, data, recipe.seed), data, recipe)
+    form.module.load_state_dict(trained.parameters)
+    form.module.eval()
+    with torch.no_grad():
+        scores = form.module(*form.inputs.values()).numpy()
+    return Model(spec, stack, graph, form, trained, accuracy(scores, data.y, data.test))
+
+
+def save_model(model: Model, output: Path) -> None:
+    """Save a model as `.xml` and `.bin`; a reader sees the old pair or the new one, never half a file."""
+    ov = openvino()
+    converted = convert(model.variant.module, model.variant.inputs)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.stem}-") as folder:
+        fresh = Path(folder) / output.name
+        ov.save_model(converted, fresh, compress_to_fp16=model.spec.precision == "fp16")
+        os.replace(fresh.with_suffix(".bin"), output.with_suffix(".bin"))
+        os.replace(fresh, output)

@@ -1,0 +1,126 @@
+"""The GAT as a PyTorch module, in each form that npusim costs.
+
+The same debate with different chairs: who may speak is settled by asking at the door (Select) or by the
+seating (arithmetic).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from npusim.accuracy.views import EdgeView, InGraphMatrix, MatrixView, scatter_rows
+
+__all__ = ["GAT"]
+
+MASKED = -9e15
+"""What stands for minus infinity where a score is replaced."""
+LOWERED = 1e4
+"""What an absent edge's score is lowered by where scores are masked by arithmetic: fp16 ends at 65504."""
+SLOPE = 0.2
+"""Slope of LeakyReLU below zero (Velickovic et al., 2018)."""
+
+
+class _Layer(nn.Module):
+    """Parameters of one layer: transformation, one score vector a head for source and target, bias."""
+
+    def __init__(self, inputs: int, outputs: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.each = heads, outputs // heads
+        self.linear = nn.Linear(inputs, outputs, bias=False)
+        self.source = nn.Parameter(torch.empty(heads, 1, self.each))
+        self.target = nn.Parameter(torch.empty(heads, 1, self.each))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        for weight in (self.linear.weight, self.source, self.target):
+            nn.init.xavier_uniform_(weight)
+
+
+class GAT(nn.Module):
+    """Graph attention.
+
+    Parameters
+    ----------
+    widths : list of (int, int)
+        Inputs and outputs of each layer.
+    heads : int
+        Heads of each layer but the last, which has one.
+    view : View
+        How it sees the graph; with a matrix all pairs are scored and masked.
+    masking : str
+        `select`: scores of absent edges are replaced; `arithmetic`: multiplied by the mask and lowered
+        (EffOp).
+    dropout : float
+        Share of features, activations and attention weights dropped while training.
+    """
+
+    def __init__(
+        self,
+        widths: list[tuple[int, int]],
+        heads: int,
+        view: EdgeView | InGraphMatrix | MatrixView,
+        masking: str = "select",
+        dropout: float = 0.6,
+    ) -> None:
+        super().__init__()
+        last = len(widths) - 1
+        self.layers = nn.ModuleList(_Layer(i, o, heads if n < last else 1) for n, (i, o) in enumerate(widths))
+        self.view = view
+        self.masking = masking
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
+        """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
+        prepared = self._prepare(graph)
+        for number, layer in enumerate(self.layers):
+            if number > 0:  # the features' dropout is the trainer's
+                x = functional.dropout(x, self.dropout, self.training)
+            h = layer.linear(x)
+            dense = isinstance(self.view, InGraphMatrix | MatrixView)
+            x = (self._all_pairs if dense else self._along_edges)(layer, prepared, h) + layer.bias
+            if number + 1 < len(self.layers):
+                x = functional.elu(x)
+        return torch.log_softmax(x, dim=1)
+
+    def _prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if not isinstance(self.view, InGraphMatrix | MatrixView):
+            return self.view.prepare(*graph)
+        adjacency = self.view.matrix(*graph)
+        if isinstance(self.view, MatrixView) and len(given := self.view.matrices(*graph)) > 1:
+            return given  # both masks of the arithmetic are prepared
+        if self.masking == "arithmetic":
+            return adjacency, (adjacency - 1.0) * LOWERED
+        return (adjacency > 0,)
+
+    def _all_pairs(self, layer: _Layer, prepared: tuple[Tensor, ...], h: Tensor) -> Tensor:
+        nodes, width = h.shape
+        source, target = layer.source[0], layer.target[0]
+        if layer.heads > 1:
+            h = h.reshape(nodes, layer.heads, layer.each).transpose(0, 1)
+            source, target = layer.source, layer.target
+        scores = torch.matmul(h, target.transpose(-1, -2)) + torch.matmul(
+            h, source.transpose(-1, -2)
+        ).transpose(-1, -2)
+        scores = functional.leaky_relu(scores, SLOPE)
+        if self.masking == "arithmetic":
+            scores = scores * prepared[0] + prepared[1]
+        else:
+            scores = torch.where(prepared[0], scores, torch.full_like(scores, MASKED))
+        weights = functional.dropout(torch.softmax(scores, dim=-1), self.dropout, self.training)
+        mixed = torch.matmul(weights, h)
+        return mixed if layer.heads == 1 else mixed.transpose(0, 1).reshape(nodes, width)
+
+    def _along_edges(self, layer: _Layer, ends: tuple[Tensor, ...], h: Tensor) -> Tensor:
+        source, target = ends
+        nodes, width = h.shape
+        h = h.reshape(nodes, layer.heads, layer.each)
+        from_source = (h * layer.source.transpose(0, 1)).sum(dim=2)
+        from_target = (h * layer.target.transpose(0, 1)).sum(dim=2)
+        scores = from_source.index_select(0, source) + from_target.index_select(0, target)
+        scores = functional.leaky_relu(scores, SLOPE)
+        most = scatter_rows(scores, target, nodes, "max")
+        raised = (scores - most.index_select(0, target)).exp()
+        weights = raised / scatter_rows(raised, target, nodes).index_select(0, target)
+        weights = functional.dropout(weights, self.dropout, self.training)
+        messages = h.index_select(0, source) * weights.unsqueeze(2)
+        return scatter_rows(messages, target, nodes).reshape(nodes, width)

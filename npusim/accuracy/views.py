@@ -1,0 +1,156 @@
+"""How a network sees its graph: as edges, as a matrix made of them, as a constant matrix, as an input.
+
+The same conversation by letter, by telephone or at a table: who talks to whom stays the same, the means
+differ. Every view computes the same sums, so all forms of a model share their trained parameters; what a view
+holds is not trained and stands in no state dictionary.
+
+A view is a module with two methods: `prepare(*graph)` makes of the graph's inputs what the layers need, once;
+`example` names the inputs and gives a value of each, to trace and to run the model with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+__all__ = ["EdgeView", "InGraphMatrix", "MatrixView", "View", "dense_adjacency", "scatter_rows"]
+
+
+class View(nn.Module):
+    """What the graph is to a model."""
+
+    def __init__(self, example: Mapping[str, npt.NDArray[Any]]) -> None:
+        super().__init__()
+        self.example: dict[str, Tensor] = {name: torch.from_numpy(value) for name, value in example.items()}
+        """Inputs beside the features, in the order of `forward`."""
+
+    def hold(self, name: str, value: Tensor) -> None:
+        """Keep a tensor that moves with the model but is not trained or stored with the parameters."""
+        self.register_buffer(name, value, persistent=False)
+
+
+class EdgeView(View):
+    """The graph as `edge_index` [2, E], source above target, with or without self-loops added in the
+    graph.
+    """
+
+    loops: Tensor
+
+    def __init__(self, edge_index: npt.NDArray[np.int64], nodes: int, add_loops: bool) -> None:
+        super().__init__({"edge_index": edge_index})
+        self.nodes = nodes
+        self.add_loops = add_loops
+        self.count = int(edge_index.shape[1]) + (nodes if add_loops else 0)
+        self.hold("loops", torch.arange(nodes).repeat(2, 1))
+        self.hold("ones", torch.ones(self.count))
+
+    def prepare(self, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        """Return source and target of each edge, [E] each."""
+        if self.add_loops:
+            edge_index = torch.cat([edge_index, self.loops], dim=1)
+        return edge_index[0], edge_index[1]
+
+    def ones_like_edges(self) -> Tensor:
+        """Return a one for each edge, [E]."""
+        return self.get_buffer("ones")
+
+
+class InGraphMatrix(EdgeView):
+    """The graph as `edge_index`, of which the model itself makes a dense matrix [N, N]."""
+
+    def __init__(
+        self, edge_index: npt.NDArray[np.int64], nodes: int, add_loops: bool, kind: str = "adjacency"
+    ) -> None:
+        super().__init__(edge_index, nodes, add_loops)
+        self.kind = kind
+        """`adjacency`: 0 and 1; `norm`: d^-1/2 A d^-1/2; `mean`: each row divided by its sum."""
+
+    def matrix(self, edge_index: Tensor) -> Tensor:
+        """Return the matrix [N, N]."""
+        source, target = self.prepare(edge_index)
+        cell = target * self.nodes + source
+        flat = torch.zeros(self.nodes * self.nodes).scatter(0, cell, self.ones_like_edges())
+        adjacency = flat.reshape(self.nodes, self.nodes)
+        if self.kind == "norm":
+            factor = adjacency.sum(dim=1).pow(-0.5)
+            return adjacency * factor.unsqueeze(1) * factor.unsqueeze(0)
+        if self.kind == "mean":
+            return adjacency / adjacency.sum(dim=1, keepdim=True)
+        return adjacency
+
+
+class MatrixView(View):
+    """The graph as finished matrices [N, N], most often one: constants of the model (StaGr) or inputs
+    (GrAd).
+    """
+
+    def __init__(self, matrices: Mapping[str, npt.NDArray[np.float32]], constant: bool) -> None:
+        super().__init__({} if constant else matrices)
+        self.held = tuple(matrices) if constant else ()
+        for name in self.held:
+            self.hold(name, torch.from_numpy(matrices[name]))
+
+    def sparse(self) -> MatrixView:
+        """Return the view with its constants as sparse matrices: the same products, fast enough to train
+        with.
+        """
+        for name in self.held:
+            self.hold(name, self.get_buffer(name).to_sparse())
+        return self
+
+    def matrices(self, *graph: Tensor) -> tuple[Tensor, ...]:
+        """Return the matrices."""
+        return tuple(self.get_buffer(name) for name in self.held) if self.held else graph
+
+    def matrix(self, *graph: Tensor) -> Tensor:
+        """Return the first matrix [N, N]."""
+        return self.matrices(*graph)[0]
+
+
+def scatter_rows(messages: Tensor, target: Tensor, nodes: int, reduce: str = "sum") -> Tensor:
+    """Combine messages [E, ...] at their targets, [nodes, ...]; a node without messages gets 0."""
+    blank = torch.zeros(nodes, *messages.shape[1:])
+    if messages.dim() == 1:
+        return blank.scatter_add(0, target, messages)
+    index = target
+    for _ in range(messages.dim() - 1):
+        index = index.unsqueeze(-1)
+    index = index.expand(messages.shape)
+    if reduce == "max":
+        return blank.scatter_reduce(0, index, messages, "amax", include_self=False)
+    return blank.scatter_add(0, index, messages)
+
+
+def dense_adjacency(
+    edge_index: npt.NDArray[np.int64], nodes: int, loops: bool, kind: str, capacity: int | None = None
+) -> npt.NDArray[np.float32]:
+    """Return the matrix that the host prepares, [capacity, capacity]; padded rows and columns are zeros.
+
+    Parameters
+    ----------
+    edge_index : ndarray
+        Edges [2, E].
+    nodes : int
+        Nodes of the graph.
+    loops : bool
+        Whether each node has an edge to itself.
+    kind : str
+        As for `InGraphMatrix`.
+    capacity : int, optional
+        Nodes the model is compiled for.
+    """
+    size = capacity if capacity is not None else nodes
+    matrix = np.zeros((size, size), dtype=np.float32)
+    matrix[edge_index[1], edge_index[0]] = 1.0
+    if loops:
+        matrix[np.arange(nodes), np.arange(nodes)] = 1.0
+    degree = np.maximum(matrix.sum(axis=1), 1.0)
+    if kind == "norm":
+        factor = degree**-0.5
+        return np.asarray(matrix * factor[:, None] * factor[None, :], dtype=np.float32)
+    return np.asarray(matrix / degree[:, None], dtype=np.float32) if kind == "mean" else matrix
