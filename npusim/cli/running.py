@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -26,6 +27,18 @@ from npusim.errors import FileError, NpusimError, nearest
 __all__ = ["run"]
 
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
+
+_EXTRA_OF = {
+    "dask": "cluster",
+    "distributed": "cluster",
+    "marimo": "learn",
+    "nncf": "gnn",
+    "openvino": "openvino",
+    "pymoo": "search",
+    "torch": "gnn",
+    "torch_geometric": "gnn",
+}
+"""Which extra of the package brings an optional library."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -42,6 +55,15 @@ def run(arguments: Sequence[str]) -> int:
         The exit status.
     """
     tolerant(sys.stdout, sys.stderr)
+    with warnings.catch_warnings():
+        # What a library warns of is for who writes npusim; `python -W default -m npusim` shows it.
+        if not sys.warnoptions:
+            warnings.simplefilter("ignore")
+        return _run_guarded(arguments)
+
+
+def _run_guarded(arguments: Sequence[str]) -> int:
+    """Run and turn every way to end into a status."""
     try:
         status = _run(arguments)
         _flush()
@@ -57,9 +79,10 @@ def run(arguments: Sequence[str]) -> int:
         return PIPE_CLOSED
     except SystemExit as stop:
         return _status_of(stop)
+    except ModuleNotFoundError as error:
+        return _complain_of_import(error)
     except Exception:
-        traceback.print_exc()
-        return _complain("this is a bug in npusim; please report it with the text above", BUG)
+        return _complain_of_bug()
 
 
 def _run(arguments: Sequence[str]) -> int:
@@ -117,6 +140,20 @@ def _usage_message(error: typer.TyperException) -> str:
     if meant:
         message += f"; did you mean `{meant}`?"
     return message + (f"\nSee `{context.command_path} --help`." if context is not None else "")
+
+
+def _complain_of_import(error: ModuleNotFoundError) -> int:
+    """Say how to install what an optional part of npusim needs; anything else that is missing is a bug."""
+    library = (error.name or "").partition(".")[0]
+    if library not in _EXTRA_OF:
+        return _complain_of_bug()
+    extra = f'pip install "npusim[{_EXTRA_OF[library]}]"'
+    return _complain(f"this needs {library}, which is not installed; install it: {extra}", BAD_INPUT)
+
+
+def _complain_of_bug() -> int:
+    traceback.print_exc()
+    return _complain("this is a bug in npusim; please report it with the text above", BUG)
 
 
 def _complain(message: str, status: int) -> int:

@@ -90,7 +90,7 @@ def whatif(
 
 
 def _chosen(graph: Graph, techniques: str) -> list[str]:
-    """Return the stacks to compare, the baseline first; the engine leaves out what the graph does not allow."""
+    """Return the stacks to compare, the baseline first; the engine leaves out what does not fit."""
     from npusim.techniques import NONE, variants
 
     chosen = [str(stack) for stack, _ in variants(graph, techniques)]

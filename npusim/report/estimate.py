@@ -15,6 +15,7 @@ from rich.text import Text
 from npusim.report.bars import bar
 from npusim.report.engineering import engineering, percent
 from npusim.report.layout import grid, remarks, title
+from npusim.report.long_name import LongName
 
 if TYPE_CHECKING:
     from npusim.engines import Estimate, OperatorCost
@@ -23,6 +24,10 @@ __all__ = ["estimate_page"]
 
 _MOST_OPERATORS = 15
 """Operators that get a line; the JSON document holds all."""
+_WORTH_A_LINE = 0.005
+"""Part of the latency from which time outside of the operators is shown."""
+_JOINTS = "/:"
+"""Where an operator's name may be broken."""
 _BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red"}
 
 
@@ -125,15 +130,24 @@ def _operators(estimate: Estimate) -> Sequence[RenderableType]:
             engineering(op.dram_bytes, "B"),
             Text(op.bound, style=_BOUND_STYLES.get(op.bound, "")),
         )
+    outside = estimate.latency_s - sum(op.latency_s for op in working)
+    if estimate.requests == 1 and outside > _WORTH_A_LINE * estimate.latency_s:
+        table.add_row(
+            Text("launch, outside of the operators", style="dim"),
+            "",
+            engineering(outside, "s"),
+            percent(outside / estimate.latency_s),
+            bar(outside, working[0].latency_s, width=8),
+            "",
+            Text("launch", style=_BOUND_STYLES["launch"]),
+        )
     return [table, Text(_rest(working[_MOST_OPERATORS:], estimate.latency_s), style="dim")]
 
 
-def _named(op: OperatorCost) -> Text:
+def _named(op: OperatorCost) -> RenderableType:
     """Return the operator's name and, below it, what rides along."""
-    text = Text(op.name)
-    for name in op.fused:
-        text.append(f"\n+ {name}", style="dim")
-    return text
+    fused = (LongName(f"+ {name}", _JOINTS, "dim") for name in op.fused)
+    return Group(LongName(op.name, _JOINTS), *fused)
 
 
 def _rest(others: Sequence[OperatorCost], latency_s: float) -> str:

@@ -16,13 +16,15 @@ from rich.text import Text
 from npusim.report.bars import bar
 from npusim.report.engineering import engineering, factor
 from npusim.report.layout import grid, remarks, title
-from npusim.report.stack_name import StackName
+from npusim.report.long_name import LongName
 
 if TYPE_CHECKING:
     from npusim.engines import Variant, WhatIf
 
 __all__ = ["whatif_page"]
 
+_JOINTS = "+:"
+"""Where the text of a stack may be broken: before a technique and before a setting."""
 _LESS_IS_BETTER, _MORE_IS_BETTER = "cyan", "green"
 _CHART: tuple[tuple[str, str, Callable[[Variant], float]], ...] = (
     ("latency", _LESS_IS_BETTER, lambda variant: variant.latency_s),
@@ -91,7 +93,7 @@ def _table(result: WhatIf) -> Table:
     table.add_column("bound", no_wrap=True)
     for variant in result.variants:
         table.add_row(
-            StackName(variant.techniques),
+            LongName(variant.techniques, _JOINTS),
             engineering(variant.latency_s, "s"),
             engineering(variant.throughput_per_s, ""),
             engineering(variant.energy_j, "J"),
@@ -132,5 +134,5 @@ def _chart(variants: Sequence[Variant]) -> Table:
         bars = [
             bar(value(variant), most, style) for (_, style, value), most in zip(_CHART, longest, strict=True)
         ]
-        table.add_row(StackName(variant.techniques, "bold green" if variant is best else ""), *bars)
+        table.add_row(LongName(variant.techniques, _JOINTS, "bold green" if variant is best else ""), *bars)
     return table

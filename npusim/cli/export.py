@@ -1,0 +1,72 @@
+"""``npusim export``: a workload's real model, trained, as a file that OpenVINO runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npusim.cli.options import Settings, TechniqueStack, WorkloadName
+from npusim.errors import ConfigError
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim export gcn-cora --data planetoid -o gcn.xml
+  npusim export gat-cora --data planetoid -t stagr+effop -o gat.xml
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def export(
+    workload: WorkloadName,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The .xml file to write; the weights go to the .bin file beside it.",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="Folder with the raw data sets, as cora/raw/ind.cora.x and so on. "
+            "[dim]\\[default: the environment variable NPUSIM_DATA][/dim]",
+            show_default=False,
+        ),
+    ] = None,
+    techniques: TechniqueStack = "none",
+    settings: Settings = None,
+) -> None:
+    """Train a workload's model on its real data and save it as OpenVINO IR.
+
+    Takes seconds; needs the extra `gnn`. The file is what `npusim estimate` reads and what runs on a laptop's NPU.
+    """
+    from npusim.cli.inputs import split_settings
+
+    of_workload, of_soc = split_settings(settings or ())
+    if of_soc:
+        raise ConfigError(
+            f"`{'.'.join(of_soc[0].path)}`",
+            file=of_soc[0].origin,
+            allowed="settings of the workload, such as workload.hidden=128: a model file knows no machine",
+        )
+
+    from npusim.accuracy.export import export_model
+
+    done = export_model(
+        workload, techniques, data, output.expanduser(), tuple(setting for setting in settings or ())
+    )
+    typer.echo(
+        f"{done.path}: {done.workload} with {done.techniques}, {done.operators} operators, "
+        f"test accuracy {done.test_accuracy:.1%}"
+    )
