@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, Tensor, TensorKind
-from npusim.techniques.aggregation import Aggregation, find_aggregations, write_product
+from npusim.techniques.aggregation import (
+    Aggregation,
+    before_spreading,
+    find_aggregations,
+    write_product,
+)
 from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
 from npusim.techniques.frontier import free_name, frontier, is_node_matrix, nodes_of, signatures
 
@@ -126,7 +131,8 @@ def _frozen(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
         fields = matrix_fields(graph, role, density, counted.block_density)
         fields["symmetric"] = bool(fields["symmetric"]) or counted.symmetric
     made = tensor.kind is TensorKind.ACTIVATION
-    name = (role.value or tensor.name.rsplit("/", 1)[-1]) if made else tensor.name
+    plain = before_spreading(graph, tensor.name).rsplit("/", 1)[-1]
+    name = (role.value or plain) if made else tensor.name
     return tensor.with_(
         **{**fields, "role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
     )

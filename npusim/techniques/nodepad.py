@@ -14,6 +14,7 @@ from npusim.graph import Graph
 from npusim.ops import Role, Tensor, TensorKind
 from npusim.techniques.freeze import GRANULE
 from npusim.techniques.frontier import nodes_of
+from npusim.techniques.preg import normalised_matrices
 from npusim.techniques.technique import Parameters, Technique, lacks
 
 __all__ = ["NODEPAD", "NodepadParameters", "capacity_of"]
@@ -49,6 +50,12 @@ def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
         return f"nodepad:capacity={capacity} is too small; {graph.name} has {nodes} nodes"
     if not any(nodes in t.shape for t in graph.tensors.values()):
         return f"nodepad needs a dimension of {nodes} nodes; {graph.name} has none"
+    unready = normalised_matrices(graph)
+    if unready:
+        return (
+            f"nodepad needs {unready[0].name} ready: an added node has degree 0, and {graph.name} "
+            "would divide by its root (preg, stagr or grad makes it)"
+        )
     for tensor in graph.tensors.values():
         if nodes in tensor.shape and tensor.role in (Role.WEIGHT, Role.BIAS):
             return (

@@ -16,7 +16,7 @@ from npusim.techniques.frontier import free_name, frontier, is_node_matrix, sign
 from npusim.techniques.scattered import matrix_in_graph
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
-__all__ = ["PREG"]
+__all__ = ["PREG", "normalised_matrices"]
 
 NEEDS = "a degree normalisation (root, power or quotient) that the model computes from the edges alone"
 _NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
@@ -28,8 +28,8 @@ def _normalised(graph: Graph) -> list[Aggregation]:
     return [a for a in found if a.mean or a.counts or any(_is_normalised(graph, t) for t in a.weights)]
 
 
-def _matrices(graph: Graph) -> list[Tensor]:
-    """Matrices over the nodes on the frontier with a normalisation behind them."""
+def normalised_matrices(graph: Graph) -> list[Tensor]:
+    """Return matrices over the nodes that are normalised in the graph and read by its products."""
     return [t for t in frontier(graph) if is_node_matrix(graph, t) and _is_normalised(graph, t.name)]
 
 
@@ -50,7 +50,7 @@ def _makers(graph: Graph, name: str) -> list[Operator]:
 
 
 def _check(graph: Graph, _: NoParameters) -> str | None:
-    return None if _normalised(graph) or _matrices(graph) else lacks("preg", NEEDS, graph)
+    return None if _normalised(graph) or normalised_matrices(graph) else lacks("preg", NEEDS, graph)
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -62,7 +62,7 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
         if key not in ready:
             ready[key] = _matrix_of_ready(editor, graph, aggregation)
         write_product(editor, aggregation, ready[key])
-    for tensor in _matrices(graph):
+    for tensor in normalised_matrices(graph):
         key = (same[tensor.name],)
         if key not in ready:
             scatter = _matrix_scatter(graph, tensor)
