@@ -154,7 +154,7 @@ def _scaling(
 def write_product(editor: Editor, aggregation: Aggregation, matrix: str) -> str:
     """Let one MatMul(matrix, features) stand in the aggregation's place and return its result's name."""
     editor.region = aggregation.region
-    name = free_name(editor, f"{aggregation.region}/matmul" if aggregation.region else "matmul")
+    name = free_name(editor, f"{aggregation.region}/matmul")
     product = editor.matmul(matrix, aggregation.features, name)
     editor.rewire(aggregation.result, product)
     return product

@@ -129,7 +129,7 @@ def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple
     writer = graph.writer(mask.name)
     editor.region = writer.region if writer is not None else ""
     more: dict[str, Any] = {"device": writer.device if writer is not None else None}
-    place, one = f"{editor.region}/" if editor.region else "", (1,) * len(mask.shape)
+    place, one = f"{editor.region}/", (1,) * len(mask.shape)
     kept = {"role": Role.MASK, "density": mask.density, "block_density": mask.block_density}
     fields = {**kept, "symmetric": mask.symmetric}
     present = mask.name

@@ -39,8 +39,9 @@ def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
     """Tell whether a tensor is a square matrix over the nodes, other than a weight."""
     if len(tensor.shape) < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.role is Role.WEIGHT:
         return False
-    nodes = nodes_of(graph)
-    return tensor.role in MATRIX_ROLES or (nodes is not None and tensor.shape[-1] == nodes)
+    if tensor.role in MATRIX_ROLES or tensor.name in graph.structural:
+        return True
+    return tensor.shape[-1] == nodes_of(graph)
 
 
 def preprocessing(graph: Graph) -> tuple[Operator, ...]:
@@ -134,6 +135,7 @@ def signatures(graph: Graph) -> dict[str, int]:
 
 def free_name(editor: Editor, wanted: str) -> str:
     """Return `wanted`, or the first of `wanted_1`, `wanted_2` ... that no tensor or operator bears."""
+    wanted = wanted.lstrip("/")  # an operator without a region
     name, count = wanted, 0
     while name in editor.tensors or name in editor.operators:
         count += 1

@@ -62,8 +62,7 @@ def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
 
 
 def _named(editor: Editor, scores: ScoreSum, name: str) -> str:
-    region = scores.operator.region
-    return free_name(editor, f"{region}/{name}" if region else name)
+    return free_name(editor, f"{scores.operator.region}/{name}")
 
 
 def _rank2(editor: Editor, scores: ScoreSum) -> str:
@@ -119,13 +118,12 @@ def _spread_late(editor: Editor, graph: Graph, addition: Operator, vector: str) 
         if not any(graph.tensors[t].shape[-2:] == full[-2:] for t in op.inputs if t != spread)
     ]
     if bare or spread in graph.outputs:
-        place = f"{addition.region}/" if addition.region else ""
         copy = editor.op(
             "Broadcast",
             (vector,),
             full,
             editor.tensors[vector].dtype,
-            free_name(editor, f"{place}grax2/broadcast"),
+            free_name(editor, f"{addition.region}/grax2/broadcast"),
         )
         editor.rewire(vector, copy, only=[op.name for op in bare])
 
