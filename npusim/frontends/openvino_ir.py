@@ -17,7 +17,8 @@ from npusim.ops import DType, Role
 
 __all__ = ["SUFFIXES", "graph_of_model", "import_model", "openvino"]
 
-SUFFIXES = (".xml", ".onnx")
+_READERS = {".xml": "ir", ".onnx": "onnx"}
+SUFFIXES = tuple(_READERS)
 """Endings of the files that `import_model` reads."""
 
 
@@ -74,12 +75,17 @@ def import_model(
     """
     path = Path(path)
     _check_file(path)
+    openvino()
+    from openvino.frontend import FrontEndManager
+
+    # The reader of the format is asked for by name: Core.read_model would try every reader on a damaged file,
+    # and some of them write to standard error by themselves.
+    reader = FrontEndManager().load_by_framework(_READERS[path.suffix])
     try:
-        model = openvino().Core().read_model(path)
-    except RuntimeError as error:
-        raise ModelFileError(
-            str(path), f"cannot be read as a model: {_reason(error)}", _remedy(path)
-        ) from None
+        model = reader.convert(reader.load(str(path)))
+    except Exception as error:  # the readers raise exceptions of their own, without a common base
+        reason = _reason(error)
+        raise ModelFileError(str(path), f"cannot be read as a model: {reason}", _remedy(path)) from None
     return graph_of_model(model, path.stem, shapes, roles, precision)
 
 
@@ -144,5 +150,6 @@ def _reason(error: Exception) -> str:
     source.
     """
     lines = [line.strip() for line in str(error).splitlines()]
-    telling = [line for line in lines if line and not line.startswith(("Exception from", "Check ", "src/"))]
+    places = ("Exception from", "Check ", "src/", "FrontEnd API failed")
+    telling = [line for line in lines if line and not line.startswith(places)]
     return (telling[-1] if telling else str(error).strip())[:300]

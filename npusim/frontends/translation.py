@@ -263,9 +263,9 @@ def _shape(output: Any) -> tuple[int, ...]:
         if all(d >= 0 for d in longest) and all(d.is_static or d.get_max_length() >= 0 for d in partial):
             return tuple(int(d) for d in longest)
     raise ShapeError(
-        f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): its result {partial} has no fixed size "
-        "although the inputs have; export the model with sizes that do not depend on values (NonZero, Unique and "
-        "masks make them so)"
+        f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): its result {partial} has no fixed "
+        "size although the inputs have; export the model with sizes that do not depend on values (NonZero, "
+        "Unique and masks make them so)"
     )
 
 

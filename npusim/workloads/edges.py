@@ -43,30 +43,32 @@ class EdgeList:
     def target_spread(self, region: str, shape: tuple[int, ...]) -> str:
         """Return the targets repeated over a message's elements: int32 of `shape` [E, ...], as Scatter wants
         them.
+
+        That is preprocessing which the layer of `region` does over again where its messages have a new width.
         """
         key = f"target{shape}"
         if key in self.shared:
             return self.shared[key]
+        editor, here = self.editor, self.editor.region
+        layer = region.split("/")[0]
+        place = editor.region = PREPROCESS if layer == PREPROCESS else f"{layer}/{PREPROCESS}"
         index = self.target
-        for axis in range(1, len(shape)):
-            index = self._target_column(region, axis)
-        if shape != self.editor.tensors[index].shape:
-            index = self.editor.op(
-                "Broadcast", (index,), shape, DType.INT64, self._free(f"{region}/broadcast")
-            )
-        self.shared[key] = self.editor.op(
-            "Convert", (index,), shape, DType.INT32, self._free(f"{region}/convert")
-        )
+        for axes in range(1, len(shape)):
+            index = self._target_column(place, axes)
+        if shape != editor.tensors[index].shape:
+            index = editor.op("Broadcast", (index,), shape, DType.INT64, self._free(f"{place}/broadcast"))
+        self.shared[key] = editor.op("Convert", (index,), shape, DType.INT32, self._free(f"{place}/convert"))
+        editor.region = here
         return self.shared[key]
 
-    def _target_column(self, region: str, axes: int) -> str:
+    def _target_column(self, place: str, axes: int) -> str:
         """Return the targets with `axes` further dimensions of length 1."""
         key = f"column{axes}"
         if key not in self.shared:
             source = self.target if axes == 1 else self.shared[f"column{axes - 1}"]
             shape = (self.count, *(1,) * axes)
             self.shared[key] = self.editor.reshape(
-                source, shape, self._free(f"{region}/unsqueeze"), "Unsqueeze"
+                source, shape, self._free(f"{place}/unsqueeze"), "Unsqueeze"
             )
         return self.shared[key]
 

@@ -1,0 +1,177 @@
+"""What a workload's graph contains, whatever its model, data set and form."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npusim.errors import ConfigError, FileError, UnknownNameError
+from npusim.graph import Graph, GraphStructure
+from npusim.ops import DType, Role, TensorKind
+from npusim.workloads import WorkloadSpec, build, load_workload, workload_names
+
+FORMS = [
+    ("gcn", "edges"),
+    ("gcn", "dense"),
+    ("gat", "dense"),
+    ("gat", "edges"),
+    ("sage-mean", "gathered"),
+    ("sage-mean", "edges"),
+    ("sage-mean", "dense"),
+    ("sage-max", "gathered"),
+    ("sage-max", "edges"),
+]
+
+
+def types(graph: Graph) -> list[str]:
+    return [op.type for op in graph]
+
+
+def test_each_model_comes_with_each_dataset() -> None:
+    models = ("gcn", "gat", "sage-mean", "sage-max")
+    assert workload_names() == sorted(f"{m}-{d}" for m in models for d in ("cora", "citeseer"))
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_a_named_workload_says_what_it_is(name: str) -> None:
+    graph = load_workload(name)
+    assert graph.name == name
+    assert graph.meta["model"] + "-" + graph.meta["dataset"] == name
+    assert graph.tensors["x"].role is Role.FEATURES
+    assert graph.tensors["x"].density == graph.structure.feature_density
+    assert [graph.tensors[t].shape for t in graph.outputs] == [
+        (graph.structure.nodes, graph.structure.classes)
+    ]
+    assert all(op.kind.known for op in graph)
+    assert all(op.name.startswith(op.region + "/") for op in graph)
+
+
+@given(
+    form=st.sampled_from(FORMS),
+    nodes=st.integers(2, 50),
+    features=st.integers(1, 40),
+    classes=st.integers(2, 9),
+    layers=st.integers(1, 4),
+    heads=st.sampled_from([1, 2, 4]),
+    share=st.floats(0, 1),
+)
+def test_every_form_of_every_model_builds_for_every_size(
+    form: tuple[str, str], nodes: int, features: int, classes: int, layers: int, heads: int, share: float
+) -> None:
+    edges = 2 * int(share * nodes * (nodes - 1) / 2)
+    structure = GraphStructure("g", nodes, edges, features, classes)
+    more = {"heads": heads} if form[0] == "gat" else {}
+    spec = WorkloadSpec(model=form[0], dataset="g", form=form[1], layers=layers, hidden=16, **more)
+    graph = build(spec, structure)
+    assert graph.tensors[graph.outputs[0]].shape == (nodes, classes)
+    assert graph.macs > 0
+    floats = {t.dtype for t in graph.tensors.values() if t.dtype.is_float}
+    assert floats == {DType.FP16}
+    preprocessing = [op for op in graph if graph.structural.issuperset(op.outputs)]
+    assert all(op.region.endswith("preprocess") for op in preprocessing)
+
+
+def test_gcn_multiplies_the_norm_as_often_as_it_has_layers() -> None:
+    graph = load_workload("gcn-cora", ["workload.form=dense", "workload.layers=3"])
+    products = [op for op in graph.readers("preprocess/norm") if op.type == "MatMul"]
+    assert len(products) == 3
+    norm = graph.tensors["preprocess/norm"]
+    assert (norm.role, norm.symmetric, norm.shape) == (Role.NORM, True, (2708, 2708))
+    assert norm.density == pytest.approx((10556 + 2708) / 2708**2)
+    assert graph.macs == 2708 * (1433 * 64 + 64 * 64 + 64 * 7) + 2708**2 * (64 + 64 + 7)
+
+
+def test_gcn_along_edges_gathers_scales_and_scatters_in_each_layer() -> None:
+    graph = load_workload("gcn-cora")
+    aggregate = [op.type for op in graph if op.region == "layer0/aggregate"]
+    assert {"Gather", "Multiply", "ScatterElementsUpdate"} <= set(aggregate)
+    assert graph.macs == 2708 * (1433 * 64 + 64 * 7)
+
+
+def test_gat_baseline_masks_with_one_greater_and_a_select_a_layer() -> None:
+    graph = load_workload("gat-cora")
+    assert types(graph).count("Greater") == 1
+    assert types(graph).count("Select") == types(graph).count("Broadcast") == 2
+
+
+def test_sage_max_reduces_neighbours_side_by_side() -> None:
+    graph = load_workload("sage-max-cora")
+    reduce = next(op for op in graph if op.type == "ReduceMax")
+    assert graph.inputs_of(reduce)[0].shape == (2708, 10, 1433)
+
+
+def test_transforming_first_aggregates_the_narrow_side() -> None:
+    narrow = load_workload("sage-mean-cora", ["form=dense"])
+    wide = load_workload("sage-mean-cora", ["form=dense", "order=aggregate_first"])
+    widest = [max(g.work(op).macs for op in g) for g in (narrow, wide)]
+    assert widest == [2708 * 2708 * 64, 2708 * 2708 * 1433]
+
+
+def test_precision_is_that_of_every_floating_tensor() -> None:
+    graph = load_workload("gat-cora", ["workload.precision=fp32"])
+    assert {t.dtype for t in graph.tensors.values() if t.dtype.is_float} == {DType.FP32}
+
+
+def test_only_graph_inputs_are_structural_inputs() -> None:
+    graph = load_workload("sage-mean-cora")
+    inputs = {t.name: t.structural for t in graph.tensors.values() if t.kind is TensorKind.INPUT}
+    assert inputs == {"x": False, "neighbours": True, "mask": True}
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        ("workload.form=gathered", "gcn has no form 'gathered'; it has edges, dense"),
+        ("workload.heads=2", "gcn has no attention heads"),
+        ("workload.hiden=32", "workload.hidden"),
+        ("workload.layers=0", "layers"),
+        ("workload.model=gin", "model"),
+        ("workload.precision=int8", "precision"),
+    ],
+)
+def test_an_impossible_setting_is_refused_with_what_is_allowed(override: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint.replace(".", r"\.")):
+        load_workload("gcn-cora", [override])
+
+
+def test_heads_must_share_the_width_evenly() -> None:
+    with pytest.raises(ConfigError, match="multiple of heads"):
+        load_workload("gat-cora", ["workload.heads=7"])
+
+
+def test_unknown_workload_names_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="`gcn-cora`"):
+        load_workload("gcn-corra")
+
+
+def test_a_missing_workload_file_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"none\.yaml"):
+        load_workload(tmp_path / "none.yaml")
+
+
+def test_a_users_own_graph_is_found_beside_the_workload_file(tmp_path: Path) -> None:
+    (tmp_path / "town.yaml").write_text(
+        "name: town\nsource: counted\nnodes: 30\nedges: 60\nfeatures: 5\nclasses: 3\n", encoding="utf-8"
+    )
+    (tmp_path / "mine.yaml").write_text("model: gat\ndataset: town.yaml\n", encoding="utf-8")
+    graph = load_workload(tmp_path / "mine.yaml")
+    assert graph.name == "mine"
+    assert graph.structure.nodes == 30
+    assert graph.meta["form"] == "dense"
+
+
+def test_shapes_are_for_model_files_only() -> None:
+    with pytest.raises(ConfigError, match="only for a model file"):
+        load_workload("gcn-cora", shapes={"x": [1, 2]})
+
+
+def test_building_a_workload_imports_neither_torch_nor_openvino() -> None:
+    code = (
+        "import sys, npusim.workloads as w; w.load_workload('gcn-cora');"
+        "print(sorted({'torch', 'openvino', 'torch_geometric', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
