@@ -26,28 +26,33 @@ def test_effop_leaves_no_control_flow_in_gat() -> None:
 
 def test_effop_alone_makes_its_masks_of_the_adjacency_where_that_is_made() -> None:
     done = apply(graph_of("gat"), "graphsplit+effop")
-    absent = done.writer("preprocess/mask_absent")
+    absent = done.writer("preprocess/mask_negative")
     scaled = done.writer(absent.inputs[0])
     assert (absent.type, scaled.type, scaled.inputs[0]) == ("Add", "Multiply", "preprocess/adjacency")
     assert [done.tensors[op.inputs[1]].shape for op in (absent, scaled)] == [(1, 1), (1, 1)]
     assert {absent.device, scaled.device} == {"cpu"}
     assert "edge_index" in done.tensors
-    assert len(done.readers("preprocess/mask_absent")) == 2
+    assert len(done.readers("preprocess/mask_negative")) == 2
 
 
 def test_the_masks_of_effop_are_constants_after_stagr() -> None:
     done = apply(graph_of("gat"), "stagr+effop")
-    for name in ("mask/present", "mask/absent"):
+    for name in ("mask_present", "mask_negative"):
         mask = done.tensors[name]
         assert (mask.kind, mask.role, mask.shape) == (TensorKind.CONSTANT, Role.MASK, (2708, 2708))
         assert mask.dtype is DType.FP16 and len(done.readers(name)) == 2
-    assert done.tensors["mask/present"].density + done.tensors["mask/absent"].density == pytest.approx(1.0)
+    assert done.tensors["mask_present"].density + done.tensors["mask_negative"].density == pytest.approx(1.0)
 
 
 def test_the_masks_of_effop_are_inputs_after_grad() -> None:
     done = apply(graph_of("gat"), "grad+effop")
-    masks = [t for t in done.tensors.values() if t.role in (Role.MASK, Role.ADJACENCY)]
-    assert len(masks) == 2 and all(t.kind is TensorKind.INPUT and t.structural for t in masks)
+    masks = [done.tensors[name] for name in ("mask", "mask_negative")]
+    assert all(t.kind is TensorKind.INPUT and t.structural and t.role is Role.MASK for t in masks)
+    assert {t.name for t in done.tensors.values() if t.kind is TensorKind.INPUT} == {
+        "x",
+        "mask",
+        "mask_negative",
+    }
 
 
 @pytest.mark.parametrize("form", ["gathered", "edges"])
@@ -114,7 +119,7 @@ def test_vectors_are_broadcast_where_no_mask_does_it() -> None:
 def test_effop_masks_the_neighbours_of_sage_max_by_arithmetic() -> None:
     done = apply(graph_of("sage-max"), "stagr+effop")
     assert layer(done, "layer0/aggregate") == ["Gather", "Multiply", "Add", "ReduceMax"]
-    assert done.tensors["mask/present"].shape == (2708, 10, 1)
+    assert done.tensors["mask_present"].shape == (2708, 10, 1)
 
 
 @pytest.mark.parametrize("before", ["", "effop+", "stagr+", "grad+", "stagr+effop+"])
@@ -186,7 +191,7 @@ def test_gat_stays_floating_on_the_dsps_and_converts_behind_them() -> None:
             assert {t.dtype for t in (*done.inputs_of(op)[:1], *done.outputs_of(op))} == {DType.FP16}
         if op.type == "MatMul":
             assert {t.dtype for t in done.inputs_of(op)} == {DType.INT8}
-    assert {done.tensors[n].dtype for n in ("mask/present", "mask/absent")} == {DType.FP16}
+    assert {done.tensors[n].dtype for n in ("mask_present", "mask_negative")} == {DType.FP16}
 
 
 def test_the_pooling_of_sage_max_runs_in_8_bits_from_gather_to_product() -> None:
@@ -194,7 +199,7 @@ def test_the_pooling_of_sage_max_runs_in_8_bits_from_gather_to_product() -> None
     for op in done:
         if op.region == "layer0/aggregate":
             assert {t.dtype for t in done.outputs_of(op)} == {DType.INT8}
-    assert done.tensors["mask/present"].dtype is DType.INT8
+    assert done.tensors["mask_present"].dtype is DType.INT8
     assert done.tensors["x"].dtype is DType.INT8
 
 

@@ -78,9 +78,8 @@ class World(Mapping):
             "adjacency": self.adjacency,
             "edge_norm": lambda: self.edge_norm(tensor),
             "mask": lambda: self.mask(tensor),
-            "mask/present": lambda: self.mask(tensor),
-            "adjacency/absent": lambda: (self.adjacency() - 1) * 1e4,
-            "mask/absent": lambda: (self.mask(tensor) - 1.0) * 1e4,
+            "mask_present": lambda: self.mask(tensor),
+            "mask_negative": lambda: (self.mask(tensor) - 1.0) * 1e4,
         }
         if name in exact:
             return exact[name]()

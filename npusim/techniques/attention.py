@@ -115,9 +115,9 @@ def _prepared(editor: Editor, mask: Tensor, dtype: DType) -> tuple[str, str]:
     same = {"dtype": dtype, "role": Role.MASK}
     present = mask.name
     if not mask.dtype.is_float:
-        present = free_name(editor, f"{mask.name}/present")
+        present = free_name(editor, f"{mask.name}_present")
         editor.tensors[present] = mask.with_(name=present, **same)
-    absent = free_name(editor, f"{mask.name}/absent")
+    absent = free_name(editor, f"{mask.name}_negative")
     editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
     return present, absent
 
@@ -143,5 +143,5 @@ def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple
     )
     fields |= {"density": 1.0 - mask.density, "block_density": None}
     return present, editor.eltwise(
-        "Add", scaled, offset, free_name(editor, f"{place}mask_absent"), tensor=fields, **more
+        "Add", scaled, offset, free_name(editor, f"{place}mask_negative"), tensor=fields, **more
     )

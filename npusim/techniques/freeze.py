@@ -123,8 +123,8 @@ def _frozen(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
     role = next(
         (r for r in (tensor.role, counted.role, _told_role(graph, tensor)) if r is not Role.NONE), Role.NONE
     )
-    if tensor.dtype is DType.BOOL:
-        role = Role.MASK
+    if tensor.dtype is DType.BOOL or _told_role(graph, tensor) is Role.MASK:
+        role = Role.MASK  # an adjacency that no product reads is there to mask
     fields: dict[str, object] = {"density": counted.density, "block_density": counted.block_density}
     if is_node_matrix(graph, tensor):
         density = counted.density if counted.density < 1.0 else None
