@@ -32,7 +32,7 @@ _EXAMPLES = """
 [dim]Examples[/dim]
   npusim estimate gcn-cora
   npusim estimate gat-cora --techniques stagr+effop+quantgr --hint throughput
-  npusim estimate gcn-cora --set npu.sram.per_tile=2MiB --set workload.layers=3
+  npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
   npusim estimate my_model.xml --soc core-ultra-series1 --format json
   npusim estimate my_model.onnx --shape 'input=\\[1,3,224,224]' -o result.json
 """

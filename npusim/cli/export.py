@@ -49,11 +49,11 @@ def export(
 ) -> None:
     """Train a workload's model on its real data and save it as OpenVINO IR.
 
-    Takes seconds; needs the extra `gnn`. The file is what `npusim estimate` reads and what runs on a laptop's NPU.
+    Takes seconds; needs the extra `gnn`. `npusim estimate` reads the file, and a laptop's NPU runs it.
     """
     from npusim.cli.inputs import split_settings
 
-    of_workload, of_soc = split_settings(settings or ())
+    _, of_soc = split_settings(settings or ())
     if of_soc:
         raise ConfigError(
             f"`{'.'.join(of_soc[0].path)}`",

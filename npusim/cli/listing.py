@@ -19,7 +19,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 _KINDS = ("socs", "workloads", "techniques", "ops", "suites")
 
 
-@app.command(epilog="[dim]Examples[/dim]\n  npusim list techniques\n  npusim list socs --format json")
+@app.command(epilog="\n[dim]Examples[/dim]\n  npusim list techniques\n  npusim list socs --format json")
 def list_(
     what: Annotated[
         str,

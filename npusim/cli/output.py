@@ -11,17 +11,17 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from npusim.errors import FileError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Destination"]
+__all__ = ["Destination", "forget_output", "standard_output", "write_whole"]
 
 _FILE_COLUMNS = 100
 """Width of a table in a file, where no terminal says how wide it is."""
@@ -74,9 +74,38 @@ class Destination:
         if self.path is not None:
             write_whole(self.path, text.encode())
         else:
-            # JSON is UTF-8, whatever the terminal's encoding.
-            sys.stdout.flush()
-            sys.stdout.buffer.write(text.encode())
+            with standard_output() as stream:
+                # JSON is UTF-8, whatever the terminal's encoding.
+                stream.buffer.write(text.encode())
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Lend standard output, flushed before and after, and say so where it cannot be written to.
+
+    Raises
+    ------
+    FileError
+        For example where it is a file on a full disk.
+    """
+    try:
+        sys.stdout.flush()
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        forget_output()
+        reason = error.strerror or str(error)
+        raise FileError(
+            "standard output", f"cannot be written to ({reason})", "give it another place"
+        ) from None
+
+
+def forget_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush does not complain again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -146,10 +175,11 @@ def _print_page(page: RenderableType) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, emoji=False)
-    if console.is_terminal:
-        console.print(page)
-    else:
-        sys.stdout.write(_page_as_text(page, console.width))
+    with standard_output() as stream:
+        if console.is_terminal:
+            console.print(page)
+        else:
+            stream.write(_page_as_text(page, console.width))
 
 
 def _page_as_text(page: RenderableType, columns: int = _FILE_COLUMNS) -> str:

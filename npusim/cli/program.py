@@ -60,7 +60,7 @@ def program() -> typer.Typer:
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["--help", "-h"]},
         epilog=(
-            "[dim]Examples[/dim]\n"
+            "\n[dim]Examples[/dim]\n"
             "  npusim whatif gcn-cora\n"
             "  npusim estimate gcn-cora --techniques stagr+quantgr\n"
             "  npusim COMMAND --help"

@@ -10,6 +10,7 @@ fell short).
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -20,9 +21,10 @@ from contextlib import suppress
 import typer
 from typer.main import get_command
 
+from npusim.cli.output import forget_output, standard_output
 from npusim.cli.plain_text import tolerant
 from npusim.cli.program import program
-from npusim.errors import FileError, NpusimError, nearest
+from npusim.errors import NpusimError, nearest
 
 __all__ = ["run"]
 
@@ -66,8 +68,8 @@ def _run_guarded(arguments: Sequence[str]) -> int:
     """Run and turn every way to end into a status."""
     try:
         status = _run(arguments)
-        _flush()
-        return status
+        with standard_output():
+            return status
     except NpusimError as error:
         return _complain(str(error), error.exit_status)
     except typer.TyperException as error:
@@ -75,10 +77,15 @@ def _run_guarded(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        _forget_output()
+        forget_output()
         return PIPE_CLOSED
     except SystemExit as stop:
         return _status_of(stop)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            return _complain_of_bug()
+        forget_output()
+        return _complain(f"cannot write: {error.strerror}", BAD_INPUT)
     except ModuleNotFoundError as error:
         return _complain_of_import(error)
     except Exception:
@@ -102,30 +109,9 @@ def _invoke(arguments: Sequence[str]) -> int:
 def _status_of(stop: SystemExit) -> int:
     """Return the status of an exit inside typer or rich, which do so when a pipe closes."""
     if isinstance(stop.__context__, BrokenPipeError):
-        _forget_output()
+        forget_output()
         return PIPE_CLOSED
     return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-
-
-def _flush() -> None:
-    """Write out what is still buffered while an error can be told: a full disk, a reader that left."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        _forget_output()
-        raise FileError(
-            "standard output", f"cannot be written to ({error.strerror})", "free some space"
-        ) from None
-
-
-def _forget_output() -> None:
-    """Point standard output at nothing, so that the interpreter's last flush does not complain again."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        return
 
 
 def _usage_message(error: typer.TyperException) -> str:

@@ -34,7 +34,7 @@ MODELS = FILES | DOCUMENTS
 
 
 @app.command(
-    epilog="[dim]Examples[/dim]\n  npusim schema soc\n  npusim schema estimate -o estimate.schema.json"
+    epilog="\n[dim]Examples[/dim]\n  npusim schema soc\n  npusim schema estimate -o estimate.schema.json"
 )
 def schema(
     name: Annotated[

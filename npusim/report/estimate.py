@@ -133,7 +133,7 @@ def _operators(estimate: Estimate) -> Sequence[RenderableType]:
     outside = estimate.latency_s - sum(op.latency_s for op in working)
     if estimate.requests == 1 and outside > _WORTH_A_LINE * estimate.latency_s:
         table.add_row(
-            Text("launch, outside of the operators", style="dim"),
+            Text("launch of the inference", style="dim"),
             "",
             engineering(outside, "s"),
             percent(outside / estimate.latency_s),

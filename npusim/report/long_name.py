@@ -1,4 +1,4 @@
-"""A long name in a narrow column: broken where its parts meet, inside a part only where there is no other way.
+"""A long name in a narrow column: broken where its parts meet, and elsewhere only in need.
 
 Like a train too long for the platform: it is parted at a coupling.
 """

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 
 __all__ = ["whatif_page"]
 
+Column = tuple[str, str, "Callable[[Variant], float]"]
+"""Heading, colour and figure of a column of bars."""
 _JOINTS = "+:"
 """Where the text of a stack may be broken: before a technique and before a setting."""
 _LESS_IS_BETTER, _MORE_IS_BETTER = "cyan", "green"
-_CHART: tuple[tuple[str, str, Callable[[Variant], float]], ...] = (
+_CHART: tuple[Column, ...] = (
     ("latency", _LESS_IS_BETTER, lambda variant: variant.latency_s),
     ("energy", _LESS_IS_BETTER, lambda variant: variant.energy_j),
     ("DRAM", _LESS_IS_BETTER, lambda variant: variant.dram_bytes),
     ("inf/s", _MORE_IS_BETTER, lambda variant: variant.throughput_per_s),
-    ("speed-up", _MORE_IS_BETTER, lambda variant: variant.speedup_latency),
 )
 
 
@@ -56,7 +57,7 @@ def whatif_page(result: WhatIf) -> RenderableType:
         Text(),
         _table(result),
         Text(),
-        _chart(result.variants),
+        _chart(result),
         Text(),
     ]
     skipped = [f"{stack.techniques}: {stack.reason}" for stack in result.skipped]
@@ -119,20 +120,28 @@ def _speedups(variant: Variant, variants: Sequence[Variant]) -> tuple[str, ...]:
     return both if _speedups_differ(variants) else both[:1]
 
 
-def _chart(variants: Sequence[Variant]) -> Table:
+def _speedup_column(hint: str) -> Column:
+    """Return the speed-up that the hint asks about."""
+    if hint == "throughput":
+        return ("speed-up", _MORE_IS_BETTER, lambda variant: variant.speedup_throughput)
+    return ("speed-up", _MORE_IS_BETTER, lambda variant: variant.speedup_latency)
+
+
+def _chart(result: WhatIf) -> Table:
     """Return bars of every figure; the longest bar of a column is its greatest value."""
+    variants, columns = result.variants, (*_CHART, _speedup_column(result.hint))
     table = grid()
     table.expand = True
     table.show_header = True
     table.add_column(Text("↓ less is better, ↑ more", style="dim"), ratio=3)
-    for heading, style, _ in _CHART:
+    for heading, style, _ in columns:
         arrow = "↓" if style == _LESS_IS_BETTER else "↑"
         table.add_column(Text(f"{arrow}{heading}", style=style), ratio=1, min_width=len(heading) + 1)
-    longest = [max(value(variant) for variant in variants) for _, _, value in _CHART]
+    longest = [max(value(variant) for variant in variants) for _, _, value in columns]
     best = _best(variants)
     for variant in variants:
         bars = [
-            bar(value(variant), most, style) for (_, style, value), most in zip(_CHART, longest, strict=True)
+            bar(value(variant), most, style) for (_, style, value), most in zip(columns, longest, strict=True)
         ]
         table.add_row(LongName(variant.techniques, _JOINTS, "bold green" if variant is best else ""), *bars)
     return table
