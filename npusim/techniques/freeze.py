@@ -42,8 +42,7 @@ def freeze(graph: Graph, kind: TensorKind) -> Graph:
     -----
     A constant may be folded as far as it goes, so StaGr freezes the result of a comparison; an input arrives
     as the matrix of numbers that the host keeps, so GrAd leaves the comparison in the graph. What is computed
-    alike is frozen once, so that layers share it (visible to CacheG). An input that is not a matrix over the
-    nodes keeps its name.
+    alike is frozen once, so that layers share it (visible to CacheG). An input keeps its name.
     """
     return _freeze_frontier(_freeze_attentions(freeze_aggregations(graph, kind), kind), kind)
 

@@ -110,8 +110,8 @@ def signatures(graph: Graph) -> dict[str, int]:
     """Return for each tensor a number that is equal for tensors computed in the same way from the same
     inputs.
 
-    Layers that repeat the preprocessing have equal frontiers; constants count as equal where shape and dtype
-    are.
+    Layers that repeat the preprocessing have equal frontiers; constants count as equal where shape,
+    dtype, role and density are.
     """
     numbers: dict[tuple[object, ...], int] = {}
     found: dict[str, int] = {}
@@ -121,7 +121,8 @@ def signatures(graph: Graph) -> dict[str, int]:
 
     for tensor in graph.tensors.values():
         if tensor.kind is TensorKind.CONSTANT:
-            found[tensor.name] = number("constant", tensor.shape, tensor.dtype, tensor.role)
+            kept = (tensor.shape, tensor.dtype, tensor.role, tensor.density)
+            found[tensor.name] = number("constant", *kept)
         elif tensor.kind is TensorKind.INPUT:
             found[tensor.name] = number("input", tensor.name)
     for op in graph:
