@@ -17,8 +17,8 @@ __all__ = ["cost_host"]
 def cost_host(host: Any, op: Any) -> tuple[float, float]:
     """Return (time in s, DRAM bytes) of an operator on a host device.
 
-    Time is the slowest of arithmetic, streamed bytes and scattered accesses, after a fixed dispatch. Bytes at random addresses
-    arrive in whole lines, so many at a time as the cores keep misses in flight.
+    Time is a fixed dispatch, the slower of arithmetic and streamed bytes, and the wait for scattered accesses, which arrive in
+    whole lines, so many at a time as the cores keep misses in flight.
     """
     arithmetic_s = op.host_macs / (host.float_macs_per_s if op.host_is_float else host.int8_macs_per_s)
     stream_s = op.host_bytes / host.bytes_per_s

@@ -55,6 +55,8 @@ class Liveness:
         last: dict[str, int] = {}
         copied: set[str] = set()
         for i, group in enumerate(decisions.groups):
+            if group.unit in (Unit.VIEW, Unit.CPU, Unit.GPU):
+                continue  # these bring nothing into SRAM
             for name in (group.main, *group.fused):
                 op = graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
@@ -77,7 +79,7 @@ class Liveness:
                 column[i] += size
 
     def first_use(self, root: str) -> int:
-        """Index of the group that makes a tensor or reads it first."""
+        """Index of the group on the NPU that makes a tensor or reads it first."""
         return self._first[root]
 
     def bytes_at(self, index: int) -> tuple[float, float]:

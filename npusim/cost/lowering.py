@@ -62,6 +62,8 @@ class _Lowering:
             row["launches"] = 1.0 if entered != device else 0.0
             self._row(row, i, group, first=entered != device)
             device = entered
+        if not device:  # nothing but views: the runtime is called all the same
+            table["launches"][:1] = 1.0
         return Lowered(table, self.decisions.groups, tuple(self.warnings))
 
     def _row(self, row: Any, index: int, group: Group, first: bool) -> None:
@@ -69,7 +71,7 @@ class _Lowering:
         inputs, outputs = self.graph.inputs_of(op), self.graph.outputs_of(op)
         work = self.graph.work(op)
         last = self.graph.operators[group.fused[-1]] if group.fused else op
-        result = self.graph.tensors[last.outputs[0]]
+        results = self.graph.outputs_of(last)
         self._shape(row, op, work, inputs, group)
         if group.unit in (Unit.CPU, Unit.GPU):
             self._host(row, op, work, inputs, outputs)
@@ -77,8 +79,8 @@ class _Lowering:
         if group.unit is Unit.DSP:
             fill_kernel(row["dsp"], self.soc.npu, op, self.warnings)
         elif group.unit is Unit.DMA:
-            row["copy_bytes"] = result.bytes
-        self._operands(row, index, op, group, inputs, result, first)
+            row["copy_bytes"] = sum(t.bytes for t in results)
+        self._operands(row, index, op, group, inputs, results, first)
         row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
 
     def _shape(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], group: Group) -> None:
@@ -97,16 +99,28 @@ class _Lowering:
                 row["out_c"], row["out_w"] = float(channels), max(1.0, work.elements / max(1, channels))
 
     def _operands(
-        self, row: Any, index: int, op: Operator, group: Group, inputs: tuple[Tensor, ...], result: Tensor, first: bool
+        self,
+        row: Any,
+        index: int,
+        op: Operator,
+        group: Group,
+        inputs: tuple[Tensor, ...],
+        results: tuple[Tensor, ...],
+        first: bool,
     ) -> None:
         product = op.family in _PRODUCTS and group.unit is Unit.DPU
-        a = inputs[0] if inputs else result
+        row["c_item"] = results[0].dtype.bytes
+        row["c_resident"] = all(self._is_resident(t) for t in results)
+        row["c_dram_bytes"] = sum(self._written(t) for t in results)
+        if not inputs:  # made from nothing, such as a Range
+            return
+        a = inputs[0]
         b = inputs[1] if product else None
         if b is not None and group.swapped:
             a, b = b, a
         extra = [t for t in inputs if t is not a and t is not b]
         extra += [self.graph.tensors[t] for name in group.fused for t in self._side_operands(name, group)]
-        row["a_item"], row["c_item"] = a.dtype.bytes, result.dtype.bytes
+        row["a_item"] = a.dtype.bytes
         row["a_dram_bytes"] = self._fetched(a, index, is_weight=False)
         row["a_resident"], row["a_prefetch"] = self._is_resident(a), self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
@@ -118,8 +132,6 @@ class _Lowering:
             self._zeros(row, a, b)
             self._triangle(row, a, op, index)
         row["extra_dram_bytes"] = sum(self._fetched(t, index, is_weight=True) for t in {t.name: t for t in extra}.values())
-        row["c_resident"] = self._is_resident(result)
-        row["c_dram_bytes"] = self._written(result)
 
     def _side_operands(self, fused: str, group: Group) -> list[str]:
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}

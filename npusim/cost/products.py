@@ -14,7 +14,7 @@ from npusim.cost.dma import CMX2DDR, DDR2CMX, latency_s, stream_s
 from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
 from npusim.cost.jit import kernel
 from npusim.cost.tables import Form, Order, Split
-from npusim.cost.tiling import Block, best_blocks, next_count
+from npusim.cost.tiling import Block, best_blocks, largest_share, next_count
 
 __all__ = ["cost_product", "edge_s", "sum_rate", "tile_share"]
 
@@ -77,7 +77,7 @@ def _block(arch: Any, op: Any, split: int, used: float, rows: float, channels: f
     return Block(
         np.ceil(rows / stencil_m),
         np.ceil(channels / stencil_c),
-        np.ceil(op.in_c / arch.dpu_channel_lanes) if op.form == _MATMUL else 1.0,
+        max(1.0, np.ceil(op.in_c / arch.dpu_channel_lanes)) if op.form == _MATMUL else 1.0,
         0.0 if op.a_resident else a_bytes,
         0.0 if op.a_resident else halo,
         0.0 if op.b_resident else b_bytes,
@@ -88,11 +88,11 @@ def _block(arch: Any, op: Any, split: int, used: float, rows: float, channels: f
 
 
 @kernel
-def _traffic(op: Any, order: int, row_blocks: float, column_blocks: float) -> tuple[float, float]:
-    """Return bytes (read from, written to) DRAM."""
+def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tuple[float, float]:
+    """Return bytes read from DRAM: (of the activations, of everything else)."""
     a_passes = 1.0 if order == _ACTIVATIONS_HELD else column_blocks
     b_passes = 1.0 if order == _WEIGHTS_HELD else row_blocks
-    return op.a_dram_bytes * a_passes + op.b_dram_bytes * b_passes + op.extra_dram_bytes, op.c_dram_bytes
+    return op.a_dram_bytes * a_passes, op.b_dram_bytes * b_passes + op.extra_dram_bytes
 
 
 @kernel
@@ -116,10 +116,11 @@ def edge_s(arch: Any, op: Any, first_bytes: float, last_bytes: float) -> float:
 def _start_s(arch: Any, op: Any, block: Block, chunks: float) -> float:
     """Time before the first stencil can start and after the last has ended: the pieces that nothing hides."""
     wait = 0.0
+    share = largest_share(chunks, block.chunks)
     if op.a_dram_bytes > 0.0 and not op.a_prefetch:
-        wait += (block.a_bytes + block.a_halo_bytes) / chunks
+        wait += (block.a_bytes + block.a_halo_bytes) * share
     if op.b_dram_bytes > 0.0 and not op.b_prefetch:
-        wait += block.b_bytes / chunks
+        wait += block.b_bytes * share
     drain = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
     return edge_s(arch, op, wait, drain)
 
@@ -163,15 +164,16 @@ def _search(arch: Any, op: Any, result: Any, split: int, mode: int, used: float,
                     continue
                 pieces = tiling.row_blocks * columns * chunks
                 dpu_s = op.batch * (cycles + spill + (pieces - 1.0) * arch.dpu_startup_cycles) / arch.dpu_clock_hz
-                read, written = _traffic(op, order, tiling.row_blocks, columns)
-                dma_s = stream_s(arch, read, written, row_bytes)
+                a_read, other_read = _reads(op, order, tiling.row_blocks, columns)
+                moved = a_read + other_read + op.c_dram_bytes
+                dma_s = stream_s(arch, a_read, 0.0, row_bytes) + stream_s(arch, other_read, op.c_dram_bytes, 0.0)
                 latency = max(dpu_s, dma_s) + start
-                better = latency == result.latency_s and read + written < result.dram_bytes
+                better = latency == result.latency_s and moved < result.dram_bytes
                 if latency < result.latency_s or better:
                     result.latency_s = latency
                     result.dpu_s = dpu_s
                     result.dma_s = dma_s
-                    result.dram_bytes = read + written
+                    result.dram_bytes = moved
                     result.sram_bytes = used * (tiling.sram_bytes + op.live_copied_bytes) + op.live_spread_bytes
                     result.split = split
                     result.mode = mode

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
-from npusim.cost.dma import stream_s
+from npusim.cost.dma import copy_s, stream_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.jit import kernel
 from npusim.cost.products import edge_s
@@ -55,8 +55,8 @@ def cost_stream(arch: Any, op: Any, result: Any, on_grid: bool, on_dsp: bool) ->
         dsps = arch.tiles * arch.dsps_per_tile
         work_s = dsp_operator_s(op.dsp, op.elements, op.rows, dsps, arch.dsp_lanes, arch.vpu_clock_hz, True)
         result.dsp_s = work_s
-    elif op.copy_bytes > 0.0:  # moved within SRAM, or through it
-        work_s = stream_s(arch, op.copy_bytes, 0.0, 0.0)
+    else:  # what neither comes from DRAM nor goes there is copied within SRAM
+        dma_s += copy_s(arch, max(0.0, op.copy_bytes - max(read, op.c_dram_bytes)))
     free = arch.tiles * (arch.sram_tile_bytes - op.live_copied_bytes) - op.live_spread_bytes
     first, last = read / arch.stream_pieces, op.c_dram_bytes / arch.stream_pieces
     piece = min(first + last, 0.5 * free)
@@ -69,4 +69,5 @@ def cost_stream(arch: Any, op: Any, result: Any, on_grid: bool, on_dsp: bool) ->
     result.row_blocks = int(arch.stream_pieces)
     result.column_blocks = 1
     result.channel_chunks = 1
-    result.latency_s = max(work_s, dma_s) + start_s if free > 0.0 else np.inf
+    fits = free > 0.0 or (free == 0.0 and first + last == 0.0)
+    result.latency_s = max(work_s, dma_s) + start_s if fits else np.inf

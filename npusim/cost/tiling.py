@@ -6,10 +6,11 @@ the other streams past (double-buffered); or both stream in `channel_chunks` whi
 
 Why the candidates suffice. For one split, mode and order, latency = max(compute, DMA) + start, where compute grows with the
 number of blocks (each is a start-up), DMA traffic grows with `row_blocks` and `column_blocks` (the streamed operand is fetched
-again for each block of the held one), and the start does not depend on either. So latency never falls when a count grows, and
-only the smallest feasible `row_blocks` for each `column_blocks` (and each `channel_chunks`) can be the best. A count matters only
-through the block size ceil(total / count): of all counts with the same block size the smallest is the best, which leaves about
-2 sqrt(total) values of `column_blocks`. The search runs over all of these. The set does not depend on SRAM, and a larger SRAM
+again for each block of the held one), and the start does not depend on either. So latency never falls when one of these counts
+grows, and only the smallest feasible `row_blocks` for each `column_blocks` (and each `channel_chunks`) can be the best. What fits,
+and what must arrive before the start, depend on a count only through its largest piece, ceil(total / count); everything else gets
+worse as the count grows. So of all counts with the same largest piece the smallest is the best, which leaves about 2 sqrt(total)
+values of `column_blocks` and of `channel_chunks`. The search runs over all of these. The set does not depend on SRAM, and a larger SRAM
 makes every candidate it allowed before allowed again, so more SRAM is never slower.
 """
 
@@ -21,7 +22,7 @@ import numpy as np
 
 from npusim.cost.jit import kernel
 
-__all__ = ["Block", "Tiling", "best_blocks", "next_count"]
+__all__ = ["Block", "Tiling", "best_blocks", "largest_share", "next_count"]
 
 
 class Block(NamedTuple):
@@ -65,6 +66,12 @@ def next_count(count: float, total: float) -> float:
 
 
 @kernel
+def largest_share(count: float, total: float) -> float:
+    """Return the share of the largest piece when `total` units are cut into `count` pieces of whole units."""
+    return float(np.ceil(total / count) / total)
+
+
+@kernel
 def _fit(total: float, fixed: float, once: float, each: float, sram: float) -> float:
     """Return the fewest blocks of `total` pieces such that fixed + piece * (once | each) fits into SRAM; 0 if none.
 
@@ -101,7 +108,7 @@ def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Ti
         With an infinite working set where nothing fits.
     """
     columns = np.ceil(block.columns / column_blocks)
-    chunk = 1.0 / channel_chunks
+    chunk = largest_share(channel_chunks, block.chunks)
     b_buffers = _copies(column_blocks * channel_chunks)
     b_once = columns * block.b_bytes * chunk * b_buffers
     c_each = columns * block.c_bytes

@@ -22,48 +22,52 @@ from npusim.cost.products import cost_product, edge_s, sum_rate, tile_share
 from npusim.cost.tables import Order, Split
 from npusim.cost.tiling import next_count
 
-__all__ = ["cost_triangle"]
+__all__ = ["busiest_share", "cost_triangle"]
 
-_ROWS, _COLUMNS = int(Split.ROWS), int(Split.COLUMNS)
+_ROWS, _COLUMNS, _SINGLE = int(Split.ROWS), int(Split.COLUMNS), int(Split.SINGLE)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 
 
 @kernel
-def imbalance(row_blocks: float, tiles: float) -> float:
-    """Work of the busiest tile over the mean when the triangle's blocks are dealt out one by one."""
+def busiest_share(row_blocks: float, tiles: float) -> float:
+    """Share of the work that the busiest tile has when the triangle's blocks are dealt out one by one."""
     blocks = row_blocks * (row_blocks + 1.0) / 2.0
-    return float(np.ceil(blocks / tiles) * tiles / blocks)
+    return float(np.ceil(blocks / tiles) / blocks)
 
 
 @kernel
 def cost_triangle(arch: Any, op: Any, result: Any) -> None:
     """Cost a product with a stored triangle: the best of fetching blocks twice and once.
 
-    Fills the same fields of `result` as `npusim.cost.products.cost_product`.
+    Fetching once is for saving traffic, so it is taken only where it moves no more than fetching twice. Fills the same fields of
+    `result` as `npusim.cost.products.cost_product`.
     """
     cost_product(arch, op, result)  # twice: the DRAM bytes of the row are those of the dense matrix
-    for split in range(3):
-        used, _, channels = tile_share(arch, op, split)
-        for mode in range(3):
-            _fetch_once(arch, op, result, split, mode, used, channels)
+    allowed = result.dram_bytes if result.latency_s < np.inf else np.inf
+    for mode in range(3):
+        for split in (_COLUMNS, _SINGLE):
+            used, _, channels = tile_share(arch, op, split)
+            _fetch_once(arch, op, result, allowed, split, mode, used, channels)
+        # Tiles that share the triangle add up each other's partial sums, so fewer tiles may be quicker.
+        for used in range(1, int(arch.tiles) + 1):
+            _fetch_once(arch, op, result, allowed, _ROWS, mode, float(used), op.out_c)
 
 
 @kernel
-def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: float, channels: float) -> None:
+def _fetch_once(
+    arch: Any, op: Any, result: Any, allowed: float, split: int, mode: int, used: float, channels: float
+) -> None:
     """Try one split and mode; the channels of a tile are cut into passes until the partial sums fit."""
     across, down, _ = mode_shape(arch, mode)
     pixels = min(op.out_w, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
     row_blocks = np.ceil(op.out_w / pixels)
-    uneven = 1.0
-    rows = op.out_w
-    if split == _ROWS:
-        uneven = imbalance(row_blocks, used)
-        rows = np.ceil(op.out_w / used)
+    share = busiest_share(row_blocks, used) if split == _ROWS else 1.0
+    rows = np.ceil(op.out_w * share)
+    uses = np.ceil(row_blocks * row_blocks * share)
     # Half of the products read their block as it stands, half transposed.
     turned = 0.5 + 0.5 / arch.symg_transposed_rate
     block_bytes = 2.0 * pixels * pixels * op.a_item
     free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used
-    start_s = edge_s(arch, op, 0.0 if op.a_prefetch else 0.5 * block_bytes, 0.0)
     groups = np.ceil(channels / arch.dpu_channel_lanes)
     passes = 1.0
     while passes > 0.0:
@@ -71,25 +75,29 @@ def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: fl
         b_bytes = 0.0 if op.b_resident else op.in_c * wide * op.b_item
         sums = op.out_w * wide * arch.dpu_sum_bytes
         out_bytes = 0.0 if op.c_resident else pixels * wide * op.c_item * 2.0
-        if b_bytes + sums + block_bytes + out_bytes <= free:
+        working = b_bytes + sums + block_bytes + out_bytes
+        read = op.a_triangle_bytes * passes + op.b_dram_bytes + op.extra_dram_bytes
+        if working <= free and read + op.c_dram_bytes <= allowed:
             cycles = matmul_mode_cycles(
                 arch, rows, op.in_c, wide, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0, 1.0
             )
             # Each block adds to the sums of its columns' rows: read and written once a block.
-            update = 0.5 * row_blocks * op.out_w * wide * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
-            update = update / used if split == _ROWS else update
-            dpu_s = op.batch * passes * (cycles * uneven * turned + update) / arch.dpu_clock_hz
-            read = op.a_triangle_bytes * passes + op.b_dram_bytes + op.extra_dram_bytes
+            update = 0.5 * row_blocks * op.out_w * share * wide * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
+            starts = (passes * uses - 1.0) * arch.dpu_startup_cycles
+            dpu_s = op.batch * (passes * (cycles * turned + update) + starts) / arch.dpu_clock_hz
             dma_s = stream_s(arch, read, op.c_dram_bytes, 0.0)
-            if split == _ROWS:  # tiles add up each other's partial sums
+            if split == _ROWS:
                 dma_s += copy_s(arch, (used - 1.0) * sums * passes)
-            latency = max(dpu_s, dma_s) + start_s
+            first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
+            if op.b_dram_bytes > 0.0 and not op.b_prefetch:
+                first += pixels * wide * op.b_item
+            latency = max(dpu_s, dma_s) + edge_s(arch, op, first, 0.5 * out_bytes)
             if latency < result.latency_s:
                 result.latency_s = latency
                 result.dpu_s = dpu_s
                 result.dma_s = dma_s
                 result.dram_bytes = read + op.c_dram_bytes
-                result.sram_bytes = used * (b_bytes + sums + block_bytes + out_bytes + op.live_copied_bytes) + op.live_spread_bytes
+                result.sram_bytes = used * (working + op.live_copied_bytes) + op.live_spread_bytes
                 result.split = split
                 result.mode = mode
                 result.order = _OUTPUTS_HELD
@@ -97,5 +105,4 @@ def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: fl
                 result.row_blocks = int(row_blocks)
                 result.column_blocks = int(passes)
                 result.channel_chunks = int(row_blocks)
-            return
         passes = next_count(passes, groups)
