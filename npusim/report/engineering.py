@@ -32,13 +32,13 @@ def engineering(value: float, unit: str) -> str:
 
     Examples
     --------
-    >>> engineering(0.00123456, "s"), engineering(14.7e6, "B"), engineering(0.9999999, "J")
-    ('1.23 ms', '14.7 MB', '1.00 J')
+    >>> engineering(0.00123456, "s"), engineering(14.7e6, "B"), engineering(0.9999, "s")
+    ('1.23 ms', '14.7 MB', '1.00 s')
     """
     if not math.isfinite(value):
         return "-"
-    if value == 0:
-        return f"0 {unit}".strip()
+    if abs(value) < 1000 and value == int(value):
+        return f"{int(value)} {unit}".strip()  # a count: 12 B, not 12.0 B
     # Round first: 999.96 is 1000 in three digits, and takes the next prefix.
     rounded = float(f"{value:.2e}")
     exponent = math.floor(math.log10(abs(rounded)) / 3 + 1e-12) * 3
@@ -71,10 +71,12 @@ def percent(part: float) -> str:
 
     Examples
     --------
-    >>> percent(0.483), percent(0.0031), percent(0.0)
-    ('48 %', '0.3 %', '0 %')
+    >>> percent(0.483), percent(0.0031), percent(1e-6), percent(0.0)
+    ('48 %', '0.3 %', '<0.1 %', '0 %')
     """
     if not math.isfinite(part):
         return "-"
     hundredths = part * 100
+    if 0 < hundredths < 0.05:
+        return "<0.1 %"
     return f"{hundredths:.1f} %" if 0 < abs(hundredths) < 0.95 else f"{hundredths:.0f} %"
