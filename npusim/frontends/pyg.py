@@ -72,9 +72,22 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         with torch.no_grad():
             model = ov.convert_model(module, example_input=examples, input=[tuple(t.shape) for t in examples])
     except Exception as error:  # whatever tracing or conversion raises, it is about the module
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        raise NpusimError(f"{type(module).__name__} cannot be converted to OpenVINO: {reason}") from error
+        raise NpusimError(
+            f"{type(module).__name__} cannot be converted to OpenVINO: {_reason(error)}"
+        ) from error
     for port, name in zip(model.inputs, inputs, strict=True):
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
     return model
+
+
+def _reason(error: BaseException) -> str:
+    """Return what says most: the operators OpenVINO has no rule for, else what the module itself raised."""
+    for line in str(error).splitlines():
+        if "No conversion rule found" in line:
+            return line.strip("- ")
+    first = error
+    while (earlier := first.__cause__ or first.__context__) is not None:
+        first = earlier
+    lines = [line for line in str(first).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(first).__name__

@@ -1,0 +1,156 @@
+"""What npusim builds is what OpenVINO converts: operator for operator, on real models and real data."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from npusim.errors import IllegalTechniqueError
+from npusim.graph import Graph, GraphStructure
+from npusim.ops import Role
+from npusim.workloads import WorkloadSpec, build
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+pytest.importorskip("openvino")
+
+from npusim.accuracy.export import Model, save_model, trained_model  # noqa: E402
+from npusim.accuracy.planetoid import GraphData, read_planetoid  # noqa: E402
+from npusim.accuracy.training import Recipe, Trained, train  # noqa: E402
+from npusim.accuracy.variants import trainable, variant  # noqa: E402
+from npusim.frontends.openvino_ir import import_model  # noqa: E402
+from npusim.frontends.pyg import from_pyg  # noqa: E402
+from npusim.techniques import apply, parse  # noqa: E402
+from npusim.workloads.loading import load_spec  # noqa: E402
+
+RECIPE = Recipe(epochs=40)
+PADDED = "grad+nodepad:capacity=3000"
+
+
+def signature(graph: Graph) -> Counter[tuple[object, ...]]:
+    """Type, shapes, formats, MACs and bytes of every operator, with its depth in the graph."""
+    depth: dict[str, int] = {}
+    found: Counter[tuple[object, ...]] = Counter()
+    for op in graph:
+        level = 1 + max((depth[t] for t in op.inputs if t in depth), default=-1)
+        depth.update(dict.fromkeys(op.outputs, level))
+        reads = tuple((t.shape, t.dtype) for t in graph.inputs_of(op))
+        writes = tuple((t.shape, t.dtype) for t in graph.outputs_of(op))
+        found[(level, op.type, reads, writes, graph.work(op).macs, graph.bytes(op))] += 1
+    return found
+
+
+def assert_agreement(built: Graph, imported: Graph) -> None:
+    ours, theirs = signature(built), signature(imported)
+    assert ours == theirs, f"built only: {list(ours - theirs)}; in the file only: {list(theirs - ours)}"
+    assert built.macs == imported.macs
+
+
+@pytest.fixture(scope="module")
+def cora(planetoid_root: Path) -> GraphData:
+    return read_planetoid("cora", planetoid_root)
+
+
+@pytest.fixture(scope="module")
+def trained(cora: GraphData) -> dict[str, Trained]:
+    """One training a model; every form loads the same parameters."""
+    specs = {name: load_spec(f"{name}-cora") for name in ("gcn", "gat")}
+    return {name: train(trainable(spec, cora, RECIPE.seed), cora, RECIPE) for name, spec in specs.items()}
+
+
+@pytest.mark.parametrize(
+    ("workload", "stack"),
+    [("gcn-cora", "stagr"), ("gcn-cora", PADDED), ("gat-cora", "none"), ("gat-cora", "effop")],
+)
+def test_the_exported_file_agrees_with_the_built_graph_operator_for_operator(
+    workload: str, stack: str, cora: GraphData, trained: dict[str, Trained], tmp_path: Path
+) -> None:
+    spec = load_spec(workload)
+    model: Model = trained_model(spec, parse(stack), cora, RECIPE, trained[spec.model])
+    save_model(model, tmp_path / "model.xml")
+    imported = import_model(tmp_path / "model.xml")
+    assert_agreement(model.graph, imported)
+    assert model.test == pytest.approx(model.trained.test, abs=0.002)
+    assert model.test > 0.75
+
+
+def test_the_exported_norm_has_the_statistics_of_the_built_one(
+    cora: GraphData, trained: dict[str, Trained], tmp_path: Path
+) -> None:
+    model = trained_model(load_spec("gcn-cora"), parse("stagr"), cora, RECIPE, trained["gcn"])
+    save_model(model, tmp_path / "model.xml")
+    (built,), (read,) = (g.with_role(Role.NORM) for g in (model.graph, import_model(tmp_path / "model.xml")))
+    assert read.density == pytest.approx(built.density, rel=1e-9)
+    assert read.block_density == pytest.approx(built.block_density, rel=1e-6)
+    assert read.symmetric and built.symmetric
+    assert read.stored_bytes == built.stored_bytes
+
+
+SMALL = GraphStructure("small", nodes=24, edges=96, features=12, classes=3, degree_histogram=(0, 0, 0, 0, 24))
+
+
+@pytest.fixture(scope="module")
+def ring() -> GraphData:
+    """A ring of 24 nodes, each linked to the two next on either side."""
+    import numpy as np
+
+    nodes = np.arange(24)
+    target = np.repeat(nodes, 4)
+    source = (target + np.tile([-2, -1, 1, 2], 24)) % 24
+    random = np.random.default_rng(0)
+    x = random.random((24, 12), dtype=np.float32)
+    y = nodes % 3
+    split = [nodes % 4 == k for k in (0, 1, 2)]
+    return GraphData("small", x, np.stack([source, target]), y, *split)
+
+
+@pytest.mark.parametrize(
+    ("settings", "stack"),
+    [
+        ({"model": "gcn"}, "none"),
+        ({"model": "gcn", "form": "dense"}, "none"),
+        ({"model": "gcn", "order": "aggregate_first", "layers": 3}, "none"),
+        ({"model": "gcn"}, "graphsplit+stagr+grasp+symg+cacheg"),
+        ({"model": "gcn", "layers": 1}, "grad"),
+        ({"model": "gat", "form": "edges"}, "none"),
+        ({"model": "gat", "form": "edges", "heads": 4}, "none"),
+        ({"model": "gat", "heads": 4}, "none"),
+        ({"model": "gat"}, "stagr"),
+        ({"model": "gat"}, "grad"),
+        ({"model": "gat"}, "stagr+effop"),
+        ({"model": "gat"}, "grad+nodepad:capacity=30+effop"),
+        ({"model": "sage-mean", "neighbours": 3}, "none"),
+        ({"model": "sage-mean", "neighbours": 3, "form": "edges"}, "none"),
+        ({"model": "sage-mean", "neighbours": 3, "form": "dense"}, "none"),
+        ({"model": "sage-mean", "neighbours": 3, "form": "dense"}, "stagr"),
+        ({"model": "sage-mean", "neighbours": 3, "form": "edges"}, "grad+nodepad:capacity=30"),
+        ({"model": "sage-max", "neighbours": 3}, "none"),
+        ({"model": "sage-max", "neighbours": 3, "form": "edges"}, "none"),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "-".join(str(x) for x in v.values()),
+)
+def test_every_form_agrees_and_computes_the_same(
+    settings: dict[str, object], stack: str, ring: GraphData
+) -> None:
+    spec = WorkloadSpec(dataset="small", hidden=8, **settings)
+    graph = apply(build(spec, SMALL), stack)
+    form = variant(spec, graph, parse(stack), ring)
+    reference = trainable(spec, ring, 0).eval()
+    torch.manual_seed(1)
+    for parameter in reference.parameters():  # zeros would be folded away: a bias that adds nothing
+        torch.nn.init.uniform_(parameter, -1.0, 1.0)
+    form.module.load_state_dict(reference.state_dict())
+    assert_agreement(graph, from_pyg(form.module, form.inputs))
+    with torch.no_grad():
+        expected = reference(torch.from_numpy(ring.x), *reference.view.example.values())
+        found = form.module(*form.inputs.values())[:24]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("model", "stack"), [("gcn", "quantgr"), ("gcn", "nodepad:capacity=30")])
+def test_a_stack_without_a_model_file_is_refused_with_the_reason(
+    model: str, stack: str, ring: GraphData
+) -> None:
+    spec = WorkloadSpec(dataset="small", model=model)
+    with pytest.raises(IllegalTechniqueError, match="export"):
+        variant(spec, apply(build(spec, SMALL), stack), parse(stack), ring)
