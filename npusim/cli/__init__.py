@@ -14,6 +14,10 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and end the process with its exit status."""
-    from npusim.cli.running import run
+    try:
+        from npusim.cli.running import run
 
-    sys.exit(run(sys.argv[1:]))
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while the program was still loading
+        status = 130
+    sys.exit(status)

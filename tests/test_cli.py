@@ -1,0 +1,235 @@
+"""The command line does what its help says: documents, tables, help, completion, speed of starting."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+
+import npusim
+from npusim.cli.program import COMMANDS
+from npusim.cli.running import run
+from npusim.cli.schema import DOCUMENTS, FILES
+
+Runner = Callable[..., str]
+HEAVY = ("numba", "numpy", "scipy", "networkx", "torch", "openvino", "dask", "marimo", "plotly", "duckdb")
+OPTIONAL = ("torch", "torch_geometric", "openvino", "nncf", "dask", "distributed", "marimo", "pymoo")
+
+
+@pytest.fixture
+def out(capsys: pytest.CaptureFixture[str]) -> Runner:
+    """Run a command that must succeed, with nothing on standard error; returns its output."""
+
+    def call(*arguments: str) -> str:
+        capsys.readouterr()
+        status = run(arguments)
+        captured = capsys.readouterr()
+        assert (status, captured.err) == (0, "")
+        return captured.out
+
+    return call
+
+
+def npusim_process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "npusim", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_estimate_as_json_is_one_document_that_fits_its_schema(out: Runner) -> None:
+    document = json.loads(out("estimate", "gcn-cora", "--format", "json"))
+    jsonschema.validate(document, json.loads(out("schema", "estimate")))
+    assert document["schema"] == "npusim.estimate/1"
+    assert (document["workload"], document["soc"]) == ("gcn-cora", "core-ultra-series2")
+
+
+def test_whatif_as_json_fits_its_schema_and_starts_with_the_baseline(out: Runner) -> None:
+    document = json.loads(out("whatif", "gcn-cora", "--format", "json"))
+    jsonschema.validate(document, json.loads(out("schema", "whatif")))
+    assert document["variants"][0]["techniques"] == document["baseline"] == "none"
+    asked = {variant["techniques"] for variant in document["variants"]}
+    assert {"stagr", "stagr+quantgr", "stagr+grasp", "stagr+symg", "stagr+cacheg"} <= asked
+
+
+@pytest.mark.parametrize("what", ["socs", "workloads", "techniques", "ops", "suites"])
+def test_list_as_json_fits_its_schema(out: Runner, what: str) -> None:
+    document = json.loads(out("list", what, "--format", "json"))
+    jsonschema.validate(document, json.loads(out("schema", "list")))
+    assert document["catalogue"] == what
+
+
+def test_list_shows_what_can_be_estimated(out: Runner) -> None:
+    assert "core-ultra-series1" in out("list", "socs")
+    assert "gat-citeseer" in out("list", "workloads")
+    assert "cacheg" in out("list", "techniques")
+    assert "MatMul" in out("list", "ops")
+
+
+@pytest.mark.parametrize("name", [*FILES, *DOCUMENTS])
+def test_every_schema_is_valid_json_schema(out: Runner, name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(out("schema", name)))
+
+
+def test_every_document_schema_names_its_version(out: Runner) -> None:
+    for name in DOCUMENTS:
+        assert json.loads(out("schema", name))["properties"]["schema"]["const"] == f"npusim.{name}/1"
+
+
+def figures(out: Runner, *arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(out("estimate", "gcn-cora", "--format", "json", *arguments))
+    return document
+
+
+def test_every_option_of_estimate_has_an_effect(out: Runner) -> None:
+    plain = figures(out)
+    assert figures(out, "--techniques", "stagr+quantgr")["techniques"] == "stagr+quantgr"
+    assert figures(out, "--soc", "core-ultra-series1")["soc"] == "core-ultra-series1"
+    assert figures(out, "--hint", "throughput")["requests"] > plain["requests"]
+    assert figures(out, "--hint", "throughput", "--requests", "3")["requests"] == 3
+    assert figures(out, "--tiles", "2")["tiles"] == 2
+    assert figures(out, "--device", "cpu")["units"]["npu.dpu"]["busy_s"] == 0
+    assert figures(out, "--set", "workload.hidden=128")["macs"] > plain["macs"]
+    assert figures(out, "-t", "stagr", "--set", "dram.bandwidth=10 GB/s")["latency_s"] > plain["latency_s"]
+
+
+def test_settings_go_to_the_workload_or_to_the_machine_by_their_first_word(out: Runner) -> None:
+    both = figures(out, "--set", "workload.layers=3", "--set", "npu.tiles=4", "--set", "npu.dpu.clock=1 GHz")
+    assert len(both["operators"]) > len(figures(out)["operators"])
+
+
+def test_whatif_compares_the_stacks_that_are_named(out: Runner) -> None:
+    def compared(*stacks: str) -> list[str]:
+        document = json.loads(out("whatif", "gcn-cora", "--format", "json", "--techniques", *stacks))
+        return [variant["techniques"] for variant in document["variants"]]
+
+    assert compared("stagr,symg+stagr") == ["stagr", "stagr+symg"]
+    assert compared("stagr") == ["none", "stagr"]
+    assert "graphsplit+grad+nodepad" in compared("paper")
+
+
+def test_whatif_ends_with_what_bounds_the_best_stack(out: Runner) -> None:
+    document = json.loads(out("whatif", "gcn-cora", "--format", "json"))
+    last_words = out("whatif", "gcn-cora").split("\n\n")[-1]
+    assert last_words.split() == document["conclusion"].split()
+
+
+def test_the_same_command_gives_the_same_bytes(out: Runner) -> None:
+    assert out("estimate", "gat-cora", "--format", "json") == out("estimate", "gat-cora", "--format", "json")
+
+
+def test_python_and_the_command_line_agree(out: Runner) -> None:
+    graph = npusim.apply(npusim.load_workload("gat-cora"), "stagr+effop")
+    here = npusim.estimate(graph, npusim.load_soc("core-ultra-series1"), hint="throughput")
+    there = out(
+        "estimate",
+        "gat-cora",
+        "-t",
+        "effop+stagr",
+        "--soc",
+        "core-ultra-series1",
+        "--hint",
+        "throughput",
+        "--format",
+        "json",
+    )
+    assert json.loads(there) == json.loads(here.to_json())
+
+
+def test_version(out: Runner) -> None:
+    assert out("--version") == f"npusim {npusim.__version__}\n"
+
+
+def test_help_lists_every_command(out: Runner) -> None:
+    page = out("--help")
+    assert all(f" {name} " in page for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_fits_80_columns_and_shows_examples(out: Runner, command: str) -> None:
+    page = out(command, "--help")
+    assert f"  npusim {command} " in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_without_a_command_the_help_is_shown_and_counts_as_bad_usage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([]) == 2
+    assert "estimate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys; from npusim.cli.running import run; run(sys.argv[2:]); "
+        "print([name for name in sys.argv[1].split(',') if name in sys.modules], file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, ",".join(HEAVY), *arguments]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == "[]\n"
+
+
+def test_help_is_fast() -> None:
+    def wall_s() -> float:
+        start = time.perf_counter()
+        npusim_process("--help")
+        return time.perf_counter() - start
+
+    # The best of a few: other work on the machine must not count.
+    assert min(wall_s() for _ in range(5)) < 0.4
+
+
+def test_estimate_needs_no_optional_library() -> None:
+    code = (
+        "import sys\n"
+        f"for name in {OPTIONAL}:\n"
+        "    sys.modules[name] = None\n"
+        "from npusim.cli.running import run\n"
+        "sys.exit(run(['estimate', 'gcn-cora', '--format', 'json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def completed(*words: str) -> list[str]:
+    words = ("npusim", *words)
+    environment = {
+        "_NPUSIM_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    return npusim_process(**environment).stdout.split()
+
+
+def test_completion_knows_commands_workloads_machines_and_techniques() -> None:
+    assert completed("es") == ["estimate"]
+    assert completed("estimate", "gcn") == ["gcn-citeseer", "gcn-cora"]
+    assert "core-ultra-series1" in completed("estimate", "gcn-cora", "--soc", "core")
+    assert completed("estimate", "gcn-cora", "--techniques", "stagr+quan") == ["stagr+quantgr"]
+    assert completed("whatif", "gcn-cora", "--techniques", "pap") == ["paper"]
+    assert completed("estimate", "gcn-cora", "--hint", "t") == ["throughput"]
+
+
+def test_completion_does_not_offer_a_technique_twice() -> None:
+    assert "stagr+stagr" not in completed("estimate", "gcn-cora", "--techniques", "stagr+st")
+
+
+def test_completion_finds_model_files(tmp_path: Any) -> None:
+    (tmp_path / "model.xml").touch()
+    (tmp_path / "model.txt").touch()
+    assert completed("estimate", f"{tmp_path}/mod") == [f"{tmp_path}/model.xml"]
+
+
+def test_every_shell_gets_its_completion_script() -> None:
+    for shell in ("bash", "zsh", "fish"):
+        shown = npusim_process("--show-completion", shell, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+        assert "_NPUSIM_COMPLETE" in shown.stdout
