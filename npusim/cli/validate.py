@@ -1,0 +1,115 @@
+"""``npusim validate``: predictions beside measured and published figures, and the errors they may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.options import Format, Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from npusim.validation import Judged
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim validate
+  npusim validate silicon-dpu silicon-dma --html validation.html
+  npusim validate dsp --figures my_kernels.csv --format json
+  npusim validate silicon-dma --cross-validate
+"""
+
+
+def _complete_suite() -> list[str]:
+    from npusim.validation.suite import suite_names
+
+    return suite_names()
+
+
+@app.command(epilog=_EXAMPLES)
+def validate(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SUITE]...",
+            help="Names from `npusim list suites`; none: all.",
+            autocompletion=_complete_suite,
+            show_default=False,
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            "--figures", metavar="FILE", help="Run the one named suite on another file of the same form."
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Also write scatter plots and residuals as one HTML file."
+        ),
+    ] = None,
+    cross_validate: Annotated[
+        bool,
+        typer.Option(
+            "--cross-validate",
+            help="Also predict each row with parameters fitted to four fifths of the others.",
+        ),
+    ] = False,
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """Compare predictions with measured and published figures; exit status 1 where a limit is missed.
+
+    An error is |predicted - measured| / measured. Limits stand in validate/SUITE.yaml. The last column is the
+    error of Intel's own neural cost model on the same kind of rows.
+    """
+    from npusim.cli.output import Destination, write_whole
+
+    destination = Destination(output, form)
+    page_destination = None if html is None else Destination(html, "json")
+
+    from npusim.validation.document import Validation
+    from npusim.validation.running import run_suites
+
+    judged = run_suites(suites or (), figures)
+    held_out = _held_out(judged, figures) if cross_validate else {}
+    document = Validation(suites=[entry.result() for entry in (*judged, *held_out.values())])
+
+    def page() -> RenderableType:
+        from npusim.report.validation import validation_page
+
+        return validation_page(judged, held_out)
+
+    destination.write(page, document.to_json)
+    if page_destination is not None and page_destination.path is not None:
+        from npusim.report.scatter import scatter_page
+
+        write_whole(page_destination.path, scatter_page(judged, held_out).encode())
+    if not document.ok:
+        raise typer.Exit(1)
+
+
+def _held_out(judged: list[Judged], figures: Path | None) -> dict[str, Judged]:
+    """Cross-validate the suites that a fit stands behind, with a progress bar on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from npusim.calibrate.cross import FOLDS, cross_validate
+
+    fitted = [entry for entry in judged if entry.suite.fit is not None]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=FOLDS * sum(len(entry.suite.machines) for entry in fitted))
+        found = {}
+        for entry in fitted:
+            progress.update(task, description=entry.name)
+            found[entry.name] = cross_validate(entry, figures, lambda: progress.advance(task))
+    return found

@@ -1,0 +1,104 @@
+"""A validation as a page for the terminal: each group's errors beside the limit and Intel's own model.
+
+Like the results pinned up after an exam: who passed, by how much, and what the class next door had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npusim.report.layout import grid, remarks
+from npusim.validation import Judged
+from npusim.validation.grouping import GroupErrors
+
+__all__ = ["validation_page"]
+
+_MOST_ROWS = 60
+"""A suite with more groups than this shows those with a limit and the worst of the others."""
+_STATISTICS = {"mean_error": "mean", "median_error": "median", "p90_error": "p90"}
+
+
+def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | None = None) -> RenderableType:
+    """Return a validation for the terminal.
+
+    Parameters
+    ----------
+    suites : sequence of Judged
+        Suites that have been run.
+    held_out : mapping of str to Judged, optional
+        Their cross-validations, by name.
+
+    Returns
+    -------
+    renderable
+        A table a suite.
+    """
+    held_out = held_out or {}
+    parts: list[RenderableType] = []
+    for judged in suites:
+        parts += [_heading(judged), _table(judged, held_out.get(judged.name)), Text()]
+        notes = [*judged.evidence.notes, *judged.suite.notes]
+        if notes:
+            parts += [remarks(("note", "dim", notes)), Text()]
+    failed = [*suites, *held_out.values()]
+    short = [f"{judged.name}: {group.name}" for judged in failed for group in judged.groups if not group.ok]
+    verdict = Text("every limit is kept", style="bold green")
+    if short:
+        verdict = Text(f"{len(short)} limits are not kept: {'; '.join(short)}", style="bold red")
+    return Group(*parts, verdict)
+
+
+def _heading(judged: Judged) -> Text:
+    text = Text(judged.name, style="bold")
+    return text.append(f"  {judged.suite.title}", style="dim")
+
+
+def _table(judged: Judged, held_out: Judged | None) -> Table:
+    table = grid()
+    table.show_header, table.header_style = True, "dim"
+    headings = ["group", "rows", "mean", "median", "p90"]
+    headings += ["held out: mean", "median", "p90"] if held_out else []
+    for heading in (*headings, "limit", "", "Intel's model"):
+        table.add_column(heading, justify="left" if heading in ("group", "", "Intel's model") else "right")
+    others = {} if held_out is None else {group.name: group for group in held_out.groups}
+    shown, hidden = _worth_showing(judged.groups)
+    for group in shown:
+        cells = [Text(group.name, style="cyan"), str(len(group.errors)), *_errors(group)]
+        if held_out:
+            cells += _errors(others[group.name]) if group.name in others else ["", "", ""]
+        ok = group.ok and (group.name not in others or others[group.name].ok)
+        table.add_row(*cells, *_verdict(group, ok), group.rule.yardstick if group.rule else "")
+    if hidden:
+        worst = max(group.mean_error for group in hidden)
+        table.add_row(Text(f"{len(hidden)} more groups without a limit", style="dim"), *[""] * (len(headings) - 1),
+                      Text(f"mean at most {_percent(worst)}", style="dim"))  # fmt: skip
+    return table
+
+
+def _worth_showing(groups: Sequence[GroupErrors]) -> tuple[list[GroupErrors], list[GroupErrors]]:
+    if len(groups) <= _MOST_ROWS:
+        return list(groups), []
+    bound = [group for group in groups if group.limit is not None]
+    free = sorted((group for group in groups if group.limit is None), key=lambda group: -group.mean_error)
+    room = max(10, _MOST_ROWS - len(bound))
+    return bound + free[:room], free[room:]
+
+
+def _errors(group: GroupErrors) -> list[str]:
+    return [_percent(value) for value in (group.mean_error, group.median_error, group.p90_error)]
+
+
+def _verdict(group: GroupErrors, ok: bool) -> tuple[Text, Text]:
+    if group.rule is None or group.limit is None:
+        return Text("-", style="dim"), Text("")
+    limit = Text(f"{_STATISTICS[group.rule.statistic]} {_percent(group.limit)}")
+    return limit, Text("kept", style="green") if ok else Text("missed", style="bold red")
+
+
+def _percent(part: float) -> str:
+    hundredths = 100 * part
+    return f"{hundredths:.1f} %" if hundredths < 99.95 else f"{hundredths:.0f} %"

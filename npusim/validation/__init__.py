@@ -1,0 +1,21 @@
+"""Validation: npusim's predictions beside what was measured or published, suite by suite.
+
+Like the calibration bench of a workshop: known weights on the scale, and a sheet that says by how much it is off.
+"""
+
+from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
+from npusim.validation.running import Judged, run_suite, validate
+from npusim.validation.suite import Suite, load_suite, suite_names
+
+__all__ = [
+    "GroupResult",
+    "Judged",
+    "RowResult",
+    "Suite",
+    "SuiteResult",
+    "Validation",
+    "load_suite",
+    "run_suite",
+    "suite_names",
+    "validate",
+]

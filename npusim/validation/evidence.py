@@ -1,0 +1,190 @@
+"""Predictions beside measurements, row by row; and the parts that make them, one a kind of figures.
+
+Like two columns in an accountant's book, what the bank says and what we say, with enough about each booking to see
+later which kind went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.errors import ConfigError, nearest, shown
+from npusim.validation.columns import Column
+from npusim.validation.figures import Figures, read_csv
+from npusim.validation.machine import Machine
+from npusim.validation.suite import Suite
+
+__all__ = ["Evidence", "Predictor", "TablePredictor"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Rows of a suite with their predictions.
+
+    Attributes
+    ----------
+    ids : sequence of int or str
+        Line in a CSV file, or path in a YAML file.
+    columns : mapping
+        What is known of each row, for groups and plots; arrays of shape (rows,).
+    measured, predicted : array, shape (rows,)
+        In `unit`.
+    unit : str
+        Unit of both; empty for a ratio.
+    dimensions : sequence of str
+        Columns worth plotting the residuals against.
+    notes : sequence of str
+        What was skipped, and what a reader should know.
+    """
+
+    ids: Sequence[int | str]
+    columns: Mapping[str, NDArray[Any]]
+    measured: Floats
+    predicted: Floats
+    unit: str
+    dimensions: Sequence[str]
+    notes: Sequence[str]
+
+    @property
+    def errors(self) -> Floats:
+        """|predicted - measured| / measured of each row."""
+        return np.abs(self.predicted - self.measured) / self.measured
+
+
+class Predictor(Protocol):
+    """What makes the evidence of a suite."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows of a suite with their predictions, in the order of the file."""
+        ...
+
+
+@dataclass(frozen=True)
+class TablePredictor:
+    """A CSV table whose rows are predicted a machine at a time.
+
+    Attributes
+    ----------
+    columns : sequence of Column
+        What the table must hold beside `npu`.
+    measured : callable
+        Measured values of a table's rows, in `unit`.
+    predict : callable
+        Predicted values of rows that belong to one machine.
+    unit : str
+        Unit of both; empty for a ratio.
+    dimensions : sequence of str
+        Columns worth plotting the residuals against.
+    prepare : callable
+        Adds columns that follow from others; it may leave rows out, with a note.
+    unmodelled : callable or None
+        For rows of one machine: which of them stand on a makeshift, because no equation or parameter is theirs.
+    twins : callable
+        A key for each row; rows that share it are near-twins and stay together in a cross-validation.
+    """
+
+    columns: Sequence[Column]
+    measured: Callable[[Figures], Floats]
+    predict: Callable[[Figures, Machine], Floats]
+    unit: str
+    dimensions: Sequence[str]
+    twins: Callable[[Figures], Sequence[str]]
+    prepare: Callable[[Figures], Figures] = field(default=lambda figures: figures)
+    unmodelled: Callable[[Figures, Machine], Sequence[bool]] | None = None
+
+    def read(self, suite: Suite, path: Path) -> Figures:
+        """Return the rows of a file that belong to a machine of the suite."""
+        figures = read_csv(path, [_NPU, *self.columns])
+        names = np.array([str(name).lower() for name in figures["npu"]], object)
+        figures = figures.having(npu=names)
+        _refuse_unknown(figures, suite)
+        figures = self.prepare(figures)
+        return _modelled(figures, suite)
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows of a file with their predictions, in the order of the file."""
+        assert path is not None, "a table needs a file"
+        return self.judged(self.read(suite, path), machines)
+
+    def judged(self, figures: Figures, machines: Mapping[str, Machine]) -> Evidence:
+        """Return rows that have been read with their predictions."""
+        columns, notes = dict(figures.columns), list(figures.notes)
+        if self.unmodelled is not None:
+            makeshift = self._makeshift(figures, machines)
+            columns["modelled"] = np.array(["no" if row else "yes" for row in makeshift], object)
+            if makeshift.any():
+                notes.append(f"{int(makeshift.sum())} rows are unmodelled: their prediction is a makeshift")
+        return Evidence(
+            ids=[int(line) for line in figures.ids],
+            columns=columns,
+            measured=self.measured(figures),
+            predicted=self.predicted(figures, machines),
+            unit=self.unit,
+            dimensions=self.dimensions,
+            notes=notes,
+        )
+
+    def _makeshift(self, figures: Figures, machines: Mapping[str, Machine]) -> NDArray[Any]:
+        assert self.unmodelled is not None
+        makeshift = np.zeros(len(figures), bool)
+        for name, machine in machines.items():
+            mine = figures["npu"] == name
+            if mine.any():
+                makeshift[mine] = self.unmodelled(figures.where(mine), machine)
+        return makeshift
+
+    def predicted(self, figures: Figures, machines: Mapping[str, Machine]) -> Floats:
+        """Return the predictions of rows, each on its machine; shape (rows,)."""
+        predicted = np.full(len(figures), np.nan)
+        for name, machine in machines.items():
+            mine = figures["npu"] == name
+            if mine.any():
+                predicted[mine] = self.predict(figures.where(mine), machine)
+        return predicted
+
+
+class _Npu(Column):
+    """Name of the NPU; which are known is the suite's matter."""
+
+    @property
+    def allowed(self) -> str:
+        return "the name of an NPU"
+
+    def value(self, text: str) -> str | None:
+        return text or None
+
+
+_NPU = _Npu("npu")
+
+
+def _refuse_unknown(figures: Figures, suite: Suite) -> None:
+    known = [*suite.machines, *suite.unmodelled]
+    for row, name in enumerate(figures["npu"]):
+        if name not in known:
+            raise ConfigError(
+                shown(name), file=figures.file, line=int(figures.ids[row]), key="npu",
+                allowed=f"one of {', '.join(known)}", suggestion=nearest(name, known),
+            )  # fmt: skip
+
+
+def _modelled(figures: Figures, suite: Suite) -> Figures:
+    """Leave out the rows of machines that the suite says nobody models; note how many there were."""
+    notes = list(figures.notes)
+    for name, reason in suite.unmodelled.items():
+        count = int((figures["npu"] == name).sum())
+        if count:
+            notes.append(f"{Path(figures.file).name}: left out {count} rows of {name}: {reason}")
+    kept = figures.where(np.array([name not in suite.unmodelled for name in figures["npu"]], bool))
+    if not len(kept):
+        raise ConfigError(
+            "no row of a machine that npusim models", file=figures.file, allowed=", ".join(suite.machines)
+        )
+    return Figures(kept.file, kept.ids, kept.columns, tuple(notes))

@@ -1,0 +1,124 @@
+"""Sorts the rows of a suite into its groups, and sums up each group's errors.
+
+Like sorting a school's results by class before speaking of averages: one weak class must not hide behind the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.errors import ConfigError
+from npusim.validation.evidence import Evidence
+from npusim.validation.suite import Condition, Group, Suite
+
+__all__ = ["GroupErrors", "group_of_rows", "sum_up"]
+
+OTHER = "other rows"
+"""Group of rows that meet no group's conditions."""
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class GroupErrors:
+    """One group's errors beside its limit.
+
+    Attributes
+    ----------
+    name : str
+    rule : Group or None
+        The suite's entry that made the group; None for rows that met none.
+    errors : array, shape (rows,)
+        |predicted - measured| / measured.
+    """
+
+    name: str
+    rule: Group | None
+    errors: NDArray[np.float64]
+
+    @property
+    def mean_error(self) -> float:
+        """Mean of the errors."""
+        return float(self.errors.mean())
+
+    @property
+    def median_error(self) -> float:
+        """Median of the errors."""
+        return float(np.median(self.errors))
+
+    @property
+    def p90_error(self) -> float:
+        """90th percentile of the errors."""
+        return float(np.quantile(self.errors, 0.9))
+
+    @property
+    def limit(self) -> float | None:
+        """Largest value that the bound statistic may have; None: there is none."""
+        return None if self.rule is None or self.rule.limit is None else float(self.rule.limit)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the limit is kept; true where there is none."""
+        if self.rule is None or self.rule.limit is None:
+            return True
+        return bool(getattr(self, self.rule.statistic) <= self.rule.limit)
+
+
+def group_of_rows(suite: Suite, evidence: Evidence) -> tuple[list[str], dict[str, Group]]:
+    """Return the group's name of each row, and the suite's entry behind each name.
+
+    Raises
+    ------
+    ConfigError
+        Where the suite names a column that its figures do not have.
+    """
+    count = len(evidence.ids)
+    names = np.array([OTHER] * count, object)
+    free = np.ones(count, bool)
+    rules: dict[str, Group] = {}
+    for rule in suite.groups:
+        met = free.copy()
+        for column, condition in rule.where.items():
+            met &= _meets(_column(evidence.columns, column), condition)
+        free &= ~met
+        for row in np.flatnonzero(met):
+            names[row] = _PLACE.sub(lambda place: _word(_column(evidence.columns, place[1])[row]), rule.group)  # noqa: B023
+            rules.setdefault(names[row], rule)
+    return [str(name) for name in names], rules
+
+
+def sum_up(names: list[str], rules: Mapping[str, Group], errors: NDArray[np.float64]) -> list[GroupErrors]:
+    """Return the errors of each group: those with a limit first, in the order in which they appear."""
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows.setdefault(name, []).append(row)
+    order = {name: i for i, name in enumerate(rules)}
+    found = [GroupErrors(name, rules.get(name), errors[members]) for name, members in rows.items()]
+    return sorted(found, key=lambda group: (group.limit is None, order.get(group.name, len(order))))
+
+
+def _column(columns: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    if name not in columns:
+        raise ConfigError(f"the unknown column `{name}`", key="groups", allowed=", ".join(columns))
+    return columns[name]
+
+
+def _meets(values: NDArray[Any], condition: Condition) -> NDArray[np.bool_]:
+    met = np.ones(len(values), bool)
+    if condition.one_of is not None:
+        met &= np.isin(values, np.array(condition.one_of, values.dtype))
+    if condition.at_least is not None:
+        met &= values.astype(float) >= condition.at_least
+    if condition.below is not None:
+        met &= values.astype(float) < condition.below
+    return met
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

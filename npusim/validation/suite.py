@@ -1,0 +1,106 @@
+"""A suite: which figures are checked, how their rows are grouped, and what error each group may have.
+
+Like the rules of an exam, pinned to the door: what will be asked, how it is marked, what suffices to pass.
+They stand in `validate/<suite>.yaml`, so that a limit can be read, and argued about, without the code.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from npusim.config import Section, load_model
+from npusim.errors import UnknownNameError
+from npusim.locate import resource, resource_names
+from npusim.units import PositiveRatio, refuse
+
+__all__ = ["Condition", "Group", "MachineAt", "Statistic", "Suite", "load_suite", "suite_names"]
+
+Statistic = Literal["mean_error", "median_error", "p90_error"]
+"""What a limit binds: a statistic over the errors of a group's rows."""
+
+
+class Condition(Section):
+    """What a row's value in one column must be; all that is given must hold."""
+
+    one_of: list[str | int] | None = None
+    """One of these words or numbers."""
+    at_least: float | None = None
+    """This number or more."""
+    below: float | None = None
+    """Less than this number."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Condition:
+        if self.one_of is None and self.at_least is None and self.below is None:
+            refuse("a condition that says nothing", "one_of, at_least or below")
+        return self
+
+
+class Group(Section):
+    """Rows whose errors are summed up together. A row belongs to the first group whose conditions it meets."""
+
+    group: str = Field(min_length=1)
+    """Name; `{column}` stands for the row's value in that column, so one entry can make many groups."""
+    where: dict[str, Condition] = Field(default_factory=dict)
+    """Conditions by column; none: every row that no group above has taken."""
+    limit: PositiveRatio | None = None
+    """Largest error allowed; None: the group informs only."""
+    statistic: Statistic = "mean_error"
+    """What the limit binds."""
+    yardstick: str = ""
+    """Mean error of Intel's own cost model on the same kind of rows, to compare with."""
+    note: str = ""
+    """What else a reader should know."""
+
+
+class MachineAt(Section):
+    """The machine whose figures a suite holds, at the clocks of the measurement."""
+
+    soc: str
+    """Name of a shipped SoC."""
+    operating_point: str
+    """One of its NPU's operating points."""
+
+
+class Suite(Section):
+    """One suite of figures and the errors it allows."""
+
+    schema_name: Literal["npusim.suite/1"] = Field(alias="schema")
+    """Version of this file format: npusim.suite/1."""
+    title: str
+    """What is checked, in a line."""
+    figures: str | None
+    """File in `validate/figures`; None where the suite makes its own rows."""
+    predictor: str
+    """Which part of `npusim.validation` reads the figures and predicts them."""
+    fit: str | None = None
+    """Which fit of `npusim.calibrate` is made anew in each fold of a cross-validation; None: nothing is fitted to these figures."""
+    machines: dict[str, MachineAt] = Field(default_factory=dict)
+    """Machine of each name in the figures' column `npu`."""
+    unmodelled: dict[str, str] = Field(default_factory=dict)
+    """Names in that column that are left out, with the reason."""
+    groups: list[Group] = Field(min_length=1)
+    """Groups, tried in this order."""
+    notes: list[str] = Field(default_factory=list)
+    """What a reader of the result should know."""
+
+
+def suite_names() -> list[str]:
+    """Return the names of all suites, sorted."""
+    return resource_names("validate", ".yaml")
+
+
+def load_suite(name: str) -> Suite:
+    """Return a suite by its name.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is none of that name.
+    """
+    names = suite_names()
+    if name not in names:
+        raise UnknownNameError("suite", name, names)
+    return load_model(resource("validate", f"{name}.yaml"), Suite)
