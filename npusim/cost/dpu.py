@@ -1,8 +1,9 @@
-"""Convolutions and matrix products on one tile: how many pressings of the letterpress of :mod:`dpu_grid`.
+"""Convolutions and matrix products on one tile: how many pressings of the letterpress of `npusim.cost.grid`.
 
-A convolution's output is cut into stencils; full ones, those at the right edge, at the bottom edge and in the corner
-differ in size, so at most four kinds of pixel areas times two kinds of channel blocks are costed, whatever the size.
-A matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid of pixels.
+A convolution's output is cut into stencils; full ones, those at the right edge, at the bottom edge and in the
+corner differ in size, so at most four kinds of pixel areas times two kinds of channel blocks are costed,
+whatever the size. A matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid
+of pixels.
 """
 
 from __future__ import annotations
@@ -12,46 +13,59 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.grid import (
-    act_feed_cycles,
+    Channels,
+    Pace,
     area_cycles,
-    drain_cycles_per_byte,
+    channel_blocks,
     mode_shape,
+    reduction_pace,
     startup_cycles,
     tail_cycles,
-    weight_feed_cycles,
-    whole_words,
 )
 from npusim.cost.jit import kernel
-from npusim.cost.sparsity import lane_density, skip_pace, worth_trying
+from npusim.cost.sparsity import DENSE, SIDES, lane_density, skip_pace, worth_trying
+
+__all__ = ["conv_cycles", "effective_taps", "matmul_cycles", "matmul_mode_cycles", "mode_shape"]
+
+_MODES = 3
 
 
 @kernel
-def conv_steps(p: Any, in_c: float, kernel_w: float, kernel_h: float, out_h: float, pad_top: float, pad_bottom: float, in_bytes: float) -> float:
-    """Steps of the reduction of a convolution: kernel taps times pieces of input channels.
+def effective_taps(
+    p: Any, kernel_w: float, kernel_h: float, out_h: float, pad_top: float, pad_bottom: float
+) -> float:
+    """Kernel taps that the grid works through.
 
-    A lone last output row beside vertical padding lets the grid skip about one tap (npu4000 silicon, 3x3: rows with
-    ``out_h mod 4 = 1`` run 1/9 faster; the mechanism is not determined by the figures).
+    A lone last output row beside vertical padding lets the grid skip about one tap (npu4000 silicon, 3x3:
+    rows with ``out_h mod 4 = 1`` run 1/9 faster; the figures do not determine the mechanism).
     """
     taps = kernel_w * kernel_h
     lone = out_h - np.floor(out_h / p.dpu_pixel_lanes_h) * p.dpu_pixel_lanes_h == 1.0
     if lone and pad_top + pad_bottom > 0.0:
         taps = max(1.0, taps - p.dpu_lone_row_taps)
-    return taps * np.ceil(in_c * in_bytes / p.dpu_mac_bytes_per_cycle)
+    return taps
 
 
 @kernel
-def conv_pass_cycles(p: Any, out_w: float, out_h: float, out_c: float, steps: float, out_bytes: float, mode: int, write_tiles: float, act: float, weight: float, mac: float, exposed: float) -> float:
-    """Cycles of a convolution with ``steps`` steps at given feeds (cycles a step and group) and MAC share."""
-    across, down, ntk = mode_shape(p, mode)
-    slots = across * down * p.dpu_slot_walk_cycles
-    start = p.dpu_stencil_cycles
-    per_byte = drain_cycles_per_byte(p, write_tiles, out_bytes)
-    block_c = ntk * p.dpu_channel_lanes
-    blocks = np.floor(out_c / block_c)
-    rest_c = out_c - blocks * block_c
-    rest_groups = np.ceil(rest_c / p.dpu_channel_lanes)
-    block_drain = whole_words(p, block_c * out_bytes) * per_byte
-    rest_drain = whole_words(p, rest_c * out_bytes) * per_byte
+def _side_pace(
+    p: Any, side: int, slots: float, taps: float, channel_bytes: float, weight_bytes: float,
+    act_density: float, weight_density: float, act_block: float, weight_block: float,
+) -> Pace:  # fmt: skip
+    """Pace of a reduction under a choice of bitmaps; arguments as in `conv_cycles` and `reduction_pace`."""
+    if side == DENSE:
+        return reduction_pace(p, slots, taps, channel_bytes, 1.0, 1.0, 1.0, 0.0)
+    lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
+    act_lane = lane_density(act_density, act_block, lanes, p.dpu_sparse_window_act)
+    weight_lane = lane_density(weight_density, weight_block, p.dpu_channel_lanes, p.dpu_sparse_window_weight)
+    mac, act, weight = skip_pace(p, side, act_lane, weight_lane, weight_density, weight_bytes)
+    return reduction_pace(p, slots, taps, channel_bytes, mac, act, weight, p.dpu_sparse_drain_exposed)
+
+
+@kernel
+def _conv_areas(
+    p: Any, out_w: float, out_h: float, across: float, down: float, pace: Pace, channels: Channels
+) -> float:
+    """Cycles, without start-up, of all stencils over an output of ``out_w`` x ``out_h`` pixels."""
     full_w = across * p.dpu_pixel_lanes_w
     full_h = down * p.dpu_pixel_lanes_h
     columns = np.floor(out_w / full_w)
@@ -60,46 +74,45 @@ def conv_pass_cycles(p: Any, out_w: float, out_h: float, out_c: float, steps: fl
     rest_h = out_h - rows * full_h
     edge_w = np.ceil(rest_w / p.dpu_pixel_lanes_w)
     edge_h = np.ceil(rest_h / p.dpu_pixel_lanes_h)
-    total = startup_cycles(p, write_tiles)
+    total = 0.0
     last = 0.0
     drain = 0.0
     if columns * rows > 0.0:
-        cycles, last, drain = area_cycles(across * down, full_w * full_h, slots, act, weight, mac, exposed, steps,
-                                          start, blocks, ntk, block_drain, rest_groups, rest_drain)
+        cycles, last, drain = area_cycles(pace, channels, across * down, full_w * full_h)
         total += columns * rows * cycles
     if edge_w * rows > 0.0:
-        cycles, last, drain = area_cycles(edge_w * down, rest_w * full_h, slots, act, weight, mac, exposed, steps,
-                                          start, blocks, ntk, block_drain, rest_groups, rest_drain)
+        cycles, last, drain = area_cycles(pace, channels, edge_w * down, rest_w * full_h)
         total += rows * cycles
     if columns * edge_h > 0.0:
-        cycles, last, drain = area_cycles(across * edge_h, full_w * rest_h, slots, act, weight, mac, exposed, steps,
-                                          start, blocks, ntk, block_drain, rest_groups, rest_drain)
+        cycles, last, drain = area_cycles(pace, channels, across * edge_h, full_w * rest_h)
         total += columns * cycles
     if edge_w * edge_h > 0.0:
-        cycles, last, drain = area_cycles(edge_w * edge_h, rest_w * rest_h, slots, act, weight, mac, exposed, steps,
-                                          start, blocks, ntk, block_drain, rest_groups, rest_drain)
+        cycles, last, drain = area_cycles(pace, channels, edge_w * edge_h, rest_w * rest_h)
         total += cycles
-    largest = min(out_w, full_w) * min(out_h, full_h) * (block_drain if blocks > 0.0 else rest_drain)
-    return total + tail_cycles(largest, last, drain)
+    return total + tail_cycles(channels, min(out_w, full_w) * min(out_h, full_h), last, drain)
 
 
 @kernel
-def conv_cycles(p: Any, out_w: float, out_h: float, out_c: float, in_c: float, kernel_w: float, kernel_h: float, pad_top: float, pad_bottom: float, in_bytes: float, weight_bytes: float, out_bytes: float, mode: int, write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float) -> float:
-    """Cycles of one convolution workload on one tile.
+def conv_cycles(
+    p: Any, out_w: float, out_h: float, out_c: float, in_c: float, kernel_w: float, kernel_h: float,
+    pad_top: float, pad_bottom: float, in_bytes: float, weight_bytes: float, out_bytes: float, mode: int,
+    write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float,
+) -> float:  # fmt: skip
+    """Cycles of one convolution on one tile in one MPE mode.
 
     Parameters
     ----------
     p : record
-        Parameters ``dpu_...``.
+        Parameters ``dpu_...`` of `npusim.cost.architecture.ARCH_DTYPE`.
     out_w, out_h, out_c, in_c : float
-        Output size in pixels and channels; input channels.
+        Output size in pixels and channels; input channels; each at least 1.
     kernel_w, kernel_h, pad_top, pad_bottom : float
-        Kernel size and vertical padding in pixels. The stride enters only through the output's size: silicon rows
-        of stride 1 and 2 lie on one line.
+        Kernel size and vertical padding in pixels. The stride enters only through the output's size: silicon
+        rows of stride 1 and 2 lie on one line.
     in_bytes, weight_bytes, out_bytes : float
         Bytes an element (1 int8, 2 fp16).
     mode : int
-        MPE mode, see :func:`mode_shape`.
+        MPE mode, see `npusim.cost.grid.mode_shape`.
     write_tiles : float
         Tiles that receive the output.
     act_density, weight_density : float
@@ -110,83 +123,98 @@ def conv_cycles(p: Any, out_w: float, out_h: float, out_c: float, in_c: float, k
     Returns
     -------
     float
-        DPU cycles: start-up + sum over stencils of max(compute, drain) + drain of the last. Never more than dense.
+        DPU cycles: start-up + sum over stencils of max(compute, write-back) + write-back of the last. Never
+        more than dense.
     """
-    steps = conv_steps(p, in_c, kernel_w, kernel_h, out_h, pad_top, pad_bottom, in_bytes)
-    act = act_feed_cycles(p)
-    weight = weight_feed_cycles(p)
-    best = conv_pass_cycles(p, out_w, out_h, out_c, steps, out_bytes, mode, write_tiles, act, weight, 1.0, 0.0)
-    if act_density < 1.0 or weight_density < 1.0:
-        act_lane = lane_density(act_density, act_block, p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h,
-                                p.dpu_sparse_window_act)
-        weight_lane = lane_density(weight_density, weight_block, p.dpu_channel_lanes, p.dpu_sparse_window_weight)
-        for side in range(1, 4):
-            if worth_trying(side, act_density, weight_density):
-                mac, a, w = skip_pace(p, side, act_lane, weight_lane, weight_density, weight_bytes)
-                best = min(best, conv_pass_cycles(p, out_w, out_h, out_c, steps, out_bytes, mode, write_tiles,
-                                                  act * a, weight * w, mac, p.dpu_sparse_drain_exposed))
-    return best
-
-
-@kernel
-def matmul_pass_cycles(p: Any, across: float, down: float, ntk: float, groups: float, steps: float, n: float, out_bytes: float, per_byte: float, act: float, weight: float, mac: float, exposed: float) -> float:
-    """Cycles without start-up of a product in one mode, its rows folded to ``groups`` groups of pixels."""
-    nthw = across * down
-    full = np.floor(groups / nthw)
-    rest = groups - full * nthw
-    if rest > across:
-        # A stencil is a rectangle: its last row of groups is filled up.
-        rest = np.ceil(rest / across) * across
-    lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
-    slots = nthw * p.dpu_slot_walk_cycles
-    block_c = ntk * p.dpu_channel_lanes
-    blocks = np.floor(n / block_c)
-    rest_c = n - blocks * block_c
-    rest_groups = np.ceil(rest_c / p.dpu_channel_lanes)
-    block_drain = whole_words(p, block_c * out_bytes) * per_byte
-    rest_drain = whole_words(p, rest_c * out_bytes) * per_byte
-    total = 0.0
-    last = 0.0
-    drain = 0.0
-    if full > 0.0:
-        cycles, last, drain = area_cycles(nthw, nthw * lanes, slots, act, weight, mac, exposed, steps,
-                                          p.dpu_stencil_cycles, blocks, ntk, block_drain, rest_groups, rest_drain)
-        total = full * cycles
-    if rest > 0.0:
-        cycles, last, drain = area_cycles(rest, rest * lanes, slots, act, weight, mac, exposed, steps,
-                                          p.dpu_stencil_cycles, blocks, ntk, block_drain, rest_groups, rest_drain)
-        total += cycles
-    largest = min(groups, nthw) * lanes * (block_drain if blocks > 0.0 else rest_drain)
-    return total + tail_cycles(largest, last, drain)
-
-@kernel
-def matmul_mode_cycles(p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float, mode: int, write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float) -> float:
-    """Cycles of a matrix product M x K x N on one tile in one MPE mode; arguments as in `matmul_cycles`.
-
-    Zeros are skipped in the first mode only: the cost model's sparse grid shows no gain of the others.
-    """
-    steps = np.ceil(k * in_bytes / p.dpu_mac_bytes_per_cycle)
-    groups = np.ceil(m / (p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h))
-    act, weight = act_feed_cycles(p), weight_feed_cycles(p)
-    per_byte = drain_cycles_per_byte(p, write_tiles, out_bytes)
-    across, down, ntk = mode_shape(p, mode)
-    best = matmul_pass_cycles(p, across, down, ntk, groups, steps, n, out_bytes, per_byte, act, weight, 1.0, 0.0)
-    if mode == 0 and (act_density < 1.0 or weight_density < 1.0):
-        pixels = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
-        act_lane = lane_density(act_density, act_block, pixels, p.dpu_sparse_window_act)
-        weight_lane = lane_density(weight_density, weight_block, p.dpu_channel_lanes, p.dpu_sparse_window_weight)
-        for side in range(1, 4):
-            if worth_trying(side, act_density, weight_density):
-                mac, a, w = skip_pace(p, side, act_lane, weight_lane, weight_density, weight_bytes)
-                exposed = p.dpu_sparse_drain_exposed
-                best = min(best, matmul_pass_cycles(p, across, down, ntk, groups, steps, n, out_bytes, per_byte, act * a, weight * w, mac, exposed))
+    across, down, channel_groups = mode_shape(p, mode)
+    taps = effective_taps(p, kernel_w, kernel_h, out_h, pad_top, pad_bottom)
+    channels = channel_blocks(p, out_c, channel_groups, write_tiles, out_bytes)
+    best = np.inf
+    for side in range(SIDES):
+        if worth_trying(side, act_density, weight_density):
+            reduction = _side_pace(
+                p, side, across * down, taps, in_c * in_bytes, weight_bytes,
+                act_density, weight_density, act_block, weight_block,
+            )  # fmt: skip
+            best = min(best, _conv_areas(p, out_w, out_h, across, down, reduction, channels))
     return startup_cycles(p, write_tiles) + best
 
 
 @kernel
-def matmul_cycles(p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float, write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float) -> float:
-    """DOC"""
+def _matmul_areas(p: Any, m: float, across: float, down: float, pace: Pace, channels: Channels) -> float:
+    """Cycles, without start-up, of all stencils over ``m`` rows that are folded to groups of pixels."""
+    lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
+    groups = np.ceil(m / lanes)
+    slots = across * down
+    full = np.floor(groups / slots)
+    rest = groups - full * slots
+    rest_pixels = m - full * slots * lanes
+    if rest > across:
+        rest = (
+            np.ceil(rest / across) * across
+        )  # a stencil is a rectangle: its last row of groups is filled up
+    total = 0.0
+    last = 0.0
+    drain = 0.0
+    if full > 0.0:
+        cycles, last, drain = area_cycles(pace, channels, slots, slots * lanes)
+        total = full * cycles
+    if rest > 0.0:
+        cycles, last, drain = area_cycles(pace, channels, rest, rest_pixels)
+        total += cycles
+    return total + tail_cycles(channels, slots * lanes if full > 0.0 else rest_pixels, last, drain)
+
+
+@kernel
+def matmul_mode_cycles(
+    p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float, mode: int,
+    write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float,
+) -> float:  # fmt: skip
+    """Cycles of a matrix product M x K x N on one tile in one MPE mode.
+
+    Parameters
+    ----------
+    p : record
+        Parameters ``dpu_...``.
+    m, k, n : float
+        Rows, reduction, columns, each at least 1. The M x K operand is the activation, the K x N operand the
+        weights.
+    in_bytes, weight_bytes, out_bytes, mode, write_tiles : float
+        As in `conv_cycles`.
+    act_density, weight_density, act_block, weight_block : float
+        As in `conv_cycles`.
+
+    Returns
+    -------
+    float
+        DPU cycles. The rows are taken to fold to full groups of pixels; a product that must keep a layout one
+        pixel wide goes through `conv_cycles` with ``out_w = 1`` and costs about four times as much. Zeros are
+        skipped in the first mode only: the cost model's sparse grid shows no gain of the other modes.
+    """
+    across, down, channel_groups = mode_shape(p, mode)
+    channels = channel_blocks(p, n, channel_groups, write_tiles, out_bytes)
     best = np.inf
-    for mode in range(3):
-        best = min(best, matmul_mode_cycles(p, m, k, n, in_bytes, weight_bytes, out_bytes, mode, write_tiles, act_density, weight_density, act_block, weight_block))
+    for side in range(SIDES if mode == 0 else 1):
+        if worth_trying(side, act_density, weight_density):
+            reduction = _side_pace(
+                p, side, across * down, 1.0, k * in_bytes, weight_bytes,
+                act_density, weight_density, act_block, weight_block,
+            )  # fmt: skip
+            best = min(best, _matmul_areas(p, m, across, down, reduction, channels))
+    return startup_cycles(p, write_tiles) + best
+
+
+@kernel
+def matmul_cycles(
+    p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float,
+    write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float,
+) -> float:  # fmt: skip
+    """Cycles of a matrix product in its best MPE mode; arguments as in `matmul_mode_cycles`."""
+    best = np.inf
+    for mode in range(_MODES):
+        cycles = matmul_mode_cycles(
+            p, m, k, n, in_bytes, weight_bytes, out_bytes, mode, write_tiles,
+            act_density, weight_density, act_block, weight_block,
+        )  # fmt: skip
+        best = min(best, cycles)
     return best

@@ -1,23 +1,68 @@
-"""The MAC grid of one tile: a letterpress that sets 4 x 4 pixels by 16 channels a cycle and must be fed and emptied.
+"""The MAC grid of one tile: a letterpress that sets 4 x 4 pixels by 16 channels a cycle.
 
-Outputs stay put. They are cut into *stencils*, as many as the accumulators hold: ``nthw`` groups of pixels times
-``ntk`` groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). For each *step* (8 bytes of input
-channels of one kernel tap) every pixel group meets every channel group once, one cycle each, while loaders refill the
-operand registers from SRAM for the next step; the slower of the two sets the pace. A finished stencil is written back
-while the next one computes.
+Outputs stay put. They are cut into *stencils*, as many as the accumulators hold: some groups of pixels times
+some groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). For each *step* (8 bytes of
+input channels of one kernel tap) every pixel group meets every channel group once, one cycle each, while
+loaders refill the operand registers from SRAM for the next step; the slower of the two sets the pace. A
+finished stencil is written back while the next one computes.
 
-Everything here is a scalar kernel; all cycles are of the DPU clock; ``p`` is one record of parameters whose values,
-units, sources and uncertainties stand in ``configs/``. Quantities that do not depend on the stencil are computed once
+Everything here is a scalar kernel; all cycles are of the DPU clock. ``p`` is one record of
+`npusim.cost.architecture.ARCH_DTYPE`, or whatever has its ``dpu_...`` fields; units, sources and
+uncertainties of the numbers stand in ``configs/socs``. What does not depend on the stencil is computed once
 and handed down, because a sweep runs these lines some ten billion times.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npusim.cost.jit import kernel
+
+__all__ = [
+    "Channels",
+    "Pace",
+    "area_cycles",
+    "channel_blocks",
+    "drain_cycles_per_byte",
+    "mode_shape",
+    "reduction_pace",
+    "startup_cycles",
+    "tail_cycles",
+]
+
+
+class Pace(NamedTuple):
+    """How long the whole reduction of a stencil takes for each thing in it (cycles)."""
+
+    start: float
+    """Start of the stencil."""
+    mac: float
+    """MAC units, for each pair of a pixel group and a channel group."""
+    slots: float
+    """The loader's walk over the mode's pixel slots, filled or not."""
+    act: float
+    """Activation feed of a pixel group."""
+    weight: float
+    """Weight feed of a channel group."""
+    exposed: float
+    """Share of the shorter of computing and write-back that nothing hides; 0 for dense operands."""
+
+
+class Channels(NamedTuple):
+    """How output channels are cut into blocks that a stencil holds."""
+
+    blocks: float
+    """Full blocks."""
+    groups: float
+    """Channel groups of a full block."""
+    drain: float
+    """Write-back of a full block's channels (cycles a pixel)."""
+    rest_groups: float
+    """Channel groups of the last, partial block; 0 when there is none."""
+    rest_drain: float
+    """Its write-back (cycles a pixel)."""
 
 
 @kernel
@@ -27,107 +72,174 @@ def mode_shape(p: Any, mode: int) -> tuple[float, float, float]:
     Parameters
     ----------
     p : record
-        ``dpu_mode_w``, ``dpu_mode_h`` and ``dpu_mode_c`` of every mode.
+        ``dpu_mode_w``, ``dpu_mode_h`` and ``dpu_mode_c``, each of shape (modes,).
     mode : int
-        0, 1, 2 for MPE modes CUBOID_16x16, 8x16, 4x16: each doubles the channel groups.
+        Position in the SoC's table ``npu.dpu.modes``: 0, 1, 2 for CUBOID_16x16, 8x16, 4x16.
 
     Returns
     -------
     tuple of float
-        (across, down, ntk); their product is the number of accumulators. The pixel part is as square as powers of
-        two allow: 4 x 4, 4 x 2, 2 x 2.
+        Their product is the number of accumulators of a MAC unit.
     """
     return p.dpu_mode_w[mode], p.dpu_mode_h[mode], p.dpu_mode_c[mode]
 
 
 @kernel
-def act_feed_cycles(p: Any) -> float:
-    """Cycles to read one step of activations for one pixel group: 16 pixels x 8 B through all ports.
+def _act_feed_cycles(p: Any) -> float:
+    """Cycles to read one piece (8 B of input channels) of all pixels of a pixel group through all ports.
 
     Source: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by it.
     """
-    read = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h * p.dpu_mac_bytes_per_cycle
-    return read / (p.dpu_act_bytes_per_port_cycle * p.dpu_read_ports)
+    read = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h * p.dpu_feed_piece_bytes
+    return float(read / (p.dpu_act_bytes_per_port_cycle * p.dpu_read_ports))
 
 
 @kernel
-def weight_feed_cycles(p: Any) -> float:
-    """Cycles to read one step of weights for one channel group: 16 channels x 8 B through all ports.
+def _weight_feed_cycles(p: Any) -> float:
+    """Cycles to read one piece of weights of a channel group through all ports.
 
     Source: fitted; silicon rows with few pixels and products with few rows are bound by it.
     """
-    read = p.dpu_channel_lanes * p.dpu_mac_bytes_per_cycle
-    return read / (p.dpu_weight_bytes_per_port_cycle * p.dpu_read_ports)
+    read = p.dpu_channel_lanes * p.dpu_feed_piece_bytes
+    return float(read / (p.dpu_weight_bytes_per_port_cycle * p.dpu_read_ports))
+
+
+@kernel
+def reduction_pace(
+    p: Any,
+    slots: float,
+    taps: float,
+    channel_bytes: float,
+    mac: float,
+    act: float,
+    weight: float,
+    exposed: float,
+) -> Pace:
+    """Cycles of a whole reduction.
+
+    Parameters
+    ----------
+    p : record
+        Parameters of the grid.
+    slots : float
+        Pixel slots of the mode.
+    taps, channel_bytes : float
+        Kernel taps; bytes of a pixel's input channels. A MAC unit takes steps of ``dpu_mac_bytes_per_cycle``
+        and the loader reads pieces of ``dpu_feed_piece_bytes``: the same on today's parts, but a wider MAC
+        unit takes fewer steps and reads no less.
+    mac, act, weight : float
+        Cycles of computing, of activation feed and of weight feed relative to dense operands
+        (`npusim.cost.sparsity.skip_pace`).
+    exposed : float
+        Share of the shorter of computing and write-back that nothing hides.
+    """
+    steps = taps * float(np.ceil(channel_bytes / p.dpu_mac_bytes_per_cycle))
+    pieces = taps * float(np.ceil(channel_bytes / p.dpu_feed_piece_bytes))
+    return Pace(
+        p.dpu_stencil_cycles,
+        steps * mac,
+        steps * slots * p.dpu_slot_walk_cycles,
+        pieces * act * _act_feed_cycles(p),
+        pieces * weight * _weight_feed_cycles(p),
+        exposed,
+    )
 
 
 @kernel
 def drain_cycles_per_byte(p: Any, write_tiles: float, out_bytes: float) -> float:
     """Cycles a byte that leaves the grid.
 
-    Slower when the result is broadcast to other tiles' SRAM as well, and for fp16, whose post-processing handles fewer
-    elements a cycle (cost model only).
+    Slower when the result goes to other tiles' SRAM as well, and for fp16, whose post-processing handles
+    fewer elements a cycle (the latter by the cost model only).
     """
-    port = p.dpu_broadcast_bytes_per_port_cycle if write_tiles > 1.0 else p.dpu_drain_bytes_per_port_cycle
-    return 1.0 / (port * p.dpu_write_ports * (p.dpu_fp16_output_rate if out_bytes > 1.0 else 1.0))
+    rate = p.dpu_drain_bytes_per_port_cycle * p.dpu_write_ports
+    if write_tiles > 1.0:
+        rate *= p.dpu_broadcast_rate
+    if out_bytes > 1.0:
+        rate *= p.dpu_fp16_output_rate
+    return float(1.0 / rate)
 
 
 @kernel
 def startup_cycles(p: Any, write_tiles: float) -> float:
     """Cycles before the first and after the last stencil that nothing hides."""
-    return p.dpu_startup_cycles + (p.dpu_broadcast_cycles if write_tiles > 1.0 else 0.0)
+    return float(p.dpu_startup_cycles + (p.dpu_broadcast_cycles if write_tiles > 1.0 else 0.0))
 
 
 @kernel
-def whole_words(p: Any, channel_bytes: float) -> float:
-    """Bytes a pixel's channels occupy in SRAM: whole words."""
-    return np.ceil(channel_bytes / p.dpu_sram_word_bytes) * p.dpu_sram_word_bytes
+def _word_bytes(p: Any, channel_bytes: float) -> float:
+    """Bytes that a pixel's channels occupy in SRAM: whole words."""
+    return float(np.ceil(channel_bytes / p.dpu_sram_word_bytes) * p.dpu_sram_word_bytes)
 
 
 @kernel
-def area_cycles(groups: float, pixels: float, slots: float, act: float, weight: float, mac: float, exposed: float, steps: float, start: float, blocks: float, block_groups: float, block_drain: float, rest_groups: float, rest_drain: float) -> float:
-    """Cycles of all channel blocks over one pixel area.
+def channel_blocks(p: Any, out_c: float, groups: float, write_tiles: float, out_bytes: float) -> Channels:
+    """Cut ``out_c`` output channels of ``out_bytes`` each into blocks of ``groups`` channel groups."""
+    per_byte = drain_cycles_per_byte(p, write_tiles, out_bytes)
+    block_c = groups * p.dpu_channel_lanes
+    blocks = float(np.floor(out_c / block_c))
+    rest_c = out_c - blocks * block_c
+    return Channels(
+        blocks,
+        groups,
+        _word_bytes(p, block_c * out_bytes) * per_byte,
+        float(np.ceil(rest_c / p.dpu_channel_lanes)),
+        _word_bytes(p, rest_c * out_bytes) * per_byte,
+    )
+
+
+@kernel
+def _stencil_cycles(pace: Pace, groups: float, channel_groups: float, drain: float) -> float:
+    """Cycles of one stencil: computing or feeding, or the write-back of the stencil before it."""
+    feed = (
+        pace.slots + groups * pace.act + channel_groups * pace.weight
+    )  # both operands share the ports: they add
+    compute = pace.start + max(groups * channel_groups * pace.mac, feed)
+    return max(compute, drain) + pace.exposed * min(compute, drain)
+
+
+@kernel
+def area_cycles(pace: Pace, channels: Channels, groups: float, pixels: float) -> tuple[float, float, float]:
+    """Cycles of all channel blocks over one area of pixels.
 
     Parameters
     ----------
+    pace, channels
+        The reduction, and the blocks of output channels.
     groups, pixels : float
         Pixel groups and pixels of the area.
-    slots, act, weight : float
-        Cycles a step: the loader's walk over the mode's pixel slots, the feed of a pixel group, of a channel group.
-        Both operands share the ports, so they add.
-    mac : float
-        Share of the MAC cycles kept where zeros are skipped, 1 dense.
-    exposed : float
-        Share of the shorter of compute and drain that is not hidden, 0 dense.
-    steps, start : float
-        Steps of the reduction; cycles to start a stencil.
-    blocks, block_groups, block_drain : float
-        Full blocks of channels, their channel groups, their drain in cycles a pixel.
-    rest_groups, rest_drain : float
-        Channel groups and drain of the last, partial block; 0 when there is none.
 
     Returns
     -------
     tuple of float
-        Cycles of the area; cycles and drain of its last stencil.
+        Cycles of the area; cycles and write-back of its last stencil.
     """
     total = 0.0
     last = 0.0
     drain = 0.0
-    fixed_feed = slots + groups * act
-    if blocks > 0.0:
-        compute = start + steps * max(groups * block_groups * mac, fixed_feed + block_groups * weight)
-        drain = pixels * block_drain
-        last = max(compute, drain) + exposed * min(compute, drain)
-        total = blocks * last
-    if rest_groups > 0.0:
-        compute = start + steps * max(groups * rest_groups * mac, fixed_feed + rest_groups * weight)
-        drain = pixels * rest_drain
-        last = max(compute, drain) + exposed * min(compute, drain)
+    if channels.blocks > 0.0:
+        drain = pixels * channels.drain
+        last = _stencil_cycles(pace, groups, channels.groups, drain)
+        total = channels.blocks * last
+    if channels.rest_groups > 0.0:
+        drain = pixels * channels.rest_drain
+        last = _stencil_cycles(pace, groups, channels.rest_groups, drain)
         total += last
     return total, last, drain
 
 
 @kernel
-def tail_cycles(largest_drain: float, last: float, last_drain: float) -> float:
-    """Drain left over after the last stencil: its own, or what its largest forerunner has not yet written."""
-    return max(last_drain, largest_drain - last)
+def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_drain: float) -> float:
+    """Write-back left over after the last stencil: its own, or the rest of the largest before it.
+
+    Parameters
+    ----------
+    channels : Channels
+        Blocks of output channels.
+    largest_pixels : float
+        Pixels of the largest stencil.
+    last, last_drain : float
+        Cycles and write-back of the last stencil.
+    """
+    largest = largest_pixels * (channels.drain if channels.blocks > 0.0 else channels.rest_drain)
+    return max(last_drain, largest - last)

@@ -1,10 +1,11 @@
 """What zeros save on the MAC grid: a supermarket where a till opens only when the slowest customer is done.
 
-Each MAC unit holds a bitmap of the non-zero operands of its pixel and its output channel and skips what is zero. But
-the units of a grid advance together: the next piece of input channels starts when the unit with the most non-zeros is
-through. So the saving follows the *fullest* lane, not the mean; passing over empty steps costs time too; and what the
-grid no longer computes it must still be fed (:func:`dpu_grid.area_cycles`). That is why the speed-up saturates near
-2.5 however empty the data are, and why few output channels (little compute for each activation read) gain little.
+Each MAC unit holds a bitmap of the non-zero operands of its pixel and its output channel and skips what is
+zero. But the units of a grid advance together: the next piece of input channels starts when the unit with the
+most non-zeros is through. So the saving follows the *fullest* lane, not the mean; passing over empty steps
+costs time too; and what the grid no longer computes it must still be fed (`npusim.cost.grid.area_cycles`).
+That is why the speed-up saturates near 2.5 however empty the data are, and why few output channels (little
+compute for each activation read) gain little.
 
 Densities are shares of non-zero elements, 1 = dense. All functions are scalar kernels.
 """
@@ -17,9 +18,25 @@ import numpy as np
 
 from npusim.cost.jit import kernel
 
-ACTIVATIONS = 1
-WEIGHTS = 2
-BOTH = 3
+__all__ = [
+    "ACTIVATIONS",
+    "BOTH",
+    "DENSE",
+    "SIDES",
+    "WEIGHTS",
+    "independent_block_density",
+    "lane_density",
+    "skip_pace",
+    "worth_trying",
+]
+
+DENSE, ACTIVATIONS, WEIGHTS, BOTH = 0, 1, 2, 3
+"""Whose bitmaps the grid uses to skip zeros."""
+SIDES = 4
+"""Number of these choices."""
+
+_FULLEST_OF_16 = 1.77
+"""Expected maximum of 16 standard normal variables."""
 
 
 @kernel
@@ -36,27 +53,28 @@ def independent_block_density(density: float, granule: float) -> float:
     Returns
     -------
     float
-        ``1 - (1 - density) ** granule``. For a real matrix count the granules instead: graphs are clustered, and the
-        count lies well below this. Call it once when lowering, not in the hot loop (it needs a power).
+        ``1 - (1 - density) ** granule``. For a real matrix count the granules instead: graphs are clustered,
+        and the count lies well below this. Call it once when lowering, not in the hot loop (it needs a
+        power).
     """
-    return 1.0 - (1.0 - density) ** granule
+    return float(1.0 - (1.0 - density) ** granule)
 
 
 @kernel
 def lane_density(density: float, block_density: float, lanes: float, window: float) -> float:
     """Share of the dense steps that the fullest of several lanes keeps.
 
-    A lane's window of ``window`` elements holds ``density * window`` non-zeros on average, with the spread of a
-    binomial; the fullest of 16 lanes lies 1.77 spreads above (expected maximum of 16 normal variables), and
-    ``sqrt(1 - 1/lanes)`` makes a single lane wait for nobody.
+    A lane's window of ``window`` elements holds ``density * window`` non-zeros on average, with the spread of
+    a binomial; the fullest of 16 lanes lies 1.77 spreads above, and ``sqrt(1 - 1/lanes)`` makes a single lane
+    wait for nobody.
 
     Parameters
     ----------
     density : float
         Share of non-zero elements, 0 to 1.
     block_density : float
-        Share of granules (all lanes x one window) that are not empty; 1 when unknown. Empty granules are skipped
-        whole and the others are denser accordingly.
+        Share of granules (all lanes x one window) that are not empty; 1 when unknown. Empty granules are
+        skipped whole and the others are denser accordingly.
     lanes : float
         Lanes that wait for each other.
     window : float
@@ -72,27 +90,31 @@ def lane_density(density: float, block_density: float, lanes: float, window: flo
     block = min(max(block_density, density, 1e-12), 1.0)
     inside = density / block
     variance = inside * (1.0 - inside) * (1.0 - 1.0 / lanes) / window
-    return block * min(1.0, inside + 1.77 * np.sqrt(variance))
+    return float(block * min(1.0, inside + _FULLEST_OF_16 * np.sqrt(variance)))
 
 
 @kernel
-def worth_trying(side: int, act_density: float, weight_density: float) -> float:
-    """Whether a choice of bitmaps (ACTIVATIONS, WEIGHTS or BOTH) uses only operands that hold zeros."""
-    return (side == WEIGHTS or act_density < 1.0) and (side == ACTIVATIONS or weight_density < 1.0)
+def worth_trying(side: int, act_density: float, weight_density: float) -> bool:
+    """Whether a choice of bitmaps uses only operands that hold zeros."""
+    uses_act = side in (ACTIVATIONS, BOTH)
+    uses_weight = side in (WEIGHTS, BOTH)
+    return (not uses_act or act_density < 1.0) and (not uses_weight or weight_density < 1.0)
 
 
 @kernel
-def skip_pace(p: Any, side: int, act_lane: float, weight_lane: float, weight_density: float, weight_bytes: float) -> float:
+def skip_pace(
+    p: Any, side: int, act_lane: float, weight_lane: float, weight_density: float, weight_bytes: float
+) -> tuple[float, float, float]:
     """How zeros change a step.
 
     Parameters
     ----------
     p : record
-        ``dpu_sparse_*``.
+        Parameters ``dpu_sparse_...``.
     side : int
         Bitmaps in use: ACTIVATIONS, WEIGHTS or BOTH. The compiler takes what pays.
     act_lane, weight_lane : float
-        :func:`lane_density` of the operands.
+        `lane_density` of the operands.
     weight_density, weight_bytes : float
         Share of non-zero weights; bytes a weight.
 
@@ -104,10 +126,10 @@ def skip_pace(p: Any, side: int, act_lane: float, weight_lane: float, weight_den
     Notes
     -----
     One bitmap leads the skip: on silicon both sides sparse are barely faster than the better side
-    (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 / dpu_sparse_skip_max`` of the dense time and
-    each kept step restarts the pipeline for ``dpu_sparse_restart`` of a step. Weights lie compressed in SRAM
-    (non-zeros plus one bit an element), so their feed shrinks (silicon, 8x16, both sides sparse); activations are
-    read through a table of pointers at ``dpu_sparse_act_feed`` times the dense feed.
+    (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 / dpu_sparse_skip_max`` of the dense time
+    and each kept step restarts the pipeline for ``dpu_sparse_restart`` of a step. Weights lie compressed in
+    SRAM (non-zeros plus one bit an element), so their feed shrinks (silicon, 8x16, both sides sparse);
+    activations are read through a table of pointers at ``dpu_sparse_act_feed`` times the dense feed.
     """
     lane = act_lane if side == ACTIVATIONS else weight_lane
     if side == BOTH:
