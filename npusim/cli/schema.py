@@ -20,12 +20,14 @@ FILES = {
     "workload": "npusim.workloads:WorkloadSpec",
     "dataset": "npusim.workloads:DatasetStatistics",
     "stacks": "npusim.techniques.stacks:NamedStacks",
+    "suite": "npusim.validation:Suite",
 }
 """Module and model of each kind of file that npusim reads."""
 
 DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
     "whatif": "npusim.engines:WhatIf",
+    "validate": "npusim.validation:Validation",
     "list": "npusim.report.catalogues:Listing",
 }
 """Module and model of each kind of document that npusim writes."""

@@ -42,7 +42,14 @@ def socs() -> list[Entry]:
     """Machines that npusim ships."""
     from npusim.arch import load_soc, soc_names
 
-    return [_soc(load_soc(name)) for name in soc_names()]
+    return [_soc(load_soc(name)) | {"file": _file("configs", "socs", name)} for name in soc_names()]
+
+
+def _file(*parts: str) -> str:
+    """Return the path of a shipped YAML file: what to copy for a machine or a workload of one's own."""
+    from npusim.locate import resource
+
+    return str(resource(*parts[:-1], f"{parts[-1]}.yaml"))
 
 
 def _soc(soc: Soc) -> Entry:
@@ -74,7 +81,15 @@ def workloads() -> list[Entry]:
         spec = load_spec(name)
         graph = build(spec, load_statistics(spec.dataset), name)
         said = {key: getattr(spec, key) for key in ("model", "dataset", "form", "precision", "description")}
-        entries.append({"name": name, **said, "operators": len(graph), "macs": graph.macs})
+        entries.append(
+            {
+                "name": name,
+                **said,
+                "operators": len(graph),
+                "macs": graph.macs,
+                "file": _file("workloads", name),
+            }
+        )
     return entries
 
 
@@ -113,9 +128,9 @@ def _units(op: OpType) -> list[str]:
 
 def suites() -> list[Entry]:
     """Suites of published figures that npusim is checked against."""
-    from npusim.locate import resource_names
+    from npusim.validation.suite import load_suite, suite_names
 
-    return [{"name": name} for name in resource_names("validate", ".yaml")]
+    return [{"name": name, "title": load_suite(name).title} for name in suite_names()]
 
 
 CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {

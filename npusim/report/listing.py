@@ -108,7 +108,7 @@ def _ops(entries: Sequence[Entry]) -> RenderableType:
 
 
 def _suites(entries: Sequence[Entry]) -> RenderableType:
-    return Text("\n".join(entry["name"] for entry in entries))
+    return _described(entries, lambda entry: Text(entry["title"]))
 
 
 def _headed(*headings: str) -> Table:
