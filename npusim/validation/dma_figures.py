@@ -13,6 +13,7 @@ from npusim.validation.batches import transfer_seconds
 from npusim.validation.columns import Choice, Number
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
+from npusim.validation.keys import same
 from npusim.validation.machine import Machine
 
 __all__ = ["ENGINES", "MEASURED", "ROWS"]
@@ -44,22 +45,13 @@ def _by_rows(figures: Figures, machine: Machine) -> Floats:
     return _predict(figures, machine, row * figures["rows"], row, np.ones(len(figures)))
 
 
-def _key(*columns: str):  # type: ignore[no-untyped-def]
-    def keys(figures: Figures) -> list[str]:
-        return [
-            "/".join(map(str, values)) for values in zip(*(figures[name] for name in columns), strict=True)
-        ]
-
-    return keys
-
-
 MEASURED = TablePredictor(
     columns=(_DIRECTION, Number("bytes", whole=True), Number("measured_s")),
     measured=lambda figures: figures["measured_s"],
     predict=_one_engine,
     unit="s",
     dimensions=("bytes", "direction"),
-    twins=_key("npu", "direction", "bytes"),
+    twins=same("npu", "direction", "bytes"),
 )
 """Measured transfers by one engine."""
 
@@ -69,7 +61,7 @@ ENGINES = TablePredictor(
     predict=_by_engines,
     unit="s",
     dimensions=("bytes", "direction", "engines"),
-    twins=_key("npu", "direction", "bytes", "engines"),
+    twins=same("npu", "direction", "bytes", "engines"),
 )
 """The cost model's transfers; each of the engines moves so many bytes."""
 
@@ -85,6 +77,6 @@ ROWS = TablePredictor(
     predict=_by_rows,
     unit="s",
     dimensions=("row_bytes", "rows", "src_stride_bytes", "direction"),
-    twins=_key("npu", "direction", "row_bytes", "rows"),
+    twins=same("npu", "direction", "row_bytes", "rows"),
 )
 """The cost model's transfers of many rows by one engine. The stride has no part in the equation."""

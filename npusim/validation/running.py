@@ -34,8 +34,14 @@ __all__ = [
 PREDICTORS = {
     "costmodel-dma": "npusim.validation.dma_figures:ENGINES",
     "costmodel-dma-rows": "npusim.validation.dma_figures:ROWS",
+    "costmodel-eltwise-pool": "npusim.validation.costmodel_figures:CHANNELWISE",
+    "costmodel-gemm": "npusim.validation.costmodel_figures:PRODUCTS",
+    "costmodel-sparse": "npusim.validation.costmodel_figures:SPARSE_PRODUCTS",
     "dsp": "npusim.validation.dsp_figures:KERNELS",
     "silicon-dma": "npusim.validation.dma_figures:MEASURED",
+    "silicon-dpu": "npusim.validation.dpu_figures:WORKLOADS",
+    "silicon-sparsity": "npusim.validation.dpu_figures:SPARSE",
+    "silicon-traces": "npusim.validation.trace_figures:TASKS",
 }
 """Module and name of each predictor that a suite's file can ask for; imported when it is asked for."""
 

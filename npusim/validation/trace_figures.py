@@ -1,0 +1,131 @@
+"""Tasks of traced small networks: single transfers, kernels and workloads as Intel's profiler saw them.
+
+Like a few snapshots of a day at the works: too few to fit anything to, enough to notice when a whole shop is off.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.cost.dma import DDR2CMX
+from npusim.cost.dsp_table import fill_numbers
+from npusim.cost.tables import DSP_KERNEL_DTYPE, Form
+from npusim.errors import ConfigError
+from npusim.validation.batches import dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
+from npusim.validation.columns import Choice, Text
+from npusim.validation.evidence import TablePredictor
+from npusim.validation.figures import Figures
+from npusim.validation.keys import same
+from npusim.validation.machine import Machine
+
+__all__ = ["TASKS"]
+
+Floats = NDArray[np.float64]
+
+_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
+_ROWS = re.compile(r"(\d+) rows x (\d+) B")
+_CONV = re.compile(r"CONV(\d)x(\d)s(\d) fp16 Cin(\d+)")
+_POOL = re.compile(r"MAXPOOL(\d)x(\d)s(\d)")
+_COUNT = re.compile(r"(\d+) (?:B|elems)")
+_TIME = re.compile(r"\d+\.\d+")
+_FP16_BYTES = 2.0
+
+
+def _measured(figures: Figures) -> Floats:
+    """Mean of the times of a row (s); what stands in brackets repeats it in cycles."""
+    return np.array([np.mean(_times(text)) * 1e-6 for text in figures["time_us"]])
+
+
+def _times(text: str) -> list[float]:
+    return [float(number) for number in _TIME.findall(text.partition("(")[0])]
+
+
+def _prepare(figures: Figures) -> Figures:
+    """Leave out the totals of whole networks, which are no task; check the times."""
+    for row, text in enumerate(figures["time_us"]):
+        if not _times(text) or min(_times(text)) <= 0:
+            raise figures.refusal(row, "time_us", "microseconds above 0: 1.89, or a range 6.79-7.92")
+    tasks = figures.where(figures["engine"] != "total")
+    left_out = len(figures) - len(tasks)
+    notes = (f"left out {left_out} totals of whole networks: they are no single task",) if left_out else ()
+    return Figures(tasks.file, tasks.ids, tasks.columns, (*tasks.notes, *notes))
+
+
+def _predict(figures: Figures, machine: Machine) -> Floats:
+    by_engine = {"DMA": _transfer, "SHAVE": _kernel, "DPU": _workload}
+    return np.array([by_engine[figures["engine"][row]](figures, row, machine) for row in range(len(figures))])
+
+
+def _number(figures: Figures, row: int) -> float:
+    text = figures["bytes_or_elems"][row]
+    found = _COUNT.search(text)
+    if found is None:
+        raise figures.refusal(row, "bytes_or_elems", "a count such as 11160 B or 2976 elems")
+    return float(found[1])
+
+
+def _transfer(figures: Figures, row: int, machine: Machine) -> float:
+    payload, strided = _number(figures, row), _ROWS.search(figures["shape"][row])
+    row_bytes = float(strided[2]) if strided else 0.0
+    arguments = (np.array([value]) for value in (payload, row_bytes, 1.0))
+    return float(transfer_seconds(machine.arch[0], np.array([DDR2CMX]), *arguments)[0])
+
+
+def _kernel(figures: Figures, row: int, machine: Machine) -> float:
+    """Time of a Convert as an estimate takes it: the call and its elements, on one DSP."""
+    found = machine.soc.npu.dsp.kernel("convert")
+    if found is None:
+        raise ConfigError("no kernel `convert`", key="dsp.kernels", allowed="a generation that has it")
+    kernels = np.zeros(1, DSP_KERNEL_DTYPE)
+    fill_numbers(kernels[0], found[1], found[2])
+    lanes, clock_hz = float(machine.arch["dsp_lanes"][0]), float(machine.arch["vpu_clock_hz"][0])
+    elements = np.array([_number(figures, row)])
+    return float(dsp_seconds(kernels, np.zeros(1, np.int64), elements, np.ones(1), lanes, clock_hz)[0])
+
+
+def _workload(figures: Figures, row: int, machine: Machine) -> float:
+    """Time of a workload in the MPE mode that suits it best; mean over the shapes of a row."""
+    text = " ".join(figures[name][row] for name in ("task", "shape"))
+    shapes = [tuple(map(float, shape)) for shape in _SHAPE.findall(text.replace("out ", ""))]
+    if not shapes:
+        raise figures.refusal(row, "task", "a task with a shape such as 30x16x48")
+    cycles = [min(_cycles(text, shape, mode, machine) for mode in range(3)) for shape in shapes]
+    return float(np.mean(cycles)) / float(machine.arch["dpu_clock_hz"][0])
+
+
+def _cycles(text: str, shape: tuple[float, ...], mode: int, machine: Machine) -> float:
+    columns: dict[str, float] = dict(zip(("out_w", "out_h", "out_c"), shape, strict=True))
+    conv, pool = _CONV.search(text), _POOL.search(text)
+    if conv is not None:
+        kernel, in_c = conv.groups()[:3], float(conv[4])
+        columns |= {"form": int(Form.CONVOLUTION), "in_c": in_c, "pad_top": 1.0, "pad_bottom": 1.0}
+    elif pool is not None:
+        kernel = pool.groups()
+        columns |= {"form": int(Form.MAXPOOL)}
+    else:
+        kernel = ("1", "1", "1")
+        columns |= {"form": int(Form.ELTWISE)}
+    columns |= dict(zip(("kernel_w", "kernel_h", "stride"), map(float, kernel), strict=True))
+    table = dpu_rows(1, item_bytes=_FP16_BYTES, mode=mode, **columns)
+    return float(dpu_cycles(machine.arch[0], table)[0])
+
+
+TASKS = TablePredictor(
+    columns=(
+        Choice("engine", ("DMA", "SHAVE", "DPU", "total")),
+        Text("task"),
+        Text("shape"),
+        Text("bytes_or_elems"),
+        Text("time_us"),
+    ),
+    measured=_measured,
+    predict=_predict,
+    unit="s",
+    dimensions=("engine",),
+    twins=same("npu", "engine", "task"),
+    prepare=_prepare,
+)
+"""Traced tasks; times of a row that was traced several times are averaged."""
