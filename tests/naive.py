@@ -1,0 +1,162 @@
+"""The slow, obvious twin of the compiled cost kernel: whoever doubts `npusim.cost.kernel` reads this.
+
+Products are searched over all counts of blocks (`naive_products`), not over candidates; the equations of the single units are those
+of the package, run as plain Python.
+"""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import naive_dma as dma
+import naive_products
+import naive_triangle
+from naive_interpreted import interpreted, record
+
+from npusim.cost import channelwise, dsp
+from npusim.cost.tables import Form, Split, Unit
+
+PRODUCTS = (Form.MATMUL, Form.CONVOLUTION)
+NOTHING = {
+    name: 0.0
+    for name in ("latency_s", "dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes", "sram_bytes", "energy_j")
+}
+
+
+def product_choices(arch: Any, op: Any) -> list[Any]:
+    """Return every way to do a product, costed; the first of the fastest is what a mapper would take."""
+    dense = naive_products.choices(arch, op)
+    if not op.triangle:
+        return dense
+    allowed = fastest(dense).dram_bytes if dense else math.inf
+    return dense + [c for c in naive_triangle.choices_once(arch, op) if c.dram_bytes <= allowed]
+
+
+def fastest(choices: list[Any]) -> Any:
+    """Return the fastest, of equally fast ones the one that moves least."""
+    return min(choices, key=lambda c: (c.latency_s, c.dram_bytes))
+
+
+def operator(arch_row: Any, op_row: Any) -> Any:
+    """Return the cost of one operator: an object with the fields of RESULT_DTYPE that the twin knows."""
+    arch, op = record(arch_row), record(op_row)
+    if op.unit == Unit.VIEW:
+        return SimpleNamespace(**NOTHING)
+    if op.unit in (Unit.CPU, Unit.GPU):
+        return _host(arch, op)
+    if op.unit == Unit.DPU and op.form in PRODUCTS:
+        found = product_choices(arch, op)
+        best = SimpleNamespace(**(NOTHING | vars(fastest(found)))) if found else None
+    else:
+        best = _stream(arch, op)
+    if best is None:
+        return SimpleNamespace(**(NOTHING | {"latency_s": math.inf}))
+    best.energy_j = energy_j(arch, op, best)
+    return best
+
+
+def _host(arch: Any, op: Any) -> Any:
+    host = arch.cpu if op.unit == Unit.CPU else arch.gpu
+    peak = host.float_macs_per_s if op.host_is_float else host.int8_macs_per_s
+    busy = max(op.host_macs / peak, op.host_bytes / host.bytes_per_s)
+    time = host.dispatch_s + busy + op.host_random_accesses / host.random_accesses_per_s
+    fields = {"latency_s": time, "dram_bytes": op.host_bytes, "energy_j": time * host.busy_w}
+    fields["cpu_s" if op.unit == Unit.CPU else "gpu_s"] = time
+    return SimpleNamespace(**(NOTHING | fields))
+
+
+def _stream(arch: Any, op: Any) -> Any:
+    read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
+    cost = SimpleNamespace(**NOTHING)
+    cost.dram_bytes = read + op.c_dram_bytes
+    cost.dma_s = dma.stream_s(arch, read, op.c_dram_bytes)
+    if op.unit == Unit.DPU:
+        cost.dpu_s = op.batch * grid_stream_cycles(arch, op) / arch.dpu_clock_hz
+    elif op.unit == Unit.DSP:
+        crew = arch.tiles * arch.dsps_per_tile
+        one = (op.dsp, op.elements / crew, op.rows / crew, arch.dsp_lanes, True)
+        cost.dsp_s = interpreted(dsp.dsp_kernel_cycles)(*one) / arch.vpu_clock_hz
+    else:
+        cost.dma_s += dma.copy_s(arch, op.copy_bytes - max(read, op.c_dram_bytes))
+    kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+    free = arch.tiles * arch.sram_tile_bytes - kept
+    if free < 0 or (free == 0 and cost.dram_bytes > 0):
+        return None
+    first = read / arch.stream_pieces
+    last = op.c_dram_bytes / arch.stream_pieces
+    cost.sram_bytes = kept + min(2 * (first + last), free)
+    edges = dma.edges_s(arch, 0.0 if op.a_prefetch else first, last, read > 0, op.c_dram_bytes > 0)
+    cost.latency_s = float(max(cost.dpu_s, cost.dsp_s, cost.dma_s) + edges)
+    cost.split, cost.tiles, cost.mode = Split.ROWS, arch.tiles, 0
+    return cost
+
+
+def grid_stream_cycles(arch: Any, op: Any) -> float:
+    """Cycles of a tile's share of a depthwise convolution, a pooling or an elementwise operator."""
+    rows = math.ceil(op.out_h / arch.tiles)
+    if op.form == Form.ELTWISE:
+        pixels = math.ceil(op.out_w * op.out_h / arch.tiles)
+        return interpreted(channelwise.eltwise_cycles)(arch, pixels, 1.0, op.out_c, op.a_item, 1.0)
+    kernel = (op.kernel_w, op.kernel_h)
+    if op.form == Form.MAXPOOL:
+        pool = interpreted(channelwise.maxpool_cycles)
+        return min(pool(arch, op.out_w, rows, op.out_c, *kernel, op.a_item, mode, 1.0) for mode in range(3))
+    deep = interpreted(channelwise.depthwise_cycles)
+    return deep(arch, op.out_w, rows, op.out_c, *kernel, op.stride_w, 0.0, 0.0, op.a_item, 1.0)
+
+
+def energy_j(arch: Any, op: Any, cost: Any) -> float:
+    """Dynamic energy of an operator on the NPU: DRAM, SRAM, MACs, DSP lanes."""
+    energy = cost.dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte)
+    if op.unit == Unit.DPU:
+        mac_j = arch.mac_j_int8 if op.a_item <= 1 else arch.mac_j_fp16
+        pixels = op.out_w * op.out_h
+        out_bytes = op.batch * pixels * op.out_c * op.c_item
+        if op.form in PRODUCTS:
+            mode = cost.mode
+            wide = arch.dpu_mode_c[mode] * arch.dpu_channel_lanes
+            area = arch.dpu_mode_w[mode] * arch.dpu_mode_h[mode] * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+            reduced = op.in_c * op.kernel_w * op.kernel_h
+            a_reads = pixels * reduced * op.a_item * math.ceil(op.out_c / wide)
+            b_reads = op.out_c * reduced * op.b_item * math.ceil(pixels / area)
+            energy += op.macs * min(op.a_density, op.b_density) * mac_j
+            return energy + (op.batch * (a_reads + b_reads) + out_bytes) * arch.sram_j_per_byte
+        factor = {
+            Form.DEPTHWISE: arch.energy_depthwise,
+            Form.MAXPOOL: arch.energy_maxpool,
+            Form.AVGPOOL: arch.energy_avgpool,
+        }.get(op.form, arch.energy_eltwise)
+        energy += max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle / op.a_item * mac_j * factor
+        return energy + (op.elements * op.a_item + out_bytes) * arch.sram_j_per_byte
+    if op.unit == Unit.DSP:
+        lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
+        lane_cycles = cost.dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes
+        energy += lane_cycles * arch.dsp_j_per_lane_op
+        energy += op.elements * (op.a_item + op.c_item) * arch.sram_j_per_byte
+    return energy
+
+
+def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
+    """Return the cost of one inference: an object with the fields of TOTAL_DTYPE."""
+    arch, ops = record(arch_row), [record(row) for row in op_rows]
+    calls = {Unit.CPU: arch.cpu.launch_s, Unit.GPU: arch.gpu.launch_s}
+    launches = sum(op.launches * calls.get(Unit(op.unit), arch.launch_s) for op in ops)
+    one_after_another = sum(c.latency_s for c in costs) + launches
+    npu_s = sum(c.latency_s for op, c in zip(ops, costs, strict=True) if op.unit not in calls)
+    sums = {k: sum(getattr(c, k) for c in costs) for k in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes")}
+    dram_s = sums["dram_bytes"] / arch.dram_bytes_per_s
+    if arch.requests == 1:
+        latency = interval = one_after_another
+    else:
+        interval = max(npu_s, sums["cpu_s"], sums["gpu_s"], dram_s, one_after_another / arch.requests)
+        latency = max(one_after_another, arch.requests * interval)
+    energy = sum(c.energy_j for c in costs) + arch.static_w * interval
+    peak = max(c.sram_bytes for c in costs)
+    return SimpleNamespace(
+        latency_s=latency,
+        throughput_per_s=1 / interval,
+        energy_j=energy,
+        sram_peak_bytes=peak,
+        area_mm2=arch.area_mm2,
+        **sums,
+    )

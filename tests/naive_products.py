@@ -1,0 +1,145 @@
+"""Twin of `npusim.cost.products` and `npusim.cost.tiling`: every way to cut a product, all counts, no cleverness.
+
+All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1, 2, 3 ... up to single stencils.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import naive_dma as dma
+import numpy as np
+from naive_interpreted import interpreted
+
+from npusim.cost import dpu
+from npusim.cost.tables import Form, Order, Split
+
+Choice = SimpleNamespace
+
+
+def tiles_and_share(arch: Any, op: Any, split: Split) -> tuple[int, float, float]:
+    """Tiles that get something, and the largest share: rows (of pixels, or of an image) and output channels."""
+    is_matmul = op.form == Form.MATMUL
+    length = op.out_w if is_matmul else op.out_h
+    if split is Split.SINGLE:
+        return 1, length, op.out_c
+    if split is Split.ROWS:
+        whole, lanes = length, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if is_matmul else 1
+    else:
+        whole, lanes = op.out_c, arch.dpu_channel_lanes
+    share = lanes * -(-(-(-whole // lanes)) // arch.tiles)
+    used = int(min(arch.tiles, -(-whole // share)))
+    return (used, min(share, whole), op.out_c) if split is Split.ROWS else (used, length, min(share, whole))
+
+
+def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) -> float:
+    """Cycles of the grid on one tile's share of one product of the batch."""
+    zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
+    items = (op.a_item, op.b_item, op.c_item, mode, 1.0)
+    if op.form == Form.MATMUL:
+        return interpreted(dpu.matmul_mode_cycles)(arch, rows, op.in_c, channels, *items, *zeros)
+    image = (op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, 0.0, 0.0)
+    return interpreted(dpu.conv_cycles)(arch, *image, *items, *zeros)
+
+
+def stencils(arch: Any, op: Any, rows: float, channels: float, mode: int) -> SimpleNamespace:
+    """Counts of stencils of a tile's share, and the bytes of one row, one column, one block of them."""
+    pixels_w = arch.dpu_mode_w[mode] * arch.dpu_pixel_lanes_w
+    pixels_h = arch.dpu_mode_h[mode] * arch.dpu_pixel_lanes_h
+    wide = min(channels, arch.dpu_mode_c[mode] * arch.dpu_channel_lanes)
+    if op.form == Form.MATMUL:
+        tall = min(rows, pixels_w * pixels_h)
+        pixels, a_bytes, halo = tall, tall * op.in_c * op.a_item * op.a_pack, 0.0
+        chunks = max(1, -(-op.in_c // arch.dpu_channel_lanes))
+    else:
+        tall = min(rows, pixels_h)
+        line = op.in_w * op.in_c * op.a_item * op.a_pack
+        pixels, a_bytes = tall * op.out_w, tall * op.stride_h * line
+        halo, chunks = max(0.0, op.kernel_h - op.stride_h) * line, 1
+    b_bytes = wide * op.in_c * op.kernel_w * op.kernel_h * op.b_item * op.b_pack
+    return SimpleNamespace(
+        rows=int(-(-rows // tall)),
+        columns=int(-(-channels // wide)),
+        chunks=int(chunks),
+        a=0.0 if op.a_resident else a_bytes,
+        halo=0.0 if op.a_resident else halo,
+        b=0.0 if op.b_resident else b_bytes,
+        c=0.0 if op.c_resident else pixels * wide * op.c_item,
+        sums=pixels * wide * arch.dpu_sum_bytes,
+    )
+
+
+def working_set(s: Any, row_blocks: Any, column_blocks: Any, chunks: Any) -> Any:
+    """Bytes of a tile's SRAM that a tiling needs: every operand that comes in several pieces twice."""
+    rows, columns = -(-s.rows // row_blocks), -(-s.columns // column_blocks)
+    piece = -(-s.chunks // chunks) / s.chunks
+
+    def twice(pieces: Any) -> Any:
+        return np.where(pieces > 1, 2.0, 1.0)
+
+    a = rows * s.a * piece * twice(row_blocks * chunks) + 2.0 * s.halo * piece
+    b = columns * s.b * piece * twice(column_blocks * chunks)
+    c = rows * columns * s.c * twice(row_blocks * column_blocks)
+    return a + b + c + np.where(chunks > 1, rows * columns * s.sums, 0.0)
+
+
+def choices(arch: Any, op: Any) -> list[Choice]:
+    """Return every tiling that fits, for every split, mode and order, with its cost."""
+    found = []
+    for split in Split:
+        used, rows, channels = tiles_and_share(arch, op, split)
+        free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used
+        for mode in range(3):
+            s = stencils(arch, op, rows, channels, mode)
+            cycles = tile_cycles(arch, op, rows, channels, mode)
+            counts = (np.arange(1, n + 1) for n in (s.rows, s.columns, s.chunks))
+            row_blocks, column_blocks, chunks = (g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
+            needed = working_set(s, row_blocks, column_blocks, chunks)
+            fits = needed <= free
+            tilings = [x[fits] for x in (row_blocks, column_blocks, chunks)]
+            for order in Order:
+                table = _costs(arch, op, s, cycles, order, *tilings)
+                table |= {"sram_bytes": used * (needed[fits] + op.live_copied_bytes) + op.live_spread_bytes}
+                keep = table.pop("possible")
+                table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
+                found += _rows(table, split=split, mode=mode, order=order, tiles=used)
+    return found
+
+
+def _costs(
+    arch: Any, op: Any, s: Any, cycles: float, order: Order, row_blocks: Any, column_blocks: Any, chunks: Any
+) -> dict[str, Any]:
+    a_moved = op.a_dram_bytes * (1 if order is Order.ACTIVATIONS_HELD else column_blocks)
+    b_moved = op.b_dram_bytes * (1 if order is Order.WEIGHTS_HELD else row_blocks)
+    moved = a_moved + b_moved + op.extra_dram_bytes + op.c_dram_bytes
+    dma_s = dma.stream_s(arch, moved - op.c_dram_bytes, op.c_dram_bytes)
+    if not op.a_constant:
+        gaps_s = dma.read_gaps_s(arch, a_moved, np.maximum(op.in_c * op.a_item / chunks, 1e-300))
+        dma_s = dma_s + np.where(chunks > 1, gaps_s, 0.0)
+    # A partial sum is put down and taken up again once for each further chunk, at the pace of outputs.
+    put_down = 2.0 * (chunks - 1) * s.rows * s.columns * s.sums
+    spilled = put_down / (arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
+    further_starts = (row_blocks * column_blocks * chunks - 1) * arch.dpu_startup_cycles
+    dpu_s = op.batch * (cycles + spilled + further_starts) / arch.dpu_clock_hz
+    piece = -(-s.chunks // chunks) / s.chunks
+    first = np.zeros_like(piece)
+    if op.a_dram_bytes > 0 and not op.a_prefetch:
+        first = first + (s.a + s.halo) * piece
+    if op.b_dram_bytes > 0 and not op.b_prefetch:
+        first = first + s.b * piece
+    reads, writes = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0, op.c_dram_bytes > 0
+    edges = dma.edges_s(arch, first, s.c if writes else 0.0, reads, writes)
+    return {
+        "possible": (chunks > 1) if order is Order.OUTPUTS_HELD else (chunks == 1),
+        "latency_s": np.maximum(dpu_s, dma_s) + edges,
+        "dpu_s": dpu_s,
+        "dma_s": dma_s,
+        "dram_bytes": moved,
+        "row_blocks": row_blocks,
+        "column_blocks": column_blocks,
+        "channel_chunks": chunks,
+    }
+
+
+def _rows(table: dict[str, Any], **same: Any) -> list[Choice]:
+    columns = [np.asarray(c).tolist() for c in table.values()]
+    return [Choice(**same, **dict(zip(table, row, strict=True))) for row in zip(*columns, strict=True)]

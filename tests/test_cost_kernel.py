@@ -1,0 +1,160 @@
+"""The compiled cost kernel agrees with its slow twin, on random networks and machines and at the edges."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import naive
+import naive_products
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from naive_interpreted import record
+from strategies import arch_rows, convolutions, graphs, machines, product_rows, runs, soc_with
+
+from npusim.cost.architecture import arch_row
+from npusim.cost.kernel import evaluate, evaluate_many
+from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Form, Unit
+from npusim.engines import estimate
+from npusim.errors import InfeasibleError
+from npusim.graph import Editor, Graph
+from npusim.mapping import Mapped, Run, map_graph
+from npusim.ops import DType, Storage
+
+RELATIVE = 1e-9
+TILING = ("split", "mode", "order", "row_blocks", "column_blocks", "channel_chunks", "tiles")
+COSTS = ("latency_s", "dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes", "sram_bytes", "energy_j")
+
+
+def mapped_or_reject(graph: Graph, soc: Any, run: Any) -> Mapped:
+    try:
+        return map_graph(graph, soc, run)
+    except InfeasibleError:
+        assume(False)
+        raise
+
+
+def same(a: float, b: float) -> bool:
+    return a == pytest.approx(b, rel=RELATIVE, abs=1e-30)
+
+
+def check_operator(arch: Any, op: Any, result: Any) -> Any:
+    """Compare one operator; of several equally fast tilings the kernel may take any."""
+    twin = naive.operator(arch, op)
+    assert same(result["latency_s"], twin.latency_s)
+    if np.isinf(twin.latency_s):  # fits in no way
+        return twin
+    if op["unit"] == Unit.DPU and op["form"] in naive.PRODUCTS:
+        plain = record(op)
+        every = naive.product_choices(record(arch), plain)
+        alike = [c for c in every if all(getattr(c, key) == result[key] for key in TILING)]
+        keys = [key for key in COSTS if key != "energy_j" and hasattr(alike[0], key)]
+        # A stored triangle fetched once and a dense matrix cut along K can have the same counts.
+        chosen = next(c for c in alike if all(same(result[key], getattr(c, key)) for key in keys))
+        energy_j = naive.energy_j(record(arch), plain, chosen)
+        assert same(result["energy_j"], energy_j)
+        return SimpleNamespace(**naive.NOTHING | vars(chosen) | {"energy_j": energy_j})
+    for key in COSTS:
+        assert same(result[key], getattr(twin, key)), key
+    return twin
+
+
+def check(mapped: Mapped) -> None:
+    rows = zip(mapped.lowered.ops, mapped.results, strict=True)
+    costs = [check_operator(mapped.arch, op, result) for op, result in rows]
+    twin = naive.total(mapped.arch, mapped.lowered.ops, costs)
+    for key, value in vars(twin).items():
+        assert same(mapped.total[key], value), key
+
+
+@given(st.data())
+@hypothesis_settings(max_examples=60)
+def test_kernel_agrees_with_its_twin_on_random_networks(data):
+    soc = data.draw(machines()).soc
+    check(mapped_or_reject(data.draw(graphs()), soc, data.draw(runs(soc))))
+
+
+@given(st.data())
+@hypothesis_settings(max_examples=60)
+def test_kernel_agrees_with_its_twin_on_images(data):
+    soc = data.draw(machines()).soc
+    check(mapped_or_reject(data.draw(convolutions()), soc, data.draw(runs(soc))))
+
+
+def evaluated(arch: Any, op: Any) -> Any:
+    ops = np.array([op])
+    results, total = np.zeros(1, RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
+    evaluate(arch, ops, results, total[0])
+    return results[0]
+
+
+@given(arch_rows(), product_rows())
+@hypothesis_settings(max_examples=200)
+def test_no_tiling_beats_the_one_that_the_candidates_give(arch, op):
+    check_operator(arch, op, evaluated(arch, op))
+
+
+@given(arch_rows(), product_rows(triangle=True))
+@hypothesis_settings(max_examples=100)
+def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(arch, op):
+    check_operator(arch, op, evaluated(arch, op))
+
+
+def product(m: int, k: int, n: int, **tensor: Any) -> Graph:
+    editor = Editor("product")
+    x = editor.input("x", (m, k), DType.FP16)
+    w = editor.constant("w", (k, n), DType.FP16, **tensor)
+    editor.outputs.append(editor.matmul(x, w, "product"))
+    return editor.finish()
+
+
+EDGES = {
+    "one element": product(1, 1, 1),
+    "one row": product(1, 4000, 70),
+    "one column": product(500, 33, 1),
+    "one channel": product(500, 1, 100),
+    "channels that fill no lane": product(100, 100, 17),
+    "no zeros left out of a full bitmap": product(64, 64, 64, storage=Storage.ZVC, density=1.0),
+    "nothing but zeros": product(64, 64, 64, storage=Storage.ZVC, density=0.0),
+}
+
+
+@pytest.mark.parametrize("tiles", [1, 4])
+@pytest.mark.parametrize("name", EDGES)
+def test_kernel_agrees_with_its_twin_at_the_edges(name, tiles):
+    soc = soc_with("core-ultra-series2", ())
+    check(map_graph(EDGES[name], soc, Run(tiles=tiles)))
+
+
+def test_a_product_fits_into_just_enough_sram_and_not_into_a_byte_less():
+    arch = arch_row(soc_with("core-ultra-series2", ()), 1, 1)[0]
+    op = map_graph(product(70, 40, 50), soc_with("core-ultra-series2", ()), Run()).lowered.ops[0]
+    need = min(c.sram_bytes for c in naive_products.choices(record(arch), record(op)))
+    arch["sram_tile_bytes"] = need
+    enough = evaluated(arch, op)
+    arch["sram_tile_bytes"] = need - 1
+    assert enough["sram_bytes"] == need
+    assert np.isinf(evaluated(arch, op)["latency_s"])
+
+
+def test_many_architectures_at_once_cost_what_each_costs_alone():
+    soc = soc_with("core-ultra-series2", ())
+    ops = map_graph(product(300, 200, 100), soc, Run()).lowered.ops
+    archs = np.concatenate([arch_row(soc, tiles, requests) for tiles in (1, 2, 6) for requests in (1, 8)])
+    totals, alone = np.zeros(len(archs), TOTAL_DTYPE), np.zeros(len(archs), TOTAL_DTYPE)
+    evaluate_many(archs, ops, totals)
+    for arch, total in zip(archs, alone, strict=True):
+        evaluate(arch, ops, np.zeros(len(ops), RESULT_DTYPE), total)
+    assert totals.tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize(("name", "shape"), [("views alone", (4, 0)), ("no rows", (0, 4))])
+def test_a_network_without_work_costs_its_launch(name, shape):
+    editor = Editor(name)
+    x = editor.input("x", shape, DType.FP16)
+    editor.outputs.append(editor.reshape(x, shape[::-1], "view"))
+    soc = soc_with("core-ultra-series2", ())
+    e = estimate(editor.finish(), soc)
+    assert e.latency_s == float(soc.npu.launch_overhead)
+    assert np.isfinite(e.throughput_per_s)
