@@ -1,0 +1,184 @@
+"""From a mapped graph to a program: every operator's tasks, and what each waits for.
+
+An orchestra's conductor score: the parts were written by others; here they are laid above each other, with the bars at which one
+player waits for the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npusim.cost.decisions import Group
+from npusim.cost.liveness import roots
+from npusim.cost.tables import Unit
+from npusim.engines.event.emission import Emitted, Job, emit
+from npusim.engines.event.jobs import Station, job_of
+from npusim.engines.event.kept import Kept, kept_tensors
+from npusim.engines.event.tasks import Kind, Program, ProgramBuilder
+from npusim.engines.event.tasks import Unit as Worker
+from npusim.mapping import Mapped
+from npusim.ops import Family, TensorKind
+
+__all__ = ["build_program"]
+
+_HOSTS = {Unit.CPU: (Kind.CPU, "cpu"), Unit.GPU: (Kind.GPU, "gpu")}
+
+
+def build_program(mapped: Mapped) -> Program:
+    """Write the tasks of one inference.
+
+    Parameters
+    ----------
+    mapped : Mapped
+        A graph with all decisions and the tilings that the analytical engine chose.
+
+    Returns
+    -------
+    Program
+        Task 0 begins the inference, the last one ends it.
+    """
+    return _Build(mapped).run()
+
+
+class _Build:
+    def __init__(self, mapped: Mapped) -> None:
+        self.mapped, self.arch = mapped, mapped.arch
+        self.graph, self.groups = mapped.graph, mapped.decisions.groups
+        self.root = roots(mapped.graph)
+        self.station = Station(mapped.arch)
+        workers = [Worker(name, group) for name, group in self.station.names()]
+        capacity = float(self.arch["tiles"]) * float(self.arch["sram_tile_bytes"])
+        self.builder = ProgramBuilder(workers, [g.main for g in self.groups], capacity)
+        self.cpu = len(workers) - 2
+        self.done: dict[int, Emitted] = {}
+        """What is known of each group's tasks."""
+        self.maker: dict[str, int] = {}
+        """Group that makes a tensor."""
+        for i, group in enumerate(self.groups):
+            for name in (group.main, *group.fused):
+                for tensor in self.graph.operators[name].outputs:
+                    self.maker.setdefault(self.root[tensor], i)
+        self.kept = kept_tensors(mapped)
+        self.buffers: dict[str, int] = {}
+        self.stretch: list[int] = []
+        """Last tasks of the stretch of work that is being written."""
+        self.last_reserve = -1
+        self.device = ""
+
+    def run(self) -> Program:
+        self.last_end = self.builder.sync(())
+        for i, group in enumerate(self.groups):
+            if group.unit is Unit.VIEW:
+                continue
+            device = _HOSTS[group.unit][1] if group.unit in _HOSTS else "npu"
+            if device != self.device:
+                self._leave()
+                self._enter(device, float(self.mapped.lowered.ops[i]["launches"]))
+            if device == "npu":
+                self._on_npu(i, group)
+            else:
+                self._on_host(i, group)
+        self._leave()
+        self.builder.sync([self.last_end])
+        return self.builder.finish()
+
+    def _enter(self, device: str, launches: float) -> None:
+        self.device = device
+        arch = self.arch if device == "npu" else self.arch[device]
+        seconds = launches * float(arch["launch_s"])
+        if seconds > 0.0:
+            self.last_end = self.builder.task(Kind.LAUNCH, duration_s=seconds, after=[self.last_end])
+        if device == "npu":
+            self.last_reserve = self.builder.task(Kind.ENTER, after=[self.last_end])
+        self.stretch = [self.last_end]
+
+    def _leave(self) -> None:
+        """End a stretch of work on one device; the next one begins when all of it is over."""
+        if not self.device:
+            return
+        self.last_end = self.builder.sync(self.stretch)
+        if self.device == "npu":
+            self.builder.task(Kind.LEAVE, after=[self.last_reserve])
+
+    def _on_host(self, index: int, group: Group) -> None:
+        kind, name = _HOSTS[group.unit]
+        op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[name]
+        total_s = float(result[f"{name}_s"])
+        fixed_s = float(host["dispatch_s"])
+        if op["host_random_accesses"] > 0.0:
+            fixed_s += float(op["host_random_accesses"] / host["random_accesses_per_s"])
+        unit = self.cpu + (kind is Kind.GPU)
+        task = self.builder.task(
+            kind, unit, index, max(0.0, total_s - fixed_s), after=[*self._inputs_written(index, group), self.stretch[0]],
+            fixed_s=fixed_s, bytes_=float(result["dram_bytes"]), macs=self._macs(group),
+        )  # fmt: skip
+        self.done[index] = Emitted(task, task, -1, {})
+        self.stretch.append(task)
+
+    def _macs(self, group: Group) -> float:
+        return sum(self.graph.work(self.graph.operators[name]).macs for name in (group.main, *group.fused))
+
+    def _inputs_written(self, index: int, group: Group) -> list[int]:
+        return [self.done[i].written for i in self._makers(index, self._inputs(group))]
+
+    def _inputs(self, group: Group) -> list[str]:
+        """Tensors a group reads, as those whose bytes they are, without what it makes itself."""
+        inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
+        read = (t for name in (group.main, *group.fused) for t in self.graph.operators[name].inputs if t not in inner)
+        return list(dict.fromkeys(self.root[t] for t in read))
+
+    def _makers(self, index: int, tensors: list[str]) -> list[int]:
+        found = (self.maker[t] for t in tensors if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.maker)
+        return [i for i in dict.fromkeys(found) if i in self.done and i != index]
+
+    def _on_npu(self, index: int, group: Group) -> None:
+        op: Any = self.mapped.lowered.ops[index]
+        job = job_of(self.arch, op, self.mapped.results[index], index, self._macs(group), self.station)
+        self._name(job, index, group)
+        self._gates(job, index, group)
+        births = [k for k in self.kept if k.first == index]
+        job.births = [(k.name, k.bytes) for k in births]
+        done = emit(self.builder, job, self.last_reserve)
+        self.last_reserve = done.last_reserve
+        self.done[index] = done
+        self.buffers.update(done.born)
+        self.stretch += [done.computed] if done.written == done.computed else [done.computed, done.written]
+        self._say_goodbye(index, done)
+
+    def _say_goodbye(self, index: int, done: Emitted) -> None:
+        """Let go of kept tensors that this group touches; room is free when all who touch them have done so."""
+        for kept in self.kept:
+            if index in kept.users and kept.name in self.buffers:
+                ends = [done.computed] if done.written == done.computed else [done.computed, done.written]
+                self.builder.release(self.buffers[kept.name], ends)
+
+    def _name(self, job: Job, index: int, group: Group) -> None:
+        a, b, result = self._operands(group)
+        job.a_name, job.b_name, job.out_name = a, b, result
+
+    def _operands(self, group: Group) -> tuple[str, str, str]:
+        """Names of the left (streamed) and right operand and of the result."""
+        op = self.graph.operators[group.main]
+        last = self.graph.operators[group.fused[-1]] if group.fused else op
+        result = last.outputs[0]
+        a = op.inputs[0] if op.inputs else result
+        b = ""
+        if group.unit is Unit.DPU and op.family in (Family.MATMUL, Family.CONVOLUTION):
+            b = op.inputs[1]
+            if group.swapped:
+                a, b = b, a
+        return self.root[a], self.root[b] if b else "", self.root[result]
+
+    def _gates(self, job: Job, index: int, group: Group) -> None:
+        """Find out what loads and work wait for."""
+        whole = self.mapped.decisions.residency.whole
+        _, b, _ = self._operands(group)
+        inputs = self._inputs(group)
+        in_sram = [t for t in inputs if t in whole]
+        in_dram = [t for t in inputs if t not in whole]
+        start = [self.done[i].computed for i in self._makers(index, in_sram)]
+        job.b_gate = tuple(self.done[i].written for i in self._makers(index, [t for t in in_dram if t == b]))
+        job.a_gate = tuple(self.done[i].written for i in self._makers(index, [t for t in in_dram if t != b]))
+        job.start = tuple(start)
+        if job.a_bytes <= 0.0:
+            job.a_gate = (*job.a_gate, *start)  # nothing to fetch ahead: take no room before it is needed

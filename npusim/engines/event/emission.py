@@ -1,0 +1,220 @@
+"""From steps to tasks: room first, then DMA in, work on every tile, DMA out.
+
+A foreman who turns the day's plan into tickets: which bench, which crate, and what must be over before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from npusim.engines.event.cutting import Step, apportion
+from npusim.engines.event.tasks import Kind, ProgramBuilder
+
+__all__ = ["Job", "emit"]
+
+
+@dataclass(slots=True)
+class Job:
+    """One operator on the NPU, ready to be written as tasks; times in s, sizes in bytes."""
+
+    operator: int
+    kind: Kind
+    """DPU, DSP, or SYNC where DMA alone works."""
+    units: Sequence[int]
+    """Units that work at the same time, each for `work_s`."""
+    engines: Sequence[int]
+    work_s: float
+    macs: float
+    steps: list[Step]
+    a_name: str = ""
+    a_bytes: float = 0.0
+    """DRAM bytes of one pass."""
+    a_sram: float = 0.0
+    """Room that one pass takes."""
+    b_name: str = ""
+    b_bytes: float = 0.0
+    b_sram: float = 0.0
+    once_bytes: float = 0.0
+    """Small tables, read once at the start."""
+    out_name: str = ""
+    out_bytes: float = 0.0
+    out_sram: float = 0.0
+    sums_sram: float = 0.0
+    read_s_per_byte: float = 0.0
+    write_s_per_byte: float = 0.0
+    read_latency_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """(up to so many bytes, latency until there, latency beyond)."""
+    write_latency_s: float = 0.0
+    copy_s: float = 0.0
+    """DMA within SRAM, over all steps."""
+    copy_bytes: float = 0.0
+    copy_latency_s: float = 0.0
+    a_gate: tuple[int, ...] = ()
+    """What must be over before activations can be fetched (or, when nothing is fetched, before room is taken)."""
+    b_gate: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
+    """What must be over before work can start: operands that wait in SRAM."""
+    births: list[tuple[str, float]] = field(default_factory=list)
+    """Tensors that stay in SRAM and begin to live here."""
+
+
+@dataclass(slots=True)
+class Emitted:
+    """What others need to know of an operator's tasks."""
+
+    computed: int
+    """Task after which its results stand in SRAM."""
+    written: int
+    """Task after which its results stand in DRAM."""
+    last_reserve: int
+    born: dict[str, int]
+    """Buffers of tensors that began to live."""
+
+
+def emit(builder: ProgramBuilder, job: Job, last_reserve: int) -> Emitted:
+    """Write the tasks of an operator.
+
+    Parameters
+    ----------
+    builder : ProgramBuilder
+    job : Job
+    last_reserve : int
+        The reservation before: room is handed out in program order, which is why the NPU cannot lock itself up.
+    """
+    return _Emission(builder, job, last_reserve).run()
+
+
+class _Emission:
+    def __init__(self, builder: ProgramBuilder, job: Job, last_reserve: int) -> None:
+        self.builder, self.job, self.last = builder, job, last_reserve
+        steps = job.steps
+        # The shares of all steps add up to a whole number of passes.
+        self.a = apportion(job.a_bytes * round(sum(s.a for s in steps)), [s.a for s in steps])
+        self.b = apportion(job.b_bytes * round(sum(s.b for s in steps)), [s.b for s in steps])
+        self.out = apportion(job.out_bytes, [s.out for s in steps])
+        self.macs = apportion(job.macs, [s.work for s in steps])
+        self.born: dict[str, int] = {}
+        self.waiting: dict[int, list[int]] = {}
+        """Buffers to be released by the work of a later step."""
+
+    def run(self) -> Emitted:
+        builder, job = self.builder, self.job
+        computed: list[int] = []
+        written: list[int] = []
+        b_ready: list[int] = []
+        a_ready: dict[int, list[int]] = {}
+        copies = sum(s.last_of_pass for s in job.steps) or len(job.steps)
+        for i, step in enumerate(job.steps):
+            if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b_bytes > 0.0):
+                b_ready = self._bring_b(i, step)
+            a_loads, out_buffer = self._bring_a(i, step)
+            if a_loads:
+                a_ready[i] = a_loads
+            work = self._work(i, step, [*self._held(a_ready, i), *b_ready])
+            computed += work
+            for buffer in self.waiting.pop(i, ()):
+                builder.release(buffer, work)
+            after = self._copy(step, work, copies)
+            if after is not work:
+                computed += after
+            if self.out[i] > 0.0:
+                stores = self._move(Kind.DMA_OUT, self.out[i], after)
+                written += stores
+                if out_buffer >= 0:
+                    builder.release(out_buffer, stores)
+            elif out_buffer >= 0:
+                builder.release(out_buffer, after)
+        done = builder.sync(computed, job.operator)
+        return Emitted(done, builder.sync(written, job.operator) if written else done, self.last, self.born)
+
+    def _held(self, a_ready: dict[int, list[int]], i: int) -> list[int]:
+        """Loads of the activations that step `i` works on: its own, or those a step before held for it."""
+        if i in a_ready:
+            return a_ready[i]
+        step = self.job.steps[i]
+        if step.a > 0.0 or not a_ready:
+            return []
+        return a_ready[max(a_ready)]
+
+    def _reserve(self, gate: Sequence[int], buffers: Sequence[tuple[str, float]]) -> list[int]:
+        wanted = [(name, size) for name, size in buffers if size > 0.0]
+        if not wanted and not gate:
+            return []
+        self.last = self.builder.task(Kind.RESERVE, operator=self.job.operator, after=(self.last, *gate))
+        return [self.builder.buffer(self.last, name, size) for name, size in wanted]
+
+    def _bring_b(self, i: int, step: Step) -> list[int]:
+        job = self.job
+        extra = job.once_bytes if i == 0 else 0.0
+        for buffer in self._reserve(job.b_gate if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]):
+            self.waiting.setdefault(i + step.b_until, []).append(buffer)
+        return self._move(Kind.DMA_IN, self.b[i] + extra, [self.last])
+
+    def _bring_a(self, i: int, step: Step) -> tuple[list[int], int]:
+        """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of the results)."""
+        job = self.job
+        first = i == 0
+        extra = job.once_bytes if first and job.b_bytes <= 0.0 else 0.0
+        wanted = [
+            (job.a_name, job.a_sram * step.a + extra),
+            (f"partial sums of {job.out_name}", job.sums_sram * step.sums),
+            (job.out_name, job.out_sram * step.out),
+        ]
+        births = job.births if first else []
+        buffers = self._reserve(job.a_gate if first else (), [*wanted, *births])
+        waiting = [(self.waiting, i + step.a_until), (self.waiting, i + step.sums_until), (None, 0)]
+        out_buffer = -1
+        taken = iter(buffers)
+        for (_, size), (_, until) in zip(wanted[:2], waiting[:2], strict=True):
+            if size > 0.0:
+                self.waiting.setdefault(until, []).append(next(taken))
+        if wanted[2][1] > 0.0:
+            out_buffer = next(taken)
+        self.born.update((name, next(taken)) for name, size in births if size > 0.0)
+        load = self.a[i] + extra
+        return (self._move(Kind.DMA_IN, load, [self.last]) if load > 0.0 else []), out_buffer
+
+    def _move(self, kind: Kind, size: float, after: Sequence[int]) -> list[int]:
+        """Write one transfer, shared evenly by all engines."""
+        job = self.job
+        each = apportion(size, [1.0] * len(job.engines))
+        per_byte = job.read_s_per_byte if kind is Kind.DMA_IN else job.write_s_per_byte
+        seconds = size * per_byte
+        moves = []
+        for engine, part in zip(job.engines, each, strict=True):
+            if part <= 0.0:
+                continue
+            latency = job.write_latency_s
+            if kind is Kind.DMA_IN:
+                page, near, far = job.read_latency_s
+                latency = near if part <= page else far
+            duration = seconds * (part / size * len(each))
+            moves.append(
+                self.builder.task(kind, engine, job.operator, duration, after=after, fixed_s=latency, bytes_=part)
+            )
+        return moves
+
+    def _work(self, i: int, step: Step, after: Sequence[int]) -> list[int]:
+        job = self.job
+        waits = [*after, *job.start, self.last]
+        if job.kind is Kind.SYNC:
+            return [self.builder.sync(waits, job.operator)]
+        macs = apportion(self.macs[i], [1.0] * len(job.units))
+        return [
+            self.builder.task(job.kind, unit, job.operator, job.work_s * step.work, after=waits, macs=part)
+            for unit, part in zip(job.units, macs, strict=True)
+        ]
+
+    def _copy(self, step: Step, after: list[int], copies: int) -> list[int]:
+        """Write the copies between tiles, or within SRAM, that follow a step."""
+        job = self.job
+        if job.copy_s <= 0.0 or (copies < len(job.steps) and not step.last_of_pass):
+            return after
+        sizes = apportion(job.copy_bytes / copies, [1.0] * len(job.engines))
+        return [
+            self.builder.task(
+                Kind.TRANSFER, engine, job.operator, job.copy_s / copies, after=after, fixed_s=job.copy_latency_s, bytes_=size
+            )
+            for engine, size in zip(job.engines, sizes, strict=True)
+        ]

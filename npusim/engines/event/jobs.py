@@ -1,0 +1,148 @@
+"""One row of the operator table, with the tiling that was chosen for it, as a job for the NPU.
+
+The shop floor's copy of an order: the accountant's figures, spelt out for those who do the work. All times are those of
+`npusim.cost`: nothing is costed here.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, copy_s, latency_s, stream_s
+from npusim.cost.tables import Form, Order, Split, Unit
+from npusim.engines.event.cutting import is_fetched_once, product_steps, stream_steps, triangle_steps
+from npusim.engines.event.emission import Job
+from npusim.engines.event.tasks import Kind
+
+__all__ = ["Station", "job_of"]
+
+_PRODUCTS = (Form.MATMUL, Form.CONVOLUTION)
+
+
+class Station:
+    """Numbers of the units of an NPU's tiles."""
+
+    def __init__(self, arch: Any) -> None:
+        self.engines = list(range(int(arch["dma_engines"])))
+        self.tiles = int(arch["tiles"])
+        self.dsps = int(arch["dsps_per_tile"])
+
+    def grids(self, tiles: int) -> list[int]:
+        """Units of the MAC grids of the first `tiles` tiles."""
+        start = len(self.engines)
+        return list(range(start, start + tiles))
+
+    def vector_units(self) -> list[int]:
+        """Units of the DSPs of all tiles."""
+        start = len(self.engines) + self.tiles
+        return list(range(start, start + self.tiles * self.dsps))
+
+    def names(self) -> list[tuple[str, str]]:
+        """Name and group of each unit, in order; hosts follow."""
+        dma = [(f"npu.dma{i}", "npu.dma") for i in self.engines]
+        dpu = [(f"npu.tile{t}.dpu", "npu.dpu") for t in range(self.tiles)]
+        dsp = [(f"npu.tile{t}.dsp{k}", "npu.dsp") for t in range(self.tiles) for k in range(self.dsps)]
+        return [*dma, *dpu, *dsp, ("cpu", "cpu"), ("gpu", "gpu")]
+
+
+def job_of(arch: Any, op: Any, result: Any, number: int, macs: float, station: Station) -> Job:
+    """Return the job of an operator on the NPU, without names and dependencies.
+
+    Parameters
+    ----------
+    arch, op, result : record
+        Of `ARCH_DTYPE`, `OP_DTYPE` and `RESULT_DTYPE`.
+    number : int
+        Of the operator.
+    macs : float
+    station : Station
+    """
+    product = op["unit"] == Unit.DPU and op["form"] in _PRODUCTS
+    job = _product(arch, op, result, number, station) if product else _stream(arch, op, result, number, station)
+    job.macs = macs
+    row_bytes = _row_bytes(op, result) if product else 0.0
+    read, written = _traffic(job)
+    job.read_s_per_byte = stream_s(arch, read, 0.0, row_bytes) / read if read else 0.0
+    job.write_s_per_byte = stream_s(arch, 0.0, written, row_bytes) / written if written else 0.0
+    page = float(arch["dma_page_bytes"])
+    job.read_latency_s = (page, latency_s(arch, DDR2CMX, page), latency_s(arch, DDR2CMX, page + 1.0))
+    job.write_latency_s = latency_s(arch, CMX2DDR, page)
+    job.copy_latency_s = latency_s(arch, CMX2CMX, page)
+    return job
+
+
+def _traffic(job: Job) -> tuple[float, float]:
+    a_passes, b_passes = round(sum(s.a for s in job.steps)), round(sum(s.b for s in job.steps))
+    return job.a_bytes * a_passes + job.b_bytes * b_passes + job.once_bytes, job.out_bytes
+
+
+def _row_bytes(op: Any, result: Any) -> float:
+    """Length of a contiguous piece in DRAM: a chunk of the input channels cuts rows, unless the compiler laid them out so."""
+    if result["channel_chunks"] <= 1 or op["a_constant"] or is_fetched_once(op, result):
+        return 0.0
+    return float(op["in_c"] * op["a_item"] / result["channel_chunks"])
+
+
+def _product(arch: Any, op: Any, result: Any, number: int, station: Station) -> Job:
+    used = int(result["tiles"])
+    once = is_fetched_once(op, result)
+    steps = triangle_steps(result) if once else product_steps(arch, op, result, int(arch["stream_pieces"]))
+    split = int(result["split"])
+    copied_a = used if split == Split.COLUMNS else 1
+    copied_b = used if split == Split.ROWS else 1
+    a_bytes = float(op["a_triangle_bytes"] if once else op["a_dram_bytes"])
+    b_bytes, out_bytes = float(op["b_dram_bytes"]), float(op["c_dram_bytes"])
+    small = float(op["extra_dram_bytes"]) <= arch["dma_page_bytes"] or once
+    streamed = 0.0 if small else float(op["extra_dram_bytes"])
+    # A second tensor (a residual) comes piece by piece with the activations; it is read once, however often they are.
+    a_passes = max(1, round(sum(s.a for s in steps)))
+    a_bytes += streamed / a_passes
+    work_s = float(result["dpu_s"])
+    keeps_sums = once or (result["order"] == Order.OUTPUTS_HELD and result["channel_chunks"] > 1)
+    sums = float(op["batch"] * op["out_w"] * op["out_h"] * op["out_c"] * arch["dpu_sum_bytes"]) if keeps_sums else 0.0
+    job = Job(
+        number, Kind.DPU, station.grids(used), station.engines, work_s, 0.0, steps,
+        a_bytes=a_bytes, a_sram=a_bytes * copied_a, b_bytes=b_bytes, b_sram=b_bytes * copied_b,
+        once_bytes=float(op["extra_dram_bytes"]) - streamed, out_bytes=out_bytes,
+        out_sram=0.0 if op["c_resident"] else out_bytes, sums_sram=sums,
+    )  # fmt: skip
+    if once:
+        _add_up_sums(arch, op, result, job)
+    return job
+
+
+def _add_up_sums(arch: Any, op: Any, result: Any, job: Job) -> None:
+    """A triangle dealt out over tiles: every tile has sums of all rows, added up at the end of each pass."""
+    if result["split"] != Split.ROWS:
+        return
+    used = float(result["tiles"])
+    sums = job.sums_sram
+    job.sums_sram = sums * used
+    job.copy_bytes = (used - 1.0) * sums
+    job.copy_s = copy_s(arch, job.copy_bytes)
+
+
+def _stream(arch: Any, op: Any, result: Any, number: int, station: Station) -> Job:
+    read = float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"])
+    written = float(op["c_dram_bytes"])
+    tiles = float(arch["tiles"])
+    free = tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"]
+    count = 1
+    if read + written > 0.0:
+        # Two pieces coming in and two going out fit side by side.
+        count = max(int(arch["stream_pieces"]), ceil(2.0 * (read + written) / free))
+    kind, units, work_s = Kind.SYNC, [], 0.0
+    if op["unit"] == Unit.DPU:
+        kind, units, work_s = Kind.DPU, station.grids(station.tiles), float(result["dpu_s"])
+    elif op["unit"] == Unit.DSP:
+        kind, units, work_s = Kind.DSP, station.vector_units(), float(result["dsp_s"])
+    job = Job(
+        number, kind, units, station.engines, work_s, 0.0, stream_steps(count),
+        a_bytes=read, a_sram=read, out_bytes=written, out_sram=0.0 if op["c_resident"] else written,
+    )  # fmt: skip
+    if kind is Kind.SYNC and op["copy_bytes"] > 0.0:
+        # What comes from DRAM or goes there is laid out on its way; only the rest is copied.
+        job.copy_s = max(0.0, stream_s(arch, op["copy_bytes"], 0.0, 0.0) - float(result["dma_s"]))
+        job.copy_bytes = float(op["copy_bytes"]) if job.copy_s else 0.0
+    return job

@@ -1,0 +1,69 @@
+"""Tensors that stay in SRAM between operators, each with its name: who brings it in, who reads it last.
+
+The cloakroom of a theatre: every coat has a hook from the moment it is handed in until its owner leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npusim.cost.liveness import packing, roots
+from npusim.cost.tables import Unit
+from npusim.mapping import Mapped
+from npusim.ops import Family, Storage
+
+__all__ = ["Kept", "kept_tensors"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A tensor that lives across operators."""
+
+    name: str
+    bytes: float
+    """Room in SRAM over all tiles that an inference uses."""
+    first: int
+    """Group that makes it, or reads it first."""
+    users: tuple[int, ...]
+    """Groups that touch it, in order."""
+
+
+def kept_tensors(mapped: Mapped) -> list[Kept]:
+    """Return the tensors that the mapping keeps in SRAM, in the order of their first use.
+
+    Notes
+    -----
+    The right operand of a product is held by every tile, any other tensor is spread over them: the rule of `npusim.cost.liveness`,
+    which counts the same bytes without the names.
+    """
+    graph, residency = mapped.graph, mapped.decisions.residency
+    root = roots(graph)
+    users: dict[str, list[int]] = {}
+    copied: set[str] = set()
+    for i, group in enumerate(mapped.decisions.groups):
+        op = graph.operators[group.main]
+        if group.unit is Unit.DPU and op.family is Family.MATMUL:
+            copied.add(root[op.inputs[0 if group.swapped else 1]])
+        if group.unit is Unit.VIEW:
+            continue  # the same bytes under another shape: nobody reads them
+        touched = {root[t] for name in (group.main, *group.fused) for t in _tensors(mapped, name)}
+        for name in touched:
+            users.setdefault(name, []).append(i)
+    sizes = {name: graph.tensors[name].bytes for name in residency.whole}
+    for name, share in residency.cached.items():
+        tensor = graph.tensors[name]
+        triangle = tensor.storage is Storage.TRIANGLE
+        whole = tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, name in copied, mapped.soc)
+        sizes[name] = whole * share
+    tiles = float(mapped.arch["tiles"])
+    found = [
+        Kept(name, size * (tiles if name in copied else 1.0), users[name][0], tuple(users[name]))
+        for name, size in sizes.items()
+        if size > 0.0 and name in users
+    ]
+    return sorted(found, key=lambda kept: (kept.first, kept.name))
+
+
+def _tensors(mapped: Mapped, operator: str) -> tuple[str, ...]:
+    op = mapped.graph.operators[operator]
+    return (*op.inputs, *op.outputs)

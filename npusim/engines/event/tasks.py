@@ -1,0 +1,177 @@
+"""What the event engine executes: tasks, what each waits for, and the room in SRAM that it takes and gives back.
+
+A recipe card in a restaurant kitchen: every step with the station that does it, how long it takes, which steps must be over first, and
+which bowls are taken from the shelf and washed afterwards. The card is written once and cooked as often as guests order it.
+
+Columns are typed arrays, not objects: a million tasks take some 60 MB.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+__all__ = ["Kind", "Program", "ProgramBuilder", "Unit"]
+
+
+class Kind(IntEnum):
+    """What a task is."""
+
+    SYNC = 0
+    """Nothing is done: a point in time that others wait for."""
+    RESERVE = 1
+    """Room in SRAM is taken; granted in the order of the program."""
+    ENTER = 2
+    """A stretch of work enters the NPU: whose turn it is to reserve."""
+    LEAVE = 3
+    """It has all the room it needs: the next stretch may reserve."""
+    DMA_IN = 4
+    DMA_OUT = 5
+    TRANSFER = 6
+    """DMA within SRAM."""
+    DPU = 7
+    DSP = 8
+    CPU = 9
+    GPU = 10
+    LAUNCH = 11
+    """A device's runtime is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A thing that does one task at a time."""
+
+    name: str
+    """Such as npu.tile0.dpu."""
+    group: str
+    """Its name in an estimate, such as npu.dpu."""
+
+
+@dataclass(slots=True)
+class Program:
+    """The tasks of one inference, in program order; read-only once built."""
+
+    units: list[Unit]
+    """Units by number; a task of SYNC, RESERVE, ENTER, LEAVE or LAUNCH has unit -1."""
+    operators: list[str]
+    """Operator names by number."""
+    sram_bytes: float
+    """Capacity of the tiles an inference uses."""
+    kind: array[int] = field(default_factory=lambda: array("b"))
+    unit: array[int] = field(default_factory=lambda: array("h"))
+    operator: array[int] = field(default_factory=lambda: array("i"))
+    """Number of the operator; -1 for what belongs to none."""
+    duration_s: array[float] = field(default_factory=lambda: array("d"))
+    """Time alone on its unit; of DMA: with all engines at work."""
+    fixed_s: array[float] = field(default_factory=lambda: array("d"))
+    """DMA: latency, over while others still move. CPU and GPU: the part that moves nothing."""
+    bytes: array[float] = field(default_factory=lambda: array("d"))
+    """DRAM bytes moved; bytes reserved by RESERVE; SRAM bytes moved by TRANSFER."""
+    macs: array[float] = field(default_factory=lambda: array("d"))
+    waits: array[int] = field(default_factory=lambda: array("i"))
+    """Tasks that must end first."""
+    next_start: array[int] = field(default_factory=lambda: array("q"))
+    """Where a task's followers begin in `next_task`; one entry more than tasks."""
+    next_task: array[int] = field(default_factory=lambda: array("i"))
+    free_start: array[int] = field(default_factory=lambda: array("q"))
+    """Where the buffers that a task is done with begin in `free_buffer`."""
+    free_buffer: array[int] = field(default_factory=lambda: array("i"))
+    buffer_bytes: array[float] = field(default_factory=lambda: array("d"))
+    buffer_users: array[int] = field(default_factory=lambda: array("i"))
+    """Tasks that must be done with a buffer before its room is free."""
+    buffer_owner: array[int] = field(default_factory=lambda: array("i"))
+    """RESERVE task of a buffer."""
+    buffer_tensor: list[str] = field(default_factory=list)
+    """Whose bytes a buffer holds."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+class ProgramBuilder:
+    """Writes a program, task by task; a task may only wait for tasks written before it.
+
+    Parameters
+    ----------
+    units : list of Unit
+    operators : list of str
+    sram_bytes : float
+    """
+
+    def __init__(self, units: list[Unit], operators: list[str], sram_bytes: float) -> None:
+        self._program = Program(units, operators, sram_bytes)
+        self._edges_from, self._edges_to = array("i"), array("i")
+        self._frees_of, self._frees = array("i"), array("i")
+
+    def task(
+        self,
+        kind: Kind,
+        unit: int = -1,
+        operator: int = -1,
+        duration_s: float = 0.0,
+        *,
+        after: Iterable[int] = (),
+        fixed_s: float = 0.0,
+        bytes_: float = 0.0,
+        macs: float = 0.0,
+    ) -> int:
+        """Write a task and return its number; see `Program` for the columns."""
+        p = self._program
+        number = len(p.kind)
+        p.kind.append(kind)
+        p.unit.append(unit)
+        p.operator.append(operator)
+        p.duration_s.append(duration_s)
+        p.fixed_s.append(fixed_s)
+        p.bytes.append(bytes_)
+        p.macs.append(macs)
+        p.waits.append(0)
+        for other in after:
+            self._edges_from.append(other)
+            self._edges_to.append(number)
+            p.waits[number] += 1
+        return number
+
+    def sync(self, after: Iterable[int], operator: int = -1) -> int:
+        """Write a point in time after some tasks."""
+        return self.task(Kind.SYNC, operator=operator, after=after)
+
+    def buffer(self, owner: int, tensor: str, size: float) -> int:
+        """Add a buffer to what a RESERVE task takes and return its number."""
+        p = self._program
+        p.bytes[owner] += size
+        p.buffer_bytes.append(size)
+        p.buffer_users.append(0)
+        p.buffer_owner.append(owner)
+        p.buffer_tensor.append(tensor)
+        return len(p.buffer_bytes) - 1
+
+    def release(self, buffer: int, after: Sequence[int]) -> None:
+        """Let a buffer's room be free once some tasks have ended."""
+        for task in after:
+            self._frees_of.append(task)
+            self._frees.append(buffer)
+        self._program.buffer_users[buffer] += len(after)
+
+    def finish(self) -> Program:
+        """Return the program."""
+        p = self._program
+        p.next_start, p.next_task = _grouped(len(p), self._edges_from, self._edges_to)
+        p.free_start, p.free_buffer = _grouped(len(p), self._frees_of, self._frees)
+        return p
+
+
+def _grouped(count: int, keys: array[int], values: array[int]) -> tuple[array[int], array[int]]:
+    """Group values by key, in the order of arrival: (where each key's values begin, the values)."""
+    starts = array("q", bytes(8 * (count + 1)))
+    for key in keys:
+        starts[key + 1] += 1
+    for i in range(count):
+        starts[i + 1] += starts[i]
+    place, grouped = array("q", starts), array("i", bytes(4 * len(values)))
+    for key, value in zip(keys, values, strict=True):
+        grouped[place[key]] = value
+        place[key] += 1
+    return starts, grouped
