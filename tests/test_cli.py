@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -145,6 +146,15 @@ def test_python_and_the_command_line_agree(out: Runner) -> None:
     assert json.loads(there) == json.loads(here.to_json())
 
 
+def test_an_exported_model_can_be_estimated(out: Runner, planetoid_root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch_geometric")
+    model = tmp_path / "gcn.xml"
+    told = out("export", "gcn-cora", "--data", str(planetoid_root), "-t", "stagr", "-o", str(model))
+    assert told.startswith(f"{model}: gcn-cora with stagr, ")
+    document = json.loads(out("estimate", str(model), "--format", "json"))
+    assert document["macs"] == figures(out, "-t", "stagr")["macs"]
+
+
 def test_version(out: Runner) -> None:
     assert out("--version") == f"npusim {npusim.__version__}\n"
 
@@ -223,7 +233,7 @@ def test_completion_does_not_offer_a_technique_twice() -> None:
     assert "stagr+stagr" not in completed("estimate", "gcn-cora", "--techniques", "stagr+st")
 
 
-def test_completion_finds_model_files(tmp_path: Any) -> None:
+def test_completion_finds_model_files(tmp_path: Path) -> None:
     (tmp_path / "model.xml").touch()
     (tmp_path / "model.txt").touch()
     assert completed("estimate", f"{tmp_path}/mod") == [f"{tmp_path}/model.xml"]
