@@ -1,0 +1,97 @@
+"""Cross-validation: every row predicted by numbers that were fitted without it and without its near-twins.
+
+Like an exam with questions nobody has practised on: what a class can do, not what it has learnt by heart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.calibrate.unit_fit import TrainingRows, fit_named, shipped_rows, table_of
+from npusim.validation.evidence import Evidence
+from npusim.validation.figures import Figures
+from npusim.validation.running import Judged, figures_path, judge, machines_of
+
+__all__ = ["FOLDS", "HELD_OUT", "cross_validate", "folds_of"]
+
+FOLDS = 5
+HELD_OUT = "(held out)"
+"""What a cross-validated suite's name ends in."""
+_SEED = 0
+
+
+def cross_validate(
+    judged: Judged, figures: str | Path | None = None, tick: Callable[[], None] = lambda: None
+) -> Judged:
+    """Predict each row of a suite with numbers fitted to the other folds.
+
+    Parameters
+    ----------
+    judged : Judged
+        The suite as it was run; its groups decide how rows are dealt, so that each fold has some of each.
+    figures : str or Path, optional
+        The file it was run on, where that is not the shipped one.
+    tick : callable
+        Called after each fit: folds times machines.
+
+    Returns
+    -------
+    Judged
+        The suite with held-out predictions, named ``SUITE (held out)``. Rows of other suites that the fit uses
+        are all kept.
+    """
+    suite = judged.suite
+    assert suite.fit is not None, "a suite without a fit has nothing to hold out"
+    table, fit = table_of(suite), fit_named(suite.fit)
+    path = figures_path(suite, figures)
+    assert path is not None, "a table has a file"
+    all_rows = table.read(suite, path)
+    fold = folds_of(all_rows["npu"], judged.row_groups, table.twins(all_rows))
+    predicted = np.full(len(all_rows), np.nan)
+    for name, machine in machines_of(suite).items():
+        mine = all_rows["npu"] == name
+        for number in range(FOLDS):
+            test = mine & (fold == number)
+            if test.any():
+                rows = _without(judged.name, all_rows.where(mine & ~test), name)
+                fitted = fit(machine, rows).machine
+                predicted[test] = table.predict(all_rows.where(test), fitted)
+            tick()
+    evidence: Evidence = replace(judged.evidence, predicted=predicted, notes=())
+    return judge(f"{judged.name} {HELD_OUT}", suite, evidence)
+
+
+def folds_of(machines: NDArray[np.object_], groups: list[str], twins: list[str]) -> NDArray[np.int64]:
+    """Deal rows to folds: near-twins together, the rows of each machine and group evenly.
+
+    Parameters
+    ----------
+    machines, groups, twins
+        Machine, group and key of near-twins of each row.
+
+    Returns
+    -------
+    array of int, shape (rows,)
+        Fold of each row, 0 to 4; always the same for the same rows.
+    """
+    random = np.random.default_rng(_SEED)
+    members: dict[tuple[str, str], list[str]] = {}
+    for machine, group, twin in zip(machines, groups, twins, strict=True):
+        members.setdefault((machine, group), []).append(twin)
+    dealt: dict[str, int] = {}
+    for key in sorted(members):
+        fresh = sorted(set(members[key]) - set(dealt))
+        for position, index in enumerate(random.permutation(len(fresh))):
+            dealt[fresh[index]] = position % FOLDS
+    return np.array([dealt[twin] for twin in twins])
+
+
+def _without(suite: str, kept: Figures, machine: str) -> TrainingRows:
+    """Return training rows: the kept ones of one suite, all shipped ones of the others."""
+    shipped = shipped_rows(machine)
+    return lambda name: kept if name == suite else shipped(name)

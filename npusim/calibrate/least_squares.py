@@ -1,0 +1,109 @@
+"""The least-squares core of every fit: bounds, error bars, and which numbers the figures do not determine.
+
+Like a surveyor who closes a traverse: the positions that agree best with all sightings, and for each point how far it
+may still be off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Free", "Solution", "solve"]
+
+Floats = NDArray[np.float64]
+
+_ROBUST = 1.4826
+"""Standard deviation of a normal variable over the median of its absolute value."""
+_UNKNOWN = 0.5
+"""A number whose error bar is wider than this share of it is called undetermined."""
+
+
+@dataclass(frozen=True)
+class Free:
+    """A number to fit, in log space: it is positive, and its error bar is relative.
+
+    Attributes
+    ----------
+    name : str
+    start, low, high : float
+        First guess and bounds, in the number's unit.
+    """
+
+    name: str
+    start: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Fitted numbers.
+
+    Attributes
+    ----------
+    values : dict
+        By name.
+    relative_sigma : dict
+        One standard deviation over the value, by name.
+    covariance : array, shape (numbers, numbers)
+        Of the logarithms, in the order of `values`.
+    undetermined : tuple of str
+        Numbers that the figures leave open: at a bound, or with a standard deviation above half the value.
+    """
+
+    values: dict[str, float]
+    relative_sigma: dict[str, float]
+    covariance: Floats
+    undetermined: tuple[str, ...]
+
+
+def solve(
+    free: Sequence[Free], residual: Callable[[Mapping[str, float]], Floats], softness: float
+) -> Solution:
+    """Fit numbers by robust least squares.
+
+    Parameters
+    ----------
+    free : sequence of Free
+        The numbers, with bounds.
+    residual : callable
+        From numbers by name to weighted log errors, shape (rows,).
+    softness : float
+        Residual above which a row counts less than its square (soft L1), so that outliers do not rule.
+
+    Returns
+    -------
+    Solution
+        The same for the same input: there is no random start.
+    """
+    from scipy.optimize import least_squares  # slow to import
+
+    names = [number.name for number in free]
+    start, low, high = np.log([[number.start, number.low, number.high] for number in free]).T
+
+    def at(logs: Floats) -> Floats:
+        return residual(dict(zip(names, np.exp(logs), strict=True)))
+
+    found = least_squares(at, start, bounds=(low, high), loss="soft_l1", f_scale=softness)
+    covariance = _covariance(found.jac, found.fun)
+    sigma = np.sqrt(np.diag(covariance))
+    edge = (found.x - low < 1e-6) | (high - found.x < 1e-6)
+    open_ = [name for name, at_edge, s in zip(names, edge, sigma, strict=True) if at_edge or not s < _UNKNOWN]
+    return Solution(
+        values=dict(zip(names, np.exp(found.x).tolist(), strict=True)),
+        relative_sigma=dict(zip(names, sigma.tolist(), strict=True)),
+        covariance=covariance,
+        undetermined=tuple(open_),
+    )
+
+
+def _covariance(jacobian: Floats, residuals: Floats) -> Floats:
+    """Covariance of the fitted logarithms; the spread of the residuals is taken from their median, not their squares."""
+    rows, numbers = jacobian.shape
+    spread = _ROBUST * float(np.median(np.abs(residuals)))
+    covariance: Floats = np.linalg.pinv(jacobian.T @ jacobian) * spread**2 * rows / max(1, rows - numbers)
+    return covariance

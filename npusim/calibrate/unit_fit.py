@@ -1,0 +1,122 @@
+"""What every fit of a unit looks like, so that one command runs them all and one cross-validation tests them all.
+
+Like a socket and its plugs: whatever the appliance, two pins at the same distance.
+
+A fit is a function `fit(machine, rows) -> Fitted`: it gets a machine with shipped numbers and a function that returns
+the training rows of a suite for that machine, and gives back the machine with fitted numbers. It reads no file, so a
+cross-validation can hold rows back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from npusim.errors import UnknownNameError
+from npusim.validation.evidence import TablePredictor
+from npusim.validation.figures import Figures
+from npusim.validation.machine import Machine
+from npusim.validation.running import figures_path, predictor_of
+from npusim.validation.suite import Suite, load_suite
+
+__all__ = ["FITS", "Fit", "FittedNumber", "Fitted", "TrainingRows", "fit_named", "shipped_rows", "table_of"]
+
+TrainingRows = Callable[[str], Figures]
+"""From a suite's name to the rows that may be fitted to, of one machine."""
+
+
+@dataclass(frozen=True)
+class FittedNumber:
+    """One fitted number of a data sheet.
+
+    Attributes
+    ----------
+    path : str
+        Where it stands in the SoC's file, as in `--set`: `npu.dma.model.start_cycles`.
+    value : float
+        In `unit`.
+    unit : str
+        As the file writes it; empty for a plain number.
+    relative_sigma : float or None
+        One standard deviation over the value; None where the number was chosen, not fitted.
+    source : str
+        Where it comes from, as the file shall say.
+    on_silicon : bool
+        Whether any measured row bears on it.
+    """
+
+    path: str
+    value: float
+    unit: str
+    relative_sigma: float | None
+    source: str
+    on_silicon: bool
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The outcome of a fit.
+
+    Attributes
+    ----------
+    machine : Machine
+        With the fitted numbers in place.
+    numbers : list of FittedNumber
+        Numbers of the SoC's file.
+    libraries : dict of str to str
+        Text of whole files below `configs`, by path, for fits that fill a library.
+    undetermined : tuple of str
+        Paths of the numbers that the figures leave open.
+    """
+
+    machine: Machine
+    numbers: list[FittedNumber] = field(default_factory=list)
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    undetermined: tuple[str, ...] = ()
+
+
+Fit = Callable[[Machine, TrainingRows], Fitted]
+
+FITS = {
+    "dma": "npusim.calibrate.dma_fit:fit",
+    "dpu": "npusim.calibrate.dpu_fit:fit",
+    "dsp": "npusim.calibrate.dsp_fit:fit",
+}
+"""Module and function of each unit's fit."""
+
+
+def fit_named(name: str) -> Fit:
+    """Return a unit's fit.
+
+    Raises
+    ------
+    UnknownNameError
+        Where there is none of that name.
+    """
+    if name not in FITS:
+        raise UnknownNameError("fit", name, FITS)
+    module, function = FITS[name].split(":")
+    found: Fit = getattr(import_module(module), function)
+    return found
+
+
+def table_of(suite: Suite) -> TablePredictor:
+    """Return the predictor of a suite whose figures are a table."""
+    predictor = predictor_of(suite)
+    if not isinstance(predictor, TablePredictor):
+        raise TypeError(f"suite {suite.title!r} has no table of figures")
+    return predictor
+
+
+def shipped_rows(machine: str) -> TrainingRows:
+    """Return the function that reads all shipped rows of a machine."""
+
+    def rows(name: str) -> Figures:
+        suite = load_suite(name)
+        path = figures_path(suite)
+        assert path is not None, "a table has a file"
+        figures = table_of(suite).read(suite, path)
+        return figures.where(figures["npu"] == machine)
+
+    return rows
