@@ -1,6 +1,9 @@
 """Exporting: files that are whole, messages that say what is missing, modules taken from memory."""
 
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,15 @@ from npusim.accuracy.training import Recipe  # noqa: E402
 from npusim.frontends.pyg import from_pyg  # noqa: E402
 
 QUICK = Recipe(epochs=3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other cost more than these small products."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_an_export_leaves_a_readable_pair_of_files_and_nothing_else(
@@ -118,3 +130,14 @@ def test_a_module_that_cannot_be_converted_is_one_clear_error() -> None:
 
     with pytest.raises(NpusimError, match="linalg_eigh"):
         from_pyg(Exotic(), (torch.zeros(2, 2),))
+
+
+def test_without_torch_the_message_says_how_to_install_it() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from npusim.errors import FileError\n"
+        "try:\n    import npusim.accuracy.export\n"
+        "except FileError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 'pip install "npusim[gnn]"' in done.stdout

@@ -1,6 +1,7 @@
 """What npusim builds is what OpenVINO converts: operator for operator, on real models and real data."""
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ from npusim.workloads.loading import load_spec  # noqa: E402
 
 RECIPE = Recipe(epochs=40)
 PADDED = "grad+nodepad:capacity=3000"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads that wait for each other cost more than these small products."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def signature(graph: Graph) -> Counter[tuple[object, ...]]:

@@ -128,6 +128,8 @@ def test_only_graph_inputs_are_structural_inputs() -> None:
         ("workload.heads=2", "gcn has no attention heads"),
         ("workload.hiden=32", "workload.hidden"),
         ("workload.layers=0", "layers"),
+        ("workload.layers=true", "layers"),
+        ("workload.layers=2.5", "layers"),
         ("workload.model=gin", "model"),
         ("workload.precision=int8", "precision"),
     ],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from npusim.config import Override, Section
 from npusim.ops import DType
@@ -41,6 +41,8 @@ _ORDERS: dict[str, tuple[Order, ...]] = {
 
 class WorkloadSpec(Section):
     """A network on a data graph."""
+
+    model_config = ConfigDict(strict=True)
 
     model: Model
     """The network: gcn, gat, sage-mean (GraphSAGE with the mean of its neighbours) or sage-max."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from npusim.config import Section, load_model
 from npusim.errors import UnknownNameError
@@ -21,11 +21,13 @@ __all__ = ["DatasetStatistics", "dataset_names", "load_statistics", "sampled_edg
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
-BlockEdge = Annotated[int, Field(ge=1)]
+BlockEdge = Annotated[int, Field(ge=1, strict=False)]  # the reader of YAML hands keys over as text
 
 
 class DatasetStatistics(Section):
     """One data set, as its YAML file states it."""
+
+    model_config = ConfigDict(strict=True)
 
     name: str
     """What the data set is called."""
