@@ -72,12 +72,16 @@ def arch_rows(draw: Any) -> Any:
 
 
 @st.composite
-def product_rows(draw: Any, triangle: bool = False, limit: int = 600) -> Any:
-    """A row of the operator table: a matrix product with operands in DRAM or in SRAM, known early or late."""
+def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool = False) -> Any:
+    """A row of the operator table: a matrix product with operands in DRAM or in SRAM, known early or late.
+
+    `deep`: its input channels are whole steps of any MAC unit of up to 256 bytes a cycle.
+    """
     row = empty_ops(1)[0]
     item, out_item = draw(st.sampled_from([1.0, 2.0])), draw(st.sampled_from([1.0, 2.0]))
     size = st.one_of(st.sampled_from([1, 16, 17, 256]), st.integers(1, limit))
     m, k, n = draw(size), draw(size), draw(size)
+    k = int(draw(st.integers(1, 4)) * 256 / item) if deep else k
     m = k if triangle else m
     batch = 1 if triangle else draw(st.sampled_from([1, 1, 3]))
     row["unit"], row["form"], row["batch"] = Unit.DPU, Form.MATMUL, batch

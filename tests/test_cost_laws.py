@@ -1,0 +1,202 @@
+"""Laws of the cost kernel: what must hold for every operator on every machine, whatever the fitted numbers are."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import Machine, arch_rows, convolutions, graphs, machines, product_rows, runs
+
+from npusim.cost.kernel import evaluate
+from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
+from npusim.errors import InfeasibleError
+from npusim.graph import Graph
+from npusim.mapping import Mapped, Run, map_graph
+from npusim.ops import Family, TensorKind
+
+ROUNDING = 1 + 1e-12
+
+BETTER = {
+    "DRAM bandwidth": "dram_bytes_per_s",
+    "DPU clock": "dpu_clock_hz",
+    "VPU clock": "vpu_clock_hz",
+    "MACs a cycle": "dpu_mac_bytes_per_cycle",
+    "DMA engines": "dma_engines",
+    "DMA width": "dma_engine_bytes_per_cycle",
+    "DSPs": "dsps_per_tile",
+    "DSP lanes": "dsp_lanes",
+    "SRAM": "sram_tile_bytes",
+}
+
+
+def cost(arch: Any, ops: Any) -> tuple[Any, Any]:
+    """Return (a row an operator, the total) of operators on one architecture."""
+    results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
+    evaluate(arch, ops, results, total[0])
+    return results, total[0]
+
+
+def with_more(arch: Any, field: str, factor: float) -> Any:
+    table = np.array([arch])
+    table[field] *= factor
+    return table[0]
+
+
+def mapped_or_reject(graph: Graph, machine: Machine, run: Run) -> Mapped:
+    try:
+        return map_graph(graph, machine.soc, run)
+    except InfeasibleError:
+        assume(False)
+        raise
+
+
+# A MAC unit reads whole steps of input channels: one that is deeper than a product has channels reads padding, which costs time
+# where the ports of SRAM are the limit. So the law of deeper MACs is one of channels in whole steps.
+DEEPER = "MACs a cycle"
+FACTORS = st.sampled_from([1.1, 2.0, 3.0, 8.0])
+WHOLE_FACTORS = {DEEPER, "DMA engines", "DSPs"}
+
+
+def check_never_slower(arch: Any, ops: Any, factor: float, names: Any = tuple(BETTER)) -> None:
+    results, total = cost(arch, ops)
+    for what in names:
+        more = with_more(arch, BETTER[what], np.ceil(factor) if what in WHOLE_FACTORS else factor)
+        results_with_more, total_with_more = cost(more, ops)
+        slower = results_with_more["latency_s"] > results["latency_s"] * ROUNDING
+        assert not slower.any(), what
+        assert total_with_more["latency_s"] <= total["latency_s"] * ROUNDING, what
+        if arch["requests"] == 1 or not ops["host_bytes"].any():
+            assert total_with_more["throughput_per_s"] * ROUNDING >= total["throughput_per_s"], what
+
+
+@given(arch=arch_rows(), op=product_rows(deep=True), factor=FACTORS)
+@settings(max_examples=150)
+def test_a_product_is_never_slower_on_a_better_machine(arch, op, factor):
+    check_never_slower(arch, np.array([op]), factor)
+
+
+@given(arch=arch_rows(), op=product_rows(triangle=True, deep=True), factor=FACTORS)
+@settings(max_examples=150)
+def test_a_product_with_a_stored_triangle_is_never_slower_on_a_better_machine(arch, op, factor):
+    check_never_slower(arch, np.array([op]), factor)
+
+
+@given(data=st.data(), factor=FACTORS)
+@settings(max_examples=100)
+def test_an_inference_is_never_slower_on_a_better_machine(data, factor):
+    machine = data.draw(machines())
+    graph = data.draw(st.one_of(graphs(), convolutions()))
+    mapped = mapped_or_reject(graph, machine, data.draw(runs(machine.soc)))
+    check_never_slower(mapped.arch, mapped.lowered.ops, factor, [name for name in BETTER if name != DEEPER])
+
+
+@given(arch=arch_rows(), op=product_rows(), more=st.integers(1, 5))
+@settings(max_examples=150)
+def test_a_product_is_never_slower_on_more_tiles(arch, op, more):
+    check_tiles(arch, op, more)
+
+
+@given(arch=arch_rows(), op=product_rows(triangle=True), more=st.integers(1, 5))
+@settings(max_examples=150)
+def test_a_product_with_a_stored_triangle_is_never_slower_on_more_tiles(arch, op, more):
+    check_tiles(arch, op, more)
+
+
+def check_tiles(arch: Any, op: Any, more: int) -> None:
+    before, _ = cost(arch, np.array([op]))
+    arch["tiles"] += more
+    after, _ = cost(arch, np.array([op]))
+    assert after[0]["latency_s"] <= before[0]["latency_s"] * ROUNDING
+
+
+@given(arch=arch_rows(), op=product_rows(), steps=st.tuples(*[st.integers(0, 3)] * 3))
+@settings(max_examples=300)
+def test_a_product_is_never_faster_with_more_rows_channels_or_columns(arch, op, steps):
+    check_growth(arch, op, steps)
+
+
+@given(arch=arch_rows(), op=product_rows(triangle=True), step=st.integers(0, 3))
+@settings(max_examples=150)
+def test_a_product_with_a_stored_triangle_is_never_faster_with_a_larger_matrix(arch, op, step):
+    check_growth(arch, op, (step, step, 0))
+    check_growth(arch, op, (0, 0, step))
+
+
+def check_growth(arch: Any, op: Any, steps: tuple[int, int, int]) -> None:
+    """Round a product up to whole steps of the grid, then add more of them; bytes that are moved grow along."""
+    lanes = (arch["dpu_pixel_lanes_w"] * arch["dpu_pixel_lanes_h"], arch["dpu_channel_lanes"], arch["dpu_channel_lanes"])
+    if op["triangle"]:
+        side = lanes[0] * lanes[1]
+        lanes = (side, side, lanes[2])
+    sizes = [-(-op[name] // lane) for name, lane in zip(("out_w", "in_c", "out_c"), lanes, strict=True)]
+    first, last = np.array([op, op])
+    for row, more in ((first, (0, 0, 0)), (last, steps)):
+        m, k, n = (lane * (size + add) for lane, size, add in zip(lanes, sizes, more, strict=True))
+        row["out_w"], row["in_c"], row["out_c"] = m, k, n
+        for side, elements in (("a", m * k), ("b", k * n), ("c", m * n)):
+            if row[f"{side}_dram_bytes"]:
+                pack = row[f"{side}_pack"] if side != "c" else 1.0
+                row[f"{side}_dram_bytes"] = row["batch"] * elements * row[f"{side}_item"] * pack
+        if row["a_triangle_bytes"]:
+            row["a_triangle_bytes"] = m * (m + 1) / 2 * row["a_item"]
+    small, _ = cost(arch, np.array([first]))
+    large, _ = cost(arch, np.array([last]))
+    assert large[0]["latency_s"] * ROUNDING >= small[0]["latency_s"]
+
+
+@given(arch=arch_rows(), op=product_rows(triangle=True))
+@settings(max_examples=200)
+def test_a_triangle_never_moves_more_than_the_dense_matrix(arch, op):
+    dense = np.array([op])[0]
+    dense["triangle"] = 0
+    with_triangle, _ = cost(arch, np.array([op]))
+    without, _ = cost(arch, np.array([dense]))
+    assume(np.isfinite(without[0]["latency_s"]))
+    assert with_triangle[0]["dram_bytes"] <= without[0]["dram_bytes"]
+    assert with_triangle[0]["latency_s"] <= without[0]["latency_s"]
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_totals_are_bounded_by_their_parts(data):
+    machine = data.draw(machines())
+    graph = data.draw(st.one_of(graphs(), convolutions()))
+    mapped = mapped_or_reject(graph, machine, data.draw(runs(machine.soc)))
+    total = mapped.total
+    busy = max(total[unit] for unit in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s"))
+    assert total["throughput_per_s"] * busy <= ROUNDING
+    assert total["throughput_per_s"] * total["dram_bytes"] <= mapped.arch["dram_bytes_per_s"] * ROUNDING or (
+        mapped.run.requests == 1
+    )
+    assert total["latency_s"] * ROUNDING >= busy
+    assert total["energy_j"] > 0.0
+    assert total["sram_peak_bytes"] <= mapped.run.tiles * mapped.arch["sram_tile_bytes"] * ROUNDING
+    if mapped.run.requests == 1:
+        assert total["throughput_per_s"] == 1.0 / total["latency_s"]
+    for column in total.dtype.names:
+        assert np.isfinite(total[column]) and total[column] >= 0.0
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_dram_carries_at_least_what_comes_in_and_goes_out(data):
+    machine = data.draw(machines())
+    graph = data.draw(st.one_of(graphs(), convolutions()))
+    mapped = mapped_or_reject(graph, machine, data.draw(runs(machine.soc)))
+    used = {t for op in graph if op.family is not Family.VIEW for t in op.inputs}
+    outside = [t for t in graph.tensors.values() if t.kind is not TensorKind.ACTIVATION and t.name in used]
+    made = {t for op in graph if op.family is not Family.VIEW for t in op.outputs}
+    compulsory = sum(min(t.bytes, t.stored_bytes) for t in outside)
+    compulsory += sum(graph.tensors[t].bytes for t in set(graph.outputs) & made)
+    assert mapped.total["dram_bytes"] * ROUNDING >= compulsory
+
+
+@given(st.data())
+@settings(max_examples=30)
+def test_the_same_question_has_the_same_answer_to_the_bit(data):
+    machine = data.draw(machines())
+    graph = data.draw(graphs())
+    run = data.draw(runs(machine.soc))
+    first, second = mapped_or_reject(graph, machine, run), mapped_or_reject(graph, machine, run)
+    assert first.results.tobytes() == second.results.tobytes()
+    assert first.total.tobytes() == second.total.tobytes()
