@@ -144,11 +144,10 @@ def conv_cycles(
 def _matmul_areas(p: Any, m: float, across: float, down: float, pace: Pace, channels: Channels) -> float:
     """Cycles, without start-up, of all stencils over ``m`` rows that are folded to groups of pixels."""
     lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
-    groups = np.ceil(m / lanes)
     slots = across * down
-    full = np.floor(groups / slots)
-    rest = groups - full * slots
+    full = np.floor(m / (slots * lanes))
     rest_pixels = m - full * slots * lanes
+    rest = np.ceil(rest_pixels / lanes)
     if rest > across:
         rest = (
             np.ceil(rest / across) * across
