@@ -48,6 +48,12 @@ def from_pyg(
     ------
     NpusimError
         When the module cannot be converted, or has sizes that depend on values.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from_pyg(torch.nn.Linear(4, 8), {"x": torch.zeros(5, 4)}).macs
+    160.0
     """
     named = inputs if isinstance(inputs, Mapping) else dict(zip(_names(len(inputs)), inputs, strict=True))
     return graph_of_model(convert(module, named), name or type(module).__name__, None, roles, precision)
