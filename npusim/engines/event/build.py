@@ -14,8 +14,9 @@ from npusim.cost.tables import Unit
 from npusim.engines.event.emission import Emitted, Job, emit
 from npusim.engines.event.jobs import Station, job_of
 from npusim.engines.event.kept import Kept, kept_tensors
-from npusim.engines.event.tasks import Kind, Program, ProgramBuilder
-from npusim.engines.event.tasks import Unit as Worker
+from npusim.engines.event.tasks import Program, ProgramBuilder
+from npusim.engines.timeline.kinds import Kind
+from npusim.engines.timeline.kinds import Unit as Worker
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
 

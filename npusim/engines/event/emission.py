@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npusim.engines.event.cutting import Step, apportion
-from npusim.engines.event.tasks import Kind, ProgramBuilder
+from npusim.engines.event.tasks import ProgramBuilder
+from npusim.engines.timeline.kinds import Kind
 
 __all__ = ["Job", "emit"]
 

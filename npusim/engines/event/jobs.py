@@ -13,7 +13,7 @@ from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, copy_s, latency_s, stream
 from npusim.cost.tables import Form, Order, Split, Unit
 from npusim.engines.event.cutting import is_fetched_once, product_steps, stream_steps, triangle_steps
 from npusim.engines.event.emission import Job
-from npusim.engines.event.tasks import Kind
+from npusim.engines.timeline.kinds import Kind
 
 __all__ = ["Station", "job_of"]
 

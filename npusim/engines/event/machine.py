@@ -18,7 +18,8 @@ from simpy.events import Event
 from npusim.engines.event.dma_engine import DmaEngine
 from npusim.engines.event.log import Log
 from npusim.engines.event.memory import SharedMemory
-from npusim.engines.event.tasks import Kind, Program
+from npusim.engines.event.tasks import Program
+from npusim.engines.timeline.kinds import Kind
 from npusim.engines.event.traffic import Road
 from npusim.errors import InfeasibleError
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npusim.cost.dma import CMX2DDR, DDR2CMX, bytes_per_s
-from npusim.engines.event.tasks import Kind
+from npusim.engines.timeline.kinds import Kind
 
 __all__ = ["Road", "road_of"]
 

@@ -1,0 +1,189 @@
+"""The event engine: acts a mapped graph out and reports what happened, as an estimate and as a time line.
+
+The analytical engine is the accountant; this one is the dress rehearsal: the same parts, the same durations, but everybody has to get
+past everybody else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.engines.analytical import mapped_estimate, run_of
+from npusim.engines.estimate import Estimate, UnitUse
+from npusim.engines.event.build import build_program
+from npusim.engines.event.log import Log
+from npusim.engines.event.machine import simulate
+from npusim.engines.event.tasks import Program
+from npusim.engines.event.traffic import road_of
+from npusim.engines.timeline import Kind, Timeline
+from npusim.graph import Graph
+from npusim.mapping import Mapped, map_graph
+
+__all__ = ["EventRun", "estimate_with_timeline", "run_events"]
+
+_ON_DRAM = [int(Kind.DMA_IN), int(Kind.DMA_OUT)]
+_OPERATOR_UNITS = {"npu.dma": "dma", "npu.dpu": "compute", "npu.dsp": "dsp", "cpu": "compute", "gpu": "compute"}
+
+
+@dataclass(frozen=True, slots=True)
+class EventRun:
+    """What the event engine returns."""
+
+    estimate: Estimate
+    timeline: Timeline
+
+
+def estimate_with_timeline(
+    graph: Graph,
+    soc: Soc,
+    *,
+    hint: str = "latency",
+    requests: int | None = None,
+    tiles: int | None = None,
+    device: str = "auto",
+    swap_operands: bool = False,
+) -> EventRun:
+    """Estimate what an inference costs by acting it out; parameters as for `npusim.engines.estimate`.
+
+    Returns
+    -------
+    EventRun
+
+    Raises
+    ------
+    InfeasibleError
+        Where tensors do not fit into SRAM together; they are named.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> run = estimate_with_timeline(npusim.load_workload("gcn-cora"), npusim.load_soc("core-ultra-series2"))
+    >>> run.estimate.engine, run.timeline.makespan_s == run.estimate.latency_s
+    ('event', True)
+    """
+    return run_events(map_graph(graph, soc, run_of(soc, hint, requests, tiles, device, swap_operands)))
+
+
+def run_events(mapped: Mapped) -> EventRun:
+    """Act a mapped graph out.
+
+    With R > 1 requests in flight, 3 R inferences are run: R to fill the machine, R that are measured, and R that keep it full
+    meanwhile. Throughput is R over the time between the end of the first R and the end of the next R.
+
+    Parameters
+    ----------
+    mapped : Mapped
+    """
+    requests = mapped.run.requests
+    inferences = 3 * requests if requests > 1 else 1
+    program = build_program(mapped)
+    log = simulate(program, road_of(mapped.arch), inferences, requests)
+    line = _timeline(mapped, program, log, inferences)
+    return EventRun(_estimate(mapped, line), line)
+
+
+def _timeline(mapped: Mapped, program: Program, log: Log, inferences: int) -> Timeline:
+    graph = mapped.graph
+    each = len(program)
+
+    def column(values: Any, dtype: str) -> Any:
+        return np.frombuffer(values, dtype) if len(values) else np.zeros(0, dtype)
+
+    def repeated(values: Any, dtype: str) -> Any:
+        return np.tile(column(values, dtype), inferences)
+
+    kind, operator = column(program.kind, "i1"), column(program.operator, "i4")
+    unit = column(program.unit, "i2")
+    sizes = column(program.bytes, "f8")
+    energy = _energy(mapped, kind, operator, column(program.duration_s, "f8"), sizes)
+    return Timeline(
+        workload=graph.name,
+        soc=mapped.soc.name,
+        techniques=graph.techniques,
+        units=tuple(program.units),
+        operators=tuple(program.operators),
+        types=tuple(graph.operators[name].type for name in program.operators),
+        kind=np.tile(kind, inferences),
+        unit=np.tile(unit, inferences),
+        operator=np.tile(operator, inferences),
+        inference=np.repeat(np.arange(inferences, dtype="i4"), each),
+        ready=column(log.ready, "f8"),
+        start=column(log.start, "f8"),
+        end=column(log.end, "f8"),
+        cause=column(log.cause, "i8"),
+        bytes=np.tile(sizes, inferences),
+        macs=repeated(program.macs, "f8"),
+        energy_j=np.tile(energy, inferences),
+        static_w=float(mapped.arch["static_w"]),
+        followers=(column(program.next_start, "i8"), column(program.next_task, "i4")),
+        slot=column(log.slot, "i4"),
+        begun=column(log.begun, "f8"),
+        ended=column(log.ended, "f8"),
+        sram_time=column(log.sram_time, "f8"),
+        sram_bytes=column(log.sram_bytes, "f8"),
+        sram_capacity=program.sram_bytes,
+    )
+
+
+def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any) -> Any:
+    """Spread each operator's dynamic energy over its tasks: a price a byte to those that move, the rest to those that work."""
+    energy = np.zeros(len(kind))
+    per_byte = float(mapped.arch["dram_j_per_byte"] + mapped.arch["sram_j_per_byte"])
+    moves = np.isin(kind, _ON_DRAM)
+    energy[moves] = sizes[moves] * per_byte
+    works = np.isin(kind, [int(k) for k in (Kind.DPU, Kind.DSP, Kind.CPU, Kind.GPU)])
+    count = len(mapped.decisions.groups)
+    left = mapped.results["energy_j"] - np.bincount(operator[moves], energy[moves], count)
+    weight = np.where(works, duration + 1e-18, 0.0)
+    total = np.bincount(operator[works], weight[works], count)
+    energy[works] = left[operator[works]] * weight[works] / total[operator[works]]
+    return energy
+
+
+def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
+    """Return the analytical estimate's document with what the run shows in its place."""
+    base = mapped_estimate(mapped)
+    requests = mapped.run.requests
+    ends = np.sort(line.ended)
+    if requests > 1:
+        interval_s = float(ends[2 * requests - 1] - ends[requests - 1]) / requests
+        measured = np.argsort(line.ended, kind="stable")[requests : 2 * requests]
+        latency_s = float((line.ended - line.begun)[measured].mean())
+        shown = int(measured[0])
+    else:
+        interval_s = latency_s = float(ends[0])
+        shown = 0
+    busy = {name: value / line.inferences for name, value in line.group_busy_s().items()}
+    dynamic_j = float(mapped.results["energy_j"].sum())
+    changes = {
+        "engine": "event",
+        "latency_s": latency_s,
+        "throughput_per_s": 1.0 / interval_s if interval_s > 0.0 else np.inf,
+        "energy_j": dynamic_j + line.static_w * interval_s,
+        "sram_peak_bytes": float(line.sram_bytes.max(initial=0.0)),
+        "units": {name: UnitUse(busy_s=value, utilisation=value / interval_s) for name, value in busy.items()},
+        "operators": [_operator(line, i, op, shown) for i, op in enumerate(base.operators)],
+    }
+    return base.model_copy(update=changes)
+
+
+def _operator(line: Timeline, index: int, op: Any, inference: int) -> Any:
+    begin, end = line.span_s(index, inference)
+    return op.model_copy(update={"latency_s": end - begin, "bound": _bound(line, index, inference, end - begin, op.bound)})
+
+
+def _bound(line: Timeline, index: int, inference: int, span_s: float, otherwise: str) -> str:
+    """Name the group of units that is busiest during an operator; what takes less than half of its time does not bound it."""
+    first = inference * line.per_inference
+    rows = slice(first, first + line.per_inference)
+    mine = (line.operator[rows] == index) & (line.unit[rows] >= 0)
+    if not mine.any():
+        return otherwise
+    spent = (line.end[rows] - line.start[rows])[mine]
+    by_unit = np.bincount(line.unit[rows][mine], spent, len(line.units))
+    busiest = int(np.argmax(by_unit))
+    return _OPERATOR_UNITS[line.units[busiest].group] if 2.0 * by_unit[busiest] >= span_s else "launch"

@@ -1,0 +1,148 @@
+"""A run as a time line: every task with its unit, its begin and end, and what it waited for.
+
+Like the film of a race after the finish: the result is known, now one can see who was boxed in where.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from npusim.engines.timeline.kinds import Kind, Unit
+
+__all__ = ["Timeline"]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Columns over tasks; a row is a task of one inference. Times in s from the begin of the run.
+
+    Rows stand inference by inference, in program order. Rows of kind SYNC, RESERVE, ENTER and LEAVE take no time and have no unit;
+    they are kept because others wait for them.
+    """
+
+    workload: str
+    soc: str
+    techniques: str
+    units: tuple[Unit, ...]
+    """Units by number."""
+    operators: tuple[str, ...]
+    """Operator names by number."""
+    types: tuple[str, ...]
+    """OpenVINO type of each operator."""
+    kind: Any
+    """int8 array, shape (tasks,): `Kind`."""
+    unit: Any
+    """int16 array, shape (tasks,): number of the unit, -1 for none."""
+    operator: Any
+    """int32 array, shape (tasks,): number of the operator, -1 for none."""
+    inference: Any
+    """int32 array, shape (tasks,)."""
+    ready: Any
+    """float64 array, shape (tasks,): when all that a task waits for was over (s)."""
+    start: Any
+    """float64 array, shape (tasks,), s."""
+    end: Any
+    """float64 array, shape (tasks,), s."""
+    cause: Any
+    """int64 array, shape (tasks,): the task whose end made it ready, or gave it room; -1 for none."""
+    bytes: Any
+    """float64 array, shape (tasks,): bytes moved, or reserved."""
+    macs: Any
+    """float64 array, shape (tasks,)."""
+    energy_j: Any
+    """float64 array, shape (tasks,): dynamic energy, spread evenly over the task."""
+    static_w: float
+    """Power that does not depend on the work."""
+    followers: tuple[Any, Any]
+    """Who waits for a task of the program: (where each task's followers begin, follower); the same for every inference."""
+    slot: Any
+    """int32 array, shape (inferences,): which request in flight an inference is."""
+    begun: Any
+    """float64 array, shape (inferences,): when it was asked for (s)."""
+    ended: Any
+    """float64 array, shape (inferences,), s."""
+    sram_time: Any
+    """float64 array, shape (changes,): when the bytes in use in SRAM changed (s) ..."""
+    sram_bytes: Any
+    """... and to what: float64 array, shape (changes,)."""
+    sram_capacity: float
+    """Bytes of SRAM of all tiles that an inference uses."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def inferences(self) -> int:
+        """Inferences in the run."""
+        return len(self.ended)
+
+    @property
+    def per_inference(self) -> int:
+        """Tasks of one inference."""
+        return len(self.kind) // self.inferences
+
+    @property
+    def makespan_s(self) -> float:
+        """Time from the begin of the run to its end."""
+        return float(self.ended.max())
+
+    @cached_property
+    def working(self) -> Any:
+        """Rows that take time on a unit, or call a runtime: int64 array."""
+        kinds = (Kind.SYNC, Kind.RESERVE, Kind.ENTER, Kind.LEAVE)
+        return np.flatnonzero(~np.isin(self.kind, [int(k) for k in kinds]))
+
+    @cached_property
+    def by_unit(self) -> tuple[Any, ...]:
+        """Rows of each unit in order of their start: a tuple of int64 arrays, one a unit."""
+        order = np.lexsort((np.arange(len(self)), self.start))
+        unit = self.unit[order]
+        return tuple(order[unit == u] for u in range(len(self.units)))
+
+    @cached_property
+    def before(self) -> Any:
+        """The task that its unit did before, or -1: int64 array, shape (tasks,)."""
+        found = np.full(len(self), -1, np.int64)
+        for rows in self.by_unit:
+            found[rows[1:]] = rows[:-1]
+        return found
+
+    def busy_s(self) -> dict[str, float]:
+        """Busy time of each unit, by name."""
+        spent = self.end - self.start
+        return {u.name: float(spent[rows].sum()) for u, rows in zip(self.units, self.by_unit, strict=True)}
+
+    def group_busy_s(self) -> dict[str, float]:
+        """Busy time of the busiest unit of each group (npu.dpu, npu.dsp, npu.dma, cpu, gpu)."""
+        busy = self.busy_s()
+        groups: dict[str, float] = {}
+        for unit in self.units:
+            groups[unit.group] = max(groups.get(unit.group, 0.0), busy[unit.name])
+        return groups
+
+    def utilisation(self) -> dict[str, float]:
+        """Busy time of each unit over the length of the run, by name."""
+        return {name: busy / self.makespan_s for name, busy in self.busy_s().items()}
+
+    def span_s(self, operator: int, inference: int = 0) -> tuple[float, float]:
+        """Begin of an operator's first task and end of its last in one inference (s); (0, 0) where it has none."""
+        first = inference * self.per_inference
+        rows = slice(first, first + self.per_inference)
+        mine = (self.operator[rows] == operator) & (self.unit[rows] >= 0)
+        if not mine.any():
+            return 0.0, 0.0
+        return float(self.start[rows][mine].min()), float(self.end[rows][mine].max())
+
+    def track(self, row: int) -> str:
+        """Name of the track a row is drawn on: its unit, or the runtime call of its request."""
+        if self.unit[row] >= 0:
+            return self.units[self.unit[row]].name
+        return f"host.launch{self.slot[self.inference[row]]}"
+
+    def operator_of(self, row: int) -> str:
+        """Name of a row's operator; empty for none."""
+        return self.operators[self.operator[row]] if self.operator[row] >= 0 else ""
