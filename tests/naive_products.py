@@ -87,7 +87,8 @@ def choices(arch: Any, op: Any) -> list[Choice]:
     found = []
     for split in Split:
         used, rows, channels = tiles_and_share(arch, op, split)
-        free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used
+        kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+        free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
         for mode in range(3):
             s = stencils(arch, op, rows, channels, mode)
             cycles = tile_cycles(arch, op, rows, channels, mode)
@@ -98,7 +99,7 @@ def choices(arch: Any, op: Any) -> list[Choice]:
             tilings = [x[fits] for x in (row_blocks, column_blocks, chunks)]
             for order in Order:
                 table = _costs(arch, op, s, cycles, order, *tilings)
-                table |= {"sram_bytes": used * (needed[fits] + op.live_copied_bytes) + op.live_spread_bytes}
+                table |= {"sram_bytes": used * needed[fits] + kept}
                 keep = table.pop("possible")
                 table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
                 found += _rows(table, split=split, mode=mode, order=order, tiles=used)

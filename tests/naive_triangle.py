@@ -39,7 +39,7 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
     b = 0.0 if op.b_resident else op.in_c * wide * op.b_item
     c = 0.0 if op.c_resident else side * wide * op.c_item
     working = b + sums + two_blocks + 2 * c
-    if working > arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used:
+    if working > arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles:
         return None
     rate = arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
     product = interpreted(dpu.matmul_mode_cycles)(
@@ -69,5 +69,5 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
         dpu_s=dpu_s,
         dma_s=dma_s,
         dram_bytes=read + op.c_dram_bytes,
-        sram_bytes=used * (working + op.live_copied_bytes) + op.live_spread_bytes,
+        sram_bytes=used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes,
     )

@@ -79,7 +79,7 @@ def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool
     """
     row = empty_ops(1)[0]
     item, out_item = draw(st.sampled_from([1.0, 2.0])), draw(st.sampled_from([1.0, 2.0]))
-    size = st.one_of(st.sampled_from([1, 16, 17, 256]), st.integers(1, limit))
+    size = st.one_of(st.sampled_from([1, 16, 17, 256, 599]), st.integers(1, limit))
     m, k, n = draw(size), draw(size), draw(size)
     k = int(draw(st.integers(1, 4)) * 256 / item) if deep else k
     m = k if triangle else m
@@ -111,6 +111,20 @@ def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool
         row["triangle"] = 1
         row["a_triangle_bytes"] = 0.0 if row["a_resident"] else m * (m + 1) / 2 * item
     return row
+
+
+@st.composite
+def tight_products(draw: Any, **kinds: bool) -> tuple[Any, Any]:
+    """An architecture row and a product row, with SRAM that mostly holds a part of the operands only."""
+    arch, op = draw(arch_rows()), draw(product_rows(**kinds))
+    m, k, n = op["out_w"], op["in_c"], op["out_c"]
+    operands_bytes = m * k * op["a_item"] + k * n * op["b_item"] + m * n * op["c_item"]
+    share = draw(st.sampled_from([0.01, 0.03, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0]))
+    live = op["live_copied_bytes"] + op["live_spread_bytes"]
+    arch["sram_tile_bytes"] = live + share * operands_bytes
+    if draw(st.booleans()):
+        arch["dram_bytes_per_s"] *= draw(st.sampled_from([0.1, 10.0]))
+    return arch, op
 
 
 @st.composite

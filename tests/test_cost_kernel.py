@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from naive_interpreted import record
-from strategies import arch_rows, convolutions, graphs, machines, product_rows, runs, soc_with
+from strategies import convolutions, graphs, machines, runs, soc_with, tight_products
 
 from npusim.cost.architecture import arch_row
 from npusim.cost.kernel import evaluate, evaluate_many
@@ -89,15 +89,17 @@ def evaluated(arch: Any, op: Any) -> Any:
     return results[0]
 
 
-@given(arch_rows(), product_rows())
+@given(tight_products())
 @hypothesis_settings(max_examples=200)
-def test_no_tiling_beats_the_one_that_the_candidates_give(arch, op):
+def test_no_tiling_beats_the_one_that_the_candidates_give(arch_and_op):
+    arch, op = arch_and_op
     check_operator(arch, op, evaluated(arch, op))
 
 
-@given(arch_rows(), product_rows(triangle=True))
+@given(tight_products(triangle=True))
 @hypothesis_settings(max_examples=100)
-def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(arch, op):
+def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(arch_and_op):
+    arch, op = arch_and_op
     check_operator(arch, op, evaluated(arch, op))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import Machine, arch_rows, convolutions, graphs, machines, product_rows, runs
+from strategies import Machine, convolutions, graphs, machines, runs, tight_products
 
 from npusim.cost.kernel import evaluate
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
@@ -69,15 +69,17 @@ def check_never_slower(arch: Any, ops: Any, factor: float, names: Any = tuple(BE
             assert total_with_more["throughput_per_s"] * ROUNDING >= total["throughput_per_s"], what
 
 
-@given(arch=arch_rows(), op=product_rows(deep=True), factor=FACTORS)
+@given(arch_and_op=tight_products(deep=True), factor=FACTORS)
 @settings(max_examples=150)
-def test_a_product_is_never_slower_on_a_better_machine(arch, op, factor):
+def test_a_product_is_never_slower_on_a_better_machine(arch_and_op, factor):
+    arch, op = arch_and_op
     check_never_slower(arch, np.array([op]), factor)
 
 
-@given(arch=arch_rows(), op=product_rows(triangle=True, deep=True), factor=FACTORS)
+@given(arch_and_op=tight_products(triangle=True, deep=True), factor=FACTORS)
 @settings(max_examples=150)
-def test_a_product_with_a_stored_triangle_is_never_slower_on_a_better_machine(arch, op, factor):
+def test_a_product_with_a_stored_triangle_is_never_slower_on_a_better_machine(arch_and_op, factor):
+    arch, op = arch_and_op
     check_never_slower(arch, np.array([op]), factor)
 
 
@@ -90,15 +92,17 @@ def test_an_inference_is_never_slower_on_a_better_machine(data, factor):
     check_never_slower(mapped.arch, mapped.lowered.ops, factor, [name for name in BETTER if name != DEEPER])
 
 
-@given(arch=arch_rows(), op=product_rows(), more=st.integers(1, 5))
+@given(arch_and_op=tight_products(), more=st.integers(1, 5))
 @settings(max_examples=150)
-def test_a_product_is_never_slower_on_more_tiles(arch, op, more):
+def test_a_product_is_never_slower_on_more_tiles(arch_and_op, more):
+    arch, op = arch_and_op
     check_tiles(arch, op, more)
 
 
-@given(arch=arch_rows(), op=product_rows(triangle=True), more=st.integers(1, 5))
+@given(arch_and_op=tight_products(triangle=True), more=st.integers(1, 5))
 @settings(max_examples=150)
-def test_a_product_with_a_stored_triangle_is_never_slower_on_more_tiles(arch, op, more):
+def test_a_product_with_a_stored_triangle_is_never_slower_on_more_tiles(arch_and_op, more):
+    arch, op = arch_and_op
     check_tiles(arch, op, more)
 
 
@@ -109,15 +113,17 @@ def check_tiles(arch: Any, op: Any, more: int) -> None:
     assert after[0]["latency_s"] <= before[0]["latency_s"] * ROUNDING
 
 
-@given(arch=arch_rows(), op=product_rows(), steps=st.tuples(*[st.integers(0, 3)] * 3))
+@given(arch_and_op=tight_products(), steps=st.tuples(*[st.integers(0, 3)] * 3))
 @settings(max_examples=300)
-def test_a_product_is_never_faster_with_more_rows_channels_or_columns(arch, op, steps):
+def test_a_product_is_never_faster_with_more_rows_channels_or_columns(arch_and_op, steps):
+    arch, op = arch_and_op
     check_growth(arch, op, steps)
 
 
-@given(arch=arch_rows(), op=product_rows(triangle=True), step=st.integers(0, 3))
+@given(arch_and_op=tight_products(triangle=True), step=st.integers(0, 3))
 @settings(max_examples=150)
-def test_a_product_with_a_stored_triangle_is_never_faster_with_a_larger_matrix(arch, op, step):
+def test_a_product_with_a_stored_triangle_is_never_faster_with_a_larger_matrix(arch_and_op, step):
+    arch, op = arch_and_op
     check_growth(arch, op, (step, step, 0))
     check_growth(arch, op, (0, 0, step))
 
@@ -144,9 +150,10 @@ def check_growth(arch: Any, op: Any, steps: tuple[int, int, int]) -> None:
     assert large[0]["latency_s"] * ROUNDING >= small[0]["latency_s"]
 
 
-@given(arch=arch_rows(), op=product_rows(triangle=True))
+@given(arch_and_op=tight_products(triangle=True))
 @settings(max_examples=200)
-def test_a_triangle_never_moves_more_than_the_dense_matrix(arch, op):
+def test_a_triangle_never_moves_more_than_the_dense_matrix(arch_and_op):
+    arch, op = arch_and_op
     dense = np.array([op])[0]
     dense["triangle"] = 0
     with_triangle, _ = cost(arch, np.array([op]))

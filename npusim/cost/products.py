@@ -55,7 +55,7 @@ def _tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) ->
 
 
 @kernel
-def _block(arch: Any, op: Any, split: int, used: float, rows: float, channels: float, mode: int) -> Block:
+def _block(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Block:
     """Cut a tile's share into stencils of a mode and size them in bytes."""
     across, down, channel_groups = mode_shape(arch, mode)
     stencil_c = min(channels, channel_groups * arch.dpu_channel_lanes)
@@ -73,7 +73,7 @@ def _block(arch: Any, op: Any, split: int, used: float, rows: float, channels: f
         pixels = stencil_m * op.out_w
     b_bytes = stencil_c * op.in_c * taps * op.b_item * op.b_pack
     c_bytes = pixels * stencil_c * op.c_item
-    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used
+    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
     return Block(
         np.ceil(rows / stencil_m),
         np.ceil(channels / stencil_c),
@@ -137,7 +137,7 @@ def cost_product(arch: Any, op: Any, result: Any) -> None:
         used, rows, channels = tile_share(arch, op, split)
         for mode in range(3):
             cycles = _tile_cycles(arch, op, rows, channels, mode)
-            _search(arch, op, result, split, mode, used, cycles, _block(arch, op, split, used, rows, channels, mode))
+            _search(arch, op, result, split, mode, used, cycles, _block(arch, op, rows, channels, mode))
 
 
 @kernel
@@ -174,7 +174,7 @@ def _search(arch: Any, op: Any, result: Any, split: int, mode: int, used: float,
                     result.dpu_s = dpu_s
                     result.dma_s = dma_s
                     result.dram_bytes = moved
-                    result.sram_bytes = used * (tiling.sram_bytes + op.live_copied_bytes) + op.live_spread_bytes
+                    result.sram_bytes = used * tiling.sram_bytes + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
                     result.split = split
                     result.mode = mode
                     result.order = order

@@ -67,7 +67,7 @@ def _fetch_once(
     # Half of the products read their block as it stands, half transposed.
     turned = 0.5 + 0.5 / arch.symg_transposed_rate
     block_bytes = 2.0 * pixels * pixels * op.a_item
-    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / used
+    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
     groups = np.ceil(channels / arch.dpu_channel_lanes)
     passes = 1.0
     while passes > 0.0:
@@ -97,7 +97,7 @@ def _fetch_once(
                 result.dpu_s = dpu_s
                 result.dma_s = dma_s
                 result.dram_bytes = read + op.c_dram_bytes
-                result.sram_bytes = used * (working + op.live_copied_bytes) + op.live_spread_bytes
+                result.sram_bytes = used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
                 result.split = split
                 result.mode = mode
                 result.order = _OUTPUTS_HELD
