@@ -54,13 +54,19 @@ def mapped_or_reject(graph: Graph, machine: Machine, run: Run) -> Mapped:
 # where the ports of SRAM are the limit. So the law of deeper MACs is one of channels in whole steps.
 DEEPER = "MACs a cycle"
 FACTORS = st.sampled_from([1.1, 2.0, 3.0, 8.0])
-WHOLE_FACTORS = {DEEPER, "DMA engines", "DSPs"}
+
+
+def grown_by(what: str, factor: float) -> float:
+    """The factor, rounded up to what makes sense: whole engines and DSPs, MAC units of twice, four times ... the depth."""
+    if what == DEEPER:
+        return float(2 ** np.ceil(np.log2(factor)))
+    return float(np.ceil(factor)) if what in ("DMA engines", "DSPs") else factor
 
 
 def check_never_slower(arch: Any, ops: Any, factor: float, names: Any = tuple(BETTER)) -> None:
     results, total = cost(arch, ops)
     for what in names:
-        more = with_more(arch, BETTER[what], np.ceil(factor) if what in WHOLE_FACTORS else factor)
+        more = with_more(arch, BETTER[what], grown_by(what, factor))
         results_with_more, total_with_more = cost(more, ops)
         slower = results_with_more["latency_s"] > results["latency_s"] * ROUNDING
         assert not slower.any(), what

@@ -1,0 +1,92 @@
+"""Laws of the mapping: decisions about residency never make a larger SRAM or a smaller network slower."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import Machine, graphs, machines, runs
+
+from npusim.arch import load_soc
+from npusim.cost.tables import Unit
+from npusim.errors import InfeasibleError
+from npusim.graph import Editor
+from npusim.mapping import Run, map_graph
+from npusim.ops import DType
+
+SERIES2 = load_soc("core-ultra-series2")
+ROUNDING = 1 + 1e-12
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_more_sram_is_never_slower_once_residency_is_decided_anew(data):
+    machine, graph = data.draw(machines()), data.draw(graphs())
+    run = data.draw(runs(machine.soc))
+    sizes = data.draw(st.lists(st.sampled_from([6, 10, 20, 50, 100, 400, 1500, 8000]), min_size=2, max_size=2, unique=True))
+    small, large = (machine.but(f"npu.sram.per_tile={size}KiB").soc for size in sorted(sizes))
+    try:
+        before = map_graph(graph, small, run)
+    except InfeasibleError:
+        return
+    after = map_graph(graph, large, run)
+    hosts = any(g.unit in (Unit.CPU, Unit.GPU) for g in before.decisions.groups)
+    if run.requests == 1 or not hosts:  # with hosts, DRAM that all devices share may set the pace
+        assert after.total["latency_s"] <= before.total["latency_s"] * ROUNDING
+        assert after.total["throughput_per_s"] * ROUNDING >= before.total["throughput_per_s"]
+
+
+def two_products(rows: int, columns: int, hidden: int, classes: int):
+    editor = Editor("two products")
+    x = editor.input("x", (rows, columns), DType.FP16)
+    first = editor.matmul(x, editor.constant("w0", (columns, hidden), DType.FP16), "first")
+    second = editor.matmul(first, editor.constant("w1", (hidden, classes), DType.FP16), "second")
+    editor.outputs.append(second)
+    return editor.finish()
+
+
+@given(
+    sizes=st.tuples(*[st.integers(1, 6)] * 4),
+    steps=st.tuples(*[st.integers(0, 2)] * 4),
+    machine=st.sampled_from([Machine("core-ultra-series2", (f"npu.sram.per_tile={k}KiB",)) for k in (60, 200, 1440)]),
+    tiles=st.integers(1, 4),
+)
+@settings(max_examples=60)
+def test_a_network_is_never_faster_with_larger_matrices(sizes, steps, machine, tiles):
+    step = (256, 64, 64, 64)
+    small = two_products(*(n * s for n, s in zip(sizes, step, strict=True)))
+    large = two_products(*((n + more) * s for n, more, s in zip(sizes, steps, step, strict=True)))
+    run = Run(tiles=tiles)
+    try:
+        after = map_graph(large, machine.soc, run)
+    except InfeasibleError:
+        return
+    assert after.total["latency_s"] * ROUNDING >= map_graph(small, machine.soc, run).total["latency_s"]
+
+
+def test_a_bias_and_an_activation_ride_along_with_their_product():
+    editor = Editor("layer")
+    product = editor.matmul(editor.input("x", (64, 64)), editor.constant("w", (64, 32)), "product")
+    biased = editor.eltwise("Add", product, editor.constant("b", (32,)), "bias")
+    editor.outputs.append(editor.unary("Relu", biased, "relu"))
+    (group,) = map_graph(editor.finish(), SERIES2, Run()).decisions.groups
+    assert (group.main, group.fused) == ("product", ("bias", "relu"))
+
+
+def test_every_output_of_a_split_is_written():
+    from npusim.ops import Operator, Tensor
+
+    editor = Editor("split")
+    x = editor.input("x", (8, 64), DType.FP16)
+    halves = [Tensor(f"half{i}", (8, 32), DType.FP16) for i in range(2)]
+    editor.add_operator(Operator("split", "Split", (x,), ("half0", "half1"), {"axes": (1,)}), halves)
+    editor.outputs += ["half0", "half1"]
+    total = map_graph(editor.finish(), SERIES2, Run()).total
+    assert total["dram_bytes"] == 2 * 8 * 64 * 2.0
+
+
+def test_a_matrix_seen_first_through_a_view_is_fetched_whole_once():
+    editor = Editor("twice")
+    norm = editor.constant("norm", (1, 256, 256), DType.FP16, cached=True)
+    square = editor.reshape(norm, (256, 256), "a_view")
+    first = editor.matmul(square, editor.input("x", (256, 64), DType.FP16), "first")
+    editor.outputs.append(editor.matmul(square, first, "second"))
+    total = map_graph(editor.finish(), SERIES2, Run(tiles=4)).total
+    assert total["dram_bytes"] >= (256 * 256 + 2 * 256 * 64) * 2.0
