@@ -1,22 +1,21 @@
 """Fits the parameters of the MAC grid: measured silicon first, Intel's cost model where silicon is silent.
 
 Like tuning a piano by a few tuning forks: the strings that have a fork follow it, the others follow their
-neighbours. `docs/dpu_model.md` says what was found and what the figures do not determine. Shown for every
-NPU, parameter by parameter and operator by operator, by ``python -m npusim.calibrate.dpu_fit``.
+neighbours. `docs/dpu_model.md` says what was found and what the figures do not determine. Parameters and
+errors of both NPUs are shown by ``python -m npusim.calibrate.dpu_fit``.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.arch import DpuModel
+from npusim.calibrate.cross import cross_validate
+from npusim.calibrate.unit_fit import Fitted, FittedNumber, TrainingRows, shipped_rows
 from npusim.validation.batches import dpu_cycles
 from npusim.validation.costmodel_figures import (
     CHANNELWISE,
@@ -29,14 +28,12 @@ from npusim.validation.dpu_figures import SPARSE, WORKLOADS, sparse_table, workl
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.machine import Machine
-from npusim.validation.running import figures_path, machines_of
+from npusim.validation.running import machines_of, run_suite
 from npusim.validation.suite import load_suite
 
-__all__ = ["SOURCES", "DpuFit", "Rows", "Source", "cross_validate", "fit_dpu", "read_rows"]
+__all__ = ["SOURCES", "Source", "fit"]
 
 Floats = NDArray[np.float64]
-Rows = Mapping[str, Figures]
-"""Figures of one NPU by suite."""
 
 
 @dataclass(frozen=True)
@@ -121,32 +118,12 @@ _LEAST = {"sparse_act_feed": 0.5}  # the pointers do not make reading twice as f
 _MOST = {"broadcast_rate": 1.0}  # writing to several tiles is not faster than to one
 _PULL = 0.3
 """Weight of the start: a parameter that no row moves stays there; 100 % away costs 0.3 sigma of a row."""
+_MOVES = 0.01
+"""Sigmas that a parameter's own size must move a measured row by, to count as measured."""
+_UNKNOWN = 0.5
+"""A parameter whose standard deviation is above this share of it is called undetermined."""
 _SCALE = 0.05
 """Added to a start's size where that is the unit of length, because some starts are near 0."""
-
-
-@dataclass(frozen=True)
-class DpuFit:
-    """Fitted parameters of one NPU.
-
-    Attributes
-    ----------
-    npu : str
-    values, sigma : dict
-        Value and standard deviation of each free parameter, by its name in `npusim.arch.DpuModel`.
-    measured : frozenset of str
-        Free parameters that rows of measured silicon move; the others rest on the cost model alone.
-    """
-
-    npu: str
-    values: dict[str, float]
-    sigma: dict[str, float]
-    measured: frozenset[str]
-
-    @property
-    def numbers(self) -> dict[str, float]:
-        """Values by column of ARCH_DTYPE, as `npusim.validation.machine.Machine.with_numbers` takes them."""
-        return {f"dpu_{name}": value for name, value in self.values.items()}
 
 
 @dataclass(frozen=True)
@@ -171,73 +148,61 @@ class _Target:
         return error
 
 
-def read_rows(npu: str, directory: Path | None = None) -> dict[str, Figures]:
-    """Return the figures of one NPU by suite.
-
-    Parameters
-    ----------
-    npu : str
-        npu3720 or npu4000.
-    directory : Path, optional
-        Where the CSV files lie; None: those that npusim ships.
-
-    Raises
-    ------
-    FileError, ConfigError
-        Where a file is missing or broken.
-    """
-    rows: dict[str, Figures] = {}
-    for name, source in SOURCES.items():
-        suite = load_suite(name)
-        path = figures_path(suite, None if directory is None else directory / str(suite.figures))
-        assert path is not None, f"the suite {name} has figures"
-        figures = source.predictor.read(suite, path)
-        rows[name] = figures.where(figures["npu"] == npu)
-    return rows
-
-
-def fit_dpu(machine: Machine, rows: Rows) -> DpuFit:
-    """Fit the free parameters of one NPU: least squares over logarithms of cycles, soft L1, nothing random.
+def fit(machine: Machine, rows: TrainingRows) -> Fitted:
+    """Fit one NPU's parameters: least squares over logarithms of cycles, soft L1, nothing random.
 
     Parameters
     ----------
     machine : Machine
         npu3720 or npu4000; gives what is held.
-    rows : mapping
-        Figures of this NPU by suite; suites that are missing are not heard.
+    rows : callable
+        Training rows of the suites in `SOURCES`.
 
     Returns
     -------
-    DpuFit
-        The standard deviations are those of the linearised problem at the solution, widened where the errors
-        are larger than the sources' sigma.
+    Fitted
+        Numbers of `npu.dpu.model`. Their standard deviations are those of the linearised problem at the
+        solution, widened where errors are larger than the sources' sigma.
     """
     from scipy.optimize import least_squares  # slow to import
 
     start = _start(machine.name)
     names, first = list(start), np.array(list(start.values()))
     length = np.abs(first) + _SCALE
-    targets = {name: _target(SOURCES[name], figures) for name, figures in rows.items() if len(figures)}
+    targets = {name: _target(source, rows(name)) for name, source in SOURCES.items()}
 
     def residuals(values: Floats) -> Floats:
-        numbers = {f"dpu_{name}": value for name, value in zip(names, values, strict=True)}
-        tried = machine.with_numbers(numbers)
+        tried = machine.with_numbers(_columns(names, values))
         errors = [target.errors(tried) for target in targets.values()]
         return np.concatenate([*errors, _PULL * (values - first) / length])
 
-    bounds = ([_LEAST.get(n, 0.0) for n in names], [_MOST.get(n, np.inf) for n in names])
-    found = least_squares(residuals, first, loss="soft_l1", bounds=bounds, x_scale=length, max_nfev=60)
+    low = np.array([_LEAST.get(name, 0.0) for name in names])
+    high = np.array([_MOST.get(name, np.inf) for name in names])
+    found = least_squares(residuals, first, loss="soft_l1", bounds=(low, high), x_scale=length, max_nfev=60)
     count = sum(len(target.measured) for target in targets.values())
     spread = max(1.0, 2.0 * found.cost / max(1, count - len(names)))
     sigma = np.sqrt(np.diag(np.linalg.pinv(found.jac.T @ found.jac) * spread))
-    silicon = np.concatenate([np.full(len(t.measured), n.startswith("silicon")) for n, t in targets.items()])
-    moved = np.abs(found.jac[:count][silicon]) * np.maximum(1e-3, np.abs(found.x)) > 0.01
-    return DpuFit(
-        machine.name,
-        dict(zip(names, found.x.tolist(), strict=True)),
-        dict(zip(names, sigma.tolist(), strict=True)),
-        frozenset(name for name, seen in zip(names, moved.any(axis=0), strict=True) if seen),
-    )
+    measured = np.concatenate([np.full(len(t.measured), n.startswith("silicon")) for n, t in targets.items()])
+    moves = np.abs(found.jac[:count][measured]) * np.maximum(1e-3, np.abs(found.x)) > _MOVES
+    open_ = (found.x <= low + 1e-4) | (found.x >= high - 1e-4) | ~(sigma < _UNKNOWN * found.x)
+    numbers = [
+        _number(machine, name, value, error, bool(seen))
+        for name, value, error, seen in zip(names, found.x, sigma, moves.any(axis=0), strict=True)
+    ]
+    undetermined = tuple(number.path for number, left in zip(numbers, open_, strict=True) if left)
+    return Fitted(machine.with_numbers(_columns(names, found.x)), numbers, undetermined=undetermined)
+
+
+def _columns(names: list[str], values: Floats) -> dict[str, float]:
+    """Return values by column of the architecture table."""
+    return {f"dpu_{name}": float(value) for name, value in zip(names, values, strict=True)}
+
+
+def _number(machine: Machine, name: str, value: float, sigma: float, on_silicon: bool) -> FittedNumber:
+    unit = getattr(machine.soc.npu.dpu.model, name).unit
+    source = "[FIT] measured cycles" if on_silicon else "[FIT] cost model only, unmeasured"
+    relative = float(sigma / value) if value > 0.0 else None
+    return FittedNumber(f"npu.dpu.model.{name}", float(value), unit, relative, source, on_silicon)
 
 
 def _start(npu: str) -> dict[str, float]:
@@ -255,90 +220,22 @@ def _target(source: Source, figures: Figures) -> _Target:
     return _Target(table, dense, source.predictor.measured(figures), float(np.sqrt(share)) / source.sigma)
 
 
-def cross_validate(machine: Machine, rows: Rows, folds: int = 5, seed: int = 0) -> Floats:
-    """Predict every measured workload by parameters that were fitted without it and its near-twins.
-
-    Parameters
-    ----------
-    machine, rows
-        As for `fit_dpu`.
-    folds : int
-        Parts that are left out in turn; each operator's near-twins are dealt to them like cards.
-    seed : int
-        Of the shuffling.
-
-    Returns
-    -------
-    array, shape (rows of silicon-dpu,)
-        Cycles.
-    """
-    silicon = rows["silicon-dpu"]
-    twins = np.array(WORKLOADS.twins(silicon), object)
-    generator = np.random.default_rng(seed)
-    fold_of: dict[str, int] = {}
-    for op in sorted(set(silicon["op"])):
-        cards = np.array(list(dict.fromkeys(twins[silicon["op"] == op])), object)
-        fold_of |= {card: i % folds for i, card in enumerate(generator.permutation(cards))}
-    fold = np.array([fold_of[twin] for twin in twins])
-    cycles = np.full(len(silicon), np.nan)
-    for left_out in sorted(set(fold_of.values())):
-        fit = fit_dpu(machine, {**rows, "silicon-dpu": silicon.where(fold != left_out)})
-        rest = silicon.where(fold == left_out)
-        cycles[fold == left_out] = WORKLOADS.predict(rest, machine.with_numbers(fit.numbers))
-    return cycles
-
-
-def _parameter_lines(fit: DpuFit, machine: Machine) -> list[str]:
-    """Return the fitted parameters as lines of a data sheet."""
-    lines = []
-    for name in DpuModel.model_fields:
-        if name in fit.values:
-            value, sigma = fit.values[name], fit.sigma[name]
-            unit = getattr(machine.soc.npu.dpu.model, name).unit
-            source = "measured cycles" if name in fit.measured else "cost model only, unmeasured"
-            text = f"{value:.4g} {unit},".replace(" ,", ",")
-            told = f", uncertainty: {float(f'{100 * sigma / value:.2g}'):g} %" if value else ""
-            lines.append(f'        {name + ":":34} {{value: {text:14} source: "[FIT] {source}"{told}}}')
-    return lines
-
-
-def _error_lines(rows: Rows, machine: Machine, held_out: Floats | None) -> list[str]:
-    """Return mean, median and 90th percentile of the errors by suite and operator, in per cent."""
-
-    def summed(errors: Floats) -> str:
-        numbers = (errors.mean(), np.median(errors), np.quantile(errors, 0.9))
-        return " ".join(f"{100 * number:6.2f}" for number in numbers)
-
-    lines = []
-    for name, source in SOURCES.items():
-        figures = rows[name]
-        measured = source.predictor.measured(figures)
-        errors = np.abs(source.predictor.predict(figures, machine) / measured - 1.0)
-        kinds = figures.columns.get("op", np.array([""] * len(figures), object))
-        for kind in sorted(set(kinds)):
-            mine = kinds == kind
-            line = f"  {name:22} {kind:15} {mine.sum():4} rows: {summed(errors[mine])}"
-            if held_out is not None and name == "silicon-dpu":
-                line += f"   held out: {summed(np.abs(held_out / measured - 1.0)[mine])}"
-            lines.append(line)
-    return lines
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Fit both NPUs and print parameters and errors."""
-    parser = argparse.ArgumentParser(description="Fit the parameters of the MAC grid and print them.")
-    parser.add_argument(
-        "figures", nargs="?", type=Path, help="folder of the CSV files; default: the shipped ones"
-    )
-    parser.add_argument("--no-folds", action="store_true", help="leave out the cross-validation")
-    given = parser.parse_args(arguments)
+def main() -> None:
+    """Print the parameters of both NPUs, and the errors of the suite of measured workloads."""
     for npu, machine in machines_of(load_suite("silicon-dpu")).items():
-        rows = read_rows(npu, given.figures)
-        fit = fit_dpu(machine, rows)
-        held_out = None if given.no_folds else cross_validate(machine, rows)
-        print(f"{npu}: parameters with one sigma", *_parameter_lines(fit, machine), sep="\n")
-        print(f"{npu}: errors in %, mean, median and 90th percentile")
-        print(*_error_lines(rows, machine.with_numbers(fit.numbers), held_out), sep="\n")
+        fitted = fit(machine, shipped_rows(npu))
+        print(f"{npu}: fitted parameters and one standard deviation")
+        for number in fitted.numbers:
+            name = number.path.rpartition(".")[2]
+            spread = "" if number.relative_sigma is None else f"+- {100 * number.relative_sigma:.2g} %"
+            left = "  (not determined)" if number.path in fitted.undetermined else ""
+            print(f"  {name:30} {number.value:8.4g} {number.unit:8} {spread:14} {number.source}{left}")
+    for judged in (as_shipped := run_suite("silicon-dpu"), cross_validate(as_shipped)):
+        print(f"{judged.name}: errors in %, mean, median and 90th percentile")
+        for group in judged.groups:
+            errors = (group.mean_error, group.median_error, group.p90_error)
+            numbers = " ".join(f"{100 * error:6.2f}" for error in errors)
+            print(f"  {group.name:24} {len(group.errors):4} rows {numbers}")
 
 
 if __name__ == "__main__":
