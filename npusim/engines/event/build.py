@@ -65,6 +65,27 @@ class _Build:
         """Last tasks of the stretch of work that is being written."""
         self.last_reserve = -1
         self.device = ""
+        self.returns: list[int] = []
+        """Groups at which the NPU takes up work."""
+        self.held = self._held_across()
+
+    def _held_across(self) -> set[int]:
+        """Groups at which the NPU takes up work again while a tensor still lies in its SRAM.
+
+        Between two such stretches of work no other inference may come in: it could take the room that the second one needs.
+        """
+        found: set[int] = set()
+        before = ""
+        for i, group in enumerate(self.groups):
+            if group.unit is Unit.VIEW:
+                continue
+            device = _HOSTS[group.unit][1] if group.unit in _HOSTS else "npu"
+            if device == "npu" and before != "npu":
+                self.returns.append(i)
+                if any(k.users[0] < i <= k.users[-1] for k in self.kept):
+                    found.add(i)
+            before = device
+        return found
 
     def run(self) -> Program:
         self.last_end = self.builder.sync(())
@@ -73,32 +94,36 @@ class _Build:
                 continue
             device = _HOSTS[group.unit][1] if group.unit in _HOSTS else "npu"
             if device != self.device:
-                self._leave()
-                self._enter(device, float(self.mapped.lowered.ops[i]["launches"]))
+                self._leave(i)
+                self._enter(i, device, float(self.mapped.lowered.ops[i]["launches"]))
             if device == "npu":
                 self._on_npu(i, group)
             else:
                 self._on_host(i, group)
-        self._leave()
+        if not self.device:  # nothing but views: the runtime is called all the same
+            self._enter(0, "npu", float(self.mapped.lowered.ops["launches"].sum()))
+        self._leave(len(self.groups))
         self.builder.sync([self.last_end])
         return self.builder.finish()
 
-    def _enter(self, device: str, launches: float) -> None:
+    def _enter(self, index: int, device: str, launches: float) -> None:
         self.device = device
         arch = self.arch if device == "npu" else self.arch[device]
         seconds = launches * float(arch["launch_s"])
         if seconds > 0.0:
             self.last_end = self.builder.task(Kind.LAUNCH, duration_s=seconds, after=[self.last_end])
         if device == "npu":
-            self.last_reserve = self.builder.task(Kind.ENTER, after=[self.last_end])
+            kind = Kind.SYNC if index in self.held else Kind.ENTER
+            self.last_reserve = self.builder.task(kind, after=[self.last_end])
         self.stretch = [self.last_end]
 
-    def _leave(self) -> None:
-        """End a stretch of work on one device; the next one begins when all of it is over."""
+    def _leave(self, index: int) -> None:
+        """End a stretch of work on one device; the next one, at group `index`, begins when all of it is over."""
         if not self.device:
             return
         self.last_end = self.builder.sync(self.stretch)
-        if self.device == "npu":
+        following = next((i for i in self.returns if i >= index), -1)
+        if self.device == "npu" and following not in self.held:
             self.builder.task(Kind.LEAVE, after=[self.last_reserve])
 
     def _on_host(self, index: int, group: Group) -> None:

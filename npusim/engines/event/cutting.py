@@ -161,7 +161,7 @@ def _outputs_held(stripes: list[list[float]], columns: list[float], chunks: int)
 
 def is_fetched_once(op: Any, result: Any) -> bool:
     """Tell whether a stored triangle is fetched once (see `npusim.cost.triangle`), by what the operator moves."""
-    if not op["triangle"]:
+    if not op["triangle"] or op["a_triangle_bytes"] <= 0.0:
         return False
     once = op["a_triangle_bytes"] * result["column_blocks"] + op["b_dram_bytes"] + op["extra_dram_bytes"] + op["c_dram_bytes"]
     return bool(abs(result["dram_bytes"] - once) <= 1e-9 * once and result["row_blocks"] == result["channel_chunks"])

@@ -42,7 +42,8 @@ class Job:
     out_bytes: float = 0.0
     out_sram: float = 0.0
     sums_sram: float = 0.0
-    read_s_per_byte: float = 0.0
+    a_s_per_byte: float = 0.0
+    b_s_per_byte: float = 0.0
     write_s_per_byte: float = 0.0
     read_latency_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """(up to so many bytes, latency until there, latency beyond)."""
@@ -120,7 +121,7 @@ class _Emission:
             if after is not work:
                 computed += after
             if self.out[i] > 0.0:
-                stores = self._move(Kind.DMA_OUT, self.out[i], after)
+                stores = self._move(Kind.DMA_OUT, self.out[i], job.write_s_per_byte, after)
                 written += stores
                 if out_buffer >= 0:
                     builder.release(out_buffer, stores)
@@ -150,7 +151,7 @@ class _Emission:
         extra = job.once_bytes if i == 0 else 0.0
         for buffer in self._reserve(job.b_gate if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
-        return self._move(Kind.DMA_IN, self.b[i] + extra, [self.last])
+        return self._move(Kind.DMA_IN, self.b[i] + extra, job.b_s_per_byte, [self.last])
 
     def _bring_a(self, i: int, step: Step) -> tuple[list[int], int]:
         """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of the results)."""
@@ -173,15 +174,13 @@ class _Emission:
         if wanted[2][1] > 0.0:
             out_buffer = next(taken)
         self.born.update((name, next(taken)) for name, size in births if size > 0.0)
-        load = self.a[i] + extra
-        return (self._move(Kind.DMA_IN, load, [self.last]) if load > 0.0 else []), out_buffer
+        pace = job.a_s_per_byte if self.a[i] > 0.0 else job.b_s_per_byte
+        return self._move(Kind.DMA_IN, self.a[i] + extra, pace, [self.last]), out_buffer
 
-    def _move(self, kind: Kind, size: float, after: Sequence[int]) -> list[int]:
-        """Write one transfer, shared evenly by all engines."""
+    def _move(self, kind: Kind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
+        """Write one transfer, shared evenly by all engines: no task for nothing."""
         job = self.job
         each = apportion(size, [1.0] * len(job.engines))
-        per_byte = job.read_s_per_byte if kind is Kind.DMA_IN else job.write_s_per_byte
-        seconds = size * per_byte
         moves = []
         for engine, part in zip(job.engines, each, strict=True):
             if part <= 0.0:
@@ -190,7 +189,7 @@ class _Emission:
             if kind is Kind.DMA_IN:
                 page, near, far = job.read_latency_s
                 latency = near if part <= page else far
-            duration = seconds * (part / size * len(each))
+            duration = part * len(each) * s_per_byte
             moves.append(
                 self.builder.task(kind, engine, job.operator, duration, after=after, fixed_s=latency, bytes_=part)
             )

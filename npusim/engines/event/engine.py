@@ -165,7 +165,7 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         "throughput_per_s": 1.0 / interval_s if interval_s > 0.0 else np.inf,
         "energy_j": dynamic_j + line.static_w * interval_s,
         "sram_peak_bytes": float(line.sram_bytes.max(initial=0.0)),
-        "units": {name: UnitUse(busy_s=value, utilisation=value / interval_s) for name, value in busy.items()},
+        "units": {name: UnitUse(busy_s=value, utilisation=value / interval_s if value else 0.0) for name, value in busy.items()},
         "operators": [_operator(line, i, op, shown) for i, op in enumerate(base.operators)],
     }
     return base.model_copy(update=changes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
-from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, copy_s, latency_s, stream_s
+from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, copy_s, latency_s
 from npusim.cost.tables import Form, Order, Split, Unit
 from npusim.engines.event.cutting import is_fetched_once, product_steps, stream_steps, triangle_steps
 from npusim.engines.event.emission import Job
@@ -61,10 +61,7 @@ def job_of(arch: Any, op: Any, result: Any, number: int, macs: float, station: S
     product = op["unit"] == Unit.DPU and op["form"] in _PRODUCTS
     job = _product(arch, op, result, number, station) if product else _stream(arch, op, result, number, station)
     job.macs = macs
-    row_bytes = _row_bytes(op, result) if product else 0.0
-    read, written = _traffic(job)
-    job.read_s_per_byte = stream_s(arch, read, 0.0, row_bytes) / read if read else 0.0
-    job.write_s_per_byte = stream_s(arch, 0.0, written, row_bytes) / written if written else 0.0
+    _pace(arch, job, float(result["dma_s"]))
     page = float(arch["dma_page_bytes"])
     job.read_latency_s = (page, latency_s(arch, DDR2CMX, page), latency_s(arch, DDR2CMX, page + 1.0))
     job.write_latency_s = latency_s(arch, CMX2DDR, page)
@@ -72,16 +69,16 @@ def job_of(arch: Any, op: Any, result: Any, number: int, macs: float, station: S
     return job
 
 
-def _traffic(job: Job) -> tuple[float, float]:
-    a_passes, b_passes = round(sum(s.a for s in job.steps)), round(sum(s.b for s in job.steps))
-    return job.a_bytes * a_passes + job.b_bytes * b_passes + job.once_bytes, job.out_bytes
-
-
-def _row_bytes(op: Any, result: Any) -> float:
-    """Length of a contiguous piece in DRAM: a chunk of the input channels cuts rows, unless the compiler laid them out so."""
-    if result["channel_chunks"] <= 1 or op["a_constant"] or is_fetched_once(op, result):
-        return 0.0
-    return float(op["in_c"] * op["a_item"] / result["channel_chunks"])
+def _pace(arch: Any, job: Job, dma_s: float) -> None:
+    """Spread an operator's DMA time over its bytes; what rows that are cut cost on top falls to the activations."""
+    engines = float(arch["dma_engines"])
+    read_s, write_s = 1.0 / bytes_per_s(arch, DDR2CMX, engines), 1.0 / bytes_per_s(arch, CMX2DDR, engines)
+    a_bytes = job.a_bytes * round(sum(s.a for s in job.steps))
+    others = job.b_bytes * round(sum(s.b for s in job.steps)) + job.once_bytes
+    smooth_s = (a_bytes + others) * read_s + job.out_bytes * write_s + job.copy_s
+    gaps_s = max(0.0, dma_s - smooth_s)
+    job.b_s_per_byte, job.write_s_per_byte = read_s, write_s
+    job.a_s_per_byte = read_s + (gaps_s / a_bytes if a_bytes else 0.0)
 
 
 def _product(arch: Any, op: Any, result: Any, number: int, station: Station) -> Job:
@@ -143,6 +140,6 @@ def _stream(arch: Any, op: Any, result: Any, number: int, station: Station) -> J
     )  # fmt: skip
     if kind is Kind.SYNC and op["copy_bytes"] > 0.0:
         # What comes from DRAM or goes there is laid out on its way; only the rest is copied.
-        job.copy_s = max(0.0, stream_s(arch, op["copy_bytes"], 0.0, 0.0) - float(result["dma_s"]))
-        job.copy_bytes = float(op["copy_bytes"]) if job.copy_s else 0.0
+        job.copy_bytes = max(0.0, float(op["copy_bytes"]) - max(read, written))
+        job.copy_s = copy_s(arch, job.copy_bytes)
     return job

@@ -41,11 +41,11 @@ def kept_tensors(mapped: Mapped) -> list[Kept]:
     users: dict[str, list[int]] = {}
     copied: set[str] = set()
     for i, group in enumerate(mapped.decisions.groups):
+        if group.unit in (Unit.VIEW, Unit.CPU, Unit.GPU):
+            continue  # these bring nothing into SRAM
         op = graph.operators[group.main]
         if group.unit is Unit.DPU and op.family is Family.MATMUL:
             copied.add(root[op.inputs[0 if group.swapped else 1]])
-        if group.unit is Unit.VIEW:
-            continue  # the same bytes under another shape: nobody reads them
         touched = {root[t] for name in (group.main, *group.fused) for t in _tensors(mapped, name)}
         for name in touched:
             users.setdefault(name, []).append(i)

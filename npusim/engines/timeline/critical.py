@@ -15,8 +15,6 @@ from npusim.engines.timeline.timeline import Timeline
 
 __all__ = ["Link", "Summary", "critical_path", "summary"]
 
-_MOVES = (Kind.DMA_IN, Kind.DMA_OUT, Kind.TRANSFER)
-
 
 @dataclass(frozen=True, slots=True)
 class Link:

@@ -140,9 +140,10 @@ class Timeline:
     def track(self, row: int) -> str:
         """Name of the track a row is drawn on: its unit, or the runtime call of its request."""
         if self.unit[row] >= 0:
-            return self.units[self.unit[row]].name
+            return self.units[int(self.unit[row])].name
         return f"host.launch{self.slot[self.inference[row]]}"
 
     def operator_of(self, row: int) -> str:
         """Name of a row's operator; empty for none."""
-        return self.operators[self.operator[row]] if self.operator[row] >= 0 else ""
+        number = int(self.operator[row])
+        return self.operators[number] if number >= 0 else ""

@@ -1,0 +1,249 @@
+"""Laws of the event engine: nothing is lost, nothing is in two places, nothing is faster than its parts."""
+
+from array import array
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simpy import Environment
+from strategies import Machine, convolutions, graphs, machines, runs
+
+from npusim.arch import load_soc
+from npusim.cost.liveness import Liveness
+from npusim.cost.tables import Unit
+from npusim.engines.event import estimate_with_timeline, run_events
+from npusim.engines.event.build import build_program
+from npusim.engines.event.cutting import apportion, blocks
+from npusim.engines.event.kept import kept_tensors
+from npusim.engines.event.machine import simulate
+from npusim.engines.event.memory import SharedMemory
+from npusim.engines.event.tasks import ProgramBuilder
+from npusim.engines.event.traffic import road_of
+from npusim.engines.timeline import Kind
+from npusim.engines.timeline import Unit as Worker
+from npusim.engines.event.chain import longest_chain_s
+from npusim.errors import InfeasibleError
+from npusim.graph import Editor, Graph
+from npusim.mapping import Mapped, Run, map_graph
+from npusim.ops import DType
+from npusim.techniques import apply
+from npusim.workloads import load_workload
+
+SERIES2 = load_soc("core-ultra-series2")
+ON_DRAM = [Kind.DMA_IN, Kind.DMA_OUT, Kind.CPU, Kind.GPU]
+ROUNDING = 1e-9
+
+
+class Case(NamedTuple):
+    """A network on a machine, short to print."""
+
+    machine: Machine
+    graph: Graph
+    run: Run
+
+    @property
+    def mapped(self) -> Mapped:
+        try:
+            return map_graph(self.graph, self.machine.soc, self.run)
+        except InfeasibleError:
+            return map_graph(self.graph, SERIES2, Run())
+
+
+@st.composite
+def cases(draw):
+    machine = draw(machines())
+    run = draw(runs(machine.soc))
+    run = Run(run.hint, min(run.requests, 3), run.tiles, "auto", run.swap_operands)
+    return Case(machine, draw(st.one_of(graphs(), convolutions())), run)
+
+
+def acted(mapped):
+    """The time line of a mapped graph, with the estimate."""
+    run = run_events(mapped)
+    return run.estimate, run.timeline
+
+
+@given(cases())
+@settings(max_examples=60)
+def test_laws_on_random_networks_and_machines(case):
+    mapped = case.mapped
+    estimate, line = acted(mapped)
+    check_conservation(mapped, line)
+    check_exclusiveness(line)
+    check_bounds(mapped, estimate, line)
+
+
+def check_conservation(mapped, line):
+    """Bytes and MACs of every inference are those of the graph, operator by operator."""
+    for number in range(line.inferences):
+        mine = line.inference == number
+        moved = line.bytes * np.isin(line.kind, ON_DRAM) * mine
+        per_operator = np.bincount(np.maximum(line.operator, 0), moved, len(line.operators))
+        assert per_operator == pytest.approx(mapped.results["dram_bytes"], rel=ROUNDING, abs=1e-3)
+        assert (line.macs * mine).sum() == pytest.approx(mapped.graph.macs, rel=1e-12)
+    assert line.energy_j.sum() == pytest.approx(line.inferences * mapped.results["energy_j"].sum(), rel=ROUNDING)
+
+
+def check_exclusiveness(line):
+    """SRAM is never above its capacity and empty in the end; no unit does two tasks at once; causes come before effects."""
+    assert line.sram_bytes.max(initial=0.0) <= line.sram_capacity * (1 + ROUNDING)
+    if len(line.sram_bytes):
+        assert line.sram_bytes[-1] == pytest.approx(0.0, abs=1e-3)
+    for rows in line.by_unit:
+        assert (line.start[rows][1:] >= line.end[rows][:-1]).all()
+    assert (line.end >= line.start).all()
+    assert (line.start >= line.ready).all()
+    assert (line.ready >= 0.0).all()
+    starts, followers = line.followers
+    for number in range(line.inferences):
+        base = number * line.per_inference
+        earlier = np.repeat(np.arange(line.per_inference), np.diff(starts))
+        assert (line.end[base + earlier] <= line.ready[base + followers]).all()
+
+
+def check_bounds(mapped, estimate, line):
+    """Latency is at least the longest chain and every unit's work; busy times are the analytical engine's."""
+    program = build_program(mapped)
+    chain_s = longest_chain_s(program, road_of(mapped.arch))
+    shortest_s = float((line.ended - line.begun).min())
+    assert shortest_s >= chain_s * (1 - ROUNDING)
+    busy_s = line.group_busy_s()
+    assert line.makespan_s >= max(busy_s.values()) * (1 - ROUNDING)
+    for group, column in (("npu.dpu", "dpu_s"), ("npu.dsp", "dsp_s")):
+        expected = line.inferences * float(mapped.total[column])
+        assert busy_s[group] == pytest.approx(expected, rel=ROUNDING, abs=1e-15)
+    spent_s = line.inferences * float(mapped.total["dma_s"])
+    alone = max(speed for speed, _ in road_of(mapped.arch).speed.values())
+    assert busy_s["npu.dma"] >= spent_s / alone * (1 - 1e-6)
+
+
+@given(cases())
+@settings(max_examples=20)
+def test_the_same_input_gives_the_same_time_line_to_the_bit(case):
+    first, second = acted(case.mapped)[1], acted(case.mapped)[1]
+    for name in ("ready", "start", "end", "cause", "sram_time", "sram_bytes", "ended"):
+        assert getattr(first, name).tobytes() == getattr(second, name).tobytes()
+
+
+@given(cases())
+@settings(max_examples=40)
+def test_kept_tensors_are_those_that_the_cost_model_counts(case):
+    mapped = case.mapped
+    counted = Liveness(mapped.graph, mapped.decisions, mapped.soc)
+    kept = kept_tensors(mapped)
+    tiles = float(mapped.arch["tiles"])
+    for i, group in enumerate(mapped.decisions.groups):
+        if group.unit not in (Unit.VIEW, Unit.CPU, Unit.GPU):
+            spread, copied = counted.bytes_at(i)
+            named = sum(k.bytes for k in kept if k.users[0] <= i <= k.users[-1])
+            assert named == pytest.approx(spread + copied * tiles, rel=ROUNDING)
+
+
+@pytest.mark.parametrize("stack", ["none", "stagr", "stagr+symg+cacheg", "graphsplit+grad+nodepad+quantgr"])
+@pytest.mark.parametrize("soc", ["core-ultra-series1", "core-ultra-series2"])
+def test_laws_on_gcn_cora(stack, soc):
+    mapped = map_graph(apply(load_workload("gcn-cora"), stack), load_soc(soc), Run("latency", 1, 2))
+    estimate, line = acted(mapped)
+    check_conservation(mapped, line)
+    check_exclusiveness(line)
+    check_bounds(mapped, estimate, line)
+
+
+def test_a_transfer_overlaps_with_work_and_the_next_operator_is_fetched_ahead():
+    """Weights of a second product arrive while the first one computes."""
+    editor = Editor("two products")
+    x = editor.input("x", (512, 2048), DType.FP16)
+    first = editor.matmul(x, editor.constant("w0", (2048, 1024), DType.FP16), "first")
+    second = editor.matmul(first, editor.constant("w1", (1024, 256), DType.FP16), "second")
+    editor.outputs.append(second)
+    _, line = acted(map_graph(editor.finish(), SERIES2, Run("latency", 1, 4)))
+    end_of_first = line.end[(line.operator == 0) & (line.kind == Kind.DPU)].max()
+    assert line.start[(line.operator == 1) & (line.kind == Kind.DMA_IN)].min() < end_of_first
+
+
+def test_requests_in_flight_hide_launches_and_share_the_npu():
+    graph = apply(load_workload("gcn-cora"), "stagr+quantgr")
+    one = estimate_with_timeline(graph, SERIES2, hint="latency", tiles=2).estimate
+    many = estimate_with_timeline(graph, SERIES2, hint="throughput", tiles=2)
+    assert many.estimate.throughput_per_s > 1.5 * one.throughput_per_s
+    assert many.timeline.inferences == 3 * many.estimate.requests
+    alive = [(b, 1) for b in many.timeline.begun] + [(e, -1) for e in many.timeline.ended]
+    in_flight = np.cumsum([change for _, change in sorted(alive)])
+    assert in_flight.max() == many.estimate.requests
+
+
+def test_by_littles_law_latency_is_requests_over_throughput():
+    run = estimate_with_timeline(apply(load_workload("gcn-cora"), "stagr"), SERIES2, hint="throughput")
+    e = run.estimate
+    assert e.latency_s * e.throughput_per_s == pytest.approx(e.requests, rel=0.02)
+
+
+def test_deadlock_names_the_tensors_that_do_not_fit():
+    builder = ProgramBuilder([Worker("npu.dma0", "npu.dma")], ["conv"], 100.0)
+    begin = builder.sync(())
+    gate = builder.task(Kind.ENTER, after=[begin])
+    first = builder.task(Kind.RESERVE, operator=0, after=[gate])
+    held = builder.buffer(first, "weights", 60.0)
+    second = builder.task(Kind.RESERVE, operator=0, after=[first])
+    builder.buffer(second, "image", 50.0)
+    builder.release(held, [second])
+    builder.task(Kind.LEAVE, after=[second])
+    builder.sync([second])
+    with pytest.raises(InfeasibleError, match=r"operator 'conv' needs room for 'image'.*held: 'weights'"):
+        simulate(builder.finish(), road_of(map_graph(two_small_products(), SERIES2, Run()).arch))
+
+
+def two_small_products():
+    editor = Editor("small")
+    x = editor.input("x", (64, 64), DType.FP16)
+    editor.outputs.append(editor.matmul(x, editor.constant("w", (64, 64), DType.FP16), "product"))
+    return editor.finish()
+
+
+def shared(flows, total):
+    """When each flow ends: (number, seconds at speed 1, top speed, bytes a second at speed 1) begun together; two engines, one host."""
+    env, ended = Environment(), {}
+    memory = SharedMemory(env, 2, 1, total, lambda flow: ended.update({flow: env.now}))
+    for flow in flows:
+        memory.begin(*flow)
+    env.run()
+    return ended
+
+
+def test_an_engine_alone_is_faster_than_one_of_two():
+    assert shared([(0, 1.0, 1.5, 50.0)], 200.0) == pytest.approx({0: 1.0 / 1.5})
+    assert shared([(0, 1.0, 1.5, 50.0), (1, 1.0, 1.5, 50.0)], 200.0) == pytest.approx({0: 1.0, 1: 1.0})
+
+
+def test_what_ends_early_leaves_its_share_to_the_others():
+    assert shared([(0, 1.0, 2.0, 50.0), (1, 0.5, 2.0, 50.0)], 200.0) == pytest.approx({1: 0.5, 0: 0.75})
+
+
+def test_a_host_and_the_npu_share_dram_fairly():
+    """Two engines of 50 B/s and a host that asks for 80 of 120 B/s: 40 each; the host's rest is faster when the engines are done."""
+    ended = shared([(0, 1.0, 1.5, 50.0), (1, 1.0, 1.5, 50.0), (2, 1.0, 1.0, 80.0)], 120.0)
+    assert ended == pytest.approx({0: 1.25, 1: 1.25, 2: 1.25 + 30.0 / 80.0})
+    modest = shared([(0, 1.0, 1.5, 50.0), (1, 1.0, 1.5, 50.0), (2, 1.0, 1.0, 10.0)], 110.0)
+    assert modest == pytest.approx({0: 1.0, 1: 1.0, 2: 1.0})
+
+
+@given(st.floats(0.0, 1e9), st.lists(st.floats(0.0, 1.0), min_size=1, max_size=20))
+def test_parts_add_up_to_the_whole(total, shares):
+    total = float(round(total))
+    parts = apportion(total, shares)
+    assert all(part >= 0.0 for part in parts)
+    assert sum(parts) == (total if any(shares) else 0.0)
+
+
+@given(st.integers(1, 500), st.integers(1, 500))
+def test_blocks_cover_all_stencils(total, count):
+    cut = blocks(total, min(total, count))
+    assert sum(cut) == total
+    assert max(cut) == cut[0]
+
+
+def test_columns_are_compact():
+    program = build_program(map_graph(two_small_products(), SERIES2, Run()))
+    assert all(isinstance(getattr(program, name), array) for name in ("kind", "duration_s", "next_task", "free_buffer"))
