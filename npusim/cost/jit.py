@@ -11,18 +11,29 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import llvmlite.binding
 import numba
+from numba.core.caching import FunctionCache
 
 from npusim.locate import cache_dir
 
-__all__ = ["fingerprint", "kernel", "parallel_kernel"]
+__all__ = ["fingerprint", "is_compiled", "kernel", "parallel_kernel"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Cache(FunctionCache):
+    """numba's cache of one function, for which a disk that takes no more is no error."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save compiled code where that is possible."""
+        with suppress(OSError):
+            super().save_overload(sig, data)
 
 
 @cache
@@ -50,16 +61,24 @@ def _folder() -> str | None:
         return None  # nowhere to write: compile anew in each process
 
 
-def _compile(function: _Function, **options: Any) -> _Function:
+def is_compiled() -> bool:
+    """Tell whether the disk holds any compiled kernel of these sources, so that a first call need not take its time."""
     folder = _folder()
-    before = numba.config.CACHE_DIR
-    # numba fixes a function's cache folder when it is decorated; other users of numba in this process keep theirs.
-    numba.config.CACHE_DIR = folder or before
-    try:
-        compiled: _Function = numba.njit(cache=folder is not None, error_model="numpy", **options)(function)
-    finally:
-        numba.config.CACHE_DIR = before
-    return compiled
+    return folder is not None and any(Path(folder).rglob("*.nbc"))
+
+
+def _compile(function: _Function, **options: Any) -> _Function:
+    compiled = numba.njit(error_model="numpy", **options)(function)
+    folder = _folder()
+    if folder is not None:
+        # numba fixes a function's cache folder when its cache is made; other users of numba in this process keep theirs.
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
+        try:
+            compiled._cache = _Cache(function)
+        finally:
+            numba.config.CACHE_DIR = before
+    result: _Function = compiled
+    return result
 
 
 def kernel(function: _Function) -> _Function:

@@ -1,0 +1,105 @@
+"""Compiled kernels on disk: never stale, never in the way. Each test runs a small kernel of a copy of the package in processes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import npusim
+
+SCRIPT = """
+import numpy as np
+from npusim.cost.architecture import ARCH_DTYPE
+from npusim.cost.products import edge_s
+from npusim.cost.tables import OP_DTYPE
+
+arch, op = np.ones(1, ARCH_DTYPE)[0], np.zeros(1, OP_DTYPE)[0]
+seconds = edge_s(arch, op, 3.0, 0.0)
+print(seconds, sum(edge_s.stats.cache_hits.values()))
+"""
+CALLEE = '''
+
+@kernel
+def stream_s(p: Any, read_bytes: float, written_bytes: float, row_bytes: float) -> float:
+    """Answer something else than before."""
+    return 42.0
+'''
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A folder with a copy of the package, without anything compiled."""
+    home = tmp_path / "copy"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(npusim.__file__).parent, home / "npusim", ignore=ignored)
+    return home
+
+
+def start(copy: Path, **variables: str) -> subprocess.Popen[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NPUSIM_", "NUMBA_", "PYTHON"))}
+    environment = kept | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"} | variables
+    command = [sys.executable, "-c", SCRIPT]
+    return subprocess.Popen(
+        command, env=environment, cwd=copy, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def answer(process: subprocess.Popen[str]) -> tuple[float, int]:
+    """Return (the kernel's result, whether it came from the disk)."""
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    seconds, hits = output.split()
+    return float(seconds), int(hits)
+
+
+def compiled(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.suffix in (".nbi", ".nbc")]
+
+
+def test_a_changed_callee_is_noticed_and_the_cache_is_where_the_variable_says(copy, tmp_path):
+    cache = {"NPUSIM_CACHE": str(tmp_path / "cache")}
+    before, _ = answer(start(copy, **cache))
+    assert before != 42.0
+    assert compiled(tmp_path / "cache") and not compiled(copy)
+    assert answer(start(copy, **cache)) == (before, 1)
+    with (copy / "npusim" / "cost" / "dma.py").open("a", encoding="utf-8") as source:
+        source.write(CALLEE)
+    after, hits = answer(start(copy, **cache))
+    assert (after, hits) == (42.0, 0)
+
+
+def test_two_processes_at_once_leave_a_good_cache(copy, tmp_path):
+    cache = {"NPUSIM_CACHE": str(tmp_path / "cache")}
+    both = [start(copy, **cache) for _ in range(2)]
+    (first, _), (second, _) = (answer(process) for process in both)
+    assert first == second
+    assert answer(start(copy, **cache)) == (first, 1)
+
+
+def test_a_read_only_installation_works_without_a_home(copy, tmp_path):
+    before = sorted(copy.rglob("*"))
+    for path in [*before, copy]:
+        path.chmod(path.stat().st_mode & ~0o222)
+    file = tmp_path / "file"
+    file.touch()
+    nowhere = str(file / "home")
+    try:
+        seconds, _ = answer(start(copy, HOME=nowhere, XDG_CACHE_HOME=nowhere, LOCALAPPDATA=nowhere, TMPDIR=str(tmp_path)))
+    finally:
+        for path in [*before, copy]:
+            path.chmod(path.stat().st_mode | 0o200)
+    assert seconds > 0.0
+    assert sorted(copy.rglob("*")) == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files there")
+def test_a_full_disk_is_no_obstacle(copy, tmp_path):
+    script = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n" + SCRIPT
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "NPUSIM_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    # Standard output is a pipe, which the limit leaves alone.
+    assert done.returncode == 0, done.stderr
+    assert not compiled(tmp_path / "cache")
