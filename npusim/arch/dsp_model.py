@@ -44,6 +44,8 @@ class DspKernel(Section):
     """Call of the plain loop."""
     small_per_element: CyclesPerElement = _NO_ELEMENT
     """An element in the plain loop."""
+    small_counted: Ratio = _NOTHING
+    """Elements of the plain loop that cost time, those of one vector; further ones are free. 0: all cost."""
     row_head_per_element: CyclesPerElement = _NO_ELEMENT
     """An element at the head of a row, worked through one by one."""
     row_head_elements: Ratio = _NOTHING
@@ -56,6 +58,14 @@ class DspKernel(Section):
     """An element in the streaming loop."""
     stream_per_row: Cycles = _NO_CYCLES
     """A row in the streaming loop."""
+    few_rows_below: Ratio = _NOTHING
+    """Rows below which a kernel that puts a row in each lane has lanes to spare; 0: it does no such thing."""
+    few_rows_fixed: Cycles = _NO_CYCLES
+    """Call with lanes to spare."""
+    few_rows_per_position: Cycles = _NO_CYCLES
+    """A position along the rows with lanes to spare: all rows at once."""
+    one_row_fixed: Cycles = _NO_CYCLES
+    """Call with a single row, which is worked through along itself."""
     vector_share: Fraction | None = None
     """Share of the element cycles that more lanes shorten: 1 for a vector kernel, 0 for a scalar one; None: the generation's."""
 

@@ -5,7 +5,7 @@ Like an exam with questions nobody has practised on: what a class can do, not wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from npusim.calibrate.unit_fit import TrainingRows, fit_named, shipped_rows, tab
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import Figures
 from npusim.validation.running import Judged, figures_path, judge, machines_of
+
+Floats = NDArray[np.float64]
 
 __all__ = ["FOLDS", "HELD_OUT", "cross_validate", "folds_of"]
 
@@ -42,8 +44,8 @@ def cross_validate(
     Returns
     -------
     Judged
-        The suite with held-out predictions, named ``SUITE (held out)``. Rows of other suites that the fit uses
-        are all kept.
+        The suite with held-out predictions, named ``SUITE (held out)``. Rows of other suites that the fit
+        uses are all kept.
     """
     suite = judged.suite
     assert suite.fit is not None, "a suite without a fit has nothing to hold out"
@@ -51,7 +53,7 @@ def cross_validate(
     path = figures_path(suite, figures)
     assert path is not None, "a table has a file"
     all_rows = table.read(suite, path)
-    fold = folds_of(all_rows["npu"], judged.row_groups, table.twins(all_rows))
+    fold = folds_of(all_rows["npu"], judged.row_groups, table.twins(all_rows), table.measured(all_rows))
     predicted = np.full(len(all_rows), np.nan)
     for name, machine in machines_of(suite).items():
         mine = all_rows["npu"] == name
@@ -66,13 +68,17 @@ def cross_validate(
     return judge(f"{judged.name} {HELD_OUT}", suite, evidence)
 
 
-def folds_of(machines: NDArray[np.object_], groups: list[str], twins: list[str]) -> NDArray[np.int64]:
-    """Deal rows to folds: near-twins together, the rows of each machine and group evenly.
+def folds_of(
+    machines: NDArray[np.object_], groups: list[str], twins: Sequence[str], measured: Floats
+) -> NDArray[np.int64]:
+    """Deal rows to folds: near-twins together, each machine and group evenly, small and large rows alike.
 
     Parameters
     ----------
     machines, groups, twins
         Machine, group and key of near-twins of each row.
+    measured : array, shape (rows,)
+        Measured values: of five that follow each other in size, each goes to another fold.
 
     Returns
     -------
@@ -80,14 +86,16 @@ def folds_of(machines: NDArray[np.object_], groups: list[str], twins: list[str])
         Fold of each row, 0 to 4; always the same for the same rows.
     """
     random = np.random.default_rng(_SEED)
-    members: dict[tuple[str, str], list[str]] = {}
-    for machine, group, twin in zip(machines, groups, twins, strict=True):
-        members.setdefault((machine, group), []).append(twin)
+    members: dict[tuple[str, str], dict[str, float]] = {}
+    for machine, group, twin, value in zip(machines, groups, twins, measured, strict=True):
+        members.setdefault((machine, group), {}).setdefault(twin, value)
     dealt: dict[str, int] = {}
     for key in sorted(members):
-        fresh = sorted(set(members[key]) - set(dealt))
-        for position, index in enumerate(random.permutation(len(fresh))):
-            dealt[fresh[index]] = position % FOLDS
+        fresh = sorted((value, twin) for twin, value in members[key].items() if twin not in dealt)
+        for position, (_, twin) in enumerate(fresh):
+            if position % FOLDS == 0:
+                order = random.permutation(FOLDS)
+            dealt[twin] = int(order[position % FOLDS])
     return np.array([dealt[twin] for twin in twins])
 
 

@@ -38,9 +38,11 @@ _ROW_GAPS = tuple(
 )
 _UNITS = {"cycles": "cycle", "bytes": "B", "s": "s", "share": ""}
 _SHORT = 0.3
-"""Weight of what is not judged: below 1 KiB a time is a few ticks of the profiling clock, below 64 B rows are rare."""
+"""Weight of what is not judged: below 1 KiB a time is a few ticks of the profiling clock, below 64 B rows
+are rare."""
 _SILICON_NOISE, _MODEL_NOISE = 0.03, 0.05
-"""Log errors above which a row counts less than its square: repeats differ by so much; the cost model errs by more."""
+"""Log errors above which a row counts less than its square: repeats differ by so much; the cost model errs
+by more."""
 
 
 def fit(machine: Machine, rows: TrainingRows) -> Fitted:

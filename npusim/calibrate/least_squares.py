@@ -1,7 +1,7 @@
 """The least-squares core of every fit: bounds, error bars, and which numbers the figures do not determine.
 
-Like a surveyor who closes a traverse: the positions that agree best with all sightings, and for each point how far it
-may still be off.
+Like a surveyor who closes a traverse: the positions that agree best with all sightings, and for each point
+how far it may still be off.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def solve(
 
 
 def _covariance(jacobian: Floats, residuals: Floats) -> Floats:
-    """Covariance of the fitted logarithms; the spread of the residuals is taken from their median, not their squares."""
+    """Covariance of the fitted logarithms; the spread of the residuals is taken from their median, not
+    their squares.
+    """
     rows, numbers = jacobian.shape
     spread = _ROBUST * float(np.median(np.abs(residuals)))
     covariance: Floats = np.linalg.pinv(jacobian.T @ jacobian) * spread**2 * rows / max(1, rows - numbers)

@@ -1,15 +1,15 @@
-"""What every fit of a unit looks like, so that one command runs them all and one cross-validation tests them all.
+"""What every fit of a unit looks like, so that one command runs all and one cross-validation tests all.
 
 Like a socket and its plugs: whatever the appliance, two pins at the same distance.
 
-A fit is a function `fit(machine, rows) -> Fitted`: it gets a machine with shipped numbers and a function that returns
-the training rows of a suite for that machine, and gives back the machine with fitted numbers. It reads no file, so a
-cross-validation can hold rows back.
+A fit is a function `fit(machine, rows) -> Fitted`: it gets a machine with shipped numbers and a function
+that returns the training rows of a suite for that machine, and gives back the machine with fitted numbers.
+It reads no file, so a cross-validation can hold rows back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
@@ -20,7 +20,7 @@ from npusim.validation.machine import Machine
 from npusim.validation.running import figures_path, predictor_of
 from npusim.validation.suite import Suite, load_suite
 
-__all__ = ["FITS", "Fit", "FittedNumber", "Fitted", "TrainingRows", "fit_named", "shipped_rows", "table_of"]
+__all__ = ["FITS", "Fit", "Fitted", "FittedNumber", "TrainingRows", "fit_named", "shipped_rows", "table_of"]
 
 TrainingRows = Callable[[str], Figures]
 """From a suite's name to the rows that may be fitted to, of one machine."""
@@ -64,15 +64,12 @@ class Fitted:
         With the fitted numbers in place.
     numbers : list of FittedNumber
         Numbers of the SoC's file.
-    libraries : dict of str to str
-        Text of whole files below `configs`, by path, for fits that fill a library.
     undetermined : tuple of str
         Paths of the numbers that the figures leave open.
     """
 
     machine: Machine
     numbers: list[FittedNumber] = field(default_factory=list)
-    libraries: Mapping[str, str] = field(default_factory=dict)
     undetermined: tuple[str, ...] = ()
 
 

@@ -32,6 +32,24 @@ def _main_cycles(cost: Any, elements: float, rows: float, factor: float) -> floa
 
 
 @kernel
+def _small_cycles(cost: Any, elements: float, factor: float) -> float:
+    """Cycles of the plain loop; where it counts a vector's elements only, further ones are free."""
+    counted = min(elements, cost.small_counted_elements) if cost.small_counted_elements > 0.0 else elements
+    return cost.small_fixed_cycles + cost.small_cycles_per_element * factor * counted
+
+
+@kernel
+def _few_rows_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
+    """Cycles of a kernel that puts a row in each lane and has lanes to spare: all rows advance position by position.
+
+    A single row is worked through along itself instead.
+    """
+    if rows <= 1.0:
+        return cost.one_row_fixed_cycles + cost.cycles_per_element * factor * elements
+    return cost.few_rows_fixed_cycles + cost.few_rows_cycles_per_position * elements / rows
+
+
+@kernel
 def _stream_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
     """Cycles of the streaming loop over `rows` rows that hold `elements` elements together."""
     return cost.fixed_cycles + cost.stream_cycles_per_row * rows + cost.stream_cycles_per_element * factor * elements
@@ -59,8 +77,13 @@ def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad
         return _stream_cycles(cost, elements, rows, factor)
     if cost.stream_rows > 0.0 and rows >= cost.stream_rows:
         return _stream_cycles(cost, elements, rows, factor)
-    if elements < cost.small_elements:
-        cycles = cost.small_fixed_cycles + cost.small_cycles_per_element * factor * elements
+    if cost.few_rows > 0.0 and rows < cost.few_rows:
+        cycles = _few_rows_cycles(cost, elements, rows, factor)
+        if pad:
+            longer = elements * cost.few_rows / max(rows, 1.0)
+            cycles = min(cycles, _main_cycles(cost, longer, cost.few_rows, factor))
+    elif elements < cost.small_elements:
+        cycles = _small_cycles(cost, elements, factor)
         if pad:
             cycles = min(cycles, _main_cycles(cost, cost.small_elements, rows, factor))
     else:

@@ -60,11 +60,16 @@ def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> N
     record["small_elements"] = kernel.small_below
     record["small_fixed_cycles"] = kernel.small_fixed + generation.call
     record["small_cycles_per_element"] = kernel.small_per_element
+    record["small_counted_elements"] = kernel.small_counted
     record["row_scalar_cycles"] = kernel.row_head_per_element
     record["row_scalar_elements"] = kernel.row_head_elements
     record["stream_elements"] = kernel.stream_from_elements
     record["stream_rows"] = kernel.stream_from_rows
     record["stream_cycles_per_element"] = kernel.stream_per_element
     record["stream_cycles_per_row"] = kernel.stream_per_row
+    record["few_rows"] = kernel.few_rows_below
+    record["few_rows_fixed_cycles"] = kernel.few_rows_fixed + generation.call
+    record["few_rows_cycles_per_position"] = kernel.few_rows_per_position
+    record["one_row_fixed_cycles"] = kernel.one_row_fixed + generation.call
     record["vector_share"] = kernel.vector_share if kernel.vector_share is not None else generation.vector_share
     record["reference_lanes"] = generation.reference_lanes

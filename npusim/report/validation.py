@@ -67,15 +67,15 @@ def _table(judged: Judged, held_out: Judged | None) -> Table:
     others = {} if held_out is None else {group.name: group for group in held_out.groups}
     shown, hidden = _worth_showing(judged.groups)
     for group in shown:
-        cells = [Text(group.name, style="cyan"), str(len(group.errors)), *_errors(group)]
+        cells: list[Text | str] = [Text(group.name, style="cyan"), str(len(group.errors)), *_errors(group)]
         if held_out:
             cells += _errors(others[group.name]) if group.name in others else ["", "", ""]
         ok = group.ok and (group.name not in others or others[group.name].ok)
         table.add_row(*cells, *_verdict(group, ok), group.rule.yardstick if group.rule else "")
     if hidden:
         worst = max(group.mean_error for group in hidden)
-        table.add_row(Text(f"{len(hidden)} more groups without a limit", style="dim"), *[""] * (len(headings) - 1),
-                      Text(f"mean at most {_percent(worst)}", style="dim"))  # fmt: skip
+        more = f"{len(hidden)} more groups without a limit, mean at most {_percent(worst)}"
+        table.add_row(Text(more, style="dim"))
     return table
 
 

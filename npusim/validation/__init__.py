@@ -1,6 +1,7 @@
 """Validation: npusim's predictions beside what was measured or published, suite by suite.
 
-Like the calibration bench of a workshop: known weights on the scale, and a sheet that says by how much it is off.
+Like the calibration bench of a workshop: known weights on the scale, and a sheet that says by how much it
+is off.
 """
 
 from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation

@@ -1,6 +1,7 @@
 """What stands in a column of a table of figures, and how its text becomes a value.
 
-Like the marks on a set of measuring cups: each takes one kind of thing, and says so when it is handed another.
+Like the marks on a set of measuring cups: each takes one kind of thing, and says so when it is handed
+another.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ class GroupResult(_Part):
     p90_error: float = Field(ge=0)
     """90th percentile of the errors."""
     limit: float | None
-    """Largest error allowed; the suite's file says whether it binds mean or median. None: the group informs only."""
+    """Largest error allowed; the suite's file says whether it binds mean or median. None: the group informs
+    only."""
     ok: bool
     """Whether the limit is kept; true where there is none."""
 

@@ -65,8 +65,8 @@ def workload_table(figures: Figures) -> NDArray[np.void]:
 def _write_tiles(figures: Figures) -> Floats:
     """Tiles that really receive the output.
 
-    On npu3720, twins of a clustered layer that differ only in `output_write_tiles` have identical cycles: no broadcast
-    ran there, whatever the column says.
+    On npu3720, twins of a clustered layer that differ only in `output_write_tiles` have identical cycles:
+    no broadcast ran there, whatever the column says.
     """
     alone = (figures["npu"] == "npu3720") & (figures["isi"] == "clustering")
     return np.where(alone, 1.0, figures["output_write_tiles"])
@@ -75,8 +75,8 @@ def _write_tiles(figures: Figures) -> Floats:
 def _weight_density(figures: Figures) -> Floats:
     """Share of non-zero weights that the grid made use of.
 
-    `weight_sparsity` shows a saving only in npu3720 rows of mode 8x16 with one write tile; elsewhere twins with and
-    without it have the same cycles.
+    `weight_sparsity` shows a saving only in npu3720 rows of mode 8x16 with one write tile; elsewhere twins
+    with and without it have the same cycles.
     """
     skips = (figures["npu"] == "npu3720") & (figures["mpe_mode"] == "8x16")
     skips &= figures["output_write_tiles"] == 1

@@ -39,7 +39,8 @@ _ROWS_OF = {
     "normalizel2onlyc": "w*h",
     "softmax_x": "w*h",
 }
-"""What a row is to kernels that work along an axis, where the parameters do not tell (found by trying: the table does not say)."""
+"""What a row is to kernels that work along an axis, where the parameters do not tell (found by trying: the
+table does not say)."""
 
 
 def row_counts(figures: Figures) -> Floats:

@@ -1,7 +1,7 @@
 """Predictions beside measurements, row by row; and the parts that make them, one a kind of figures.
 
-Like two columns in an accountant's book, what the bank says and what we say, with enough about each booking to see
-later which kind went wrong.
+Like two columns in an accountant's book, what the bank says and what we say, with enough about each booking
+to see later which kind went wrong.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class TablePredictor:
     prepare : callable
         Adds columns that follow from others; it may leave rows out, with a note.
     unmodelled : callable or None
-        For rows of one machine: which of them stand on a makeshift, because no equation or parameter is theirs.
+        For rows of one machine: which of them stand on a makeshift, because no equation or parameter is
+        theirs.
     twins : callable
         A key for each row; rows that share it are near-twins and stay together in a cross-validation.
     """

@@ -1,7 +1,7 @@
 """The machine a row of figures was measured on, as the cost model's equations see it.
 
-Like the same car on the same test track: a lap time means nothing without knowing which car it was, and how fast
-its engine turned.
+Like the same car on the same test track: a lap time means nothing without knowing which car it was, and how
+fast its engine turned.
 """
 
 from __future__ import annotations

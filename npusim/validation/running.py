@@ -1,7 +1,7 @@
 """Runs suites: reads the figures, predicts each row, groups and judges.
 
-Like the proctor of an exam: hands out the sheets, collects them, marks them by the rules on the door, and does not
-look at who wrote them.
+Like the proctor of an exam: hands out the sheets, collects them, marks them by the rules on the door, and
+does not look at who wrote them.
 """
 
 from __future__ import annotations
@@ -81,8 +81,13 @@ class Judged:
             name=self.name,
             groups=[
                 GroupResult(
-                    group=group.name, rows=len(group.errors), mean_error=group.mean_error,
-                    median_error=group.median_error, p90_error=group.p90_error, limit=group.limit, ok=group.ok,
+                    group=group.name,
+                    rows=len(group.errors),
+                    mean_error=group.mean_error,
+                    median_error=group.median_error,
+                    p90_error=group.p90_error,
+                    limit=group.limit,
+                    ok=group.ok,
                 )
                 for group in self.groups
             ],
@@ -90,7 +95,7 @@ class Judged:
                 RowResult(id=id_, group=group, measured=float(measured), predicted=float(predicted))
                 for id_, group, measured, predicted in numbers
             ],
-        )  # fmt: skip
+        )
 
 
 def validate(names: Sequence[str] = (), figures: str | Path | None = None) -> Validation:

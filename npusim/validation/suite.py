@@ -39,7 +39,7 @@ class Condition(Section):
 
 
 class Group(Section):
-    """Rows whose errors are summed up together. A row belongs to the first group whose conditions it meets."""
+    """Rows whose errors are summed up together; a row belongs to the first group whose conditions it meets."""
 
     group: str = Field(min_length=1)
     """Name; `{column}` stands for the row's value in that column, so one entry can make many groups."""
@@ -76,7 +76,8 @@ class Suite(Section):
     predictor: str
     """Which part of `npusim.validation` reads the figures and predicts them."""
     fit: str | None = None
-    """Which fit of `npusim.calibrate` is made anew in each fold of a cross-validation; None: nothing is fitted to these figures."""
+    """Which fit of `npusim.calibrate` is made anew in each fold of a cross-validation; None: nothing is
+    fitted to these figures."""
     machines: dict[str, MachineAt] = Field(default_factory=dict)
     """Machine of each name in the figures' column `npu`."""
     unmodelled: dict[str, str] = Field(default_factory=dict)

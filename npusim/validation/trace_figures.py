@@ -1,6 +1,7 @@
 """Tasks of traced small networks: single transfers, kernels and workloads as Intel's profiler saw them.
 
-Like a few snapshots of a day at the works: too few to fit anything to, enough to notice when a whole shop is off.
+Like a few snapshots of a day at the works: too few to fit anything to, enough to notice when a whole shop
+is off.
 """
 
 from __future__ import annotations

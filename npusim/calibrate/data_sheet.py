@@ -1,0 +1,107 @@
+"""Writes fitted numbers into a data sheet and touches nothing else: comments, order and blanks stay.
+
+Like correcting a printed table by hand: one figure is struck out, the new one written above it, and the
+rest of the page is left alone. So the file differs from its parent in the numbers that differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from npusim.calibrate.unit_fit import FittedNumber
+from npusim.errors import ConfigError
+from npusim.units import format_quantity
+
+__all__ = ["as_written", "with_numbers"]
+
+_WIDEST = 10.0
+"""A wider error bar says no more than this one: the figures do not determine the number."""
+
+
+def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:
+    """Return a SoC file with fitted numbers in place of those it holds.
+
+    Parameters
+    ----------
+    text : str
+        The file.
+    numbers : iterable of FittedNumber
+        What to write: value, uncertainty and, where it changes, source.
+
+    Returns
+    -------
+    str
+        The file. A number that is written the same stays as it is, source and all.
+
+    Raises
+    ------
+    ConfigError
+        Where the file lacks a number, or writes it without value and source.
+    """
+    edits: list[tuple[int, int, str]] = []
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    for number in numbers:
+        edits += _edits(_node(root, number.path), number)
+    for begin, end, new in sorted(edits, reverse=True):
+        text = text[:begin] + new + text[end:]
+    return text
+
+
+def as_written(number: FittedNumber) -> tuple[str, str]:
+    """Return value and uncertainty as a file holds them: four digits with a unit, two digits in percent."""
+    value = format_quantity(float(f"{number.value:.4g}"), number.unit)
+    if number.relative_sigma is None:
+        return value, ""
+    return value, f"{float(f'{100 * min(number.relative_sigma, _WIDEST):.2g}'):g} %"
+
+
+def _node(root: Any, path: str) -> Any:
+    keys = path.split(".")
+    node = root
+    # A device's numbers stand below `devices`; paths leave that out, as `--set` does.
+    for key in keys if _child(root, keys[0]) is not None else ("devices", *keys):
+        node = _child(node, key)
+        if node is None:
+            raise ConfigError(
+                "no such number", key=path, allowed="a number that the data sheet holds already"
+            )
+    if (
+        not isinstance(node, yaml.MappingNode)
+        or _child(node, "value") is None
+        or _child(node, "source") is None
+    ):
+        allowed = "{value: ..., source: ..., uncertainty: ...}"
+        raise ConfigError("a number without source", line=node.start_mark.line + 1, key=path, allowed=allowed)
+    return node
+
+
+def _child(node: Any, key: str) -> Any:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for name, value in node.value if name.value == key), None)
+
+
+def _edits(node: Any, number: FittedNumber) -> list[tuple[int, int, str]]:
+    """Return the edits of one number: (begin, end, new text)."""
+    value, sigma = as_written(number)
+    held, source, spread = (_child(node, key) for key in ("value", "source", "uncertainty"))
+    edits = []
+    if held.value != value:
+        edits.append((*_span(held), value))
+    # A longer note about the same source stays.
+    if not source.value.startswith(number.source):
+        edits.append((*_span(source), f'"{number.source}"'))
+    if spread is not None:
+        if spread.value != sigma:
+            edits.append((*_span(spread), sigma or "0 %"))
+    elif sigma:
+        end = node.end_mark.index - 1
+        edits.append((end, end, f", uncertainty: {sigma}"))
+    return edits
+
+
+def _span(node: Any) -> tuple[int, int]:
+    return node.start_mark.index, node.end_mark.index
