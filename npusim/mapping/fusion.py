@@ -10,6 +10,7 @@ from npusim.arch import Soc
 from npusim.cost.decisions import Group
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
+from npusim.mapping.order import in_runs
 from npusim.mapping.placement import DeviceChoice, unit_of
 from npusim.ops import Family, Operator, TensorKind
 
@@ -31,7 +32,7 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
     Returns
     -------
     tuple of Group
-        In the graph's order, each operator in exactly one group.
+        Each operator in exactly one group, in an order that enters devices seldom.
     """
     groups: list[Group] = []
     taken: set[str] = set()
@@ -43,7 +44,7 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
         taken.update(fused)
         swapped = swap_operands and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
         groups.append(Group(op.name, fused, unit, swapped))
-    return tuple(groups)
+    return in_runs(graph, tuple(groups))
 
 
 def _followers(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from npusim.mapping.fusion import fuse
 from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.residency import plans
 
-__all__ = ["Mapped", "Run", "map_graph"]
+__all__ = ["Mapped", "Run", "map_placed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Mapped:
     """Record of TOTAL_DTYPE."""
 
 
-def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Decide fusion, placement and residency of a graph on a SoC so that an inference takes the least time.
+def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
+    """Decide fusion and residency of a graph on a SoC so that an inference takes the least time; wishes for devices are obeyed.
 
     Parameters
     ----------

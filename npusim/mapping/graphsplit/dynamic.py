@@ -1,0 +1,164 @@
+"""The best placement by dynamic programming: going down a river and remembering, at each bridge, the best way
+to every bank.
+
+Groups are placed in their order of execution. What is still to come depends on the past only through the
+device that ran last (the next launch) and, for each link that is open (made, and not yet read by all its
+readers), through one bit: have only groups at home touched it so far? For each such state the cheapest way
+there is kept, so the result is exact for any number of devices: on chains with devices states, on series-
+parallel graphs with devices x 2^(open branches), and on any other graph whose open links are few. Where there
+would be more than `MOST_STATES` states, only the cheapest are kept and the result says that it is not proven.
+(A minimum cut would be exact for two devices only.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from npusim.errors import InfeasibleError
+from npusim.mapping.graphsplit.problem import Load, Prices, Problem
+
+__all__ = ["MOST_STATES", "Solution", "solve"]
+
+MOST_STATES = 4096
+"""States that are kept at a group: twelve open branches on one device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A placement and what it costs at the prices asked for."""
+
+    placement: tuple[int, ...]
+    """Device of each group."""
+    cost: float
+    exact: bool
+    """Whether no placement of this order is cheaper; False where states had to be dropped."""
+
+
+class _Way(NamedTuple):
+    """The cheapest way to a state."""
+
+    cost: float
+    device: int
+    before: _Way | None
+
+
+State = tuple[int, int]
+"""Device that ran last; bits of the links that somebody abroad has touched."""
+
+
+class _Touch(NamedTuple):
+    """A group's use of a link: what it pays once the link has left home, and what is due for those before
+    when it leaves.
+    """
+
+    bit: int
+    own: float
+    past: float
+    """What the users so far, all at home, would pay."""
+    closes: bool
+
+
+def solve(problem: Problem, prices: Prices) -> Solution:
+    """Return the cheapest placement.
+
+    Parameters
+    ----------
+    problem : Problem
+    prices : Prices
+
+    Raises
+    ------
+    InfeasibleError
+        Where no allowed device can run some group.
+    """
+    count, devices, home = len(problem.names), range(len(problem.devices)), problem.home
+    node = _node_costs(problem, prices)
+    touches = _touches(problem, prices)
+    launch = [prices.launch * float(s) for s in problem.launch_s]
+    ways: dict[State, _Way] = {(-1, 0): _Way(0.0, -1, None)}
+    exact = True
+    for i in range(count):
+        following: dict[State, _Way] = {}
+        for (last, bits), way in ways.items():
+            for device in devices:
+                cost = way.cost + node[i][device] + (launch[device] if device != last else 0.0)
+                if cost == np.inf:
+                    continue
+                after = bits
+                for touch in touches[i]:
+                    if device != home:
+                        cost += 0.0 if after & touch.bit else touch.past
+                        after |= touch.bit
+                    elif after & touch.bit:
+                        cost += touch.own
+                    if touch.closes:
+                        after &= ~touch.bit
+                known = following.get((device, after))
+                if known is None or cost < known.cost:
+                    following[device, after] = _Way(cost, device, way)
+        if not following:
+            raise InfeasibleError(
+                f"operator {problem.names[i]!r} can run on none of {', '.join(problem.devices)}"
+            )
+        if len(following) > MOST_STATES:
+            exact = False
+            cheapest = sorted(following.items(), key=lambda item: item[1].cost)[:MOST_STATES]
+            following = dict(cheapest)
+        ways = following
+    best = min(ways.values(), key=lambda way: way.cost)
+    return Solution(_trace(best), best.cost, exact)
+
+
+def _node_costs(problem: Problem, prices: Prices) -> list[list[float]]:
+    costs = []
+    for i in range(len(problem.names)):
+        row = []
+        for d in range(len(problem.devices)):
+            possible = bool(problem.allowed[i, d]) and np.isfinite(problem.time_s[i, d])
+            load = Load(
+                float(problem.time_s[i, d]), float(problem.dram_bytes[i, d]), float(problem.energy_j[i, d])
+            )
+            row.append(prices.of(load, d) if possible else float("inf"))
+        costs.append(row)
+    return costs
+
+
+def _touches(problem: Problem, prices: Prices) -> list[list[_Touch]]:
+    """Return what each group has to do with each link."""
+    found: list[list[_Touch]] = [[] for _ in problem.names]
+    free: list[int] = []
+    closing: dict[int, list[int]] = {}
+    by_maker: dict[int, list[int]] = {}
+    for number, link in enumerate(problem.links):
+        by_maker.setdefault(link.maker, []).append(number)
+    used = 0
+    for i in range(len(problem.names)):
+        for number in by_maker.get(i, ()):
+            link = problem.links[number]
+            if not link.readers:
+                continue
+            if free:
+                place = free.pop()
+            else:
+                place, used = used, used + 1
+            due = prices.of(link.write, problem.home)
+            found[i].append(_Touch(1 << place, due, 0.0, False))
+            for reader, load in zip(link.readers, link.reads, strict=True):
+                own = prices.of(load, problem.home)
+                found[reader].append(_Touch(1 << place, own, due, reader == link.readers[-1]))
+                due += own
+            closing.setdefault(link.readers[-1], []).append(place)
+        free.extend(closing.get(i, ()))
+    return found
+
+
+def _trace(way: _Way) -> tuple[int, ...]:
+    placement: list[int] = []
+    step: _Way | None = way
+    while step is not None and step.before is not None:
+        placement.append(step.device)
+        step = step.before
+    return tuple(reversed(placement))

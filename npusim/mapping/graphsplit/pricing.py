@@ -1,0 +1,239 @@
+"""The price list: every group costed on every device by the kernel itself, each lowered once.
+
+Like asking three craftsmen for a quote on every item of a list, and the one with a workshop of his own how
+much dearer each item gets when the material has to be fetched from the yard.
+
+On the NPU groups are costed under the residency plan that is best when all of the network runs there. What a
+hand-over costs is the difference that the kernel finds when that one result goes through DRAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.cost.architecture import arch_row
+from npusim.cost.decisions import Decisions, Group, Residency
+from npusim.cost.kernel import evaluate
+from npusim.cost.liveness import roots
+from npusim.cost.lowering import lower
+from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.errors import InfeasibleError
+from npusim.graph import Graph
+from npusim.mapping.fusion import fuse
+from npusim.mapping.graphsplit.problem import Link, Load, Problem
+from npusim.mapping.mapped import Run, map_placed
+
+__all__ = ["price"]
+
+_NPU = "npu"
+_FIELDS = ("latency_s", "dram_bytes", "energy_j")
+
+
+def price(
+    graph: Graph,
+    soc: Soc,
+    run: Run,
+    devices: Sequence[str],
+    fixed: Mapping[str, str] | None = None,
+    kept: Residency | None = None,
+) -> Problem:
+    """Cost every group of a graph on every device.
+
+    Parameters
+    ----------
+    graph : Graph
+        Techniques applied; wishes on operators are not looked at.
+    soc : Soc
+    run : Run
+        Tiles and requests; its device is not looked at.
+    devices : sequence of str
+        Devices to choose from, of "npu", "cpu", "gpu".
+    fixed : mapping, optional
+        Device of each operator that may not be placed freely; of a group its main operator counts.
+    kept : Residency, optional
+        The best residency plan with everything on the NPU, where it is known.
+
+    Returns
+    -------
+    Problem
+        A node for each group of operators that the NPU would run as one (a product with what rides along).
+        Preprocessing comes first in its order, so that it can be done in one go.
+    """
+    devices, fixed = tuple(devices), fixed or {}
+    groups = _in_order(graph, fuse(graph, soc, "npu"))
+    arch = arch_row(soc, run.tiles, run.requests)
+    shape = (len(groups), len(devices))
+    costs = {field: np.zeros(shape) for field in _FIELDS}
+    links: tuple[Link, ...] = ()
+    movable = frozenset(i for i, g in enumerate(groups) if fixed.get(g.main) != _NPU)
+    for d, device in enumerate(devices):
+        if device == _NPU:
+            residency = kept if kept is not None else _best_residency(graph, soc, run)
+            results = _evaluated(graph, soc, arch, groups, residency)
+            links = _links(graph, soc, arch, groups, residency, results, movable)
+        else:
+            results = _on_host(graph, soc, arch, groups, device)
+        for field in _FIELDS:
+            costs[field][:, d] = results[field]
+    allowed = np.ones(shape, bool)
+    for i, group in enumerate(groups):
+        if group.main in fixed:
+            allowed[i] = [device == fixed[group.main] for device in devices]
+    return Problem(
+        names=tuple(g.main for g in groups),
+        devices=devices,
+        allowed=allowed,
+        time_s=costs["latency_s"],
+        dram_bytes=costs["dram_bytes"],
+        energy_j=costs["energy_j"],
+        launch_s=np.array([_launch_s(arch[0], device) for device in devices]),
+        links=links,
+        home=devices.index(_NPU) if _NPU in devices else -1,
+        handed=_handed(graph, groups),
+    )
+
+
+def _in_order(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Leave out views, put preprocessing first, and follow each branch to its end before the next begins."""
+    work = [g for g in groups if g.unit is not Unit.VIEW]
+    structural = graph.structural
+    first = [g for g in work if structural.issuperset(graph.operators[g.main].outputs)]
+    rest = [g for g in work if g not in first]
+    return (*_by_branches(graph, first), *_by_branches(graph, rest))
+
+
+def _by_branches(graph: Graph, groups: list[Group]) -> list[Group]:
+    """Order groups so that few results wait: what has just been made is used as soon as all else that it
+    needs is there.
+    """
+    home = {name: g.main for g in groups for name in (g.main, *g.fused)}
+    root = roots(graph)
+    needs: dict[str, set[str]] = {}
+    for group in groups:
+        read = {root[t] for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
+        writers = {home.get(w.name) for w in map(graph.writer, read) if w is not None}
+        needs[group.main] = {w for w in writers if w is not None and w != group.main}
+    left = {g.main: g for g in groups}
+    order: list[Group] = []
+    done: set[str] = set()
+    last = ""
+    while left:
+        ready = [name for name in left if needs[name] <= done]
+        name = next((n for n in ready if last in needs[n]), ready[0])
+        order.append(left.pop(name))
+        done.add(name)
+        last = name
+    return order
+
+
+def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
+    try:
+        return map_placed(graph, soc, replace(run, device="npu")).decisions.residency
+    except InfeasibleError:  # some group fits under no plan: it will be placed elsewhere
+        return Residency()
+
+
+def _evaluated(graph: Graph, soc: Soc, arch: Any, groups: tuple[Group, ...], residency: Residency) -> Any:
+    """Return the kernel's result of each group."""
+    lowered = lower(graph, Decisions(groups, residency), soc)
+    results, total = np.zeros(len(groups), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
+    evaluate(arch[0], lowered.ops, results, total[0])
+    return results
+
+
+def _on_host(graph: Graph, soc: Soc, arch: Any, groups: tuple[Group, ...], device: str) -> Any:
+    """Return the costs of each group on a host, where nothing rides along."""
+    unit = Unit.CPU if device == "cpu" else Unit.GPU
+    members = tuple(Group(name, (), unit) for g in groups for name in (g.main, *g.fused))
+    single = _evaluated(graph, soc, arch, members, Residency())
+    home = [i for i, g in enumerate(groups) for _ in (g.main, *g.fused)]
+    results = np.zeros(len(groups), RESULT_DTYPE)
+    for field in _FIELDS:
+        np.add.at(results[field], home, single[field])
+    return results
+
+
+def _launch_s(arch: Any, device: str) -> float:
+    return float(arch["launch_s"] if device == _NPU else arch[device]["launch_s"])
+
+
+def _touched(graph: Graph, groups: tuple[Group, ...]) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Return who makes and who reads each tensor that is not a view."""
+    root = roots(graph)
+    maker: dict[str, int] = {}
+    readers: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        inner = {t for name in (group.main, *group.fused) for t in graph.operators[name].outputs}
+        last = graph.operators[group.fused[-1] if group.fused else group.main]
+        maker.update(dict.fromkeys((root[t] for t in last.outputs), i))
+        read = {
+            root[t]
+            for name in (group.main, *group.fused)
+            for t in graph.operators[name].inputs
+            if t not in inner
+        }
+        for tensor in sorted(read):
+            readers.setdefault(tensor, []).append(i)
+    return maker, readers
+
+
+def _handed(graph: Graph, groups: tuple[Group, ...]) -> tuple[tuple[int, tuple[int, ...], float], ...]:
+    maker, readers = _touched(graph, groups)
+    return tuple(
+        (maker[tensor], tuple(used), float(graph.tensors[tensor].bytes))
+        for tensor, used in readers.items()
+        if tensor in maker
+    )
+
+
+def _links(
+    graph: Graph,
+    soc: Soc,
+    arch: Any,
+    groups: tuple[Group, ...],
+    residency: Residency,
+    kept: Any,
+    movable: frozenset[int],
+) -> tuple[Link, ...]:
+    """Return what stays in SRAM and a movable group touches, with what it would cost not to."""
+    maker, readers = _touched(graph, groups)
+    users = {t: (maker[t], *readers[t]) for t in sorted(residency.whole) if t in maker and t in readers}
+    users = {tensor: touching for tensor, touching in users.items() if movable.intersection(touching)}
+    found = []
+    for batch in _batches(users):
+        streamed = _evaluated(
+            graph, soc, arch, groups, replace(residency, whole=residency.whole.difference(batch))
+        )
+        for tensor in batch:
+            write, *reads = (_difference(streamed[i], kept[i]) for i in users[tensor])
+            found.append(Link(tensor, maker[tensor], tuple(readers[tensor]), write, tuple(reads)))
+    return tuple(sorted(found, key=lambda link: (link.maker, link.tensor)))
+
+
+def _batches(users: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
+    """Part tensors so that no group touches two of a batch: its difference is then due to one tensor, and one
+    lowering does for all.
+    """
+    batches: list[tuple[set[int], list[str]]] = []
+    for tensor, touching in users.items():
+        place = next((b for b in batches if not b[0].intersection(touching)), None)
+        if place is None:
+            place = (set(), [])
+            batches.append(place)
+        place[0].update(touching)
+        place[1].append(tensor)
+    return [tensors for _, tensors in batches]
+
+
+def _difference(streamed: Any, kept: Any) -> Load:
+    """Return what a result through DRAM adds; never less than nothing: the plan with it was the best."""
+    deltas = []
+    for field in _FIELDS:
+        delta = float(streamed[field]) - float(kept[field])
+        deltas.append(max(0.0, delta) if np.isfinite(delta) else 0.0)
+    return Load(*deltas)

@@ -1,0 +1,142 @@
+"""The placement problem as plain numbers: a price list of every errand with every errand-runner, and of every
+hand-over.
+
+Nodes are groups of operators in their order of execution, each with its time, DRAM traffic and energy on each
+device. Entering a device costs a launch. A *link* is a result that would stay in the NPU's SRAM if everyone
+who touches it ran there: as soon as somebody else does, the NPU's groups pay for the way through DRAM.
+Results that go through DRAM anyway cost nothing more when they cross: the devices of a SoC share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Link", "Load", "Prices", "Problem"]
+
+
+class Load(NamedTuple):
+    """What work costs."""
+
+    time_s: float = 0.0
+    dram_bytes: float = 0.0
+    energy_j: float = 0.0
+
+
+NOTHING = Load()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A result that stays in the SRAM of the device `home` while only groups there touch it."""
+
+    tensor: str
+    maker: int
+    readers: tuple[int, ...]
+    """In order of execution, all after the maker."""
+    write: Load = NOTHING
+    """What writing it to DRAM adds to the maker at home."""
+    reads: tuple[Load, ...] = ()
+    """What reading it from DRAM adds to each reader at home."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a unit of each cost counts: a linear objective."""
+
+    time: Sequence[float]
+    """Weight of a second on each device."""
+    launch: float
+    """Weight of a second of launching."""
+    dram_byte: float = 0.0
+    """Weight of a byte to or from DRAM."""
+    energy: float = 0.0
+    """Weight of a joule."""
+
+    def of(self, load: Load, device: int) -> float:
+        """Return the price of a load on a device."""
+        return (
+            self.time[device] * load.time_s + self.dram_byte * load.dram_bytes + self.energy * load.energy_j
+        )
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Groups to place on devices."""
+
+    names: tuple[str, ...]
+    """Main operator of each group, in order of execution."""
+    devices: tuple[str, ...]
+    allowed: Any
+    """Which group may run where, bool array of shape (groups, devices)."""
+    time_s: Any
+    """Time of each group on each device, shape (groups, devices); infinite where it cannot run."""
+    dram_bytes: Any
+    """The same for DRAM traffic."""
+    energy_j: Any
+    """The same for dynamic energy."""
+    launch_s: Any
+    """Time to enter a device, shape (devices,)."""
+    links: tuple[Link, ...] = ()
+    home: int = 0
+    """The device whose SRAM holds linked results: the NPU."""
+    handed: tuple[tuple[int, tuple[int, ...], float], ...] = ()
+    """Every result that passes between groups: maker, readers, bytes; for counting what crosses."""
+
+    def loads(self, placement: Sequence[int]) -> Any:
+        """Add up a placement.
+
+        Parameters
+        ----------
+        placement : sequence of int
+            Device of each group.
+
+        Returns
+        -------
+        array, shape (devices + 3,)
+            Time of each device (s), time of launches (s), DRAM traffic (B), dynamic energy (J).
+        """
+        k = len(self.devices)
+        found = np.zeros(k + 3)
+        last = -1
+        for i, device in enumerate(placement):
+            found[device] += self.time_s[i, device]
+            found[k] += self.launch_s[device] if device != last else 0.0
+            found[k + 1] += self.dram_bytes[i, device]
+            found[k + 2] += self.energy_j[i, device]
+            last = device
+        for link in self.links:
+            if all(placement[i] == self.home for i in (link.maker, *link.readers)):
+                continue
+            users = [(link.maker, link.write), *zip(link.readers, link.reads, strict=True)]
+            for i, load in users:
+                if placement[i] == self.home:
+                    found[self.home] += load.time_s
+                    found[k + 1] += load.dram_bytes
+                    found[k + 2] += load.energy_j
+        return found
+
+    def price(self, placement: Sequence[int], prices: Prices) -> float:
+        """Return what a placement costs at given prices."""
+        loads, k = self.loads(placement), len(self.devices)
+        times = sum(prices.time[d] * loads[d] for d in range(k) if loads[d])
+        return float(
+            times + prices.launch * loads[k] + prices.dram_byte * loads[k + 1] + prices.energy * loads[k + 2]
+        )
+
+    def transfer_bytes(self, placement: Sequence[int]) -> float:
+        """Return the bytes that cross from the device that makes them to another, once for each device that
+        reads them.
+        """
+        return sum(
+            size * len({placement[r] for r in readers} - {placement[maker]})
+            for maker, readers, size in self.handed
+        )
+
+    def switches(self, placement: Sequence[int]) -> int:
+        """Return how often work passes to another device."""
+        return sum(a != b for a, b in pairwise(placement))

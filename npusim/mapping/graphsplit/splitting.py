@@ -1,0 +1,181 @@
+"""GraphSplit applied: prices, solutions for what is to be minimised, and the wishes written on the operators.
+
+One inference at a time is a sum: time (or energy with what leakage adds to it), so one solution of the
+dynamic program is the best. With several in flight the slowest device sets the pace, which is a maximum of
+sums: then devices get prices, the best placement at those prices is found, and busy devices become dearer,
+round after round, as a market finds its prices. Each round also proves a lower bound (no placement can beat
+the best at any prices), so the answer comes with how far from the best it can be at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.cost.architecture import arch_row
+from npusim.graph import Editor, Graph
+from npusim.mapping.fusion import fuse
+from npusim.mapping.graphsplit.dynamic import solve
+from npusim.mapping.graphsplit.pricing import price
+from npusim.mapping.graphsplit.problem import Prices, Problem
+from npusim.mapping.mapped import Mapped, Run, map_placed
+
+__all__ = ["Objective", "Split", "Terms", "best_placement", "objective_of", "placed", "split", "wished"]
+
+Objective = Literal["latency", "energy"]
+_ROUNDS = 24
+_CLOSE = 1e-3
+"""Relative distance to the lower bound that ends the search."""
+_STEP = 2.0
+"""How strongly prices follow the load: a device that is fully busy gets e^(step / sqrt(round)) times dearer.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A placement of a problem's groups."""
+
+    problem: Problem
+    placement: tuple[int, ...]
+    value: float
+    """Time between two inferences (s), or energy of one (J), as the price list has it."""
+    bound: float
+    """No placement of this order has less."""
+    exact: bool
+    """Whether value and bound are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the objective needs to know of the machine."""
+
+    requests: float
+    dram_bytes_per_s: float
+    static_w: float
+    minimise: Objective
+
+    @classmethod
+    def of(cls, soc: Soc, run: Run, minimise: Objective) -> Terms:
+        """Read them off the machine's data sheet."""
+        arch = arch_row(soc, run.tiles, run.requests)[0]
+        return cls(float(run.requests), float(arch["dram_bytes_per_s"]), float(arch["static_w"]), minimise)
+
+
+def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
+    """Return what is minimised, from the price list: seconds between inferences, or joules of one."""
+    loads, k = problem.loads(placement), len(problem.devices)
+    interval_s = float(np.max(_paces(loads, k, terms)))
+    return interval_s if terms.minimise == "latency" else float(loads[k + 2]) + terms.static_w * interval_s
+
+
+def _paces(loads: np.ndarray, k: int, terms: Terms) -> np.ndarray:
+    """Return what each shared thing alone would allow: seconds an inference of devices, DRAM, and of the
+    requests in flight.
+    """
+    serial_s = loads[:k].sum() + loads[k]
+    if terms.requests <= 1.0:
+        return np.array([serial_s])
+    return np.array([*loads[:k], loads[k + 1] / terms.dram_bytes_per_s, serial_s / terms.requests])
+
+
+def best_placement(problem: Problem, terms: Terms) -> Split:
+    """Return the best placement of a problem, with a proof of how good it is.
+
+    Parameters
+    ----------
+    problem : Problem
+    terms : Terms
+    """
+    k = len(problem.devices)
+    if terms.requests <= 1.0:
+        solution = solve(problem, _prices(k, terms, np.array([1.0])))
+        return Split(
+            problem,
+            solution.placement,
+            solution.cost,
+            solution.cost if solution.exact else 0.0,
+            solution.exact,
+        )
+    share = np.full(k + 2, 1.0 / (k + 2))
+    best: tuple[float, tuple[int, ...]] | None = None
+    bound, exact = 0.0, True
+    for round_ in range(1, _ROUNDS + 1):
+        solution = solve(problem, _prices(k, terms, share))
+        exact = exact and solution.exact
+        value = objective_of(problem, terms, solution.placement)
+        if best is None or value < best[0]:
+            best = (value, solution.placement)
+        bound = max(bound, solution.cost) if exact else 0.0
+        paces = _paces(problem.loads(solution.placement), k, terms)
+        if best[0] <= bound * (1.0 + _CLOSE):
+            break
+        share = share * np.exp(_STEP / np.sqrt(round_) * paces / paces.max())
+        share /= share.sum()
+    assert best is not None
+    return Split(problem, best[1], best[0], min(bound, best[0]), exact and bound >= best[0] * (1.0 - 1e-9))
+
+
+def _prices(k: int, terms: Terms, share: np.ndarray) -> Prices:
+    """Turn shares of importance (devices, DRAM, requests) into prices of seconds, bytes and joules."""
+    scale = 1.0 if terms.minimise == "latency" else terms.static_w
+    energy = 0.0 if terms.minimise == "latency" else 1.0
+    if len(share) == 1:
+        return Prices((scale,) * k, scale, 0.0, energy)
+    through = share[k + 1] / terms.requests
+    times = tuple(float(scale * (share[d] + through)) for d in range(k))
+    return Prices(times, float(scale * through), float(scale * share[k] / terms.dram_bytes_per_s), energy)
+
+
+def placed(graph: Graph, problem: Problem, placement: tuple[int, ...], soc: Soc) -> Graph:
+    """Return the graph with each operator's device written on it."""
+    device = {problem.names[i]: problem.devices[d] for i, d in enumerate(placement)}
+    editor = Editor.of(graph)
+    for group in fuse(graph, soc, "npu"):
+        if group.main in device:
+            for name in (group.main, *group.fused):
+                editor.change_operator(name, device=device[group.main])
+    return editor.finish()
+
+
+def wished(graph: Graph) -> tuple[str, ...]:
+    """Return the operators that GraphSplit wishes on the CPU: preprocessing, which is placed by cost.
+
+    Other wishes, such as QuantGr's for who rounds an input, say how the network is used and are obeyed.
+    """
+    structural = graph.structural
+    return tuple(op.name for op in graph if op.device == "cpu" and structural.issuperset(op.outputs))
+
+
+def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
+    """Map a graph whose preprocessing may go to the CPU: where that costs less than the NPU, and no further.
+
+    The best placement of the price list is mapped in full beside the NPU alone, and the faster of the two is
+    taken.
+
+    Parameters
+    ----------
+    graph : Graph
+        With wishes (`wished`).
+    soc : Soc
+        With a CPU.
+    run : Run
+    """
+    movable = frozenset(wished(graph))
+    editor = Editor.of(graph)
+    for name in movable:
+        editor.change_operator(name, device="npu")
+    none = map_placed(editor.finish(), soc, run)
+    stay = {op.name: op.device or "npu" for op in graph if op.name not in movable}
+    devices = tuple(dict.fromkeys(("npu", "cpu", *stay.values())))
+    problem = price(
+        graph, soc, run, devices, stay, none.decisions.residency if set(stay.values()) == {"npu"} else None
+    )
+    for i, name in enumerate(problem.names):
+        if name in movable:
+            problem.allowed[i] = [device in ("npu", "cpu") for device in devices]
+    found = best_placement(problem, Terms.of(soc, run, "latency"))
+    best = map_placed(placed(graph, problem, found.placement, soc), soc, run)
+    return min((none, best), key=lambda m: (-float(m.total["throughput_per_s"]), float(m.total["energy_j"])))

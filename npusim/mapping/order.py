@@ -1,0 +1,83 @@
+"""In which order groups run: errands that are done street by street, not in the order of the shopping list.
+
+Entering a device costs a call of its runtime, so work for one device is done in as few runs as its operands
+allow. Work that stays on one device keeps the graph's order.
+"""
+
+from __future__ import annotations
+
+from npusim.cost.decisions import Group
+from npusim.cost.tables import Unit
+from npusim.graph import Graph
+
+__all__ = ["entries", "in_runs"]
+
+_DEVICES = {Unit.CPU: "cpu", Unit.GPU: "gpu"}
+
+
+def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Return the groups in an order that enters devices seldom and keeps producers before consumers.
+
+    Parameters
+    ----------
+    graph : Graph
+    groups : tuple of Group
+        In the graph's order; each reads only what inputs, constants or earlier groups give.
+
+    Returns
+    -------
+    tuple of Group
+        Of the orders that stay on a device as long as any of its work is ready, the one whose first device
+        makes the fewest entries; the order given where all groups run on one device or none of these is
+        better.
+    """
+    devices = list(dict.fromkeys(_device(g) for g in groups if g.unit is not Unit.VIEW))
+    if len(devices) < 2:
+        return groups
+    makers = _makers(graph, groups)
+    candidates = [groups, *(_greedy(groups, makers, first) for first in devices)]
+    return min(candidates, key=entries)
+
+
+def entries(groups: tuple[Group, ...]) -> int:
+    """Return how often a device is entered when groups run one after the other."""
+    found, device = 0, ""
+    for group in groups:
+        if group.unit is not Unit.VIEW:
+            found += _device(group) != device
+            device = _device(group)
+    return found
+
+
+def _device(group: Group) -> str:
+    return _DEVICES.get(group.unit, "npu")
+
+
+def _makers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
+    """Return for each group the groups whose results it reads."""
+    home = {name: i for i, group in enumerate(groups) for name in (group.main, *group.fused)}
+    makers: list[set[int]] = []
+    for i, group in enumerate(groups):
+        read = {t for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
+        writers = (graph.writer(t) for t in read)
+        makers.append({home[w.name] for w in writers if w is not None} - {i})
+    return makers
+
+
+def _greedy(groups: tuple[Group, ...], makers: list[set[int]], first: str) -> tuple[Group, ...]:
+    """Work through all that is ready on one device, then go on to that of the earliest group that is left."""
+    left, done, device = list(range(len(groups))), set[int](), first
+    order: list[Group] = []
+    while left:
+        rest: list[int] = []
+        for i in left:  # one pass suffices: makers stand before their readers
+            if makers[i] <= done and (groups[i].unit is Unit.VIEW or _device(groups[i]) == device):
+                done.add(i)
+                order.append(groups[i])
+            else:
+                rest.append(i)
+        left = rest
+        ready = [i for i in left if makers[i] <= done]
+        if ready:
+            device = _device(groups[ready[0]])
+    return tuple(order)
