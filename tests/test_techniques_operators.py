@@ -6,6 +6,7 @@ import pytest
 from shape_rules import misfits
 from test_techniques import graph_of, types
 
+from npusim.graph import Editor
 from npusim.ops import DType, Role, TensorKind
 from npusim.techniques import apply
 
@@ -105,7 +106,7 @@ def test_rank2_is_a_product_with_an_inner_dimension_of_two_that_stays_floating()
 
 
 def test_vectors_are_broadcast_where_no_mask_does_it() -> None:
-    graph = graph_of("gat").edit()
+    graph = Editor.of(graph_of("gat"))
     for name in ("layer0/attention/select", "layer1/attention/select"):
         graph.rewire(name, graph.operators[name].inputs[1])
     done = apply(graph.finish(), "grax2:form=source")

@@ -4,7 +4,7 @@ import pytest
 from shape_rules import misfits
 from test_techniques import ALL, graph_of, types
 
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import Role, TensorKind
 from npusim.techniques import apply, legal, technique_names
 from npusim.techniques.frontier import signatures
@@ -50,7 +50,7 @@ def test_nodepad_says_that_an_imported_graph_has_no_statistics() -> None:
 
 @pytest.mark.parametrize("kind", [TensorKind.CONSTANT, TensorKind.INPUT])
 def test_symg_takes_an_imported_norm_that_is_known_to_be_symmetric(kind: TensorKind) -> None:
-    editor = anonymous(apply(graph_of("gcn"), "stagr")).edit()
+    editor = Editor.of(anonymous(apply(graph_of("gcn"), "stagr")))
     norm = next(t for t in editor.tensors.values() if t.shape == (2708, 2708))
     editor.change_tensor(norm.name, role=Role.NORM, kind=kind)
     graph = editor.finish()

@@ -1,4 +1,5 @@
-"""The operator graph: an immutable DAG of operators and tensors, and the editor that makes and rewrites it."""
+"""The operator graph: an immutable DAG of operators and tensors, and the editor that makes and rewrites
+it."""
 
 from npusim.graph.editor import Editor
 from npusim.graph.graph import Graph

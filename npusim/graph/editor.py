@@ -1,7 +1,8 @@
 """Making a graph, or a new graph out of an old one: the drawing board beside the finished plan.
 
-Builders, importers and techniques all draw with the same pencil. Each method that adds an operator works out the shape of its
-result by OpenVINO's rules and returns the result's name, so that calls nest as expressions do.
+Builders, importers and techniques all draw with the same pencil. Each method that adds an operator works out
+the shape of its result by OpenVINO's rules and returns the result's name, so that calls nest as expressions
+do.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ __all__ = ["Editor"]
 class Editor:
     """A graph under construction."""
 
-    def __init__(self, name: str, structure: GraphStructure | None = None, techniques: str = "none", **meta: Any) -> None:
+    def __init__(
+        self, name: str, structure: GraphStructure | None = None, techniques: str = "none", **meta: Any
+    ) -> None:
         self.name = name
         self.structure = structure
         self.techniques = techniques
@@ -40,7 +43,8 @@ class Editor:
         editor.outputs.extend(graph.outputs)
         return editor
 
-    # --- tensors -----------------------------------------------------------------------------------------------------
+    # --- tensors
+    # -----------------------------------------------------------------------------------------------------
 
     def input(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
         """Add an input and return its name; `fields` are those of `Tensor`."""
@@ -60,7 +64,8 @@ class Editor:
         self.tensors[tensor.name] = tensor
         return tensor.name
 
-    # --- operators ---------------------------------------------------------------------------------------------------
+    # --- operators
+    # ---------------------------------------------------------------------------------------------------
 
     def op(
         self,
@@ -116,23 +121,29 @@ class Editor:
 
     def select(self, condition: str, then: str, otherwise: str, name: str, **more: Any) -> str:
         """Add a Select with NumPy's broadcasting."""
-        shape = _broadcast(name, self.tensors[condition].shape, self.tensors[then].shape, self.tensors[otherwise].shape)
+        shape = _broadcast(
+            name, self.tensors[condition].shape, self.tensors[then].shape, self.tensors[otherwise].shape
+        )
         return self.op("Select", (condition, then, otherwise), shape, self.tensors[then].dtype, name, **more)
 
     def unary(self, type_: str, a: str, name: str, **more: Any) -> str:
         """Add an operator whose result has the shape and dtype of its operand (activations, softmax)."""
         return self.op(type_, (a,), self.tensors[a].shape, self.tensors[a].dtype, name, **more)
 
-    def matmul(self, a: str, b: str, name: str, transpose_a: bool = False, transpose_b: bool = False, **more: Any) -> str:
+    def matmul(
+        self, a: str, b: str, name: str, transpose_a: bool = False, transpose_b: bool = False, **more: Any
+    ) -> str:
         """Add a matrix product."""
         left, right = self.tensors[a].shape, self.tensors[b].shape
         rows = left[-1] if transpose_a else left[-2]
         columns = right[-2] if transpose_b else right[-1]
         batch = _broadcast(name, left[:-2], right[:-2])
-        settings = {"transpose_a": transpose_a, "transpose_b": transpose_b}
-        return self.op("MatMul", (a, b), (*batch, rows, columns), self.tensors[a].dtype, name, **settings, **more)
+        more |= {"transpose_a": transpose_a, "transpose_b": transpose_b}
+        return self.op("MatMul", (a, b), (*batch, rows, columns), self.tensors[a].dtype, name, **more)
 
-    def reduce(self, type_: str, a: str, axes: Sequence[int], name: str, keep_dims: bool = False, **more: Any) -> str:
+    def reduce(
+        self, type_: str, a: str, axes: Sequence[int], name: str, keep_dims: bool = False, **more: Any
+    ) -> str:
         """Add a reduction over `axes`."""
         source = self.tensors[a]
         axes = tuple(x % len(source.shape) for x in axes)
@@ -153,20 +164,23 @@ class Editor:
         shape = (*source.shape[:axis], *index.shape, *source.shape[axis + 1 :])
         return self.op("Gather", (a, indices), shape, source.dtype, name, axes=(axis,), **more)
 
-    # --- changes -----------------------------------------------------------------------------------------------------
+    # --- changes
+    # -----------------------------------------------------------------------------------------------------
 
     def change_operator(self, name: str, **changes: Any) -> None:
         """Change fields of an operator (not its name)."""
         self.operators[name] = self.operators[name].with_(**changes)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove operators and the tensors they write; whoever reads those must be rewired before `finish`."""
+        """Remove operators and the tensors they write; whoever reads those must be rewired before
+        `finish`."""
         for name in names:
             for tensor in self.operators.pop(name).outputs:
                 del self.tensors[tensor]
 
     def rewire(self, old: str, new: str, only: Iterable[str] | None = None) -> None:
-        """Let readers of tensor `old` (all, or the operators in `only`) read `new`; outputs follow when all do."""
+        """Let readers of tensor `old` (all, or the operators in `only`) read `new`; outputs follow when all
+        do."""
         chosen = None if only is None else set(only)
         for name, op in self.operators.items():
             if old in op.inputs and new not in op.outputs and (chosen is None or name in chosen):

@@ -1,7 +1,7 @@
 """The operator graph: operators and tensors as one directed acyclic graph that never changes once it is made.
 
-Like the wiring plan of a house: boxes (operators), wires (tensors), and which wire goes where. To change it, draw a new plan
-from the old one with an `Editor`.
+Like the wiring plan of a house: boxes (operators), wires (tensors), and which wire goes where. To change it,
+draw a new plan from the old one with `Editor.of`.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import networkx as nx
 
-from npusim.errors import GraphError
+from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.structure import GraphStructure
 from npusim.ops import Operator, Role, Tensor, TensorKind, Work, work_of
-
-if TYPE_CHECKING:
-    from npusim.graph.editor import Editor
 
 __all__ = ["Graph"]
 
@@ -46,8 +43,9 @@ class Graph:
     Raises
     ------
     GraphError
-        When names clash, an operator reads or writes an unknown tensor, two operators write one tensor, a tensor that is
-        neither input nor constant has no writer, there is a cycle, there is no operator, or an output is unknown.
+        When names clash, an operator reads or writes an unknown tensor, two operators write one tensor, a
+        tensor that is neither input nor constant has no writer, there is a cycle, there is no operator, or an
+        output is unknown.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class Graph:
         self.tensors: Mapping[str, Tensor] = MappingProxyType(_by_name("tensor", name, tensors))
         by_name = _by_name("operator", name, operators)
         if not by_name:
-            raise GraphError(f"graph {name!r} has no operators: there is nothing to cost")
+            raise EmptyGraphError(name)
         self.outputs = tuple(outputs)
         self.structure = structure
         self.techniques = techniques
@@ -76,12 +74,15 @@ class Graph:
 
     def _check(self, operators: Iterable[Operator]) -> None:
         for op in operators:
-            for tensor in op.inputs:
-                if tensor not in self.tensors:
-                    raise GraphError(f"graph {self.name!r}: operator {op.name!r} reads unknown tensor {tensor!r}")
+            for name in op.inputs:
+                if name not in self.tensors:
+                    raise GraphError(f"graph {self.name!r}: operator {op.name!r} reads unknown tensor {name!r}")
         for tensor in self.tensors.values():
             if tensor.kind is TensorKind.ACTIVATION and tensor.name not in self._writer:
-                raise GraphError(f"graph {self.name!r}: tensor {tensor.name!r} is neither input nor constant, and nothing writes it")
+                raise GraphError(
+                    f"graph {self.name!r}: tensor {tensor.name!r} is neither input nor constant, "
+                    "and nothing writes it"
+                )
         for output in self.outputs:
             if output not in self.tensors:
                 raise GraphError(f"graph {self.name!r}: output {output!r} is no tensor of it")
@@ -101,7 +102,8 @@ class Graph:
 
     @cached_property
     def dag(self) -> nx.DiGraph[tuple[str, str]]:
-        """The networkx view: nodes ("operator", name) and ("tensor", name), edges in the direction of the data."""
+        """The networkx view: nodes ("operator", name) and ("tensor", name), edges in the direction of the
+        data."""
         dag: nx.DiGraph[tuple[str, str]] = nx.DiGraph(name=self.name)
         for tensor in self.tensors.values():
             dag.add_node(("tensor", tensor.name), tensor=tensor)
@@ -177,12 +179,6 @@ class Graph:
                 found.update(op.outputs)
         return frozenset(found)
 
-    def edit(self) -> Editor:
-        """Return an editor that starts from this graph (the graph itself stays as it is)."""
-        from npusim.graph.editor import Editor
-
-        return Editor.of(self)
-
 
 def _by_name(what: str, graph: str, items: Iterable[_Named]) -> dict[str, _Named]:
     found: dict[str, _Named] = {}
@@ -200,6 +196,8 @@ def _writers(graph: str, operators: Iterable[Operator], tensors: Mapping[str, Te
             if tensor not in tensors:
                 raise GraphError(f"graph {graph!r}: operator {op.name!r} writes unknown tensor {tensor!r}")
             if tensor in writer:
-                raise GraphError(f"graph {graph!r}: both {writer[tensor]!r} and {op.name!r} write tensor {tensor!r}")
+                raise GraphError(
+                    f"graph {graph!r}: both {writer[tensor]!r} and {op.name!r} write tensor {tensor!r}"
+                )
             writer[tensor] = op.name
     return writer

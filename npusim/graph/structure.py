@@ -1,4 +1,5 @@
-"""Statistics of the data graph a GNN runs on: how many nodes and edges, and how the edges cluster in the matrix.
+"""Statistics of the data graph a GNN runs on: how many nodes and edges, and how the edges cluster in the
+matrix.
 
 They are to a data set what a census is to a town: nobody's name, yet enough to plan the streets.
 """
@@ -37,12 +38,14 @@ class GraphStructure:
         return self.edges + self.nodes
 
     def adjacency_density(self, capacity: int | None = None) -> float:
-        """Share of non-zeros of the adjacency matrix with self-loops, padded with empty rows to `capacity` nodes."""
+        """Share of non-zeros of the adjacency matrix with self-loops, padded with empty rows to `capacity`
+        nodes."""
         n = capacity if capacity is not None else self.nodes
         return self.nonzeros / (n * n) if n else 0.0
 
     def padded_block_density(self, block: int, capacity: int | None = None) -> float | None:
-        """Share of non-empty blocks of edge `block` of the padded adjacency matrix; None when it was not counted."""
+        """Share of non-empty blocks of edge `block` of the padded adjacency matrix; None when it was not
+        counted."""
         known = self.adjacency_block_density.get(block)
         if known is None:
             return None

@@ -1,4 +1,5 @@
-"""What an operator *is*: its type, its tensors, how much it has to do. Description only; no cost, no machine."""
+"""What an operator *is*: its type, its tensors, how much it has to do. Description only; no cost, no
+machine."""
 
 from npusim.ops.catalogue import CATALOGUE, Family, OpType, op_type
 from npusim.ops.dtypes import DType

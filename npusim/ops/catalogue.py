@@ -133,7 +133,13 @@ CATALOGUE: dict[str, OpType] = {
         NormalizeL2="normalizel2onlyc",
         TopK="topk",
     ),
-    **_types(Family.GATHER, Gather="gather", GatherElements="gather", GatherND="gather", EmbeddingBagOffsets="gather"),
+    **_types(
+        Family.GATHER,
+        Gather="gather",
+        GatherElements="gather",
+        GatherND="gather",
+        EmbeddingBagOffsets="gather",
+    ),
     **_types(
         Family.SCATTER,
         ScatterElementsUpdate="scatterupdate",
@@ -155,13 +161,22 @@ CATALOGUE: dict[str, OpType] = {
         Reverse="roll",
     ),
     **_types(Family.VIEW, Reshape="", Squeeze="", Unsqueeze="", Result="", Assign="", ReadValue=""),
-    **_types(Family.CONVERT, Convert="convert", ConvertLike="convert", FakeQuantize="quantize", FakeConvert="quantize"),
-    **_types(Family.GENERATE, Range="range", NonZero="nonzero", ShapeOf="shapeof", Eye="range", OneHot="onehot"),
+    **_types(
+        Family.CONVERT,
+        Convert="convert",
+        ConvertLike="convert",
+        FakeQuantize="quantize",
+        FakeConvert="quantize",
+    ),
+    **_types(
+        Family.GENERATE, Range="range", NonZero="nonzero", ShapeOf="shapeof", Eye="range", OneHot="onehot"
+    ),
 }
 """Every type npusim knows, by its OpenVINO name."""
 
 
 def op_type(name: str) -> OpType:
-    """Return the catalogue's entry for an operator type, or an entry of family `unknown` for a type it does not list."""
+    """Return the catalogue's entry for an operator type, or an entry of family `unknown` for a type it does
+    not list."""
     entry = CATALOGUE.get(name)
     return entry if entry is not None else OpType(name, Family.UNKNOWN, "unknown", known=False)

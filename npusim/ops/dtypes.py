@@ -1,6 +1,7 @@
 """Number formats: how many bits an element takes and which MAC rate it runs at.
 
-A dtype is to a tensor what the size of a crate is to a lorry: it decides how many fit, and how often one must drive.
+A dtype is to a tensor what the size of a crate is to a lorry: it decides how many fit, and how often one must
+drive.
 """
 
 from __future__ import annotations

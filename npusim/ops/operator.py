@@ -1,6 +1,7 @@
 """One node of a network: a type, the tensors it reads and writes, and its settings.
 
-Like a line in a recipe: which pan, which ingredients, how it is done; what it costs is somebody else's question.
+Like a line in a recipe: which pan, which ingredients, how it is done; what it costs is somebody else's
+question.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class Operator:
     outputs: tuple[str, ...]
     """Names of the tensors written."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    """Settings: `transpose_a`, `transpose_b` (MatMul); `strides`, `pads_begin`, `pads_end`, `dilations` (Convolution, pooling),
-    `kernel` (pooling), `groups`; `axes` (Softmax, Reduce, Gather, Scatter, Concat: non-negative); `order` (Transpose);
-    `reduction` (Scatter: "none", "sum", "max", "mean"); `slope` ...; a key that is not here is at OpenVINO's default."""
+    """Settings: `transpose_a`, `transpose_b` (MatMul); `strides`, `pads_begin`, `pads_end`, `dilations`
+    (Convolution, pooling), `kernel` (pooling), `groups`; `axes` (Softmax, Reduce, Gather, Scatter, Concat:
+    non-negative); `order` (Transpose); `reduction` (Scatter: "none", "sum", "max", "mean"); `slope` ...; a
+    key that is not here is at OpenVINO's default."""
     region: str = ""
     """Part of the network it belongs to, such as "layer0/aggregate" or "preprocess"."""
     device: str | None = None

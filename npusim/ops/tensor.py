@@ -1,6 +1,7 @@
 """What flows between operators: a shape, a number format, and how it lies in memory.
 
-A tensor here is a delivery note, not the goods: it says how much there is, how full it is and how it is packed.
+A tensor here is a delivery note, not the goods: it says how much there is, how full it is and how it is
+packed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Tensor:
     density: float = 1.0
     """Share of elements that are not zero, in [0, 1]."""
     block_density: float | None = None
-    """Share of the MAC grid's granules (16 x 16 elements) that hold any non-zero; None: not known, zeros taken as independent."""
+    """Share of the MAC grid's granules (16 x 16 elements) that hold any non-zero; None: not known, zeros
+    taken as independent."""
     symmetric: bool = False
     storage: Storage = Storage.DENSE
     cached: bool = False
@@ -76,7 +78,9 @@ class Tensor:
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):
-            raise ShapeError(f"tensor {self.name!r}: shape {self.shape} has a dimension that is not a whole number >= 0")
+            raise ShapeError(
+                f"tensor {self.name!r}: shape {self.shape} has a dimension that is not a whole number >= 0"
+            )
         if not (0.0 <= self.density <= 1.0) or math.isnan(self.density):
             raise ShapeError(f"tensor {self.name!r}: density {self.density} is not in [0, 1]")
 
@@ -93,7 +97,9 @@ class Tensor:
     @property
     def stored_bytes(self) -> float:
         """Bytes of the tensor as it is stored in DRAM (see `Storage`)."""
-        return stored_bytes(self.elements, self.dtype, self.storage, self.density, self.shape[-1] if self.shape else 1)
+        return stored_bytes(
+            self.elements, self.dtype, self.storage, self.density, self.shape[-1] if self.shape else 1
+        )
 
     def with_(self, **changes: Any) -> Tensor:
         """Return a copy with some fields changed."""

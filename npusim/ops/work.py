@@ -92,7 +92,9 @@ def _matmul(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -
     m, k = (a[-1], a[-2]) if op.attrs.get("transpose_a") else (a[-2], a[-1])
     kb, n = (b[-1], b[-2]) if op.attrs.get("transpose_b") else (b[-2], b[-1])
     if k != kb:
-        raise ShapeError(f"operator {op.name!r} (MatMul): inner dimensions differ, {inputs[0].shape} x {inputs[1].shape}: {k} and {kb}")
+        raise ShapeError(
+            f"operator {op.name!r} (MatMul): inner dimensions differ, {inputs[0].shape} x {inputs[1].shape}: {k} and {kb}"
+        )
     batch = math.prod(outputs[0].shape[:-2]) if len(outputs[0].shape) > 2 else 1
     if math.prod(b[:-2]) == 1:  # one matrix on the right: the batch is only more rows
         m, batch = m * batch, 1
@@ -140,7 +142,9 @@ def _pooling(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) 
     kernel = tuple(op.attrs.get("kernel", ()))
     spatial = len(out) - 2
     if len(kernel) != spatial or spatial not in (1, 2):
-        raise ShapeError(f"operator {op.name!r} ({op.type}): kernel {kernel} does not fit {spatial} spatial dimensions")
+        raise ShapeError(
+            f"operator {op.name!r} ({op.type}): kernel {kernel} does not fit {spatial} spatial dimensions"
+        )
     strides = tuple(op.attrs.get("strides", (1,) * spatial))
     kernel_h, kernel_w = (1, *kernel)[-2:]
     stride_h, stride_w = (1, *strides)[-2:]
@@ -167,7 +171,9 @@ def _row_wise(op: Operator, inputs: Sequence[Tensor]) -> Work:
     axes = op.attrs.get("axes", (len(shape) - 1,))
     row_length = math.prod(shape[a] for a in axes) if shape else 1
     elements = float(math.prod(shape))
-    return Work(elements=elements, rows=elements / row_length if row_length else 0.0, row_length=float(row_length))
+    return Work(
+        elements=elements, rows=elements / row_length if row_length else 0.0, row_length=float(row_length)
+    )
 
 
 def _rows_of(moved: Tensor) -> Work:

@@ -6,7 +6,7 @@ page.
 
 from __future__ import annotations
 
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import Tensor
 from npusim.techniques.aggregation import find_aggregations
 from npusim.techniques.edge_attention import find_edge_attentions
@@ -32,7 +32,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     for tensor in _shared(graph):
         editor.change_tensor(tensor.name, cached=True)
     return editor.finish()

@@ -26,7 +26,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor, same = graph.edit(), signatures(graph)
+    editor, same = Editor.of(graph), signatures(graph)
     matrices: dict[tuple[object, ...], str] = {}
     for aggregation in find_aggregations(graph):
         key = (*(same.get(t) for t in aggregation.key), aggregation.mean)

@@ -49,7 +49,7 @@ def freeze(graph: Graph, kind: TensorKind) -> Graph:
 
 def freeze_aggregations(graph: Graph, kind: TensorKind) -> Graph:
     """Return the graph with each sum over gathered neighbours as a product with a constant or an input."""
-    editor, same = graph.edit(), signatures(graph)
+    editor, same = Editor.of(graph), signatures(graph)
     frozen: dict[tuple[object, ...], str] = {}
     for aggregation in find_aggregations(graph):
         key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
@@ -60,7 +60,7 @@ def freeze_aggregations(graph: Graph, kind: TensorKind) -> Graph:
 
 
 def _freeze_attentions(graph: Graph, kind: TensorKind) -> Graph:
-    editor, same = graph.edit(), signatures(graph)
+    editor, same = Editor.of(graph), signatures(graph)
     frozen: dict[tuple[int, int], str] = {}
     for attention in find_edge_attentions(graph):
         key = (same[attention.sources], same[attention.targets])
@@ -71,7 +71,7 @@ def _freeze_attentions(graph: Graph, kind: TensorKind) -> Graph:
 
 
 def _freeze_frontier(graph: Graph, kind: TensorKind) -> Graph:
-    editor, same = graph.edit(), signatures(graph)
+    editor, same = Editor.of(graph), signatures(graph)
     frozen: dict[int, str] = {}
     wanted: dict[str, str] = {}
     for tensor in _targets(graph, kind):
@@ -82,7 +82,7 @@ def _freeze_frontier(graph: Graph, kind: TensorKind) -> Graph:
             wanted[frozen[key]] = replacement.name
             editor.tensors[frozen[key]] = replacement.with_(name=frozen[key])
         editor.rewire(tensor.name, frozen[key])
-    editor = editor.finish().edit()  # now the names of what was replaced are free again
+    editor = Editor.of(editor.finish())  # now the names of what was replaced are free again
     for name, good in wanted.items():
         better = free_name(editor, good)
         editor.tensors[better] = editor.tensors[name].with_(name=better)

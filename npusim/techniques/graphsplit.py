@@ -6,7 +6,7 @@ quick at.
 
 from __future__ import annotations
 
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.techniques.frontier import preprocessing
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
@@ -20,7 +20,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     for op in preprocessing(graph):
         editor.change_operator(op.name, device="cpu")
     return editor.finish()

@@ -6,7 +6,7 @@ a list with a line for each empty chair.
 
 from __future__ import annotations
 
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import Role, Storage, Tensor, TensorKind, stored_bytes
 from npusim.techniques.frontier import MATRIX_ROLES
 from npusim.techniques.held import held
@@ -51,7 +51,7 @@ def _check(graph: Graph, parameters: GraspParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, parameters: GraspParameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     for tensor in _compressed(graph, parameters):
         editor.change_tensor(tensor.name, storage=Storage.ZVC)
     return editor.finish()

@@ -6,7 +6,7 @@ first.
 
 from __future__ import annotations
 
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import Family
 from npusim.techniques.attention import Masking, find_maskings, mask_pair
 from npusim.techniques.frontier import free_name
@@ -33,7 +33,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     pairs: dict[str, tuple[str, str]] = {}
     for masking in _masked_softmaxes(graph):
         negative = masking.negative

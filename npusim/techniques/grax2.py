@@ -50,7 +50,7 @@ def _check(graph: Graph, _: Grax2Parameters) -> str | None:
 
 
 def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     for scores in find_score_sums(graph):
         editor.region = scores.operator.region
         if parameters.form is Form.RANK2:

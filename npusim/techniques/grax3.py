@@ -59,7 +59,7 @@ def _check(graph: Graph, _: Grax3Parameters) -> str | None:
 
 
 def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     pairs: dict[str, tuple[str, str]] = {}
     for masking, maximum in _masked_maxima(graph):
         ones = masking.mask

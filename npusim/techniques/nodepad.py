@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import PositiveInt
 
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
 from npusim.techniques.freeze import GRANULE
 from npusim.techniques.frontier import nodes_of
@@ -102,7 +102,7 @@ def _fields(
 
 def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
     nodes, capacity = nodes_of(graph) or 0, capacity_of(graph, parameters)
-    editor, lists = graph.edit(), _lists(graph, nodes)
+    editor, lists = Editor.of(graph), _lists(graph, nodes)
     for tensor in graph.tensors.values():
         editor.change_tensor(tensor.name, **_fields(graph, tensor, nodes, capacity, lists))
     editor.meta["capacity"] = capacity

@@ -54,7 +54,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor, same = graph.edit(), signatures(graph)
+    editor, same = Editor.of(graph), signatures(graph)
     ready: dict[tuple[object, ...], str] = {}
     key: tuple[object, ...]
     for aggregation in _normalised(graph):

@@ -47,7 +47,7 @@ def _check(graph: Graph, _: QuantgrParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     able = int8_tensors(graph)
     host = None if parameters.inputs is Arrival.NPU else "cpu"
     for name in sorted(able):

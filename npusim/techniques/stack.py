@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from npusim.errors import IllegalTechniqueError
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.techniques.grammar import Stack, Step, parse
 from npusim.techniques.registry import ORDER
 
@@ -64,7 +64,7 @@ def legal(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> str | None
 def _applied(graph: Graph, step: Step) -> Graph:
     before = parse(graph.techniques)
     rewritten = step.technique.rewrite(graph, step.parameters)
-    return rewritten.edit().finish(techniques=str(Stack((*before.steps, step))))
+    return Editor.of(rewritten).finish(techniques=str(Stack((*before.steps, step))))
 
 
 def _objection(graph: Graph, step: Step, steps: Stack) -> str | None:

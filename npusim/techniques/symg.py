@@ -5,7 +5,7 @@ Like a road atlas's table of distances: Bern to Basle is Basle to Bern, so half 
 
 from __future__ import annotations
 
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import Role, Storage, Tensor
 from npusim.techniques.frontier import frontier
 from npusim.techniques.held import held
@@ -28,7 +28,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor = graph.edit()
+    editor = Editor.of(graph)
     for tensor in _triangles(graph):
         editor.change_tensor(tensor.name, storage=Storage.TRIANGLE)
     return editor.finish()

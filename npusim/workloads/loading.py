@@ -13,7 +13,7 @@ from typing import Literal
 from npusim.config import Section, load_model, validate_data
 from npusim.config.overrides import Override, Settings, as_overrides
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.graph import Graph, GraphStructure
+from npusim.graph import Editor, Graph, GraphStructure
 from npusim.locate import resource, resource_names
 from npusim.ops import DType
 from npusim.workloads.gat import build_gat
@@ -81,7 +81,7 @@ def build(spec: WorkloadSpec, structure: GraphStructure, name: str | None = None
     """
     graph = BUILDERS[spec.model](spec, structure)
     if name is not None and name != graph.name:
-        editor = graph.edit()
+        editor = Editor.of(graph)
         editor.name = name
         graph = editor.finish()
     return graph
