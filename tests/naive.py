@@ -26,10 +26,7 @@ NOTHING = {
 def product_choices(arch: Any, op: Any) -> list[Any]:
     """Return every way to do a product, costed; the first of the fastest is what a mapper would take."""
     dense = naive_products.choices(arch, op)
-    if not op.triangle:
-        return dense
-    allowed = fastest(dense).dram_bytes if dense else math.inf
-    return dense + [c for c in naive_triangle.choices_once(arch, op) if c.dram_bytes <= allowed]
+    return dense + naive_triangle.choices_once(arch, op) if op.triangle else dense
 
 
 def fastest(choices: list[Any]) -> Any:

@@ -12,50 +12,49 @@ from npusim.cost.tables import Order, Split
 
 
 def choices_once(arch: Any, op: Any) -> list[Choice]:
-    """Return every split, mode, number of tiles and of passes whose partial sums fit, with its cost."""
-    ways = [(Split.ROWS, used, op.out_c) for used in range(1, int(arch.tiles) + 1)]
+    """Return every split, mode and number of tiles whose partial sums fit, with its cost."""
+    most, _, _ = tiles_and_share(arch, op, Split.ROWS)
+    ways = [(Split.ROWS, used, op.out_c) for used in range(1, most + 1)]
     for split in (Split.COLUMNS, Split.SINGLE):
         used, _, channels = tiles_and_share(arch, op, split)
         ways.append((split, used, channels))
     found = []
     for split, used, channels in ways:
         for mode in range(3):
-            groups = math.ceil(channels / arch.dpu_channel_lanes)
-            tries = (_once(arch, op, split, used, channels, mode, n) for n in range(1, groups + 1))
-            found += [choice for choice in tries if choice is not None]
+            choice = _once(arch, op, split, used, channels, mode)
+            found += [choice] if choice is not None else []
     return found
 
 
-def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: int, passes: int) -> Choice | None:
+def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: int) -> Choice | None:
     n = op.out_w
     lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
     side = min(n, arch.dpu_mode_w[mode] * arch.dpu_mode_h[mode] * lanes)
     per_side = math.ceil(n / side)
     blocks = per_side * (per_side + 1) // 2
     busiest = math.ceil(blocks / used) / blocks if split is Split.ROWS else 1.0
-    wide = min(channels, math.ceil(math.ceil(channels / arch.dpu_channel_lanes) / passes) * arch.dpu_channel_lanes)
-    sums = n * wide * arch.dpu_sum_bytes
+    sums = n * channels * arch.dpu_sum_bytes
     two_blocks = 2 * side * side * op.a_item
-    b = 0.0 if op.b_resident else op.in_c * wide * op.b_item
-    c = 0.0 if op.c_resident else side * wide * op.c_item
+    b = 0.0 if op.b_resident else op.in_c * channels * op.b_item
+    c = 0.0 if op.c_resident else side * channels * op.c_item
     working = b + sums + two_blocks + 2 * c
     if working > arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles:
         return None
     rate = arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
     product = interpreted(dpu.matmul_mode_cycles)(
-        arch, math.ceil(n * busiest), op.in_c, wide, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0, 1.0
+        arch, math.ceil(n * busiest), op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0, 1.0
     )
     straight, transposed = 0.5, 0.5 / arch.symg_transposed_rate
     update = per_side * busiest * sums / rate
-    starts = (passes * math.ceil(per_side**2 * busiest) - 1) * arch.dpu_startup_cycles
-    dpu_s = op.batch * (passes * (product * (straight + transposed) + update) + starts) / arch.dpu_clock_hz
-    read = passes * op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
+    starts = (math.ceil(per_side**2 * busiest) - 1) * arch.dpu_startup_cycles
+    dpu_s = op.batch * (product * (straight + transposed) + update + starts) / arch.dpu_clock_hz
+    read = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
     dma_s = dma.stream_s(arch, read, op.c_dram_bytes)
     if split is Split.ROWS:
-        dma_s += dma.copy_s(arch, (used - 1) * sums * passes)
+        dma_s += dma.copy_s(arch, (used - 1) * sums)
     first = two_blocks / 2 if op.a_triangle_bytes > 0 and not op.a_prefetch else 0.0
     if op.b_dram_bytes > 0 and not op.b_prefetch:
-        first += side * wide * op.b_item
+        first += side * channels * op.b_item
     reads = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0
     return Choice(
         split=split,
@@ -63,7 +62,7 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
         order=Order.OUTPUTS_HELD,
         tiles=used,
         row_blocks=per_side,
-        column_blocks=passes,
+        column_blocks=1,
         channel_chunks=per_side,
         latency_s=float(max(dpu_s, dma_s) + dma.edges_s(arch, first, c, reads, op.c_dram_bytes > 0)),
         dpu_s=dpu_s,
