@@ -268,3 +268,13 @@ def test_a_shipped_machine_loads_without_pint() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         == "False\n"
     )
+
+
+def test_a_grid_has_one_to_three_modes(tmp_path: Path) -> None:
+    text = (data_root() / "configs" / "socs" / "core-ultra-series2.yaml").read_text(encoding="utf-8")
+    extra = "        more: {groups_w: 1, groups_h: 1, groups_c: 64}\n"
+    (tmp_path / "four.yaml").write_text(
+        text.replace("      eltwise_ops:", extra + "      eltwise_ops:", 1), encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match="modes"):
+        load_soc(tmp_path / "four.yaml")

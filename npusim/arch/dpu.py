@@ -61,7 +61,7 @@ class Dpu(Section):
     """Arrangement of the grid."""
     macs_per_mpe: dict[DtypeName, MacsPerCycle]
     """Input channels an MPE multiplies and accumulates in a cycle, by format."""
-    modes: dict[str, DpuMode] = Field(min_length=1)
+    modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
     """Layouts of a stencil; the compiler takes the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators the grid can run on two tensors; the DSPs run the others."""

@@ -106,7 +106,9 @@ def set_npu(record: Any, npu: Npu, soc: Soc) -> None:
     record["dpu_channel_lanes"] = dpu.channel_lanes
     record["dpu_sum_bytes"], record["stream_pieces"] = grid.accumulator, npu.schedule.stream_pieces
     record["dpu_mac_bytes_per_cycle"] = dpu.macs_per_mpe["int8"]
-    for i, mode in enumerate(dpu.modes.values()):
+    modes = list(dpu.modes.values())
+    for i in range(_MODES):  # a grid with fewer modes has its last one more than once
+        mode = modes[min(i, len(modes) - 1)]
         record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
         record["dpu_mode_c"][i] = mode.groups_c
     record["dpu_read_ports"], record["dpu_sram_word_bytes"] = npu.sram.read_ports, npu.sram.word
