@@ -24,6 +24,7 @@ __all__ = ["COMMANDS", "command_names", "program"]
 COMMANDS = {
     "estimate": "npusim.cli.estimate",
     "whatif": "npusim.cli.whatif",
+    "map": "npusim.cli.map",
     "validate": "npusim.cli.validate",
     "export": "npusim.cli.export",
     "list": "npusim.cli.listing",

@@ -27,6 +27,7 @@ FILES = {
 DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
     "whatif": "npusim.engines:WhatIf",
+    "map": "npusim.engines.placement:Placement",
     "validate": "npusim.validation:Validation",
     "list": "npusim.report.catalogues:Listing",
 }

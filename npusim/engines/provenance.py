@@ -10,6 +10,9 @@ from typing import Any
 from npusim import __version__
 from npusim.cost.tables import Unit
 from npusim.mapping import Mapped
+from npusim.ops import Family
+from npusim.techniques import parse
+from npusim.techniques.frontier import preprocessing
 
 __all__ = ["provenance_of"]
 
@@ -28,5 +31,21 @@ def provenance_of(mapped: Mapped) -> dict[str, Any]:
         notes.append("symg is a what-if: no hardware reads a stored triangle today")
     if mapped.decisions.residency.cached:
         notes.append("cacheg is a what-if: no compiler offers it today")
+    split = _split_note(mapped)
+    notes += [split] if split else []
     kept = dict(mapped.decisions.residency.cached)
     return {"npusim": __version__, "soc_title": soc.title, "measured": False, "kept_in_sram": kept, "notes": notes}
+
+
+def _split_note(mapped: Mapped) -> str | None:
+    """Say how much of the preprocessing that GraphSplit offers to the CPU is there."""
+    graph = mapped.graph
+    if "graphsplit" not in parse(graph.techniques).names or mapped.run.device != "auto":
+        return None
+    offered = [op for op in preprocessing(graph) if op.family is not Family.VIEW]
+    if not offered:
+        return None
+    moved = sum(op.device == "cpu" for op in offered)
+    why = "the rest costs less where it is" if moved else "calling the CPU costs more than it saves"
+    why = "all of it costs less there" if moved == len(offered) else why
+    return f"graphsplit: {moved} of {len(offered)} operators of the preprocessing run on the CPU; {why}"

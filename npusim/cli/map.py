@@ -1,0 +1,96 @@
+"""``npusim map``: which device should run which operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.choosing import choice_option
+from npusim.cli.options import (
+    DEFAULT_SOC,
+    Format,
+    Hint,
+    Output,
+    Requests,
+    Settings,
+    Shapes,
+    SocName,
+    TechniqueStack,
+    Tiles,
+    WorkloadName,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim map gcn-cora
+  npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
+  npusim map sage-max-cora --hint throughput --format json
+"""
+
+
+@app.command(name="map", epilog=_EXAMPLES)
+def map_(
+    workload: WorkloadName,
+    soc: SocName = DEFAULT_SOC,
+    techniques: TechniqueStack = "none",
+    minimise: Annotated[
+        str,
+        choice_option("--minimise", ("latency", "energy"), "What the placement is to make least."),
+    ] = "latency",
+    devices: Annotated[
+        str | None,
+        typer.Option(
+            "--devices",
+            metavar="LIST",
+            help="Devices to choose from, parted by commas. [dim]\\[default: all there are][/dim]",
+            autocompletion=lambda: ["npu,cpu,gpu", "npu,cpu", "npu,gpu", "cpu,gpu"],
+            show_default=False,
+        ),
+    ] = None,
+    settings: Settings = None,
+    shapes: Shapes = None,
+    hint: Hint = "latency",
+    requests: Requests = None,
+    tiles: Tiles = None,
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """Place a network over NPU, CPU and GPU at the least latency or energy.
+
+    Counts what every operator costs on each device, the launches, and what crosses; the table shows what a
+    cut after each operator would cost. With several inferences in flight, latency means the time between two
+    of them.
+    """
+    from npusim.cli.inputs import load_inputs
+    from npusim.cli.output import Destination
+
+    destination = Destination(output, form)
+    graph, machine = load_inputs(workload, soc, settings, shapes)
+
+    from npusim.engines.placement import place
+    from npusim.techniques import apply
+
+    result = place(
+        apply(graph, techniques),
+        machine,
+        minimise="energy" if minimise == "energy" else "latency",
+        devices=None if devices is None else [name.strip().lower() for name in devices.split(",")],
+        hint=hint,
+        requests=requests,
+        tiles=tiles,
+    )
+
+    def page() -> RenderableType:
+        from npusim.report.placement import placement_page
+
+        return placement_page(result)
+
+    destination.write(page, result.to_json)

@@ -1,0 +1,317 @@
+"""Which device should run what? The best placement of a network, and what every other cut would cost.
+
+Like a removal firm's offer with the alternatives on the second page: the plan it recommends, and beside it
+what the other plans would have come to, so that the customer need not take its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Literal
+
+from pydantic import Field
+
+from npusim.arch import Soc
+from npusim.engines.analytical import run_of
+from npusim.engines.estimate import _Document
+from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
+from npusim.graph import Graph
+from npusim.mapping import Mapped, Run
+from npusim.mapping.graphsplit import (
+    Objective,
+    Problem,
+    Terms,
+    best_placement,
+    objective_of,
+    placed,
+    price,
+)
+from npusim.mapping.mapped import map_placed
+from npusim.mapping.order import entries
+
+__all__ = ["Alone", "Cut", "DeviceCost", "PlacedGroup", "Placement", "place"]
+
+DEVICES = ("npu", "cpu", "gpu")
+_METHOD = (
+    "dynamic programming over the order of execution, exact on chains and series-parallel graphs for any "
+    "number of devices"
+)
+_METHOD_IN_FLIGHT = (
+    "the slowest device sets the pace: devices get prices until their load is even, each round is solved by "
+    "dynamic programming, and duality bounds what is left to gain"
+)
+
+
+class DeviceCost(_Document):
+    """A group of operators on one device, by itself."""
+
+    latency_s: float | None
+    """Time, in s; null where the device cannot run it."""
+    energy_j: float | None
+    """Dynamic energy, in J; null where the device cannot run it."""
+
+
+class PlacedGroup(_Document):
+    """Operators that run as one, and where."""
+
+    name: str
+    """Main operator."""
+    region: str
+    """Part of the network it belongs to."""
+    device: str
+    """Device that runs it."""
+    costs: dict[str, DeviceCost]
+    """What it costs on each device."""
+
+
+class Alone(_Document):
+    """All of the network on one device."""
+
+    device: str
+    """The device."""
+    latency_s: float | None
+    """Time of an inference, in s; null where the device cannot run all of it."""
+    throughput_per_s: float | None
+    """Inferences a second; null where the device cannot run all of it."""
+    energy_j: float | None
+    """Energy of an inference, in J; null where the device cannot run all of it."""
+
+
+class Cut(_Document):
+    """The network cut in two at one place of its order of execution."""
+
+    after: str
+    """Last operator of the first part."""
+    first: str
+    """Device of the first part."""
+    rest: str
+    """Device of the second part."""
+    latency_s: float | None
+    """Time of an inference, in s; null where a device cannot run its part."""
+    throughput_per_s: float | None
+    """Inferences a second."""
+    energy_j: float | None
+    """Energy of an inference, in J."""
+    transfer_bytes: float
+    """Bytes that cross from one device to the other."""
+
+
+class Placement(_Document):
+    """The best placement of a network over the devices of a SoC; SI units throughout."""
+
+    schema_: Literal["npusim.map/1"] = Field("npusim.map/1", alias="schema")
+    """Version of this document."""
+    workload: str
+    """Name of the network."""
+    soc: str
+    """Name of the SoC."""
+    techniques: str
+    """Canonical technique stack."""
+    hint: str
+    """Performance hint: latency or throughput."""
+    requests: int
+    """Inferences in flight."""
+    tiles: int
+    """NPU tiles used."""
+    minimise: Literal["latency", "energy"]
+    """What the placement minimises; latency with several in flight: the time between two inferences."""
+    devices: list[str]
+    """Devices to choose from."""
+    method: str
+    """How the placement was found, and on what it is exact."""
+    exact: bool
+    """Whether the price list allows nothing better in this order of execution."""
+    value: float
+    """What the price list says of the placement found: s between two inferences, or J of one."""
+    bound: float
+    """Least that any placement can reach, in the same unit."""
+    latency_s: float
+    """Time of an inference, in s, as `npusim estimate` has it."""
+    throughput_per_s: float
+    """Inferences a second."""
+    energy_j: float
+    """Energy of an inference, in J."""
+    dram_bytes: float
+    """Bytes moved to and from DRAM."""
+    transfer_bytes: float
+    """Bytes that pass from the device that makes them to another."""
+    switches: int
+    """How often work passes to another device."""
+    groups: list[PlacedGroup]
+    """Where everything runs, in the order in which it was priced; views cost nothing and are left out."""
+    alone: list[Alone]
+    """Each device by itself."""
+    cuts: list[Cut]
+    """Every cut in two, by the price list: for each pair of devices and each place."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.map/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+def place(
+    graph: Graph,
+    soc: Soc,
+    *,
+    minimise: Objective = "latency",
+    devices: Sequence[str] | None = None,
+    hint: str = "latency",
+    requests: int | None = None,
+    tiles: int | None = None,
+) -> Placement:
+    """Find the best placement of a graph over the devices of a SoC.
+
+    Parameters
+    ----------
+    graph : Graph
+        Techniques applied. All operators are placed freely, whatever GraphSplit wishes.
+    soc : Soc
+    minimise : {"latency", "energy"}
+    devices : sequence of str, optional
+        Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
+    hint, requests, tiles
+        See `npusim.engines.run_of`.
+
+    Raises
+    ------
+    UnknownNameError
+        For a device that the SoC lacks.
+    InfeasibleError
+        Where none of the devices can run some operator.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> graph = npusim.load_workload("gcn-cora")
+    >>> found = place(graph, npusim.load_soc("core-ultra-series2"), devices=["npu", "cpu"])
+    >>> found.exact
+    True
+    """
+    run = run_of(soc, hint, requests, tiles)
+    chosen = _devices_of(soc, devices)
+    problem = price(graph, soc, run, chosen)
+    terms = Terms.of(soc, run, minimise)
+    found = best_placement(problem, terms)
+    everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
+    best = _best(graph, problem, found.placement, everywhere, soc, run, minimise)
+    placement, mapped = best
+    return Placement(
+        workload=graph.name,
+        soc=soc.name,
+        techniques=graph.techniques,
+        hint=run.hint,
+        requests=run.requests,
+        tiles=run.tiles,
+        minimise=minimise,
+        devices=list(chosen),
+        method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
+        exact=found.exact,
+        value=objective_of(problem, terms, placement),
+        bound=found.bound,
+        latency_s=float(mapped.total["latency_s"]),
+        throughput_per_s=float(mapped.total["throughput_per_s"]),
+        energy_j=float(mapped.total["energy_j"]),
+        dram_bytes=float(mapped.total["dram_bytes"]),
+        transfer_bytes=problem.transfer_bytes(placement),
+        switches=max(0, entries(mapped.decisions.groups) - 1),
+        groups=_groups(graph, problem, placement),
+        alone=[_alone(device, m) for device, m in everywhere.items()],
+        cuts=_cuts(problem, soc, run),
+    )
+
+
+def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
+    have = tuple(device for device in DEVICES if soc.has(device))
+    for device in devices or ():
+        if device not in have:
+            raise UnknownNameError(f"device of {soc.name}", device, have)
+    if devices is not None and len(set(devices)) < max(1, len(devices)):
+        raise NpusimError(f"--devices: found {','.join(devices)}; allowed: each device once, at least one")
+    return have if devices is None else tuple(device for device in have if device in devices)
+
+
+def _mapped_alone(graph: Graph, problem: Problem, soc: Soc, run: Run, device: int) -> Mapped | None:
+    try:
+        return map_placed(placed(graph, problem, (device,) * len(problem.names), soc), soc, run)
+    except InfeasibleError:
+        return None
+
+
+def _best(
+    graph: Graph,
+    problem: Problem,
+    found: tuple[int, ...],
+    alone: dict[str, Mapped | None],
+    soc: Soc,
+    run: Run,
+    minimise: Objective,
+) -> tuple[tuple[int, ...], Mapped]:
+    """Map the placement found in full; a device alone is taken where the engine finds it better after all."""
+
+    def value(candidate: tuple[tuple[int, ...], Mapped]) -> float:
+        total = candidate[1].total
+        return float(1.0 / total["throughput_per_s"] if minimise == "latency" else total["energy_j"])
+
+    candidates = [(found, map_placed(placed(graph, problem, found, soc), soc, run))]
+    for i, mapped in enumerate(alone.values()):
+        if mapped is not None:
+            candidates.append(((i,) * len(problem.names), mapped))
+    return min(candidates, key=value)
+
+
+def _groups(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> list[PlacedGroup]:
+    return [
+        PlacedGroup(
+            name=name,
+            region=graph.operators[name].region,
+            device=problem.devices[placement[i]],
+            costs={
+                device: DeviceCost(
+                    latency_s=_finite(problem.time_s[i, d], problem.time_s[i, d]),
+                    energy_j=_finite(problem.energy_j[i, d], problem.time_s[i, d]),
+                )
+                for d, device in enumerate(problem.devices)
+            },
+        )
+        for i, name in enumerate(problem.names)
+    ]
+
+
+def _alone(device: str, mapped: Mapped | None) -> Alone:
+    if mapped is None:
+        return Alone(device=device, latency_s=None, throughput_per_s=None, energy_j=None)
+    total = mapped.total
+    return Alone(
+        device=device,
+        latency_s=float(total["latency_s"]),
+        throughput_per_s=float(total["throughput_per_s"]),
+        energy_j=float(total["energy_j"]),
+    )
+
+
+def _cuts(problem: Problem, soc: Soc, run: Run) -> list[Cut]:
+    n, found = len(problem.names), []
+    time, energy = Terms.of(soc, run, "latency"), Terms.of(soc, run, "energy")
+    for first, rest in permutations(range(len(problem.devices)), 2):
+        for i in range(n - 1):
+            placement = (first,) * (i + 1) + (rest,) * (n - 1 - i)
+            interval_s = objective_of(problem, time, placement)
+            loads = problem.loads(placement)
+            serial_s = float(loads[: len(problem.devices) + 1].sum())
+            found.append(
+                Cut(
+                    after=problem.names[i],
+                    first=problem.devices[first],
+                    rest=problem.devices[rest],
+                    latency_s=_finite(max(serial_s, run.requests * interval_s), interval_s),
+                    throughput_per_s=_finite(1.0 / interval_s, interval_s),
+                    energy_j=_finite(objective_of(problem, energy, placement), interval_s),
+                    transfer_bytes=problem.transfer_bytes(placement),
+                )
+            )
+    return found
+
+
+def _finite(value: float, test: float) -> float | None:
+    return float(value) if test < float("inf") else None

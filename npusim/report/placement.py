@@ -1,0 +1,181 @@
+"""A placement as a page: where everything runs, what it would cost elsewhere, and what each other cut costs.
+
+Like a timetable with connections: for each stop the times of every line, and what it costs to change there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npusim.report.engineering import engineering, factor
+from npusim.report.layout import grid, remarks, title
+from npusim.report.long_name import LongName
+
+if TYPE_CHECKING:
+    from npusim.engines.placement import Cut, PlacedGroup, Placement
+
+__all__ = ["placement_page"]
+
+_JOINTS = "/."
+_CHOSEN = "bold green"
+
+
+def placement_page(result: Placement) -> RenderableType:
+    """Return a placement for the terminal.
+
+    Parameters
+    ----------
+    result : Placement
+        What `npusim.engines.placement.place` returned.
+
+    Returns
+    -------
+    renderable
+        The devices compared, a table of operators and cuts, notes, and the verdict as the last line.
+    """
+    tiles = f"{result.tiles} tile{'s' if result.tiles != 1 else ''}"
+    requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
+    parts: list[RenderableType] = [
+        title(result.workload, result.soc, result.techniques),
+        Text(f"hint {result.hint}, {requests}, {tiles}; least {_aim(result)}", style="dim"),
+        Text(),
+        _summary(result),
+        Text(),
+        _operators(result),
+        Text(),
+        remarks(("Note", "dim", _notes(result))),
+        Text(),
+    ]
+    return Group(*parts, Text(_verdict(result), style="bold"))
+
+
+def _aim(result: Placement) -> str:
+    if result.minimise == "energy":
+        return "energy of an inference"
+    return "latency" if result.requests == 1 else "time between two inferences"
+
+
+def _summary(result: Placement) -> Table:
+    table = grid()
+    table.show_header, table.header_style = True, "dim"
+    table.add_column("placement")
+    for heading in ("latency", "inf/s", "energy", "crosses", "switches"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for alone in result.alone:
+        table.add_row(
+            f"all on the {alone.device.upper()}",
+            _or_dash(alone.latency_s, "s"),
+            _or_dash(alone.throughput_per_s, ""),
+            _or_dash(alone.energy_j, "J"),
+            "0 B",
+            "0",
+        )
+    table.add_row(
+        "best",
+        engineering(result.latency_s, "s"),
+        engineering(result.throughput_per_s, ""),
+        engineering(result.energy_j, "J"),
+        engineering(result.transfer_bytes, "B"),
+        str(result.switches),
+        style=_CHOSEN,
+    )
+    return table
+
+
+def _or_dash(value: float | None, unit: str) -> str:
+    return "-" if value is None else engineering(value, unit)
+
+
+def _pairs(result: Placement) -> list[tuple[str, str]]:
+    """Return the pairs of devices that the table shows: what comes first on a host, the rest on the NPU."""
+    hosts = [device for device in result.devices if device != "npu"]
+    if "npu" in result.devices:
+        return [(host, "npu") for host in hosts]
+    return [(hosts[0], hosts[1])] if len(hosts) > 1 else []
+
+
+def _figure(result: Placement) -> tuple[Callable[[Cut], float | None], str]:
+    """Return what of a cut is shown: what is minimised."""
+    if result.minimise == "energy":
+        return (lambda cut: cut.energy_j), "J"
+    if result.requests == 1:
+        return (lambda cut: cut.latency_s), "s"
+    return (lambda cut: 1.0 / cut.throughput_per_s if cut.throughput_per_s else None), "s"
+
+
+def _operators(result: Placement) -> Table:
+    """Return one row a group: its cost on each device, where it runs, and what a cut after it would cost."""
+    pairs = _pairs(result)
+    figure, unit = _figure(result)
+    cuts = {(cut.after, cut.first, cut.rest): cut for cut in result.cuts}
+    shown = {pair: [figure(cut) for cut in result.cuts if (cut.first, cut.rest) == pair] for pair in pairs}
+    least = {pair: min((v for v in values if v is not None), default=None) for pair, values in shown.items()}
+    table = grid(gap=1)
+    table.show_header, table.header_style = True, "dim"
+    table.add_column("operator", ratio=1)
+    for device in result.devices:
+        table.add_column(device, justify="right", no_wrap=True)
+    table.add_column("on", no_wrap=True, style=_CHOSEN)
+    for first, rest in pairs:
+        table.add_column(f"cut after\n{first}→{rest}", justify="right", no_wrap=True)
+    if pairs:
+        table.add_column("\ncrosses", justify="right", no_wrap=True)
+    for group in result.groups:
+        row: list[RenderableType] = [LongName(group.name, _JOINTS)]
+        row += [_cost(group, device, result.minimise) for device in result.devices]
+        row.append(Text(group.device))
+        for pair in pairs:
+            value = figure(cuts[group.name, *pair]) if (group.name, *pair) in cuts else None
+            style = "bold" if value is not None and value == least[pair] else ""
+            row.append(Text(_or_dash(value, unit) if (group.name, *pair) in cuts else "", style=style))
+        if pairs:
+            cut = cuts.get((group.name, *pairs[0]))
+            row.append(Text(engineering(cut.transfer_bytes, "B") if cut else ""))
+        table.add_row(*row)
+    return table
+
+
+def _cost(group: PlacedGroup, device: str, minimise: str) -> Text:
+    cost = group.costs[device]
+    text = _or_dash(cost.latency_s, "s") if minimise == "latency" else _or_dash(cost.energy_j, "J")
+    return Text(text, style=_CHOSEN if device == group.device else "")
+
+
+def _notes(result: Placement) -> list[str]:
+    notes = [result.method]
+    if result.exact:
+        notes.append("no placement in this order of execution is better")
+    else:
+        notes.append(
+            f"at most {result.value / result.bound - 1.0:.1%} above the least that any placement can reach"
+        )
+    notes.append(
+        "devices share DRAM: what crosses costs its way through it; a cut's figures add "
+        "up the operators' own"
+    )
+    return notes
+
+
+def _verdict(result: Placement) -> str:
+    used = [device for device in result.devices if any(group.device == device for group in result.groups)]
+    counts = ", ".join(f"{sum(g.device == d for g in result.groups)} on the {d.upper()}" for d in used)
+    best_alone = min(
+        (a for a in result.alone if a.energy_j is not None), key=lambda a: _value(result, a), default=None
+    )
+    text = f"Best: {counts}"
+    if best_alone is None:
+        return f"{text}; no device can run all of it."
+    gain = _value(result, best_alone) / _value(result, result)
+    if len(used) == 1:
+        return f"{text}: to split it costs more than it saves."
+    return f"{text}, {factor(gain)} the best single device ({best_alone.device.upper()})."
+
+
+def _value(result: Placement, of: object) -> float:
+    energy, rate = getattr(of, "energy_j", None), getattr(of, "throughput_per_s", None)
+    return float(energy or 0.0) if result.minimise == "energy" else 1.0 / float(rate or 1e-300)
