@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npusim.cli.choosing import choice_option
 from npusim.cli.options import (
     DEFAULT_SOC,
     Device,
@@ -24,6 +26,10 @@ from npusim.cli.options import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from npusim.arch import Soc
+    from npusim.engines.event import EventRun
+    from npusim.graph import Graph
+
 __all__ = ["app"]
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -33,6 +39,7 @@ _EXAMPLES = """
   npusim estimate gcn-cora
   npusim estimate gat-cora --techniques stagr+effop+quantgr --hint throughput
   npusim estimate gcn-cora --set npu.tiles=4 --set workload.hidden=128
+  npusim estimate gcn-cora --techniques stagr --engine event --trace run.json
   npusim estimate my_model.xml --soc core-ultra-series1 --format json
   npusim estimate my_model.onnx --shape 'input=\\[1,3,224,224]' -o result.json
 """
@@ -49,6 +56,24 @@ def estimate(
     requests: Requests = None,
     tiles: Tiles = None,
     device: Device = "auto",
+    engine: Annotated[
+        str,
+        choice_option(
+            "--engine",
+            ("analytical", "event"),
+            "Add costs up, or act every tile and transfer out and see what they wait for.",
+            rich_help_panel="How it runs",
+        ),
+    ] = "analytical",
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="Write the event engine's time line: .json for Perfetto and chrome://tracing, .html for a Gantt chart.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
     form: Format = None,
     output: Output = None,
 ) -> None:
@@ -59,10 +84,22 @@ def estimate(
     destination = Destination(output, form)
     graph, machine = load_inputs(workload, soc, settings, shapes)
 
+    trace_file = _trace_file(trace, engine)
+
     import npusim.engines
     from npusim.techniques import apply
 
     rewritten = apply(graph, techniques)
+    if engine == "event":
+        from npusim.engines.event import estimate_with_timeline
+
+        acted = estimate_with_timeline(
+            rewritten, machine, hint=hint, requests=requests, tiles=tiles, device=device
+        )
+        if trace_file is not None:
+            _write_trace(trace_file, acted)
+        destination.write(lambda: _event_page(acted, rewritten, machine, device), acted.estimate.to_json)
+        return
     result = npusim.engines.estimate(
         rewritten, machine, hint=hint, requests=requests, tiles=tiles, device=device
     )
@@ -73,3 +110,47 @@ def estimate(
         return estimate_page(result)
 
     destination.write(page, result.to_json)
+
+
+def _trace_file(path: Path | None, engine: str) -> Path | None:
+    """Refuse a trace that cannot be made before the work begins."""
+    from npusim.cli.output import Destination
+    from npusim.errors import ConfigError
+
+    if path is None:
+        return None
+    if engine != "event":
+        raise ConfigError(f"the {engine} engine", file="--trace", allowed="--engine event, which has a time line")
+    if path.suffix not in (".json", ".html"):
+        raise ConfigError(f"`{path.name}`", file="--trace", allowed="a file that ends in .json or .html")
+    return Destination(path, "json").path
+
+
+def _write_trace(path: Path, acted: EventRun) -> None:
+    from npusim.cli.output import write_whole
+
+    if path.suffix == ".html":
+        from npusim.report.gantt import gantt_page
+
+        write_whole(path, gantt_page(acted.timeline).encode())
+    else:
+        from npusim.report.trace import chrome_trace
+
+        write_whole(path, chrome_trace(acted.timeline).encode())
+
+
+def _event_page(acted: EventRun, graph: Graph, machine: Soc, device: str) -> RenderableType:
+    """Return the estimate, what the time line says, and what would help (found by re-running)."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from npusim.engines.analytical import run_of
+    from npusim.engines.elasticity import elasticities
+    from npusim.engines.event import event_estimate
+    from npusim.report.estimate import estimate_page
+    from npusim.report.timeline import timeline_page
+
+    e = acted.estimate
+    run = run_of(machine, e.hint, e.requests, e.tiles, device)
+    helpful = elasticities(graph, machine, run, event_estimate)
+    return Group(estimate_page(e), Text(), timeline_page(acted.timeline, helpful))

@@ -27,6 +27,7 @@ COMMANDS = {
     "map": "npusim.cli.map",
     "validate": "npusim.cli.validate",
     "export": "npusim.cli.export",
+    "trace": "npusim.cli.trace",
     "list": "npusim.cli.listing",
     "schema": "npusim.cli.schema",
 }

@@ -29,6 +29,7 @@ DOCUMENTS = {
     "whatif": "npusim.engines:WhatIf",
     "map": "npusim.engines.placement:Placement",
     "validate": "npusim.validation:Validation",
+    "trace-diff": "npusim.report.trace_diff:TraceDiff",
     "list": "npusim.report.catalogues:Listing",
 }
 """Module and model of each kind of document that npusim writes."""

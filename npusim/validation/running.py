@@ -38,8 +38,10 @@ PREDICTORS = {
     "costmodel-gemm": "npusim.validation.costmodel_figures:PRODUCTS",
     "costmodel-sparse": "npusim.validation.costmodel_figures:SPARSE_PRODUCTS",
     "dsp": "npusim.validation.dsp_figures:KERNELS",
+    "engines": "npusim.validation.engine_agreement:ENGINES",
     "silicon-dma": "npusim.validation.dma_figures:MEASURED",
     "silicon-dpu": "npusim.validation.dpu_figures:WORKLOADS",
+    "silicon-networks": "npusim.validation.traced_networks:NETWORKS",
     "silicon-sparsity": "npusim.validation.dpu_figures:SPARSE",
     "silicon-traces": "npusim.validation.trace_figures:TASKS",
 }

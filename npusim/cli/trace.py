@@ -1,0 +1,51 @@
+"""``npusim trace``: what time lines say; traces are written by ``npusim estimate --engine event --trace``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.options import Format, Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False, help="Compare time lines.", no_args_is_help=True)
+
+
+@app.callback()
+def trace() -> None:
+    """Compare time lines, measured or simulated."""
+
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim estimate gcn-cora --engine event --trace simulated.json
+  npusim trace diff profiling.json simulated.json
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def diff(
+    measured: Annotated[Path, typer.Argument(metavar="MEASURED", help="A profiling.json of Intel's NPU profiler, or a trace.")],
+    simulated: Annotated[Path, typer.Argument(metavar="SIMULATED", help="A trace of npusim.")],
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """Align two traces by layer and show where they part, the largest differences first."""
+    from npusim.cli.output import Destination
+    from npusim.report.trace_diff import diff_traces
+
+    destination = Destination(output, form)
+    found = diff_traces(measured, simulated)
+
+    def page() -> RenderableType:
+        from npusim.report.trace_diff import diff_page
+
+        return diff_page(found)
+
+    destination.write(page, found.to_json)

@@ -1,0 +1,94 @@
+"""A time line in words: who was busy, what units waited for, what the run's length is made of, and what would help.
+
+Like the doctor's letter after the long-term ECG: the curve is attached, this is what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npusim.engines.timeline import CAUSES, Timeline, critical_path, idle_causes, queueing_s, summary
+from npusim.report.engineering import engineering, percent
+from npusim.report.layout import grid
+
+if TYPE_CHECKING:
+    from npusim.engines.elasticity import Elasticity
+
+__all__ = ["help_table", "timeline_page"]
+
+_CAUSE_HEADS = {
+    "data": "data", "work": "result", "sram": "SRAM", "latency": "DMA start", "launch": "launch", "end": "nothing",
+}  # fmt: skip
+_MOST_OPERATORS = 6
+
+
+def timeline_page(line: Timeline, helpful: Sequence[Elasticity] = ()) -> RenderableType:
+    """Return utilisation, stalls, critical path and what would help, for the terminal.
+
+    Parameters
+    ----------
+    line : Timeline
+    helpful : sequence of Elasticity, optional
+    """
+    parts: list[RenderableType] = [Text("Units: how long busy, and what they waited for when not", style="bold"), _stalls(line), Text()]
+    parts += [Text("Critical path", style="bold"), *_path(line)]
+    if helpful:
+        parts += [Text(), Text("What would help", style="bold"), help_table(helpful)]
+    return Group(*parts)
+
+
+def _stalls(line: Timeline) -> Table:
+    """Return a row a group of units: that of its busiest unit."""
+    busy, idle, queue = line.busy_s(), idle_causes(line), queueing_s(line)
+    table = grid()
+    table.add_column("unit", style="cyan", no_wrap=True)
+    for name in ("busy", *(_CAUSE_HEADS[cause] for cause in CAUSES), "queued"):
+        table.add_column(name, justify="right")
+    table.show_header, table.header_style = True, "dim"
+    shown: dict[str, str] = {}
+    for unit in line.units:
+        if busy[unit.name] > 0.0 and busy[unit.name] > busy.get(shown.get(unit.group, ""), 0.0):
+            shown[unit.group] = unit.name
+    for group, name in shown.items():
+        shares = [percent(idle[name][cause] / line.makespan_s) for cause in CAUSES]
+        table.add_row(group, percent(busy[name] / line.makespan_s), *shares, engineering(queue[name], "s"))
+    return table
+
+
+def _path(line: Timeline) -> list[RenderableType]:
+    path = critical_path(line)
+    total = sum(link.waited_s + link.worked_s for link in path) or 1.0
+    found = summary(line, path)
+    parts = sorted(found.by_unit.items(), key=lambda item: -item[1])
+    worked = ", ".join(f"{name} {percent(seconds / total)}" for name, seconds in parts)
+    reasons = {"data": "its operands", "unit": "its unit", "sram": "room in SRAM", "launch": "a launch", "begin": "nothing"}
+    waits = sorted(found.by_reason.items(), key=lambda item: -item[1])
+    why = ", ".join(f"{reasons[name]} {percent(seconds / total)}" for name, seconds in waits)
+    operators = sorted(found.by_operator.items(), key=lambda item: -item[1])[:_MOST_OPERATORS]
+    longest = ", ".join(f"{name} {percent(seconds / total)}" for name, seconds in operators)
+    waiting = f", DMA's latency {percent(found.waiting_s / total)}" if found.waiting_s > 0.0005 * total else ""
+    return [
+        Text(f"{len(path)} tasks, {engineering(total, 's')}: {worked}{waiting}"),
+        Text(f"what each waited for last: {why}"),
+        Text(f"longest: {longest}"),
+    ]
+
+
+def help_table(helpful: Sequence[Elasticity]) -> Table:
+    """Return what a little more of each resource saves, the most helpful first."""
+    table = grid()
+    table.add_column("more of", style="cyan")
+    table.add_column("saves", justify="right", no_wrap=True)
+    table.add_column("each percent", justify="right", no_wrap=True)
+    table.add_column("try", style="dim", overflow="fold")
+    table.show_header, table.header_style = True, "dim"
+    for e in helpful:
+        gain = f"{e.gain:+.1%}" if abs(e.gain) >= 0.0005 else "0 %"
+        each = f"{e.elasticity:.2f} %" if abs(e.gain) >= 0.0005 else "-"
+        table.add_row(f"{e.resource} (+{e.more:.0%})", gain, each, e.setting)
+    return table

@@ -1,0 +1,135 @@
+"""The event engine beside the analytical one: every named workload under every stack that it allows, on every SoC with an NPU.
+
+Two clocks on one wall: they need not be right to be compared, but where they part one of them misses something. Where it is more than
+a twentieth, the time line is asked what the closed form did not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from npusim.arch import load_soc, soc_names
+from npusim.engines.analytical import run_of
+from npusim.engines.event import run_events
+from npusim.engines.timeline import Timeline, critical_path, summary
+from npusim.graph import Graph
+from npusim.mapping import Mapped, map_graph
+from npusim.techniques import apply, stacks
+from npusim.techniques.stack import legal
+from npusim.validation.evidence import Evidence
+from npusim.validation.machine import Machine
+from npusim.validation.suite import Suite
+from npusim.workloads import load_workload, workload_names
+
+__all__ = ["ENGINES", "reasons"]
+
+_WORTH_A_REASON = 0.05
+_MOST_REASONS = 12
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: str
+    soc: str
+    workload: str
+    analytical_s: float
+    event_s: float
+    why: str
+
+
+class _Engines:
+    """Makes its own rows: "measured" is the event engine, "predicted" the analytical one."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Run both engines on everything; see `npusim.validation.evidence.Predictor`."""
+        rows = list(_rows())
+        event = np.array([row.event_s for row in rows])
+        analytical = np.array([row.analytical_s for row in rows])
+        worst = int(np.argmax(np.abs(analytical / event - 1.0)))
+        notes = [f"worst: {rows[worst].id}, analytical {analytical[worst] / event[worst] - 1.0:+.1%}"]
+        parted = sorted((row for row in rows if row.why), key=lambda row: -abs(row.analytical_s / row.event_s - 1.0))
+        notes += [f"{row.id}: {row.why}" for row in parted[:_MOST_REASONS]]
+        if len(parted) > _MOST_REASONS:
+            notes.append(f"{len(parted)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
+        return Evidence(
+            ids=[row.id for row in rows],
+            columns={
+                "soc": np.array([row.soc for row in rows]),
+                "workload": np.array([row.workload for row in rows]),
+            },
+            measured=event,
+            predicted=analytical,
+            unit="s",
+            dimensions=("workload",),
+            notes=notes,
+        )
+
+
+def _rows() -> Iterator[_Row]:
+    graphs = {name: load_workload(name) for name in workload_names()}
+    listed = dict.fromkeys(str(stack) for named in stacks().values() for stack in named)
+    rewritten = {
+        (name, stack): apply(graph, stack)
+        for name, graph in graphs.items()
+        for stack in listed
+        if legal(graph, stack) is None
+    }
+    for name in soc_names():
+        soc = load_soc(name)
+        if soc.has("npu"):
+            for (workload, stack), graph in rewritten.items():
+                yield _compare(name, workload, stack, graph, map_graph(graph, soc, run_of(soc)))
+
+
+def _compare(soc: str, workload: str, stack: str, graph: Graph, mapped: Mapped) -> _Row:
+    acted = run_events(mapped)
+    analytical_s, event_s = float(mapped.total["latency_s"]), acted.estimate.latency_s
+    parted = abs(analytical_s / event_s - 1.0) > _WORTH_A_REASON
+    why = reasons(mapped, acted.timeline) if parted else ""
+    return _Row(f"{soc}.{workload}.{stack}", soc, workload, analytical_s, event_s, why)
+
+
+def reasons(mapped: Mapped, line: Timeline) -> str:
+    """Say which operator parts the engines most, and what its time line shows.
+
+    Parameters
+    ----------
+    mapped : Mapped
+        What the analytical engine added up.
+    line : Timeline
+        The same, acted out with one request in flight.
+    """
+    found = summary(line, critical_path(line))
+    on_path = np.array([found.by_operator.get(name, 0.0) for name in line.operators])
+    gap = on_path - mapped.results["latency_s"]
+    total_s = line.makespan_s - float(mapped.total["latency_s"])
+    worst = int(np.argmax(gap if total_s > 0.0 else -gap))
+    name, size_us = line.operators[worst], gap[worst] * 1e6
+    closed = mapped.results[worst]
+    return (
+        f"{name} adds {size_us:+.0f} of {total_s * 1e6:+.0f} us: {on_path[worst] * 1e6:.0f} us on the critical path, "
+        f"{float(closed['latency_s']) * 1e6:.0f} us in closed form; {_mechanism(line, worst, size_us)}"
+    )
+
+
+def _mechanism(line: Timeline, operator: int, size_us: float) -> str:
+    """Name what the closed form does not see in an operator."""
+    mine = [link for link in critical_path(line) if line.operator[link.task] == operator]
+    waited_us = sum(link.waited_s for link in mine) * 1e6
+    if size_us > 0.0 and waited_us > 0.5 * size_us:
+        return f"DMA's latency stands open for {waited_us:.0f} us because SRAM holds too few pieces ahead"
+    if size_us > 0.0:
+        return "work and transfers of a piece follow each other where SRAM holds no further piece"
+    first = line.span_s(operator)[0]
+    others = line.working[(line.operator[line.working] < operator) & (line.operator[line.working] >= 0)]
+    if len(others) and float(line.end[others].max()) > first:
+        return "it is fetched, or begins, while operators before it still run"
+    return "its first and last pieces are part of its DMA time, not on top of it"
+
+
+ENGINES = _Engines()
+"""Latency with one request in flight, event and analytical."""
