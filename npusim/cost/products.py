@@ -141,48 +141,74 @@ def cost_product(arch: Any, op: Any, result: Any) -> None:
 
 
 @kernel
-def _search(arch: Any, op: Any, result: Any, split: int, mode: int, used: float, cycles: float, block: Block) -> None:
-    """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`)."""
-    least = stream_s(arch, op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes, op.c_dram_bytes, 0.0)
+def _search(
+    arch: Any, op: Any, result: Any, split: int, mode: int, used: float, cycles: float, block: Block
+) -> None:
+    """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`).
+
+    More chunks never shorten anything but the start, so the search ends where even the shortest start is too long.
+    """
+    shortest_start = _start_s(arch, op, block, block.chunks)
+    others_s = stream_s(arch, op.b_dram_bytes + op.extra_dram_bytes, op.c_dram_bytes, 0.0)
     chunks = 1.0
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
         spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / sum_rate(arch)
-        if max(op.batch * (cycles + spill) / arch.dpu_clock_hz, least) > result.latency_s:
+        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row, unless
+        # the compiler laid a constant out in the order of its use.
+        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
+        least_dma_s = stream_s(arch, op.a_dram_bytes, 0.0, row_bytes) + others_s
+        least_s = max(op.batch * (cycles + spill) / arch.dpu_clock_hz, least_dma_s)
+        if least_s + shortest_start > result.latency_s:
             return
         start = _start_s(arch, op, block, chunks)
-        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row, unless the
-        # compiler laid a constant out in the order of its use.
-        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
-        columns = 1.0
-        while columns > 0.0:
-            for order in range(2):
-                if chunks > 1.0:
-                    order = _OUTPUTS_HELD
-                tiling = best_blocks(block, columns, chunks)
-                if tiling.sram_bytes == np.inf:
-                    continue
-                pieces = tiling.row_blocks * columns * chunks
-                dpu_s = op.batch * (cycles + spill + (pieces - 1.0) * arch.dpu_startup_cycles) / arch.dpu_clock_hz
-                a_read, other_read = _reads(op, order, tiling.row_blocks, columns)
-                moved = a_read + other_read + op.c_dram_bytes
-                dma_s = stream_s(arch, a_read, 0.0, row_bytes) + stream_s(arch, other_read, op.c_dram_bytes, 0.0)
-                latency = max(dpu_s, dma_s) + start
-                better = latency == result.latency_s and moved < result.dram_bytes
-                if latency < result.latency_s or better:
-                    result.latency_s = latency
-                    result.dpu_s = dpu_s
-                    result.dma_s = dma_s
-                    result.dram_bytes = moved
-                    result.sram_bytes = used * tiling.sram_bytes + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
-                    result.split = split
-                    result.mode = mode
-                    result.order = order
-                    result.tiles = int(used)
-                    result.row_blocks = int(tiling.row_blocks)
-                    result.column_blocks = int(columns)
-                    result.channel_chunks = int(chunks)
-                if chunks > 1.0:
-                    break
-            columns = next_count(columns, block.columns)
+        if least_s + start <= result.latency_s:
+            _try_blocks(arch, op, result, split, mode, used, cycles + spill, block, chunks, row_bytes, start)
         chunks = next_count(chunks, block.chunks)
+
+
+@kernel
+def _try_blocks(
+    arch: Any,
+    op: Any,
+    result: Any,
+    split: int,
+    mode: int,
+    used: float,
+    cycles: float,
+    block: Block,
+    chunks: float,
+    row_bytes: float,
+    start: float,
+) -> None:
+    """Try every candidate of column blocks, each with the fewest row blocks, and keep the best in `result`."""
+    columns = 1.0
+    while columns > 0.0:
+        tiling = best_blocks(block, columns, chunks)
+        fits = tiling.sram_bytes < np.inf
+        pieces = tiling.row_blocks * columns * chunks
+        dpu_s = op.batch * (cycles + (pieces - 1.0) * arch.dpu_startup_cycles) / arch.dpu_clock_hz
+        orders = 0 if not fits else 2 if chunks == 1.0 else 1
+        for held in range(orders):
+            order = held if chunks == 1.0 else _OUTPUTS_HELD
+            a_read, other_read = _reads(op, order, tiling.row_blocks, columns)
+            moved = a_read + other_read + op.c_dram_bytes
+            dma_s = stream_s(arch, a_read, 0.0, row_bytes) + stream_s(arch, other_read, op.c_dram_bytes, 0.0)
+            latency = max(dpu_s, dma_s) + start
+            better = latency == result.latency_s and moved < result.dram_bytes
+            if latency < result.latency_s or better:
+                result.latency_s = latency
+                result.dpu_s = dpu_s
+                result.dma_s = dma_s
+                result.dram_bytes = moved
+                result.sram_bytes = used * tiling.sram_bytes + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+                result.split = split
+                result.mode = mode
+                result.order = order
+                result.tiles = int(used)
+                result.row_blocks = int(tiling.row_blocks)
+                result.column_blocks = int(columns)
+                result.channel_chunks = int(chunks)
+        if fits and tiling.row_blocks == 1.0:
+            return  # more column blocks would only add to the traffic
+        columns = next_count(columns, block.columns)
