@@ -115,7 +115,7 @@ def _form_of(machine: Machine, source: str, op: str, figures: Figures, calls: Ca
     binary = figures["inputs"].max() > 1
     if scalar:
         return "flat1024" if binary or op.startswith("logical") else "line"
-    # A vector kernel of two tensors has one loop for all sizes, one of one tensor a plain loop for few elements.
+    # A vector kernel of two tensors has one loop for all sizes; of one tensor, a plain one for few elements.
     return "line" if binary else "vector"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 
 from npusim.errors import UnknownNameError
@@ -110,10 +111,15 @@ def shipped_rows(machine: str) -> TrainingRows:
     """Return the function that reads all shipped rows of a machine."""
 
     def rows(name: str) -> Figures:
-        suite = load_suite(name)
-        path = figures_path(suite)
-        assert path is not None, "a table has a file"
-        figures = table_of(suite).read(suite, path)
+        figures = _shipped(name)
         return figures.where(figures["npu"] == machine)
 
     return rows
+
+
+@cache
+def _shipped(name: str) -> Figures:
+    suite = load_suite(name)
+    path = figures_path(suite)
+    assert path is not None, "a table has a file"
+    return table_of(suite).read(suite, path)

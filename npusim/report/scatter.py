@@ -1,6 +1,6 @@
-"""A validation as one HTML file: predicted beside measured, and the residuals against everything known of a row.
+"""A validation as one HTML file: predicted beside measured, and the residuals against each dimension.
 
-Like an X-ray beside the doctor's letter: the letter says how well the patient is, the picture shows where it hurts.
+Like an X-ray beside the doctor's letter: the letter says how the patient is, the picture where it hurts.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.offline import get_plotlyjs
-from plotly.subplots import make_subplots
 
+from npusim.report.residuals import log_ticks, residuals, short
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
 
 __all__ = ["scatter_page"]
 
 _COLOURS = (
-    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#885522", "#000000", "#ee7733", "#44bb99",
+    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
+    "#aa3377", "#885522", "#000000", "#ee7733", "#44bb99",
 )  # fmt: skip
 """Colours that stay apart for the colour-blind."""
 _MOST_COLOURED = len(_COLOURS) - 1
 _REST = "all other groups"
 _REST_COLOUR = "#bbbbbb"
-_COLUMNS = 3
-_CELL_HEIGHT = 260
-_MOST_WORDS = 24
-"""A column with more words than this (names of operators) is shown by its worst ones."""
+_MOST_OPEN = 24
+"""More groups without a limit than this are folded away."""
 _FONT = "system-ui, sans-serif"
 
 _STYLE = f"""
@@ -78,7 +77,7 @@ def _section(judged: Judged, held_out: Judged | None) -> str:
         notes.insert(0, "The plots show held-out predictions.")
     listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     colours = _colours(shown)
-    plots = [_plot(_scatter(shown, colours)), _plot(_residuals(shown, colours))]
+    plots = [_plot(_scatter(shown, colours)), _plot(residuals(shown, _traces(shown, colours), _layout()))]
     return (
         f'<section><h2 id="{judged.name}">{judged.name}</h2><p>{html.escape(judged.suite.title)}</p>'
         f"{_table(judged, held_out)}<ul class='note'>{listed}</ul>{plots[0]}"
@@ -94,7 +93,7 @@ def _table(judged: Judged, held_out: Judged | None) -> str:
     bound = [_row(group, others, held_out is not None) for group in judged.groups if group.limit is not None]
     free = [_row(group, others, held_out is not None) for group in judged.groups if group.limit is None]
     head = f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in heads)}</tr>"
-    if len(free) <= _MOST_WORDS or not bound:
+    if len(free) <= _MOST_OPEN or not bound:
         return f"<table>{head}{''.join(bound + free)}</table>"
     rest = f"<details><summary>{len(free)} groups without a limit</summary>"
     return f"<table>{head}{''.join(bound)}</table>{rest}<table>{head}{''.join(free)}</table></details>"
@@ -120,7 +119,7 @@ def _errors(group: GroupErrors) -> list[str]:
 
 
 def _colours(judged: Judged) -> dict[str, str]:
-    """Return a colour for each group: one each where there are few, else for the worst with and without limit."""
+    """Return a colour for each group, or where there are many for those with the largest errors."""
     groups = [group for group in judged.groups if not group.name.startswith("unmodelled")]
     if len(judged.groups) > len(_COLOURS):
         groups = sorted(groups, key=lambda group: (group.limit is None, -group.mean_error))[:_MOST_COLOURED]
@@ -138,7 +137,7 @@ def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, 
 
 
 def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
-    """Predicted over measured, both logarithmic, with the line of perfect agreement and 10 % to both sides."""
+    """Predicted over measured, both logarithmic, with the line of agreement and 10 % to both sides."""
     evidence, words = judged.evidence, _words(judged)
     figure = go.Figure()
     both = np.concatenate([evidence.measured, evidence.predicted])
@@ -149,57 +148,15 @@ def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
             x=ends, y=ends * share, mode="lines", line=line, hoverinfo="skip", showlegend=False
         )
     for name, colour, rows in _traces(judged, colours):
-        figure.add_scattergl(
-            x=evidence.measured[rows], y=evidence.predicted[rows], mode="markers", name=name,
+        figure.add_scatter(
+            x=short(evidence.measured[rows]), y=short(evidence.predicted[rows]), mode="markers", name=name,
             marker={"color": colour, "size": 6, "opacity": 0.7}, text=[words[row] for row in rows],
             hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip
     unit = f" ({evidence.unit})" if evidence.unit else ""
-    figure.update_xaxes(type="log", title=f"measured{unit}", **_log_ticks(ends))
-    figure.update_yaxes(type="log", title=f"predicted{unit}", **_log_ticks(ends))
+    figure.update_xaxes(type="log", title=f"measured{unit}", **log_ticks(ends))
+    figure.update_yaxes(type="log", title=f"predicted{unit}", **log_ticks(ends))
     return figure.update_layout(height=560, **_layout())
-
-
-def _residuals(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
-    """Predicted / measured against each dimension, a small plot each."""
-    evidence = judged.evidence
-    names = [name for name in evidence.dimensions if len(set(evidence.columns[name])) > 1]
-    lines = max(1, -(-len(names) // _COLUMNS))
-    figure = make_subplots(
-        lines, _COLUMNS, subplot_titles=names, horizontal_spacing=0.06, vertical_spacing=0.3 / lines
-    )
-    ratio, words = evidence.predicted / evidence.measured, _words(judged)
-    for place, name in enumerate(names):
-        at = {"row": place // _COLUMNS + 1, "col": place % _COLUMNS + 1}
-        x, rows_shown = _axis(evidence.columns[name], evidence.errors)
-        for group, colour, rows in _traces(judged, colours):
-            rows = rows[rows_shown[rows]]
-            figure.add_scattergl(
-                x=x[rows], y=ratio[rows], mode="markers", name=group, legendgroup=group, showlegend=False,
-                marker={"color": colour, "size": 4, "opacity": 0.6}, text=[words[row] for row in rows],
-                hovertemplate="%{text}<extra></extra>", **at,
-            )  # fmt: skip
-        numeric = x.dtype != object
-        if numeric and x.min() > 0 and x.max() > 30 * x.min():
-            figure.update_xaxes(type="log", **_log_ticks(np.array([x.min(), x.max()])), **at)
-        elif not numeric:
-            figure.update_xaxes(type="category", categoryorder="category ascending", **at)
-        figure.add_hline(1.0, line={"color": "#999", "width": 1}, **at)
-    low, high = np.quantile(ratio, [0.005, 0.995])
-    figure.update_yaxes(range=[min(0.85, low - 0.05), max(1.15, min(high + 0.05, 3.0))])
-    return figure.update_layout(height=_CELL_HEIGHT * lines + 60, **_layout())
-
-
-def _axis(values: NDArray[Any], errors: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return what to plot on an axis, and which rows: of many words, only those with the largest errors."""
-    everything = np.ones(len(values), bool)
-    if values.dtype != object:
-        return values, everything
-    words = sorted(set(values))
-    if len(words) <= _MOST_WORDS:
-        return values, everything
-    worst = sorted(words, key=lambda word: -float(errors[values == word].mean()))[:_MOST_WORDS]
-    return values, np.isin(values, np.array(worst, object))
 
 
 def _words(judged: Judged) -> list[str]:
@@ -211,21 +168,14 @@ def _words(judged: Judged) -> list[str]:
         measured, predicted = evidence.measured[row], evidence.predicted[row]
         known = "<br>".join(f"{name} {_value(values[row])}" for name, values in columns.items())
         head = f"<b>{id_}</b> {html.escape(judged.row_groups[row])}"
-        numbers = f"measured {measured:.4g}, predicted {predicted:.4g} {evidence.unit} ({predicted / measured - 1:+.1%})"
+        off = f"{predicted / measured - 1:+.1%}"
+        numbers = f"measured {measured:.4g}, predicted {predicted:.4g} {evidence.unit} ({off})"
         texts.append(f"{head}<br>{numbers}<br>{known}")
     return texts
 
 
 def _value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else html.escape(str(value))
-
-
-def _log_ticks(ends: NDArray[np.float64]) -> dict[str, Any]:
-    """Return ticks of a logarithmic axis: whole powers of ten where there are enough, else plotly's own."""
-    decades = float(np.log10(ends[1] / ends[0]))
-    return (
-        {"dtick": 1, "exponentformat": "power"} if decades >= 2 else {"exponentformat": "power", "nticks": 5}
-    )
 
 
 def _layout() -> dict[str, Any]:

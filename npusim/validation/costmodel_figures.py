@@ -43,7 +43,7 @@ def product_table(figures: Figures) -> NDArray[np.void]:
 
 def channelwise_table(figures: Figures) -> NDArray[np.void]:
     """Return the rows of `costmodel_eltwise_pool` as DPU_ROW: 3x3 kernels are padded by one pixel."""
-    kernel = np.array([_KERNEL.numbers(text) for text in figures["kernel"]])
+    kernel = np.array([_KERNEL.numbers(text) for text in figures["kernel"]]).reshape(-1, 2)
     padding = (kernel[:, 1] == 3).astype(float)
     return dpu_rows(
         len(figures),

@@ -40,8 +40,8 @@ _BYTES = {"uint8": 1.0, "int8": 1.0, "float16": 2.0, "bfloat16": 2.0}
 
 def workload_table(figures: Figures) -> NDArray[np.void]:
     """Return the rows of `silicon_dpu` as DPU_ROW."""
-    kernel = np.array([_KERNEL.numbers(text) for text in figures["kernel"]])
-    pads = np.array([_PADS.numbers(text) for text in figures["pad_tblr"]])
+    kernel = np.array([_KERNEL.numbers(text) for text in figures["kernel"]]).reshape(-1, 2)
+    pads = np.array([_PADS.numbers(text) for text in figures["pad_tblr"]]).reshape(-1, 4)
     return dpu_rows(
         len(figures),
         form=[int(FORMS[op]) for op in figures["op"]],
@@ -141,7 +141,7 @@ def sparse_table(figures: Figures) -> NDArray[np.void]:
     """Return the rows of `silicon_sparsity` as DPU_ROW."""
     shapes = [_SPARSE_SHAPE.fullmatch(text) for text in figures["workload"]]
     parts = [shape.groups() for shape in shapes if shape is not None]
-    sizes = np.array([[float(number) for number in part[:7]] for part in parts])
+    sizes = np.array([[float(number) for number in part[:7]] for part in parts]).reshape(-1, 7)
     padded = (sizes[:, 1] > 1).astype(float)
     return dpu_rows(
         len(figures),

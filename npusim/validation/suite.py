@@ -39,7 +39,7 @@ class Condition(Section):
 
 
 class Group(Section):
-    """Rows whose errors are summed up together; a row belongs to the first group whose conditions it meets."""
+    """Rows whose errors are summed up together; a row belongs to the first group that fits it."""
 
     group: str = Field(min_length=1)
     """Name; `{column}` stands for the row's value in that column, so one entry can make many groups."""
