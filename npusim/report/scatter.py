@@ -118,19 +118,24 @@ def _errors(group: GroupErrors) -> list[str]:
     return [f"{100 * value:.1f} %" for value in (group.mean_error, group.median_error, group.p90_error)]
 
 
+def _names(judged: Judged) -> list[str]:
+    """Return what each row is coloured by: the breakdown where it has few parts, else the groups."""
+    return judged.row_parts if len(set(judged.row_parts)) <= len(_COLOURS) else judged.row_groups
+
+
 def _colours(judged: Judged) -> dict[str, str]:
-    """Return a colour for each group, or where there are many for those with the largest errors."""
-    groups = [group for group in judged.groups if not group.name.startswith("unmodelled")]
-    if len(judged.groups) > len(_COLOURS):
+    """Return a colour for each name of rows, or where there are many for those with the largest errors."""
+    names = set(_names(judged))
+    groups = [group for group in judged.groups if group.name in names]
+    if len(groups) > len(_COLOURS):
+        groups = [group for group in groups if not group.name.startswith("unmodelled")]
         groups = sorted(groups, key=lambda group: (group.limit is None, -group.mean_error))[:_MOST_COLOURED]
-    else:
-        groups = list(judged.groups)
     return {group.name: colour for group, colour in zip(groups, _COLOURS, strict=False)}
 
 
 def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, NDArray[np.int64]]]:
     """Return (name, colour, rows) of each coloured group, all others first so that they lie below."""
-    names = [name if name in colours else _REST for name in judged.row_groups]
+    names = [name if name in colours else _REST for name in _names(judged)]
     order = [_REST, *colours]
     rows = {name: np.array([i for i, own in enumerate(names) if own == name], np.int64) for name in order}
     return [(name, colours.get(name, _REST_COLOUR), rows[name]) for name in order if len(rows[name])]

@@ -1,7 +1,8 @@
-"""The event engine beside the analytical one: every named workload under every stack that it allows, on every SoC with an NPU.
+"""The event engine beside the analytical one: every named workload under every stack that it allows, on every
+SoC with an NPU.
 
-Two clocks on one wall: they need not be right to be compared, but where they part one of them misses something. Where it is more than
-a twentieth, the time line is asked what the closed form did not see.
+Two clocks on one wall: they need not be right to be compared, but where they part one of them misses
+something. Where it is more than a twentieth, the time line is asked what the closed form did not see.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class _Engines:
         analytical = np.array([row.analytical_s for row in rows])
         worst = int(np.argmax(np.abs(analytical / event - 1.0)))
         notes = [f"worst: {rows[worst].id}, analytical {analytical[worst] / event[worst] - 1.0:+.1%}"]
-        parted = sorted((row for row in rows if row.why), key=lambda row: -abs(row.analytical_s / row.event_s - 1.0))
+        parted = sorted(
+            (row for row in rows if row.why), key=lambda row: -abs(row.analytical_s / row.event_s - 1.0)
+        )
         notes += [f"{row.id}: {row.why}" for row in parted[:_MOST_REASONS]]
         if len(parted) > _MOST_REASONS:
             notes.append(f"{len(parted)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
@@ -111,7 +114,8 @@ def reasons(mapped: Mapped, line: Timeline) -> str:
     name, size_us = line.operators[worst], gap[worst] * 1e6
     closed = mapped.results[worst]
     return (
-        f"{name} adds {size_us:+.0f} of {total_s * 1e6:+.0f} us: {on_path[worst] * 1e6:.0f} us on the critical path, "
+        f"{name} adds {size_us:+.0f} of {total_s * 1e6:+.0f} us: {on_path[worst] * 1e6:.0f} us "
+        "on the critical path, "
         f"{float(closed['latency_s']) * 1e6:.0f} us in closed form; {_mechanism(line, worst, size_us)}"
     )
 

@@ -7,7 +7,7 @@ the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from npusim.errors import ConfigError
 from npusim.validation.evidence import Evidence
-from npusim.validation.suite import Condition, Group, Suite
+from npusim.validation.suite import Condition, Group
 
 __all__ = ["GroupErrors", "group_of_rows", "sum_up"]
 
@@ -71,8 +71,15 @@ class GroupErrors:
         return bool(getattr(self, self.rule.statistic) <= self.rule.limit)
 
 
-def group_of_rows(suite: Suite, evidence: Evidence) -> tuple[list[str], dict[str, Group]]:
+def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[str], dict[str, Group]]:
     """Return the group's name of each row, and the suite's entry behind each name.
+
+    Parameters
+    ----------
+    entries : sequence of Group
+        The suite's groups or its breakdown.
+    evidence : Evidence
+        The rows.
 
     Raises
     ------
@@ -83,7 +90,7 @@ def group_of_rows(suite: Suite, evidence: Evidence) -> tuple[list[str], dict[str
     names = np.array([OTHER] * count, object)
     free = np.ones(count, bool)
     rules: dict[str, Group] = {}
-    for rule in suite.groups:
+    for rule in entries:
         met = free.copy()
         for column, condition in rule.where.items():
             met &= _meets(_column(evidence.columns, column), condition)

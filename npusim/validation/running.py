@@ -60,14 +60,17 @@ class Judged:
         Its rows.
     row_groups : list of str
         Group of each row.
+    row_parts : list of str
+        Part of the breakdown that each row falls in; its group where the suite has no breakdown.
     groups : list of GroupErrors
-        Errors by group, those with a limit first.
+        Errors by group, those with a limit first; the suite's breakdown last.
     """
 
     name: str
     suite: Suite
     evidence: Evidence
     row_groups: list[str]
+    row_parts: list[str]
     groups: list[GroupErrors]
 
     @property
@@ -150,8 +153,11 @@ def run_suite(name: str, figures: str | Path | None = None) -> Judged:
 
 def judge(name: str, suite: Suite, evidence: Evidence) -> Judged:
     """Return evidence sorted into the suite's groups."""
-    row_groups, rules = group_of_rows(suite, evidence)
-    return Judged(name, suite, evidence, row_groups, sum_up(row_groups, rules, evidence.errors))
+    row_groups, rules = group_of_rows(suite.groups, evidence)
+    groups = sum_up(row_groups, rules, evidence.errors)
+    parts, part_rules = group_of_rows(suite.breakdown, evidence)
+    groups += [part for part in sum_up(parts, part_rules, evidence.errors) if part.rule is not None]
+    return Judged(name, suite, evidence, row_groups, parts if suite.breakdown else row_groups, groups)
 
 
 def predictor_of(suite: Suite) -> Predictor:

@@ -83,7 +83,9 @@ class Suite(Section):
     unmodelled: dict[str, str] = Field(default_factory=dict)
     """Names in that column that are left out, with the reason."""
     groups: list[Group] = Field(min_length=1)
-    """Groups, tried in this order."""
+    """Groups, tried in this order; each row counts in one."""
+    breakdown: list[Group] = Field(default_factory=list)
+    """Further groups over the same rows, to see where errors come from; they have no limit."""
     notes: list[str] = Field(default_factory=list)
     """What a reader of the result should know."""
 

@@ -1,6 +1,7 @@
 """Whole traced networks, acted out by the event engine: how long from the first task to the last.
 
-The dress rehearsal beside the recorded performance. The network is rebuilt from the traced tasks: their shapes leave no choice.
+The dress rehearsal beside the recorded performance. The network is rebuilt from the traced tasks: their
+shapes leave no choice.
 """
 
 from __future__ import annotations
@@ -35,11 +36,15 @@ def traced_network() -> Graph:
     fp16 = DType.FP16
     x = editor.input("x", (1, 3, 62, 62), DType.FP32)
     x = editor.op("Convert", (x,), (1, 3, 62, 62), fp16, "convert_in")
-    x = editor.op("Add", (x, x), (1, 3, 62, 62), fp16, "layout")  # the permutation runs as an elementwise task
+    x = editor.op(
+        "Add", (x, x), (1, 3, 62, 62), fp16, "layout"
+    )  # the permutation runs as an elementwise task
     for i, (out_c, size, pooled) in enumerate(((48, 60, 30), (64, 28, 14))):
         in_c = editor.tensors[x].shape[1]
         weights = editor.constant(f"weights{i}", (out_c, in_c, 3, 3), fp16)
-        x = editor.op("Convolution", (x, weights), (1, out_c, size, size), fp16, f"convolution{i}", strides=(1, 1))
+        x = editor.op(
+            "Convolution", (x, weights), (1, out_c, size, size), fp16, f"convolution{i}", strides=(1, 1)
+        )
         shape = (1, out_c, pooled, pooled)
         x = editor.op("MaxPool", (x,), shape, fp16, f"pooling{i}", kernel=(3, 3), strides=(2, 2))
     editor.outputs.append(editor.op("Convert", (x,), editor.tensors[x].shape, DType.FP32, "convert_out"))
