@@ -1,7 +1,8 @@
 """Which DSP kernel an operator uses: looking a dish up in the recipe books.
 
-The SoC's generation is asked first, then the generations it falls back on. Sources spell some kernels differently; an operator
-nobody has a kernel for is costed like the generation's `unknown` kernel, with a warning.
+The SoC's generation is asked first, then the generations it falls back on. Sources spell some kernels
+differently; an operator nobody has a kernel for is costed like the generation's `unknown` kernel, with a
+warning.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from npusim.arch.dsp_model import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
 from npusim.ops import Operator
 
-__all__ = ["fill_kernel", "fill_numbers"]
+__all__ = ["fill_kernel", "fill_numbers", "kernel_of"]
 
 _SPELLINGS = {
     "add": ("eltwise_add",),
@@ -38,18 +39,27 @@ _SPELLINGS = {
 
 
 def fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
-    """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator; a missing kernel adds to `warnings`."""
+    """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator; a missing one adds to `warnings`."""
+    found = kernel_of(npu, op)
+    if found is not None:
+        fill_numbers(record, found[1][1], found[1][2])
+        return
+    if op.kind.known:
+        where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
+        warnings.append(f"{op.name}: no DSP kernel for {op.type} in {where}; costed as unknown")
+    unknown = npu.dsp.kernel("unknown")
+    if unknown is not None:
+        fill_numbers(record, unknown[1], unknown[2])
+
+
+def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
+    """Return an operator's kernel: its name, and (generation, its data, kernel); None where nobody has one."""
     name = op.kind.dsp_kernel or op.type.lower()
     for spelling in (name, *_SPELLINGS.get(name, ())):
         found = npu.dsp.kernel(spelling)
         if found is not None:
-            fill_numbers(record, found[1], found[2])
-            return
-    if op.kind.known:
-        warnings.append(f"{op.name}: no DSP kernel for {op.type} in {npu.dsp.kernel_generation!r} or its fallbacks; costed as unknown")
-    unknown = npu.dsp.kernel("unknown")
-    if unknown is not None:
-        fill_numbers(record, unknown[1], unknown[2])
+            return spelling, found
+    return None
 
 
 def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> None:
