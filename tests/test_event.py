@@ -15,6 +15,7 @@ from npusim.cost.liveness import Liveness
 from npusim.cost.tables import Unit
 from npusim.engines.event import estimate_with_timeline, run_events
 from npusim.engines.event.build import build_program
+from npusim.engines.event.chain import longest_chain_s
 from npusim.engines.event.cutting import apportion, blocks
 from npusim.engines.event.kept import kept_tensors
 from npusim.engines.event.machine import simulate
@@ -23,7 +24,6 @@ from npusim.engines.event.tasks import ProgramBuilder
 from npusim.engines.event.traffic import road_of
 from npusim.engines.timeline import Kind
 from npusim.engines.timeline import Unit as Worker
-from npusim.engines.event.chain import longest_chain_s
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Mapped, Run, map_graph
@@ -83,11 +83,15 @@ def check_conservation(mapped, line):
         per_operator = np.bincount(np.maximum(line.operator, 0), moved, len(line.operators))
         assert per_operator == pytest.approx(mapped.results["dram_bytes"], rel=ROUNDING, abs=1e-3)
         assert (line.macs * mine).sum() == pytest.approx(mapped.graph.macs, rel=1e-12)
-    assert line.energy_j.sum() == pytest.approx(line.inferences * mapped.results["energy_j"].sum(), rel=ROUNDING)
+    assert line.energy_j.sum() == pytest.approx(
+        line.inferences * mapped.results["energy_j"].sum(), rel=ROUNDING
+    )
 
 
 def check_exclusiveness(line):
-    """SRAM is never above its capacity and empty in the end; no unit does two tasks at once; causes come before effects."""
+    """SRAM is never above its capacity and empty in the end; no unit does two tasks at once; causes come
+    before effects.
+    """
     assert line.sram_bytes.max(initial=0.0) <= line.sram_capacity * (1 + ROUNDING)
     if len(line.sram_bytes):
         assert line.sram_bytes[-1] == pytest.approx(0.0, abs=1e-3)
@@ -203,7 +207,9 @@ def two_small_products():
 
 
 def shared(flows, total):
-    """When each flow ends: (number, seconds at speed 1, top speed, bytes a second at speed 1) begun together; two engines, one host."""
+    """When each flow ends: (number, seconds at speed 1, top speed, bytes a second at speed 1) begun together;
+    two engines, one host.
+    """
     env, ended = Environment(), {}
     memory = SharedMemory(env, 2, 1, total, lambda flow: ended.update({flow: env.now}))
     for flow in flows:
@@ -222,7 +228,9 @@ def test_what_ends_early_leaves_its_share_to_the_others():
 
 
 def test_a_host_and_the_npu_share_dram_fairly():
-    """Two engines of 50 B/s and a host that asks for 80 of 120 B/s: 40 each; the host's rest is faster when the engines are done."""
+    """Two engines of 50 B/s and a host that asks for 80 of 120 B/s: 40 each; the host's rest is faster when
+    the engines are done.
+    """
     ended = shared([(0, 1.0, 1.5, 50.0), (1, 1.0, 1.5, 50.0), (2, 1.0, 1.0, 80.0)], 120.0)
     assert ended == pytest.approx({0: 1.25, 1: 1.25, 2: 1.25 + 30.0 / 80.0})
     modest = shared([(0, 1.0, 1.5, 50.0), (1, 1.0, 1.5, 50.0), (2, 1.0, 1.0, 10.0)], 110.0)
@@ -246,4 +254,7 @@ def test_blocks_cover_all_stencils(total, count):
 
 def test_columns_are_compact():
     program = build_program(map_graph(two_small_products(), SERIES2, Run()))
-    assert all(isinstance(getattr(program, name), array) for name in ("kind", "duration_s", "next_task", "free_buffer"))
+    assert all(
+        isinstance(getattr(program, name), array)
+        for name in ("kind", "duration_s", "next_task", "free_buffer")
+    )

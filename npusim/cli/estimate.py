@@ -70,7 +70,7 @@ def estimate(
         typer.Option(
             "--trace",
             metavar="FILE",
-            help="Write the event engine's time line: .json for Perfetto and chrome://tracing, .html for a Gantt chart.",
+            help="Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
             rich_help_panel="Output",
         ),
     ] = None,
@@ -120,7 +120,9 @@ def _trace_file(path: Path | None, engine: str) -> Path | None:
     if path is None:
         return None
     if engine != "event":
-        raise ConfigError(f"the {engine} engine", file="--trace", allowed="--engine event, which has a time line")
+        raise ConfigError(
+            f"the {engine} engine", file="--trace", allowed="--engine event, which has a time line"
+        )
     if path.suffix not in (".json", ".html"):
         raise ConfigError(f"`{path.name}`", file="--trace", allowed="a file that ends in .json or .html")
     return Destination(path, "json").path

@@ -14,24 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(rich_markup_mode="rich", add_completion=False, help="Compare time lines.", no_args_is_help=True)
-
-
-@app.callback()
-def trace() -> None:
-    """Compare time lines, measured or simulated."""
-
-
 _EXAMPLES = """
 [dim]Examples[/dim]
   npusim estimate gcn-cora --engine event --trace simulated.json
   npusim trace diff profiling.json simulated.json
 """
 
+app = typer.Typer(rich_markup_mode="rich", add_completion=False, epilog=_EXAMPLES, no_args_is_help=True)
+
+
+@app.callback(epilog=_EXAMPLES)
+def trace() -> None:
+    """Compare time lines, measured or simulated."""
+
 
 @app.command(epilog=_EXAMPLES)
 def diff(
-    measured: Annotated[Path, typer.Argument(metavar="MEASURED", help="A profiling.json of Intel's NPU profiler, or a trace.")],
+    measured: Annotated[
+        Path, typer.Argument(metavar="MEASURED", help="A profiling.json of Intel's NPU profiler, or a trace.")
+    ],
     simulated: Annotated[Path, typer.Argument(metavar="SIMULATED", help="A trace of npusim.")],
     form: Format = None,
     output: Output = None,

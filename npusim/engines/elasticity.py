@@ -1,7 +1,7 @@
 """What would help? How much faster an inference gets for a little more of each resource.
 
-The physiotherapist's test: press gently here and there, and see where it makes a difference. Nothing is concluded from formulas: the
-network is mapped and run anew on each slightly better machine.
+The physiotherapist's test: press gently here and there, and see where it makes a difference. Nothing is
+concluded from formulas: the network is mapped and run anew on each slightly better machine.
 """
 
 from __future__ import annotations
@@ -36,13 +36,17 @@ class Elasticity:
     more: float
     """Relative change of the resource, 0.1 for 10 % more."""
     seconds: float
-    """Time of an inference with it: latency, or the interval between inferences where several are in flight (s)."""
+    """Time of an inference with it: latency, or the interval between inferences where several are in flight
+    (s).
+    """
     gain: float
     """Share of the time that it saves; negative where it costs."""
 
     @property
     def elasticity(self) -> float:
-        """Percent of time saved for each percent more of the resource: 1 where it alone sets the pace, 0 where it does not matter."""
+        """Percent of time saved for each percent more of the resource: 1 where it alone sets the pace, 0
+        where it does not matter.
+        """
         return self.gain / self.more
 
 
@@ -99,7 +103,9 @@ def _changes(graph: Graph, soc: Soc, run: Run) -> list[tuple[str, str, float, So
     found: list[tuple[str, str, float, Soc, int]] = []
 
     def add(words: str, path: str, text: str, more: float) -> None:
-        found.append((words, f"--set {path}={text}", more, with_overrides(soc, [f"{path}={text}"]), run.tiles))
+        found.append(
+            (words, f"--set {path}={text}", more, with_overrides(soc, [f"{path}={text}"]), run.tiles)
+        )
 
     parts: list[tuple[str, str, str, Callable[[Any], Any]]] = list(_PARTS)
     devices = {op.device for op in graph} | {run.device}

@@ -1,7 +1,8 @@
 """A time line as a Gantt chart in one HTML file.
 
-Like the wall planner of a building site: a row a crew, a bar a job, and whoever touches a bar hears its story. Above some thousand
-jobs, bars of the same operator on the same unit become one, so that the page stays quick.
+Like the wall planner of a building site: a row a crew, a bar a job, and whoever touches a bar hears its
+story. Above some thousand jobs, bars of the same operator on the same unit become one, so that the page stays
+quick.
 """
 
 from __future__ import annotations
@@ -23,29 +24,42 @@ MOST_BARS = 3000
 """Bars that a page shows one by one; more tasks are joined."""
 _MOST_STEPS = 4000
 _COLOURS = (
-    "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#eeca3b", "#b279a2", "#9d755d", "#bab0ac", "#2f4b7c",
+    "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#eeca3b", "#b279a2", "#9d755d", "#bab0ac",
+    "#2f4b7c",
 )  # fmt: skip
 _VERB = {Kind.DMA_IN: "DMA in", Kind.DMA_OUT: "DMA out", Kind.TRANSFER: "copy", Kind.LAUNCH: "launch"}
 _US = 1e6
 
 
 def gantt_page(line: Timeline) -> str:
-    """Return a time line as an HTML page that needs no network: bars by unit, SRAM, DRAM bandwidth and power below.
+    """Return a time line as an HTML page that needs no network: bars by unit, SRAM, DRAM bandwidth and power
+    below.
 
     Parameters
     ----------
     line : Timeline
     """
     groups = _groups(line)
-    figure = make_subplots(rows=4, cols=1, shared_xaxes=True, row_heights=[0.61, 0.13, 0.13, 0.13], vertical_spacing=0.03)
+    figure = make_subplots(
+        rows=4, cols=1, shared_xaxes=True, row_heights=[0.61, 0.13, 0.13, 0.13], vertical_spacing=0.03
+    )
     tracks = _bars(figure, line, groups)
     for row, (name, stairs, scale) in enumerate(
-        (("SRAM (MB)", sram_in_use(line), 1e-6), ("DRAM (GB/s)", dram_bandwidth(line), 1e-9), ("power (W)", power(line), 1.0)), 2
+        (
+            ("SRAM (MB)", sram_in_use(line), 1e-6),
+            ("DRAM (GB/s)", dram_bandwidth(line), 1e-9),
+            ("power (W)", power(line), 1.0),
+        ),
+        2,
     ):
         every = max(1, len(stairs.time_s) // _MOST_STEPS)
         time, value = stairs.time_s[::every] * _US, stairs.value[::every] * scale
         figure.add_trace(
-            go.Scatter(x=time, y=value, mode="lines", line={"shape": "hv", "width": 1}, name=name, showlegend=False), row, 1
+            go.Scatter(
+                x=time, y=value, mode="lines", line={"shape": "hv", "width": 1}, name=name, showlegend=False
+            ),
+            row,
+            1,
         )
         figure.update_yaxes(title_text=name, row=row, col=1, rangemode="tozero")
     figure.update_yaxes(categoryorder="array", categoryarray=tracks[::-1], row=1, col=1)
@@ -53,7 +67,11 @@ def gantt_page(line: Timeline) -> str:
     joined = f"; {len(line.working)} tasks in {len(groups)} bars" if len(groups) < len(line.working) else ""
     title = f"{line.workload} on {line.soc}, {line.techniques}: {engineering(line.makespan_s, 's')}{joined}"
     figure.update_layout(
-        title=escape(title), barmode="overlay", height=420 + 26 * len(tracks), template="plotly_white", bargap=0.15
+        title=escape(title),
+        barmode="overlay",
+        height=420 + 26 * len(tracks),
+        template="plotly_white",
+        bargap=0.15,
     )
     chart: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
     return (
@@ -63,7 +81,9 @@ def gantt_page(line: Timeline) -> str:
 
 
 def _groups(line: Timeline) -> list[Any]:
-    """Rows of each bar: one task, or all that an operator does on a unit in the same way where there are too many."""
+    """Rows of each bar: one task, or all that an operator does on a unit in the same way where there are too
+    many.
+    """
     rows = line.working
     if len(rows) <= MOST_BARS:
         return [rows[i : i + 1] for i in range(len(rows))]
@@ -82,13 +102,18 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
         track = line.track(first)
         used.setdefault(track, line.unit[first] if line.unit[first] >= 0 else -1)
         begin, end = float(line.start[rows].min()), float(line.end[rows].max())
-        colour = _COLOURS[int(line.operator[first]) % len(_COLOURS)] if line.operator[first] >= 0 else "#d0d0d0"
-        by_colour.setdefault(colour, []).append((begin * _US, (end - begin) * _US, track, _story(line, rows, end - begin)))
+        colour = (
+            _COLOURS[int(line.operator[first]) % len(_COLOURS)] if line.operator[first] >= 0 else "#d0d0d0"
+        )
+        by_colour.setdefault(colour, []).append(
+            (begin * _US, (end - begin) * _US, track, _story(line, rows, end - begin))
+        )
     for colour, bars in by_colour.items():
         begins, lengths, tracks, stories = (list(column) for column in zip(*bars, strict=True))
         figure.add_trace(
             go.Bar(
-                base=begins, x=lengths, y=tracks, orientation="h", marker={"color": colour, "line": {"width": 0}},
+                base=begins, x=lengths, y=tracks, orientation="h",
+                marker={"color": colour, "line": {"width": 0}},
                 hovertext=stories, hoverinfo="text", showlegend=False,
             ),
             1, 1,

@@ -1,4 +1,5 @@
-"""A time line in words: who was busy, what units waited for, what the run's length is made of, and what would help.
+"""A time line in words: who was busy, what units waited for, what the run's length is made of, and what would
+help.
 
 Like the doctor's letter after the long-term ECG: the curve is attached, this is what it means.
 """
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["help_table", "timeline_page"]
 
 _CAUSE_HEADS = {
-    "data": "data", "work": "result", "sram": "SRAM", "latency": "DMA start", "launch": "launch", "end": "nothing",
+    "data": "data", "work": "result", "sram": "SRAM", "latency": "DMA start", "launch": "launch",
+    "end": "nothing",
 }  # fmt: skip
 _MOST_OPERATORS = 6
 
@@ -35,7 +37,11 @@ def timeline_page(line: Timeline, helpful: Sequence[Elasticity] = ()) -> Rendera
     line : Timeline
     helpful : sequence of Elasticity, optional
     """
-    parts: list[RenderableType] = [Text("Units: how long busy, and what they waited for when not", style="bold"), _stalls(line), Text()]
+    parts: list[RenderableType] = [
+        Text("Units: how long busy, and what they waited for when not", style="bold"),
+        _stalls(line),
+        Text(),
+    ]
     parts += [Text("Critical path", style="bold"), *_path(line)]
     if helpful:
         parts += [Text(), Text("What would help", style="bold"), help_table(helpful)]
@@ -66,12 +72,20 @@ def _path(line: Timeline) -> list[RenderableType]:
     found = summary(line, path)
     parts = sorted(found.by_unit.items(), key=lambda item: -item[1])
     worked = ", ".join(f"{name} {percent(seconds / total)}" for name, seconds in parts)
-    reasons = {"data": "its operands", "unit": "its unit", "sram": "room in SRAM", "launch": "a launch", "begin": "nothing"}
+    reasons = {
+        "data": "its operands",
+        "unit": "its unit",
+        "sram": "room in SRAM",
+        "launch": "a launch",
+        "begin": "nothing",
+    }
     waits = sorted(found.by_reason.items(), key=lambda item: -item[1])
     why = ", ".join(f"{reasons[name]} {percent(seconds / total)}" for name, seconds in waits)
     operators = sorted(found.by_operator.items(), key=lambda item: -item[1])[:_MOST_OPERATORS]
     longest = ", ".join(f"{name} {percent(seconds / total)}" for name, seconds in operators)
-    waiting = f", DMA's latency {percent(found.waiting_s / total)}" if found.waiting_s > 0.0005 * total else ""
+    waiting = (
+        f", DMA's latency {percent(found.waiting_s / total)}" if found.waiting_s > 0.0005 * total else ""
+    )
     return [
         Text(f"{len(path)} tasks, {engineering(total, 's')}: {worked}{waiting}"),
         Text(f"what each waited for last: {why}"),

@@ -1,7 +1,8 @@
 """A time line as Chrome trace events, which Perfetto and chrome://tracing open.
 
-Like a conductor's score handed to a film editor: one track a unit, arrows from who made something to who uses it, and the gauges below.
-Names and categories are those of Intel's NPU profiler (DPU, SW, DMA, Layer), so that a real profile and a simulated one read alike.
+Like a conductor's score handed to a film editor: one track a unit, arrows from who made something to who uses
+it, and the gauges below. Names and categories are those of Intel's NPU profiler (DPU, SW, DMA, Layer), so
+that a real profile and a simulated one read alike.
 """
 
 from __future__ import annotations
@@ -40,14 +41,23 @@ def chrome_trace(line: Timeline) -> str:
     """
     spent = line.end - line.start
     kinds = {
-        name: float(spent[np.isin(line.kind, [int(k) for k in _CATEGORY if _CATEGORY[k] == name])].sum()) * _US
+        name: float(spent[np.isin(line.kind, [int(k) for k in _CATEGORY if _CATEGORY[k] == name])].sum())
+        * _US
         for name in ("DMA", "DPU", "SW")
     }
     document = {
         "traceEvents": trace_events(line),
         "displayTimeUnit": "ns",
-        "taskStatistics": {"total duration": line.makespan_s * _US, **{f"{k} duration": v for k, v in kinds.items()}},
-        "otherData": {"workload": line.workload, "soc": line.soc, "techniques": line.techniques, "simulated": "npusim"},
+        "taskStatistics": {
+            "total duration": line.makespan_s * _US,
+            **{f"{k} duration": v for k, v in kinds.items()},
+        },
+        "otherData": {
+            "workload": line.workload,
+            "soc": line.soc,
+            "techniques": line.techniques,
+            "simulated": "npusim",
+        },
     }
     return json.dumps(document, separators=(",", ":"))
 
@@ -86,8 +96,12 @@ def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str,
     used = {pid for pid, _ in threads} | {_LAYERS}
     events: list[dict[str, Any]] = []
     for pid in sorted(used):
-        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": processes[pid]}})
-        events.append({"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}})
+        events.append(
+            {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": processes[pid]}}
+        )
+        events.append(
+            {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
+        )
     for (pid, tid), name in sorted(threads.items()):
         events.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
     return events
@@ -104,7 +118,8 @@ def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
         arguments["MACs"] = float(line.macs[row])
     return {
         "ph": "X", "name": name, "cat": _CATEGORY[kind], "pid": place[0], "tid": place[1],
-        "ts": float(line.start[row]) * _US, "dur": float(line.end[row] - line.start[row]) * _US, "args": arguments,
+        "ts": float(line.start[row]) * _US, "dur": float(line.end[row] - line.start[row]) * _US,
+        "args": arguments,
     }  # fmt: skip
 
 
@@ -131,7 +146,8 @@ def _layers(line: Timeline) -> list[dict[str, Any]]:
         events.append(
             {
                 "ph": "X", "name": line.operators[operator], "cat": "Layer", "pid": _LAYERS,
-                "tid": int(line.slot[line.inference[group[0]]]), "ts": begin * _US, "dur": (end - begin) * _US,
+                "tid": int(line.slot[line.inference[group[0]]]), "ts": begin * _US,
+                "dur": (end - begin) * _US,
                 "args": {"Layer type": line.types[operator], **{k: f"{v:.3f}us" for k, v in spent.items()}},
             }
         )  # fmt: skip
@@ -139,7 +155,9 @@ def _layers(line: Timeline) -> list[dict[str, Any]]:
 
 
 def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:
-    """Arrows from a task to those that wait for it directly, and to what it set going through a point in time."""
+    """Arrows from a task to those that wait for it directly, and to what it set going through a point in
+    time.
+    """
     starts, followers = line.followers
     each = line.per_inference
     events: list[dict[str, Any]] = []
@@ -147,7 +165,11 @@ def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str
     for row in line.working:
         local = int(row) % each
         base = int(row) - local
-        pairs.update((int(row), base + int(f)) for f in followers[starts[local] : starts[local + 1]] if base + f in places)
+        pairs.update(
+            (int(row), base + int(f))
+            for f in followers[starts[local] : starts[local + 1]]
+            if base + f in places
+        )
         cause = int(line.cause[row])
         while cause >= 0 and cause not in places:
             cause = int(line.cause[cause])
@@ -168,6 +190,13 @@ def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str
 
 def _counter(name: str, unit: str, stairs: Staircase, scale: float = 1.0) -> list[dict[str, Any]]:
     return [
-        {"ph": "C", "name": name, "pid": _LAYERS, "tid": 0, "ts": float(time) * _US, "args": {unit: float(value) * scale}}
+        {
+            "ph": "C",
+            "name": name,
+            "pid": _LAYERS,
+            "tid": 0,
+            "ts": float(time) * _US,
+            "args": {unit: float(value) * scale},
+        }
         for time, value in zip(stairs.time_s, stairs.value, strict=True)
     ]

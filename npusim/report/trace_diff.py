@@ -1,6 +1,7 @@
 """Two traces side by side, layer by layer: the measured run and the simulated one.
 
-Two travellers compare their diaries of the same trip: days are matched by place and order, and the talk is about those that differ.
+Two travellers compare their diaries of the same trip: days are matched by place and order, and the talk is
+about those that differ.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _MOST_ROWS = 30
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
+    )
 
 
 class LayerPair(_Part):
@@ -92,7 +95,8 @@ class Layer:
 
 
 def read_layers(path: Path) -> list[Layer]:
-    """Return the layers of a Chrome trace in the order of their begin; where it has none, tasks of one name make one.
+    """Return the layers of a Chrome trace in the order of their begin; where it has none, tasks of one name
+    make one.
 
     Raises
     ------
@@ -104,7 +108,9 @@ def read_layers(path: Path) -> list[Layer]:
     except OSError as error:
         raise FileError(str(path), f"cannot be read ({error.strerror})") from None
     except ValueError:
-        raise FileError(str(path), "is not JSON", "give a trace of `npusim estimate --trace` or a profiling.json") from None
+        raise FileError(
+            str(path), "is not JSON", "give a trace of `npusim estimate --trace` or a profiling.json"
+        ) from None
     events = document.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(events, list):
         raise FileError(str(path), "is no Chrome trace: it has no `traceEvents`")
@@ -134,8 +140,8 @@ def _layers_of(events: list[dict[str, Any]]) -> list[Layer]:
 def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
     """Align two traces by layer.
 
-    Layers of the same normalised name are matched first, in order; between two matches, what is left over on both sides is matched in
-    order where the types agree.
+    Layers of the same normalised name are matched first, in order; between two matches, what is left over on
+    both sides is matched in order where the types agree.
 
     Parameters
     ----------
@@ -191,21 +197,28 @@ def diff_page(diff: TraceDiff) -> RenderableType:
         _row(table, pair, gap)
     head = Text("whole run: ", style="bold")
     ratio = diff.simulated_s / diff.measured_s - 1.0 if diff.measured_s else 0.0
-    head.append(f"{engineering(diff.measured_s, 's')} measured, {engineering(diff.simulated_s, 's')} simulated ({ratio:+.1%})")
+    head.append(
+        f"{engineering(diff.measured_s, 's')} measured, "
+        f"{engineering(diff.simulated_s, 's')} simulated ({ratio:+.1%})"
+    )
     unmatched = remarks(
-        ("Only measured", "bold yellow", diff.only_measured), ("Only simulated", "bold yellow", diff.only_simulated)
+        ("Only measured", "bold yellow", diff.only_measured),
+        ("Only simulated", "bold yellow", diff.only_simulated),
     )
     parts: list[RenderableType] = [head, _parting(diff), Text(), table]
     return Group(*parts, Text(), unmatched) if unmatched.row_count else Group(*parts)
 
 
 def _parting(diff: TraceDiff) -> Text:
-    """Say at which layer the runs begin to part: the first whose begin is off by a tenth of its measured length or more."""
+    """Say at which layer the runs begin to part: the first whose begin is off by a tenth of its measured
+    length or more.
+    """
     for pair in diff.layers:
         off = pair.simulated_start_s - pair.measured_start_s
         if abs(off) > 0.1 * max(pair.measured_s, 1e-9) and off:
             return Text(
-                f"they part before {pair.measured}: it begins at {engineering(pair.measured_start_s, 's')} measured, "
+                f"they part before {pair.measured}: it begins at "
+                f"{engineering(pair.measured_start_s, 's')} measured, "
                 f"{engineering(pair.simulated_start_s, 's')} simulated"
             )
     return Text("they keep step: every layer begins within a tenth of its length of the other's begin")

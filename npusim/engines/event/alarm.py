@@ -1,8 +1,8 @@
 """An alarm clock on simpy's agenda that can be set anew.
 
-simpy's events fire once and cannot be taken back. An alarm is set earlier by a further event, and set later by letting the old one
-ring in vain: whoever is woken looks at the clock and, if nothing is due, sets the alarm again. Rung events are used again, so a long
-run makes a handful of objects, not millions.
+simpy's events fire once and cannot be taken back. An alarm is set earlier by a further event, and set later
+by letting the old one ring in vain: whoever is woken looks at the clock and, if nothing is due, sets the
+alarm again. Rung events are used again, so a long run makes a handful of objects, not millions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from simpy.core import Environment
 from simpy.events import Event
 
 __all__ = ["Alarm"]
+
 
 class Alarm:
     """Calls back at a time, or earlier.

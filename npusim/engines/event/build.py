@@ -1,7 +1,7 @@
 """From a mapped graph to a program: every operator's tasks, and what each waits for.
 
-An orchestra's conductor score: the parts were written by others; here they are laid above each other, with the bars at which one
-player waits for the next.
+An orchestra's conductor score: the parts were written by others; here they are laid above each other, with
+the bars at which one player waits for the next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from npusim.cost.liveness import roots
 from npusim.cost.tables import Unit
 from npusim.engines.event.emission import Emitted, Job, emit
 from npusim.engines.event.jobs import Station, job_of
-from npusim.engines.event.kept import Kept, kept_tensors
+from npusim.engines.event.kept import kept_tensors
 from npusim.engines.event.tasks import Program, ProgramBuilder
 from npusim.engines.timeline.kinds import Kind
 from npusim.engines.timeline.kinds import Unit as Worker
@@ -72,7 +72,8 @@ class _Build:
     def _held_across(self) -> set[int]:
         """Groups at which the NPU takes up work again while a tensor still lies in its SRAM.
 
-        Between two such stretches of work no other inference may come in: it could take the room that the second one needs.
+        Between two such stretches of work no other inference may come in: it could take the room that the
+        second one needs.
         """
         found: set[int] = set()
         before = ""
@@ -118,7 +119,7 @@ class _Build:
         self.stretch = [self.last_end]
 
     def _leave(self, index: int) -> None:
-        """End a stretch of work on one device; the next one, at group `index`, begins when all of it is over."""
+        """End a stretch of work on one device; the next, at group `index`, begins when it is over."""
         if not self.device:
             return
         self.last_end = self.builder.sync(self.stretch)
@@ -135,7 +136,8 @@ class _Build:
             fixed_s += float(op["host_random_accesses"] / host["random_accesses_per_s"])
         unit = self.cpu + (kind is Kind.GPU)
         task = self.builder.task(
-            kind, unit, index, max(0.0, total_s - fixed_s), after=[*self._inputs_written(index, group), self.stretch[0]],
+            kind, unit, index, max(0.0, total_s - fixed_s),
+            after=[*self._inputs_written(index, group), self.stretch[0]],
             fixed_s=fixed_s, bytes_=float(result["dram_bytes"]), macs=self._macs(group),
         )  # fmt: skip
         self.done[index] = Emitted(task, task, -1, {})
@@ -150,11 +152,20 @@ class _Build:
     def _inputs(self, group: Group) -> list[str]:
         """Tensors a group reads, as those whose bytes they are, without what it makes itself."""
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
-        read = (t for name in (group.main, *group.fused) for t in self.graph.operators[name].inputs if t not in inner)
+        read = (
+            t
+            for name in (group.main, *group.fused)
+            for t in self.graph.operators[name].inputs
+            if t not in inner
+        )
         return list(dict.fromkeys(self.root[t] for t in read))
 
     def _makers(self, index: int, tensors: list[str]) -> list[int]:
-        found = (self.maker[t] for t in tensors if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.maker)
+        found = (
+            self.maker[t]
+            for t in tensors
+            if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.maker
+        )
         return [i for i in dict.fromkeys(found) if i in self.done and i != index]
 
     def _on_npu(self, index: int, group: Group) -> None:
@@ -172,7 +183,7 @@ class _Build:
         self._say_goodbye(index, done)
 
     def _say_goodbye(self, index: int, done: Emitted) -> None:
-        """Let go of kept tensors that this group touches; room is free when all who touch them have done so."""
+        """Let go of kept tensors that this group touches; their room is free when all have done so."""
         for kept in self.kept:
             if index in kept.users and kept.name in self.buffers:
                 ends = [done.computed] if done.written == done.computed else [done.computed, done.written]

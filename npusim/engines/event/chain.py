@@ -1,4 +1,5 @@
-"""The longest chain of a program: what an inference takes on a machine with as many units, and as much room, as one likes.
+"""The longest chain of a program: what an inference takes on a machine with as many units, and as much room,
+as one likes.
 
 The length of a recipe when a whole brigade cooks: some steps just follow each other.
 """

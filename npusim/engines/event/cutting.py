@@ -1,7 +1,8 @@
 """How an operator's tiling becomes steps: what is brought in, worked on and taken out, one after the other.
 
-A removal plan in loads: the big wardrobe goes first and stays in the van, the boxes come and go. The counts are those that the cost
-kernel chose; here they are only written out, so a step's parts add up to the operator's exactly.
+A removal plan in loads: the big wardrobe goes first and stays in the van, the boxes come and go. The counts
+are those that the cost kernel chose; here they are only written out, so a step's parts add up to the
+operator's exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from npusim.cost.dpu import mode_shape
 from npusim.cost.products import tile_share
 from npusim.cost.tables import Form, Order, Split
 
-__all__ = ["Step", "apportion", "product_steps", "stream_steps", "triangle_steps", "is_fetched_once"]
+__all__ = ["Step", "apportion", "is_fetched_once", "product_steps", "stream_steps", "triangle_steps"]
 
 
 @dataclass(slots=True)
@@ -42,7 +43,8 @@ class Step:
 
 
 def apportion(total: float, shares: list[float]) -> list[float]:
-    """Cut a total into parts near the given shares, in whole numbers where it is one, so that they add up to it exactly.
+    """Cut a total into parts near the given shares, in whole numbers where it is one, so that they add up to
+    it exactly.
 
     Examples
     --------
@@ -91,7 +93,8 @@ def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[Step]:
     arch, op, result : record
         Of `ARCH_DTYPE`, `OP_DTYPE` and `RESULT_DTYPE`.
     pieces : int
-        Steps that DMA and work need at least to overlap; blocks are cut along whole stencils where the tiling has fewer.
+        Steps that DMA and work need at least to overlap; blocks are cut along whole stencils where the tiling
+        has fewer.
 
     Returns
     -------
@@ -124,7 +127,11 @@ def _weights_held(stripes: list[list[float]], columns: list[float]) -> Iterator[
         for i, share in enumerate(flat):
             first = i == 0
             yield Step(
-                share * column, a=share, b=column if first else 0.0, out=share * column, b_until=len(flat) - 1 if first else 0
+                share * column,
+                a=share,
+                b=column if first else 0.0,
+                out=share * column,
+                b_until=len(flat) - 1 if first else 0,
             )
 
 
@@ -160,15 +167,26 @@ def _outputs_held(stripes: list[list[float]], columns: list[float], chunks: int)
 
 
 def is_fetched_once(op: Any, result: Any) -> bool:
-    """Tell whether a stored triangle is fetched once (see `npusim.cost.triangle`), by what the operator moves."""
+    """Tell whether a stored triangle is fetched once (see `npusim.cost.triangle`), by what the operator
+    moves.
+    """
     if not op["triangle"] or op["a_triangle_bytes"] <= 0.0:
         return False
-    once = op["a_triangle_bytes"] * result["column_blocks"] + op["b_dram_bytes"] + op["extra_dram_bytes"] + op["c_dram_bytes"]
-    return bool(abs(result["dram_bytes"] - once) <= 1e-9 * once and result["row_blocks"] == result["channel_chunks"])
+    once = (
+        op["a_triangle_bytes"] * result["column_blocks"]
+        + op["b_dram_bytes"]
+        + op["extra_dram_bytes"]
+        + op["c_dram_bytes"]
+    )
+    return bool(
+        abs(result["dram_bytes"] - once) <= 1e-9 * once and result["row_blocks"] == result["channel_chunks"]
+    )
 
 
 def triangle_steps(result: Any) -> list[Step]:
-    """Write out a product whose triangle is fetched once: blocks are dealt out to the tiles, sums wait until the end of a pass."""
+    """Write out a product whose triangle is fetched once: blocks are dealt out to the tiles, sums wait until
+    the end of a pass.
+    """
     rows, passes = int(result["row_blocks"]), int(result["column_blocks"])
     count = rows * (rows + 1) // 2
     if result["split"] == Split.ROWS:
@@ -181,7 +199,8 @@ def triangle_steps(result: Any) -> list[Step]:
             steps.append(
                 Step(
                     1.0 / (count * passes), a=1.0 / count, b=1.0 / passes if first else 0.0, b_until=until,
-                    out=1.0 / passes if last else 0.0, sums=1.0 / passes if first else 0.0, sums_until=until, last_of_pass=last,
+                    out=1.0 / passes if last else 0.0, sums=1.0 / passes if first else 0.0, sums_until=until,
+                    last_of_pass=last,
                 )
             )  # fmt: skip
     return steps

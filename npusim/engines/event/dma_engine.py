@@ -1,6 +1,8 @@
-"""One DMA engine: transfers in the order of the program, latency of the next hidden behind the bytes of the one before.
+"""One DMA engine: transfers in the order of the program, latency of the next hidden behind the bytes of the
+one before.
 
-A ferryman who takes bookings: while one load is being carried over, the next passengers already walk down to the jetty.
+A ferryman who takes bookings: while one load is being carried over, the next passengers already walk down to
+the jetty.
 """
 
 from __future__ import annotations

@@ -53,7 +53,9 @@ class Job:
     copy_bytes: float = 0.0
     copy_latency_s: float = 0.0
     a_gate: tuple[int, ...] = ()
-    """What must be over before activations can be fetched (or, when nothing is fetched, before room is taken)."""
+    """What must be over before activations can be fetched (or, when nothing is fetched, before room is
+    taken).
+    """
     b_gate: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
     """What must be over before work can start: operands that wait in SRAM."""
@@ -82,7 +84,8 @@ def emit(builder: ProgramBuilder, job: Job, last_reserve: int) -> Emitted:
     builder : ProgramBuilder
     job : Job
     last_reserve : int
-        The reservation before: room is handed out in program order, which is why the NPU cannot lock itself up.
+        The reservation before: room is handed out in program order, which is why the NPU cannot lock itself
+        up.
     """
     return _Emission(builder, job, last_reserve).run()
 
@@ -149,12 +152,16 @@ class _Emission:
     def _bring_b(self, i: int, step: Step) -> list[int]:
         job = self.job
         extra = job.once_bytes if i == 0 else 0.0
-        for buffer in self._reserve(job.b_gate if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]):
+        for buffer in self._reserve(
+            job.b_gate if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]
+        ):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
         return self._move(Kind.DMA_IN, self.b[i] + extra, job.b_s_per_byte, [self.last])
 
     def _bring_a(self, i: int, step: Step) -> tuple[list[int], int]:
-        """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of the results)."""
+        """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of
+        the results).
+        """
         job = self.job
         first = i == 0
         extra = job.once_bytes if first and job.b_bytes <= 0.0 else 0.0
@@ -191,7 +198,9 @@ class _Emission:
                 latency = near if part <= page else far
             duration = part * len(each) * s_per_byte
             moves.append(
-                self.builder.task(kind, engine, job.operator, duration, after=after, fixed_s=latency, bytes_=part)
+                self.builder.task(
+                    kind, engine, job.operator, duration, after=after, fixed_s=latency, bytes_=part
+                )
             )
         return moves
 
@@ -214,7 +223,13 @@ class _Emission:
         sizes = apportion(job.copy_bytes / copies, [1.0] * len(job.engines))
         return [
             self.builder.task(
-                Kind.TRANSFER, engine, job.operator, job.copy_s / copies, after=after, fixed_s=job.copy_latency_s, bytes_=size
+                Kind.TRANSFER,
+                engine,
+                job.operator,
+                job.copy_s / copies,
+                after=after,
+                fixed_s=job.copy_latency_s,
+                bytes_=size,
             )
             for engine, size in zip(job.engines, sizes, strict=True)
         ]

@@ -1,7 +1,7 @@
 """The event engine: acts a mapped graph out and reports what happened, as an estimate and as a time line.
 
-The analytical engine is the accountant; this one is the dress rehearsal: the same parts, the same durations, but everybody has to get
-past everybody else.
+The analytical engine is the accountant; this one is the dress rehearsal: the same parts, the same durations,
+but everybody has to get past everybody else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from npusim.mapping import Mapped, map_graph
 __all__ = ["EventRun", "estimate_with_timeline", "event_estimate", "run_events"]
 
 _ON_DRAM = [int(Kind.DMA_IN), int(Kind.DMA_OUT)]
-_OPERATOR_UNITS = {"npu.dma": "dma", "npu.dpu": "compute", "npu.dsp": "dsp", "cpu": "compute", "gpu": "compute"}
+_OPERATOR_UNITS = {
+    "npu.dma": "dma",
+    "npu.dpu": "compute",
+    "npu.dsp": "dsp",
+    "cpu": "compute",
+    "gpu": "compute",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +82,9 @@ def event_estimate(graph: Graph, soc: Soc, **options: Any) -> Estimate:
 def run_events(mapped: Mapped) -> EventRun:
     """Act a mapped graph out.
 
-    With R > 1 requests in flight, 3 R inferences are run: R to fill the machine, R that are measured, and R that keep it full
-    meanwhile. Throughput is R over the time between the end of the first R and the end of the next R.
+    With R > 1 requests in flight, 3 R inferences are run: R to fill the machine, R that are measured, and R
+    that keep it full meanwhile. Throughput is R over the time between the end of the first R and the end of
+    the next R.
 
     Parameters
     ----------
@@ -135,7 +142,9 @@ def _timeline(mapped: Mapped, program: Program, log: Log, inferences: int) -> Ti
 
 
 def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any) -> Any:
-    """Spread each operator's dynamic energy over its tasks: a price a byte to those that move, the rest to those that work."""
+    """Spread each operator's dynamic energy over its tasks: a price a byte to those that move, the rest to
+    those that work.
+    """
     energy = np.zeros(len(kind))
     per_byte = float(mapped.arch["dram_j_per_byte"] + mapped.arch["sram_j_per_byte"])
     moves = np.isin(kind, _ON_DRAM)
@@ -170,7 +179,10 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         "throughput_per_s": 1.0 / interval_s if interval_s > 0.0 else np.inf,
         "energy_j": dynamic_j + line.static_w * interval_s,
         "sram_peak_bytes": float(line.sram_bytes.max(initial=0.0)),
-        "units": {name: UnitUse(busy_s=value, utilisation=value / interval_s if value else 0.0) for name, value in busy.items()},
+        "units": {
+            name: UnitUse(busy_s=value, utilisation=value / interval_s if value else 0.0)
+            for name, value in busy.items()
+        },
         "operators": [_operator(line, i, op, shown) for i, op in enumerate(base.operators)],
     }
     return base.model_copy(update=changes)
@@ -178,11 +190,15 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
 
 def _operator(line: Timeline, index: int, op: Any, inference: int) -> Any:
     begin, end = line.span_s(index, inference)
-    return op.model_copy(update={"latency_s": end - begin, "bound": _bound(line, index, inference, end - begin, op.bound)})
+    return op.model_copy(
+        update={"latency_s": end - begin, "bound": _bound(line, index, inference, end - begin, op.bound)}
+    )
 
 
 def _bound(line: Timeline, index: int, inference: int, span_s: float, otherwise: str) -> str:
-    """Name the group of units that is busiest during an operator; what takes less than half of its time does not bound it."""
+    """Name the group of units that is busiest during an operator; what takes less than half of its time does
+    not bound it.
+    """
     first = inference * line.per_inference
     rows = slice(first, first + line.per_inference)
     mine = (line.operator[rows] == index) & (line.unit[rows] >= 0)

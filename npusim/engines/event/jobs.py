@@ -1,7 +1,7 @@
 """One row of the operator table, with the tiling that was chosen for it, as a job for the NPU.
 
-The shop floor's copy of an order: the accountant's figures, spelt out for those who do the work. All times are those of
-`npusim.cost`: nothing is costed here.
+The shop floor's copy of an order: the accountant's figures, spelt out for those who do the work. All times
+are those of `npusim.cost`: nothing is costed here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def job_of(arch: Any, op: Any, result: Any, number: int, macs: float, station: S
     station : Station
     """
     product = op["unit"] == Unit.DPU and op["form"] in _PRODUCTS
-    job = _product(arch, op, result, number, station) if product else _stream(arch, op, result, number, station)
+    job = (
+        _product(arch, op, result, number, station) if product else _stream(arch, op, result, number, station)
+    )
     job.macs = macs
     _pace(arch, job, float(result["dma_s"]))
     page = float(arch["dma_page_bytes"])
@@ -70,7 +72,9 @@ def job_of(arch: Any, op: Any, result: Any, number: int, macs: float, station: S
 
 
 def _pace(arch: Any, job: Job, dma_s: float) -> None:
-    """Spread an operator's DMA time over its bytes; what rows that are cut cost on top falls to the activations."""
+    """Spread an operator's DMA time over its bytes; what rows that are cut cost on top falls to the
+    activations.
+    """
     engines = float(arch["dma_engines"])
     read_s, write_s = 1.0 / bytes_per_s(arch, DDR2CMX, engines), 1.0 / bytes_per_s(arch, CMX2DDR, engines)
     a_bytes = job.a_bytes * round(sum(s.a for s in job.steps))
@@ -92,12 +96,16 @@ def _product(arch: Any, op: Any, result: Any, number: int, station: Station) -> 
     b_bytes, out_bytes = float(op["b_dram_bytes"]), float(op["c_dram_bytes"])
     small = float(op["extra_dram_bytes"]) <= arch["dma_page_bytes"] or once
     streamed = 0.0 if small else float(op["extra_dram_bytes"])
-    # A second tensor (a residual) comes piece by piece with the activations; it is read once, however often they are.
+    # A second tensor (a residual) comes piece by piece with the activations, but once only.
     a_passes = max(1, round(sum(s.a for s in steps)))
     a_bytes += streamed / a_passes
     work_s = float(result["dpu_s"])
     keeps_sums = once or (result["order"] == Order.OUTPUTS_HELD and result["channel_chunks"] > 1)
-    sums = float(op["batch"] * op["out_w"] * op["out_h"] * op["out_c"] * arch["dpu_sum_bytes"]) if keeps_sums else 0.0
+    sums = (
+        float(op["batch"] * op["out_w"] * op["out_h"] * op["out_c"] * arch["dpu_sum_bytes"])
+        if keeps_sums
+        else 0.0
+    )
     job = Job(
         number, Kind.DPU, station.grids(used), station.engines, work_s, 0.0, steps,
         a_bytes=a_bytes, a_sram=a_bytes * copied_a, b_bytes=b_bytes, b_sram=b_bytes * copied_b,

@@ -33,8 +33,8 @@ def kept_tensors(mapped: Mapped) -> list[Kept]:
 
     Notes
     -----
-    The right operand of a product is held by every tile, any other tensor is spread over them: the rule of `npusim.cost.liveness`,
-    which counts the same bytes without the names.
+    The right operand of a product is held by every tile, any other tensor is spread over them: the rule of
+    `npusim.cost.liveness`, which counts the same bytes without the names.
     """
     graph, residency = mapped.graph, mapped.decisions.residency
     root = roots(graph)
@@ -53,7 +53,9 @@ def kept_tensors(mapped: Mapped) -> list[Kept]:
     for name, share in residency.cached.items():
         tensor = graph.tensors[name]
         triangle = tensor.storage is Storage.TRIANGLE
-        whole = tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, name in copied, mapped.soc)
+        whole = (
+            tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, name in copied, mapped.soc)
+        )
         sizes[name] = whole * share
     tiles = float(mapped.arch["tiles"])
     found = [

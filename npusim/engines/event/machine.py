@@ -1,8 +1,9 @@
-"""Acts a program out: units that do one task at a time, SRAM that is handed out in order, DRAM that is shared.
+"""Acts a program out: units that do one task at a time, SRAM that is handed out in order, DRAM that is
+shared.
 
-A restaurant kitchen on a busy evening: each station works on the first ticket that has everything it needs, bowls are handed out in
-the order of the tickets, and a new guest is seated when one leaves. A task costs two entries in simpy's agenda at most; no process,
-request or event object is made for it.
+A restaurant kitchen on a busy evening: each station works on the first ticket that has everything it needs,
+bowls are handed out in the order of the tickets, and a new guest is seated when one leaves. A task costs two
+entries in simpy's agenda at most; no process, request or event object is made for it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from npusim.engines.event.dma_engine import DmaEngine
 from npusim.engines.event.log import Log
 from npusim.engines.event.memory import SharedMemory
 from npusim.engines.event.tasks import Program
-from npusim.engines.timeline.kinds import Kind
 from npusim.engines.event.traffic import Road
+from npusim.engines.timeline.kinds import Kind
 from npusim.errors import InfeasibleError
 
 __all__ = ["simulate"]
@@ -196,7 +197,9 @@ class Machine:
             self.log.sram(self.env._now, program.sram_bytes - self._free_bytes)
 
     def _proceed(self, ready: list[int], cause: int) -> None:
-        """Let tasks that wait for nothing any more go on: to their units, or at once where nothing is to be done."""
+        """Let tasks that wait for nothing any more go on: to their units, or at once where nothing is to be
+        done.
+        """
         program, count, log, now = self.program, self.count, self.log, self.env._now
         units, kinds, unit_of = self.units, program.kind, program.unit
         woken = set()
@@ -243,7 +246,7 @@ class Machine:
         ready.extend(self._followers(task))
 
     def _granted(self) -> int:
-        """Return the next stretch of work, or the next reservation, that can go on; -1 where there is none."""
+        """Return the next stretch of work or reservation that can go on; -1 where there is none."""
         if self._gate_open and self._at_the_gate:
             self._gate_open = False
             return self._at_the_gate.popleft()
@@ -277,12 +280,14 @@ class Machine:
                 held.append((program.buffer_bytes[i % buffers], program.buffer_tensor[i % buffers]))
         held.sort(reverse=True)
         name = program.operators[program.operator[local]]
-        missing = ", ".join(f"{program.buffer_tensor[b]!r} ({program.buffer_bytes[b] / 1024:.0f} KiB)" for b in wanted)
+        missing = ", ".join(
+            f"{program.buffer_tensor[b]!r} ({program.buffer_bytes[b] / 1024:.0f} KiB)" for b in wanted
+        )
         inside = ", ".join(f"{tensor!r} ({size / 1024:.0f} KiB)" for size, tensor in held[:5]) or "nothing"
+        free, capacity = self._free_bytes / 1024, program.sram_bytes / 1024
         return (
-            f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {self._free_bytes / 1024:.0f} of "
-            f"{program.sram_bytes / 1024:.0f} KiB are free and nothing else will be; held: {inside}; "
-            "give more: --set npu.sram.per_tile=..."
+            f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free:.0f} of {capacity:.0f} KiB "
+            f"are free and nothing else will be; held: {inside}; give more: --set npu.sram.per_tile=..."
         )
 
 

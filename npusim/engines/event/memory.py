@@ -1,8 +1,9 @@
 """DRAM and the road to it, shared fairly by whoever moves data at the moment.
 
-A water main with several taps: alone, a tap gives what its own pipe lets through; with all taps open the main is divided, and a tap
-with a thin pipe leaves more for the others. One process looks after the main: when a tap is opened or closed it works out all flows
-anew and sets one alarm for the next vessel to be full. No resource, process or event is made for a single transfer.
+A water main with several taps: alone, a tap gives what its own pipe lets through; with all taps open the main
+is divided, and a tap with a thin pipe leaves more for the others. One process looks after the main: when a
+tap is opened or closed it works out all flows anew and sets one alarm for the next vessel to be full. No
+resource, process or event is made for a single transfer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["SharedMemory"]
 class SharedMemory:
     """DRAM bandwidth under max-min fairness.
 
-    Flows are counted in seconds: what is left of a flow is the time it would take with all DMA engines at work and nobody else.
+    Flows are counted in seconds: what is left of a flow is the time it would take with all DMA engines at
+    work and nobody else.
 
     Parameters
     ----------
@@ -99,7 +101,9 @@ class SharedMemory:
             self._alarm.set(self._env.now + max(soonest, 0.0))
 
     def _fill(self) -> None:
-        """Cut flows down to what DRAM gives when hosts and engines together ask for more: an equal part each, or what it asks for."""
+        """Cut flows down to what DRAM gives when hosts and engines together ask for more: an equal part each,
+        or what it asks for.
+        """
         speed, rate = self._speed, self._rate
         asking = sorted((speed[flow] * rate[flow], flow) for flow in self._active if rate[flow] > 0.0)
         left, count = self._total, len(asking)

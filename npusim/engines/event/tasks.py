@@ -1,7 +1,9 @@
-"""What the event engine executes: tasks, what each waits for, and the room in SRAM that it takes and gives back.
+"""What the event engine executes: tasks, what each waits for, and the room in SRAM that it takes and gives
+back.
 
-A recipe card in a restaurant kitchen: every step with the station that does it, how long it takes, which steps must be over first, and
-which bowls are taken from the shelf and washed afterwards. The card is written once and cooked as often as guests order it.
+A recipe card in a restaurant kitchen: every step with the station that does it, how long it takes, which
+steps must be over first, and which bowls are taken from the shelf and washed afterwards. The card is written
+once and cooked as often as guests order it.
 
 Columns are typed arrays, not objects: a million tasks take some 60 MB.
 """

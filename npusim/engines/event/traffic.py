@@ -21,7 +21,9 @@ class Road:
     dram_bytes_per_s: float
     """What DRAM sustains for NPU, CPU and GPU together."""
     speed: dict[int, tuple[float, bool]]
-    """By kind of task: how much faster one engine moves alone than as one of all, and whether it moves over DRAM."""
+    """By kind of task: how much faster one engine moves alone than as one of all, and whether it moves over
+    DRAM.
+    """
 
 
 def road_of(arch: Any) -> Road:
@@ -33,15 +35,17 @@ def road_of(arch: Any) -> Road:
 
     Notes
     -----
-    What DRAM sustains for several devices is not in a data sheet: at least what the greediest of them draws alone, and no more is
-    assumed.
+    What DRAM sustains for several devices is not in a data sheet: at least what the greediest of them draws
+    alone, and no more is assumed.
     """
     engines = float(arch["dma_engines"])
 
     def alone(direction: int) -> float:
         return bytes_per_s(arch, direction, 1.0) * engines / bytes_per_s(arch, direction, engines)
 
-    total = max(float(arch["dram_bytes_per_s"]), float(arch["cpu"]["bytes_per_s"]), float(arch["gpu"]["bytes_per_s"]))
+    total = max(
+        float(arch["dram_bytes_per_s"]), float(arch["cpu"]["bytes_per_s"]), float(arch["gpu"]["bytes_per_s"])
+    )
     return Road(
         total,
         {

@@ -1,6 +1,8 @@
-"""The critical path: the chain of tasks that made the run as long as it was, and why each followed the one before.
+"""The critical path: the chain of tasks that made the run as long as it was, and why each followed the one
+before.
 
-Reading a detective story backwards: at the last page, ask what had to happen just before, and again, until the first.
+Reading a detective story backwards: at the last page, ask what had to happen just before, and again, until
+the first.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ class Link:
     task: int
     """Row of the time line."""
     reason: str
-    """What it waited for last: "begin", "data", "sram" (room in SRAM), "unit" (its unit was busy) or "launch"."""
+    """What it waited for last: "begin", "data", "sram" (room in SRAM), "unit" (its unit was busy) or
+    "launch".
+    """
     waited_s: float
     """Time between the end of the link before and its own start: latency of DMA."""
     worked_s: float
@@ -47,18 +51,18 @@ def critical_path(line: Timeline, inference: int | None = None) -> list[Link]:
     number = int(np.argmax(line.ended)) if inference is None else inference
     row = (number + 1) * line.per_inference - 1
     links: list[Link] = []
-    reason = ""
     while row >= 0:
         kind = Kind(int(line.kind[row]))
         earlier, why = _before(line, row)
         if line.unit[row] >= 0 or kind is Kind.LAUNCH:
             begin = line.end[earlier] if earlier >= 0 else line.begun[line.inference[row]]
-            links.append(Link(row, "", float(line.start[row] - begin), float(line.end[row] - line.start[row])))
-        reason = why
-        # What stands between two working tasks says why the later one waited: room before data, as room comes last.
-        if links and (not links[-1].reason or reason == "sram") and links[-1].reason != "unit":
+            links.append(
+                Link(row, "", float(line.start[row] - begin), float(line.end[row] - line.start[row]))
+            )
+        # What stands between two working tasks says more exactly why the later one waited.
+        if links and links[-1].reason in ("", "data"):
             last = links[-1]
-            links[-1] = Link(last.task, reason, last.waited_s, last.worked_s)
+            links[-1] = Link(last.task, why, last.waited_s, last.worked_s)
         row = earlier
     return links[::-1]
 

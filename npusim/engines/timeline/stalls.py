@@ -1,6 +1,7 @@
 """Why units stood idle: the time-and-motion study after the shift.
 
-Every gap on a unit ends with a task that could not start earlier. What that task was waiting for is what the unit was waiting for.
+Every gap on a unit ends with a task that could not start earlier. What that task was waiting for is what the
+unit was waiting for.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from npusim.engines.timeline.timeline import Timeline
 __all__ = ["CAUSES", "idle_causes", "queueing_s"]
 
 CAUSES = ("data", "work", "sram", "latency", "launch", "end")
-"""Why a unit is idle: operands are still on their way in or out by DMA; another unit must finish first; there is no room in SRAM; DMA
-has been asked but the first byte is not there yet; a runtime is being called; nothing is left to do."""
+"""Why a unit is idle: operands are still on their way in or out by DMA; another unit must finish first; there
+is no room in SRAM; DMA has been asked but the first byte is not there yet; a runtime is being called; nothing
+is left to do."""
 
 _MOVES = (int(Kind.DMA_IN), int(Kind.DMA_OUT), int(Kind.TRANSFER))
 
@@ -68,7 +70,9 @@ def _cause(line: Timeline, row: int) -> str:
 
 
 def queueing_s(line: Timeline) -> dict[str, float]:
-    """Return, by unit's name, how long tasks that were ready waited because the unit was busy with others (s, over all tasks)."""
+    """Return, by unit's name, how long tasks that were ready waited because the unit was busy with others (s,
+    over all tasks).
+    """
     found = {}
     for unit, rows in zip(line.units, line.by_unit, strict=True):
         previous = line.before[rows]

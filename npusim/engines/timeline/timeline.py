@@ -20,8 +20,8 @@ __all__ = ["Timeline"]
 class Timeline:
     """Columns over tasks; a row is a task of one inference. Times in s from the begin of the run.
 
-    Rows stand inference by inference, in program order. Rows of kind SYNC, RESERVE, ENTER and LEAVE take no time and have no unit;
-    they are kept because others wait for them.
+    Rows stand inference by inference, in program order. Rows of kind SYNC, RESERVE, ENTER and LEAVE take no
+    time and have no unit; they are kept because others wait for them.
     """
 
     workload: str
@@ -58,7 +58,9 @@ class Timeline:
     static_w: float
     """Power that does not depend on the work."""
     followers: tuple[Any, Any]
-    """Who waits for a task of the program: (where each task's followers begin, follower); the same for every inference."""
+    """Who waits for a task of the program: (where each task's followers begin, follower); the same for every
+    inference.
+    """
     slot: Any
     """int32 array, shape (inferences,): which request in flight an inference is."""
     begun: Any
@@ -129,7 +131,9 @@ class Timeline:
         return {name: busy / self.makespan_s for name, busy in self.busy_s().items()}
 
     def span_s(self, operator: int, inference: int = 0) -> tuple[float, float]:
-        """Begin of an operator's first task and end of its last in one inference (s); (0, 0) where it has none."""
+        """Begin of an operator's first task and end of its last in one inference (s); (0, 0) where it has
+        none.
+        """
         first = inference * self.per_inference
         rows = slice(first, first + self.per_inference)
         mine = (self.operator[rows] == operator) & (self.unit[rows] >= 0)

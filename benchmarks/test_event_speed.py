@@ -1,0 +1,76 @@
+"""How fast the event engine is: tasks a second, a whole estimate, and the memory of a million tasks."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from npusim.arch import load_soc
+from npusim.engines import run_of
+from npusim.engines.event import estimate_with_timeline
+from npusim.engines.event.build import build_program
+from npusim.engines.event.machine import simulate
+from npusim.engines.event.traffic import road_of
+from npusim.mapping import map_graph
+from npusim.techniques import apply
+from npusim.workloads import load_workload
+
+SOC = load_soc("core-ultra-series2")
+TASKS_PER_S = 60_000
+ESTIMATE_S = 0.5
+MILLION_TASKS_BYTES = 1e9
+
+
+def million_tasks() -> tuple[int, float]:
+    """Act out a million tasks with fair-share DRAM, SRAM accounting and the log; return (tasks, processor
+    seconds).
+    """
+    mapped = map_graph(apply(load_workload("gat-cora"), "effop"), SOC, run_of(SOC, "throughput"))
+    program = build_program(mapped)
+    working = sum(unit >= 0 for unit in program.unit)
+    inferences = -(-1_000_000 // working)
+    begin = time.process_time()
+    simulate(program, road_of(mapped.arch), inferences, 8)
+    return working * inferences, time.process_time() - begin
+
+
+@pytest.mark.parametrize(
+    ("workload", "stack"), [("gcn-cora", "stagr"), ("gcn-cora", "none"), ("gat-cora", "effop")]
+)
+def test_tasks_a_second(benchmark, workload, stack):
+    """Only tasks that take time on a unit count, not the points in time between them."""
+    mapped = map_graph(apply(load_workload(workload), stack), SOC, run_of(SOC, "throughput"))
+    program, road = build_program(mapped), road_of(mapped.arch)
+    working = sum(unit >= 0 for unit in program.unit)
+    inferences = max(8, 30_000 // working)
+    benchmark.pedantic(simulate, (program, road, inferences, 8), rounds=5, warmup_rounds=1)
+    rate = working * inferences / benchmark.stats["median"]
+    benchmark.extra_info["tasks_per_s"] = rate
+    assert rate > TASKS_PER_S
+
+
+def test_gcn_cora_at_both_precisions(benchmark):
+    graphs = [apply(load_workload("gcn-cora"), stack) for stack in ("stagr", "stagr+quantgr")]
+
+    def both() -> None:
+        for graph in graphs:
+            estimate_with_timeline(graph, SOC)
+
+    benchmark.pedantic(both, rounds=5, warmup_rounds=1)
+    assert benchmark.stats["median"] < ESTIMATE_S
+
+
+def test_a_million_tasks_take_less_than_a_gigabyte():
+    """In a process of its own, so that nothing else counts."""
+    code = (
+        "import resource, sys; sys.path.insert(0, 'benchmarks'); from test_event_speed import million_tasks; "
+        "tasks, seconds = million_tasks(); used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024; "
+        "print(tasks, seconds, used)"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert float(out[0]) >= 1e6
+    assert float(out[0]) / float(out[1]) > TASKS_PER_S
+    assert float(out[2]) < MILLION_TASKS_BYTES

@@ -1,0 +1,104 @@
+"""What a time line says about itself: shares add up, the critical path is as long as the run, curves hold
+what was moved.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from npusim.arch import load_soc
+from npusim.engines import estimate, run_of
+from npusim.engines.elasticity import elasticities
+from npusim.engines.event import EventRun, estimate_with_timeline, event_estimate
+from npusim.engines.timeline import (
+    CAUSES,
+    Kind,
+    critical_path,
+    dram_bandwidth,
+    idle_causes,
+    power,
+    queueing_s,
+    sram_in_use,
+    summary,
+)
+from npusim.techniques import apply
+from npusim.workloads import load_workload
+
+CASES = [
+    ("none", "latency"),
+    ("stagr", "latency"),
+    ("stagr+quantgr+symg+cacheg", "latency"),
+    ("graphsplit", "throughput"),
+]
+
+
+@cache
+def acted(stack: str, hint: str) -> EventRun:
+    graph = apply(load_workload("gcn-cora"), stack)
+    return estimate_with_timeline(graph, load_soc("core-ultra-series2"), hint=hint)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_busy_and_idle_time_add_up_to_the_run(case):
+    line = acted(*case).timeline
+    busy, idle = line.busy_s(), idle_causes(line)
+    for unit in line.units:
+        assert set(idle[unit.name]) == set(CAUSES)
+        assert busy[unit.name] + sum(idle[unit.name].values()) == pytest.approx(line.makespan_s)
+    assert all(0.0 <= share <= 1.0 + 1e-9 for share in line.utilisation().values())
+    assert all(waited >= 0.0 for waited in queueing_s(line).values())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_critical_path_is_as_long_as_the_inference_and_every_link_has_a_reason(case):
+    line = acted(*case).timeline
+    path = critical_path(line)
+    last = int(np.argmax(line.ended))
+    begin = line.begun[line.inference[path[0].task]]
+    assert sum(link.waited_s + link.worked_s for link in path) == pytest.approx(
+        float(line.ended[last] - begin)
+    )
+    assert {link.reason for link in path} <= {"begin", "data", "sram", "unit", "launch"}
+    assert all(link.waited_s >= -1e-15 for link in path)
+    found = summary(line, path)
+    assert sum(found.by_unit.values()) + found.waiting_s == pytest.approx(sum(found.by_operator.values()))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_curves_hold_what_was_moved_and_used(case):
+    run = acted(*case)
+    line = run.timeline
+    on_dram = np.isin(line.kind, [int(k) for k in (Kind.DMA_IN, Kind.DMA_OUT, Kind.CPU, Kind.GPU)])
+    assert dram_bandwidth(line).integral(line.makespan_s) == pytest.approx(
+        line.bytes[on_dram].sum(), rel=1e-6
+    )
+    sram = sram_in_use(line)
+    assert (np.diff(sram.time_s) > 0.0).all()
+    assert sram.value.max() == run.estimate.sram_peak_bytes <= line.sram_capacity
+    curve = power(line)
+    dynamic_j = curve.integral(line.makespan_s) - line.static_w * (line.makespan_s - curve.time_s[0])
+    assert dynamic_j == pytest.approx(line.energy_j.sum(), rel=1e-6)
+
+
+def test_the_document_is_that_of_the_analytical_engine():
+    """Same keys, work, bytes and area; only time, and what follows from it, is another."""
+    graph, soc = apply(load_workload("gcn-cora"), "stagr"), load_soc("core-ultra-series2")
+    closed, acted_out = estimate(graph, soc).model_dump(), acted("stagr", "latency").estimate.model_dump()
+    assert closed.keys() == acted_out.keys()
+    for name in ("workload", "techniques", "requests", "tiles", "macs", "area_mm2", "dram_bytes"):
+        assert closed[name] == acted_out[name]
+    assert acted_out["latency_s"] == pytest.approx(closed["latency_s"], rel=0.05)
+    assert closed["units"].keys() == acted_out["units"].keys()
+
+
+def test_what_bounds_a_network_is_what_would_help_it():
+    """GCN after StaGr is bound by DRAM: bandwidth helps most, MACs do not."""
+    soc = load_soc("core-ultra-series2")
+    run = run_of(soc, "throughput", requests=2)
+    found = elasticities(apply(load_workload("gcn-cora"), "stagr"), soc, run, event_estimate)
+    by_name = {e.resource: e for e in found}
+    assert found[0].resource == "DRAM bandwidth"
+    assert found[0].elasticity > 0.7
+    assert abs(by_name["DPU clock"].elasticity) < 0.1
+    assert [e.elasticity for e in found] == sorted((e.elasticity for e in found), reverse=True)
