@@ -1,8 +1,9 @@
 """Speed of the analytical engine: one warm estimate, and 10,000 architectures at once beside the slow twin.
 
-Rerun: `make bench`, or `.venv/bin/python -m pytest benchmarks/test_analytical_speed.py -m "" --benchmark-only`. Points a second are the
-column `points_per_s` of `--benchmark-json FILE` (under `extra_info`). To see why a loop does not scale, set NUMBA_NUM_THREADS=1
-beside the default, and `evaluate_many.parallel_diagnostics(level=1)` after a call.
+Rerun: `make bench`, or `.venv/bin/python -m pytest benchmarks/test_analytical_speed.py -m ""
+--benchmark-only`. Points a second are the column `points_per_s` of `--benchmark-json FILE` (under
+`extra_info`). To see why a loop does not scale, set NUMBA_NUM_THREADS=1 beside the default, and
+`evaluate_points.parallel_diagnostics(level=1)` after a call.
 """
 
 import sys
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.cost.architecture import arch_row
-from npusim.cost.kernel import evaluate, evaluate_many
+from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
+from npusim.cost.kernel import evaluate, evaluate_points
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.engines import estimate
 from npusim.mapping import Mapped, Run, map_graph
@@ -35,7 +36,8 @@ def mapped() -> Mapped:
 
 @pytest.fixture(scope="module")
 def architectures() -> Any:
-    """Rows of the architecture table around a real machine: clocks, bandwidth, SRAM, MACs and engines vary."""
+    """Rows of the architecture table around a real machine: clocks, bandwidth, SRAM, MACs and engines
+    vary."""
     table = np.repeat(arch_row(load_soc("core-ultra-series2"), 4, 8), POINTS)
     random = np.random.default_rng(1)
     for field in ("dpu_clock_hz", "vpu_clock_hz", "dram_bytes_per_s"):
@@ -43,7 +45,7 @@ def architectures() -> Any:
     table["sram_tile_bytes"] = 1024 * random.integers(512, 8192, POINTS)
     table["dpu_mac_bytes_per_cycle"] = random.choice([4, 8, 16, 32], POINTS)
     table["dma_engines"] = random.integers(1, 5, POINTS)
-    table["tiles"] = random.integers(1, 9, POINTS)
+    table["npu_tiles"] = table["wanted_tiles"] = table["tiles"] = random.integers(1, 9, POINTS)
     return table
 
 
@@ -59,9 +61,12 @@ def test_one_estimate_when_everything_is_warm(benchmark):
 
 
 def test_many_architectures_on_all_cores(benchmark, mapped, architectures):
-    totals = np.zeros(POINTS, TOTAL_DTYPE)
-    evaluate_many(architectures, mapped.lowered.ops, totals)
-    benchmark.pedantic(evaluate_many, (architectures, mapped.lowered.ops, totals), rounds=5)
+    numbers, columns = architectures.view(np.float64).reshape(POINTS, -1), np.array(PRIMITIVE_COLUMNS)
+    groups, ops = np.arange(POINTS + 1), mapped.lowered.ops[np.newaxis]
+    totals, plans = np.zeros(POINTS, TOTAL_DTYPE), np.zeros(POINTS, np.int64)
+    task = (numbers[0], columns, numbers[:, columns], groups, ops, totals, plans)
+    evaluate_points(*task)
+    benchmark.pedantic(evaluate_points, task, rounds=5)
     points_per_s(benchmark, POINTS)
 
 

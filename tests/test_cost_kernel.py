@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from naive_interpreted import record
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_products
 
-from npusim.cost.architecture import arch_row
-from npusim.cost.kernel import evaluate, evaluate_many
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Form, Unit
+from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
+from npusim.cost.kernel import evaluate, evaluate_points
+from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.engines import estimate
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
@@ -145,7 +145,9 @@ def test_many_architectures_at_once_cost_what_each_costs_alone():
     ops = map_graph(product(300, 200, 100), soc, Run()).lowered.ops
     archs = np.concatenate([arch_row(soc, tiles, requests) for tiles in (1, 2, 6) for requests in (1, 8)])
     totals, alone = np.zeros(len(archs), TOTAL_DTYPE), np.zeros(len(archs), TOTAL_DTYPE)
-    evaluate_many(archs, ops, totals)
+    numbers, columns = archs.view(np.float64).reshape(len(archs), -1), np.array(PRIMITIVE_COLUMNS)
+    groups, plans = np.arange(len(archs) + 1), np.zeros(len(archs), np.int64)
+    evaluate_points(numbers[0], columns, numbers[:, columns], groups, ops[np.newaxis], totals, plans)
     for arch, total in zip(archs, alone, strict=True):
         evaluate(arch, ops, np.zeros(len(ops), RESULT_DTYPE), total)
     assert totals.tobytes() == alone.tobytes()

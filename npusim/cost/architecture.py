@@ -1,11 +1,13 @@
 """From a SoC's data sheet to a row of the architecture table: the machine in the kernel's own words.
 
-A tailor's card: whatever the customer's wardrobe looks like, these are the measures the scissors need. Every column is one number of
-the data sheet, or follows from a few by counting (area); nothing is fitted here.
+A tailor's card: whatever the customer's wardrobe looks like, these are the measures the scissors need. Most columns are one number
+of the data sheet each; the others follow from them (`npusim.cost.derived`), so that a sweep can write new numbers into a row and
+have the rest follow. Nothing is fitted here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,148 +16,132 @@ from npusim.arch import Cpu, Gpu, Soc
 from npusim.arch.dma_model import DmaModel
 from npusim.arch.dpu_model import DpuModel
 from npusim.arch.npu import Npu
+from npusim.cost.derived import MAC_FORMATS, derive
 
-__all__ = ["ARCH_DTYPE", "arch_row", "npu_area_m2", "set_npu"]
+__all__ = ["ARCH_DTYPE", "PRIMITIVE_COLUMNS", "SEARCH_COLUMNS", "arch_row", "row_numbers"]
 
-_HOST_DTYPE = np.dtype(
-    [
-        ("float_macs_per_s", "f8"),
-        ("int8_macs_per_s", "f8"),
-        ("bytes_per_s", "f8"),
-        ("random_accesses_per_s", "f8"),
-        ("dispatch_s", "f8"),
-        ("launch_s", "f8"),
-        ("busy_w", "f8"),
-    ]
+_HOST_PRIMITIVES = (
+    "cores",
+    "clock_hz",
+    "float_macs_per_cycle",
+    "int8_macs_per_cycle",
+    "dense_efficiency",
+    "outstanding_misses",
+    "bytes_per_s",
+    "dispatch_s",
+    "launch_s",
+    "busy_w",
 )
+_HOST_DERIVED = ("float_macs_per_s", "int8_macs_per_s", "random_accesses_per_s")
+_HOST_DTYPE = np.dtype([(name, "f8") for name in (*_HOST_PRIMITIVES, *_HOST_DERIVED)])
 """A CPU or GPU, as its roofline."""
 
 _DPU_MODEL = tuple(DpuModel.model_fields)
 _DMA_MODEL = tuple(DmaModel.model_fields)
 _MODES = 3
+_ENERGY_FACTORS = ("depthwise", "avgpool", "maxpool", "eltwise")
 
-ARCH_DTYPE = np.dtype(
-    [
-        ("tiles", "f8"),  # tiles an inference uses
-        ("requests", "f8"),
-        ("launch_s", "f8"),
-        # MAC grid
-        ("dpu_clock_hz", "f8"),
-        ("dpu_pixel_lanes_w", "f8"),
-        ("dpu_pixel_lanes_h", "f8"),
-        ("dpu_channel_lanes", "f8"),
-        ("dpu_mac_bytes_per_cycle", "f8"),
-        ("dpu_mode_w", "f8", (_MODES,)),
-        ("dpu_mode_h", "f8", (_MODES,)),
-        ("dpu_mode_c", "f8", (_MODES,)),
-        ("dpu_sum_bytes", "f8"),  # a partial sum in SRAM
-        ("dpu_read_ports", "f8"),
-        ("dpu_sram_word_bytes", "f8"),
-        *((f"dpu_{name}", "f8") for name in _DPU_MODEL),
-        ("stream_pieces", "f8"),
-        # SRAM, DMA, DRAM
-        ("sram_tile_bytes", "f8"),
-        ("vpu_clock_hz", "f8"),
-        ("dma_engines", "f8"),
-        ("dma_engine_bytes_per_cycle", "f8"),
-        *((f"dma_{name}", "f8") for name in _DMA_MODEL),
-        ("dram_bytes_per_s", "f8"),
-        ("symg_transposed_rate", "f8"),
-        # DSPs
-        ("dsps_per_tile", "f8"),
-        ("dsp_lanes", "f8"),
-        # Energy and area
-        ("mac_j_int8", "f8"),
-        ("mac_j_fp16", "f8"),
-        ("sram_j_per_byte", "f8"),
-        ("dram_j_per_byte", "f8"),
-        ("dsp_j_per_lane_op", "f8"),
-        ("static_w", "f8"),
-        ("area_mm2", "f8"),
-        ("energy_depthwise", "f8"),
-        ("energy_avgpool", "f8"),
-        ("energy_maxpool", "f8"),
-        ("energy_eltwise", "f8"),
-        # Other devices
-        ("cpu", _HOST_DTYPE),
-        ("gpu", _HOST_DTYPE),
-    ]
-)
+# What the tiling search looks at: what fits where, and how many cycles it takes.
+_SEARCHED: list[tuple[str, Any]] = [
+    ("npu_tiles", "f8"),  # tiles on the chip
+    ("wanted_tiles", "f8"),  # tiles an inference uses where the chip has them
+    ("dpu_vpe", "f8"),
+    ("dpu_mpe", "f8"),
+    ("dpu_mac_bytes_per_cycle", "f8"),
+    ("dpu_mode_w", "f8", (_MODES,)),
+    ("dpu_mode_h", "f8", (_MODES,)),
+    ("dpu_mode_c", "f8", (_MODES,)),
+    ("dpu_sum_bytes", "f8"),  # a partial sum in SRAM
+    ("dpu_read_ports", "f8"),
+    ("dpu_sram_word_bytes", "f8"),
+    *((f"dpu_{name}", "f8") for name in _DPU_MODEL),
+    ("stream_pieces", "f8"),
+    ("sram_tile_bytes", "f8"),
+    ("symg_transposed_rate", "f8"),
+    ("dma_page_bytes", "f8"),
+    *((f"energy_{name}", "f8") for name in _ENERGY_FACTORS),
+]
+
+# What prices the ways that the search found: clocks, rates, energies, areas.
+_PRICED: list[tuple[str, Any]] = [
+    ("requests", "f8"),
+    ("launch_s", "f8"),
+    ("dpu_clock_hz", "f8"),
+    ("vpu_clock_hz", "f8"),
+    ("voltage", "f8"),
+    ("active_w", "f8"),
+    ("sram_reserved_bytes", "f8"),
+    ("dma_engines", "f8"),
+    ("dma_engine_bytes_per_cycle", "f8"),
+    *((f"dma_{name}", "f8") for name in _DMA_MODEL if name != "page_bytes"),
+    ("dram_bytes_per_s", "f8"),
+    ("dram_latency_s", "f8"),
+    ("dsps_per_tile", "f8"),
+    ("dsp_lanes", "f8"),
+    # Technology
+    ("nominal_voltage", "f8"),
+    ("tech_mac_j_int8", "f8"),
+    ("tech_mac_j_fp16", "f8"),
+    ("tech_sram_j_per_byte", "f8"),
+    ("tech_dsp_j_per_lane_op", "f8"),
+    ("dram_j_per_byte", "f8"),  # DRAM has a supply of its own
+    ("leakage_w_per_m2", "f8"),
+    *((f"mpe_macs_{name}", "f8") for name in MAC_FORMATS),  # 0 where the grid has no such format
+    *((f"mac_m2_{name}", "f8") for name in MAC_FORMATS),
+    ("sram_m2_per_byte", "f8"),
+    ("dsp_m2", "f8"),
+    ("dma_engine_m2", "f8"),
+    ("fixed_m2", "f8"),
+    # Other devices
+    ("cpu", _HOST_DTYPE),
+    ("gpu", _HOST_DTYPE),
+]
+
+# What follows from the others; `npusim.cost.derived.derive` fills it in.
+_DERIVED: list[tuple[str, Any]] = [
+    ("tiles", "f8"),  # tiles an inference uses
+    ("dpu_pixel_lanes_w", "f8"),
+    ("dpu_pixel_lanes_h", "f8"),
+    ("dpu_channel_lanes", "f8"),
+    ("mac_j_int8", "f8"),
+    ("mac_j_fp16", "f8"),
+    ("sram_j_per_byte", "f8"),
+    ("dsp_j_per_lane_op", "f8"),
+    ("area_mm2", "f8"),
+    ("static_w", "f8"),
+    ("peak_ops_per_s", "f8"),  # two operations a MAC, in the fastest format
+]
+
+ARCH_DTYPE = np.dtype([*_SEARCHED, *_PRICED, *_DERIVED])
 """A row of the architecture table: one design point; SI units and cycles, `npusim.arch` says what each number means."""
 
 
-def _host(record: Any, device: Cpu | Gpu, dram_latency_s: float) -> None:
-    """Fill the roofline of a CPU or GPU."""
-    rates = device.macs_per_cycle
-    floating = "fp16" if "fp16" in rates else "fp32"
-    record["float_macs_per_s"] = device.peak_macs_per_s(floating) * device.dense_efficiency
-    record["int8_macs_per_s"] = device.peak_macs_per_s("int8" if "int8" in rates else floating) * device.dense_efficiency
-    record["bytes_per_s"] = device.dram_bandwidth
-    record["random_accesses_per_s"] = device.cores * device.outstanding_misses / dram_latency_s
-    record["dispatch_s"] = device.dispatch_overhead
-    record["launch_s"] = device.launch_overhead
-    record["busy_w"] = device.power.busy
+def _places(names: set[str]) -> Iterator[int]:
+    """Yield the places of columns in the float64 view of a row; of a host those of its primitives."""
+    for name in names:
+        dtype, offset = ARCH_DTYPE.fields[name][:2]  # type: ignore[index]  # it has fields
+        if dtype.names is None:
+            yield from range(offset // 8, (offset + dtype.itemsize) // 8)
+        else:
+            yield from (offset // 8 + i for i, part in enumerate(dtype.names) if part in _HOST_PRIMITIVES)
 
 
-def set_npu(record: Any, npu: Npu, soc: Soc) -> None:
-    """Fill the NPU's columns of a record of ARCH_DTYPE, and those of the memory and technology it uses."""
-    dpu, grid = npu.dpu, npu.dpu.grid
-    record["launch_s"] = npu.launch_overhead
-    record["dpu_clock_hz"] = dpu.clock
-    record["dpu_pixel_lanes_w"] = record["dpu_pixel_lanes_h"] = grid.vpe
-    record["dpu_channel_lanes"] = dpu.channel_lanes
-    record["dpu_sum_bytes"], record["stream_pieces"] = grid.accumulator, npu.schedule.stream_pieces
-    record["dpu_mac_bytes_per_cycle"] = dpu.macs_per_mpe["int8"]
-    modes = list(dpu.modes.values())
-    for i in range(_MODES):  # a grid with fewer modes has its last one more than once
-        mode = modes[min(i, len(modes) - 1)]
-        record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
-        record["dpu_mode_c"][i] = mode.groups_c
-    record["dpu_read_ports"], record["dpu_sram_word_bytes"] = npu.sram.read_ports, npu.sram.word
-    for name in _DPU_MODEL:
-        record[f"dpu_{name}"] = getattr(dpu.model, name)
-    record["sram_tile_bytes"], record["vpu_clock_hz"] = npu.sram.per_tile, npu.vpu_clock
-    record["dma_engines"], record["dma_engine_bytes_per_cycle"] = npu.dma.engines, npu.dma.width
-    for name in _DMA_MODEL:
-        record[f"dma_{name}"] = getattr(npu.dma.model, name)
-    record["dram_bytes_per_s"] = soc.dram.bandwidth
-    record["symg_transposed_rate"] = npu.symg.transposed_read_rate
-    record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes["fp16"]
-    _energy(record, npu, soc)
+SEARCH_COLUMNS = frozenset(_places({column[0] for column in _SEARCHED}))
+"""Places, in the float64 view of a row, of what the tiling search looks at."""
+
+PRIMITIVE_COLUMNS = tuple(sorted(_places({column[0] for column in (*_SEARCHED, *_PRICED)})))
+"""Places of all columns that are one number of the data sheet each; none depends on another."""
 
 
-def _energy(record: Any, npu: Npu, soc: Soc) -> None:
-    prices, factors = soc.technology.energy, npu.dpu.energy_factors
-    scale = (npu.voltage / soc.technology.nominal_voltage) ** 2  # dynamic energy goes with the square of the voltage
-    record["mac_j_int8"], record["mac_j_fp16"] = prices.mac["int8"] * scale, prices.mac["fp16"] * scale
-    record["sram_j_per_byte"], record["dsp_j_per_lane_op"] = prices.sram * scale, prices.dsp_op * scale
-    record["dram_j_per_byte"] = prices.dram  # DRAM has a supply of its own
-    for name in ("depthwise", "avgpool", "maxpool", "eltwise"):
-        record[f"energy_{name}"] = getattr(factors, name)
-    area_m2 = npu_area_m2(npu, soc)
-    leakage_w = soc.technology.leakage * area_m2 * (npu.voltage / soc.technology.nominal_voltage)
-    record["static_w"] = leakage_w + npu.power.active
-    record["area_mm2"] = area_m2 * 1e6
-
-
-def npu_area_m2(npu: Npu, soc: Soc) -> float:
-    """Return the area of an NPU (m^2): its building blocks, counted, times the technology's price of each."""
-    prices = soc.technology.area
-    macs = sum(float(prices.mac[name]) * npu.dpu.macs_per_cycle(name) for name in npu.dpu.macs_per_mpe)
-    sram = float(prices.sram) * (npu.sram.per_tile + npu.sram.reserved)
-    tile = macs + sram + float(prices.dsp) * npu.dsp.per_tile
-    return float(npu.tiles * tile + prices.dma_engine * npu.dma.engines + prices.fixed)
-
-
-def arch_row(soc: Soc, tiles: int, requests: int) -> Any:
+def arch_row(soc: Soc, tiles: float, requests: float) -> Any:
     """Return the architecture table of one design point.
 
     Parameters
     ----------
     soc : Soc
-    tiles : int
-        NPU tiles that an inference uses.
-    requests : int
+    tiles : float
+        NPU tiles that an inference uses, as far as the chip has them; infinite for all.
+    requests : float
         Inferences in flight.
 
     Returns
@@ -164,10 +150,75 @@ def arch_row(soc: Soc, tiles: int, requests: int) -> Any:
     """
     table = np.zeros(1, ARCH_DTYPE)
     record = table[0]
-    record["tiles"], record["requests"] = tiles, requests
-    set_npu(record, soc.npu, soc)
-    if soc.has("cpu"):
-        _host(record["cpu"], soc.cpu, float(soc.dram.latency))
-    if soc.has("gpu"):
-        _host(record["gpu"], soc.gpu, float(soc.dram.latency))
+    record["wanted_tiles"], record["requests"] = tiles, requests
+    _npu(record, soc.npu)
+    _technology(record, soc)
+    for name, device in (
+        ("cpu", soc.cpu if soc.has("cpu") else None),
+        ("gpu", soc.gpu if soc.has("gpu") else None),
+    ):
+        if device is not None:
+            _host(record[name], device)
+    derive(record)
     return table
+
+
+def row_numbers(row: Any) -> Any:
+    """Return the numbers of a row of the architecture table: its float64 view, shape (columns,)."""
+    return row.view(np.float64).reshape(-1)
+
+
+def _npu(record: Any, npu: Npu) -> None:
+    dpu, grid = npu.dpu, npu.dpu.grid
+    record["npu_tiles"], record["launch_s"] = npu.tiles, npu.launch_overhead
+    record["dpu_clock_hz"], record["vpu_clock_hz"], record["voltage"] = dpu.clock, npu.vpu_clock, npu.voltage
+    record["dpu_vpe"], record["dpu_mpe"], record["dpu_sum_bytes"] = grid.vpe, grid.mpe, grid.accumulator
+    record["dpu_mac_bytes_per_cycle"] = dpu.macs_per_mpe["int8"]
+    for name, rate in dpu.macs_per_mpe.items():
+        record[f"mpe_macs_{name}"] = rate
+    modes = list(dpu.modes.values())
+    for i in range(_MODES):  # a grid with fewer modes has its last one more than once
+        mode = modes[min(i, len(modes) - 1)]
+        record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
+        record["dpu_mode_c"][i] = mode.groups_c
+    record["dpu_read_ports"], record["dpu_sram_word_bytes"] = npu.sram.read_ports, npu.sram.word
+    for name in _DPU_MODEL:
+        record[f"dpu_{name}"] = getattr(dpu.model, name)
+    for name in _ENERGY_FACTORS:
+        record[f"energy_{name}"] = getattr(dpu.energy_factors, name)
+    record["stream_pieces"] = npu.schedule.stream_pieces
+    record["sram_tile_bytes"], record["sram_reserved_bytes"] = npu.sram.per_tile, npu.sram.reserved
+    record["dma_engines"], record["dma_engine_bytes_per_cycle"] = npu.dma.engines, npu.dma.width
+    for name in _DMA_MODEL:
+        record[f"dma_{name}"] = getattr(npu.dma.model, name)
+    record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active
+    record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes["fp16"]
+
+
+def _technology(record: Any, soc: Soc) -> None:
+    technology = soc.technology
+    energy, area = technology.energy, technology.area
+    record["dram_bytes_per_s"], record["dram_latency_s"] = soc.dram.bandwidth, soc.dram.latency
+    record["nominal_voltage"], record["leakage_w_per_m2"] = technology.nominal_voltage, technology.leakage
+    record["tech_mac_j_int8"], record["tech_mac_j_fp16"] = energy.mac["int8"], energy.mac["fp16"]
+    record["tech_sram_j_per_byte"], record["tech_dsp_j_per_lane_op"] = energy.sram, energy.dsp_op
+    record["dram_j_per_byte"] = energy.dram
+    for name, price in area.mac.items():
+        record[f"mac_m2_{name}"] = price
+    record["sram_m2_per_byte"], record["dsp_m2"] = area.sram, area.dsp
+    record["dma_engine_m2"], record["fixed_m2"] = area.dma_engine, area.fixed
+
+
+def _host(record: Any, device: Cpu | Gpu) -> None:
+    """Fill the roofline of a CPU or GPU."""
+    rates = device.macs_per_cycle
+    floating = "fp16" if "fp16" in rates else "fp32"
+    record["cores"], record["clock_hz"] = device.cores, device.clock
+    record["float_macs_per_cycle"] = rates[floating]  # type: ignore[index]  # one of the two literals
+    record["int8_macs_per_cycle"] = rates.get("int8", rates[floating])  # type: ignore[index]
+    record["dense_efficiency"], record["outstanding_misses"] = (
+        device.dense_efficiency,
+        device.outstanding_misses,
+    )
+    record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
+    record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead

@@ -21,8 +21,10 @@ __all__ = [
     "bytes_per_s",
     "copy_s",
     "latency_s",
+    "row_gap_s",
     "stream_s",
     "transfer_s",
+    "width_bytes_per_s",
 ]
 
 DDR2CMX = 0
@@ -48,12 +50,18 @@ def latency_s(p: Any, direction: int, payload_bytes: float) -> float:
 
 
 @kernel
+def width_bytes_per_s(p: Any, engines: float) -> float:
+    """Rate of `engines` engines at full width (B/s)."""
+    return p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines
+
+
+@kernel
 def bytes_per_s(p: Any, direction: int, engines: float) -> float:
     """Rate of `engines` engines on one stream (B/s): their own width, or DRAM where that is narrower.
 
     A copy from DRAM to DRAM reads at the engines' read share, and DRAM carries each byte twice.
     """
-    width = p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines
+    width = width_bytes_per_s(p, engines)
     if direction == CMX2CMX:
         return width * p.dma_cmx2cmx_share
     if direction == CMX2DDR:
@@ -64,13 +72,14 @@ def bytes_per_s(p: Any, direction: int, engines: float) -> float:
 
 
 @kernel
-def _row_gap_cycles(p: Any, direction: int) -> float:
-    """Gap before each further row (cycles of the VPU clock)."""
+def row_gap_s(p: Any, direction: int) -> float:
+    """Gap before each further row (s)."""
+    cycles = p.dma_ddr2cmx_row_cycles
     if direction == CMX2CMX:
-        return p.dma_cmx2cmx_row_cycles
-    if direction == CMX2DDR:
-        return p.dma_cmx2ddr_row_cycles
-    return p.dma_ddr2cmx_row_cycles
+        cycles = p.dma_cmx2cmx_row_cycles
+    elif direction == CMX2DDR:
+        cycles = p.dma_cmx2ddr_row_cycles
+    return cycles / p.vpu_clock_hz
 
 
 @kernel
@@ -79,13 +88,13 @@ def _payload_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, e
     rate = bytes_per_s(p, direction, engines)
     moved_s = payload_bytes / rate
     if direction == CMX2CMX:  # a copy runs at full width until its buffer is full
-        full = p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines
+        full = width_bytes_per_s(p, engines)
         buffered = min(payload_bytes, p.dma_copy_buffer_bytes * engines)
         moved_s = buffered / full + (payload_bytes - buffered) / rate
     if row_bytes <= 0.0:
         return moved_s
     gaps = max(0.0, payload_bytes / row_bytes - 1.0) / engines
-    return moved_s + gaps * _row_gap_cycles(p, direction) / p.vpu_clock_hz
+    return moved_s + gaps * row_gap_s(p, direction)
 
 
 @kernel
@@ -107,14 +116,18 @@ def transfer_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, e
     """
     if payload_bytes <= 0.0:
         return 0.0
-    return latency_s(p, direction, payload_bytes / engines) + _payload_s(p, direction, payload_bytes, row_bytes, engines)
+    return latency_s(p, direction, payload_bytes / engines) + _payload_s(
+        p, direction, payload_bytes, row_bytes, engines
+    )
 
 
 @kernel
 def stream_s(p: Any, read_bytes: float, written_bytes: float, row_bytes: float) -> float:
     """Time of a steady stream by all engines: reads and writes share them, latencies are hidden (s)."""
     read_s = _payload_s(p, DDR2CMX, read_bytes, row_bytes, p.dma_engines) if read_bytes > 0.0 else 0.0
-    return read_s + (_payload_s(p, CMX2DDR, written_bytes, row_bytes, p.dma_engines) if written_bytes > 0.0 else 0.0)
+    return read_s + (
+        _payload_s(p, CMX2DDR, written_bytes, row_bytes, p.dma_engines) if written_bytes > 0.0 else 0.0
+    )
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Energy of an operator: the meter behind each socket, read once.
+"""Energy: the meter behind each socket, read once.
 
 Multiply-accumulates, bytes through SRAM, bytes through DRAM and DSP lane operations each have a price (technology of the SoC);
 dynamic energy on the chip goes with the square of the voltage. Leakage is added for the whole inference, by its length.
@@ -12,17 +12,16 @@ import numpy as np
 
 from npusim.cost.dpu import mode_shape
 from npusim.cost.jit import kernel
-from npusim.cost.tables import Form, Unit
+from npusim.cost.tables import Form
 
-__all__ = ["operator_energy_j"]
+__all__ = ["dsp_lane_cycles", "dynamic_j", "grid_macs", "grid_sram_bytes"]
 
-_DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
 _MATMUL, _CONVOLUTION, _DEPTHWISE = int(Form.MATMUL), int(Form.CONVOLUTION), int(Form.DEPTHWISE)
 _MAXPOOL, _AVGPOOL = int(Form.MAXPOOL), int(Form.AVGPOOL)
 
 
 @kernel
-def _grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
+def grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
     """Bytes that the MAC grid reads and writes in SRAM: operands once a stencil that uses them, outputs once."""
     across, down, channel_groups = mode_shape(arch, mode)
     if op.form == _MATMUL or op.form == _CONVOLUTION:
@@ -37,11 +36,13 @@ def _grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
 
 
 @kernel
-def _grid_j(arch: Any, op: Any) -> float:
-    """Energy (J) of the MAC grid itself; skipped products cost nothing, and other work than products costs its factor a cycle."""
-    mac_j = arch.mac_j_int8 if op.a_item <= 1.0 else arch.mac_j_fp16
+def grid_macs(arch: Any, op: Any) -> float:
+    """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
+
+    Skipped products cost nothing, and other work than products costs its factor for each cycle it would ideally take.
+    """
     if op.form == _MATMUL or op.form == _CONVOLUTION:
-        return float(op.macs * min(op.a_density, op.b_density) * mac_j)
+        return float(op.macs * min(op.a_density, op.b_density))
     ideal_macs = max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle / op.a_item
     factor = arch.energy_eltwise
     if op.form == _DEPTHWISE:
@@ -50,18 +51,34 @@ def _grid_j(arch: Any, op: Any) -> float:
         factor = arch.energy_maxpool
     elif op.form == _AVGPOOL:
         factor = arch.energy_avgpool
-    return float(ideal_macs * mac_j * factor)
+    return float(ideal_macs * factor)
 
 
 @kernel
-def operator_energy_j(arch: Any, op: Any, result: Any) -> float:
-    """Return the dynamic energy (J) of an operator on the NPU, given the tiling in `result`."""
-    energy = result.dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte)
-    if op.unit == _DPU:
-        energy += _grid_j(arch, op) + _grid_sram_bytes(arch, op, result.mode) * arch.sram_j_per_byte
-    elif op.unit == _DSP:
-        lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
-        busy_cycles = result.dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile
-        energy += busy_cycles * lanes * arch.dsp_j_per_lane_op
-        energy += op.elements * (op.a_item + op.c_item) * arch.sram_j_per_byte
-    return float(energy)
+def dsp_lane_cycles(arch: Any, op: Any, dsp_s: float) -> float:
+    """Cycles of single lanes in which the DSPs are busy with an operator for `dsp_s` seconds."""
+    lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
+    return dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes
+
+
+@kernel
+def dynamic_j(
+    arch: Any, dram_bytes: float, sram_bytes: float, int8_macs: float, fp16_macs: float, lane_cycles: float
+) -> float:
+    """Return the dynamic energy (J) of work on the NPU.
+
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+    dram_bytes : float
+        Bytes between DRAM and SRAM; each passes through SRAM once as well.
+    sram_bytes : float
+        Bytes that the MAC grid and the DSPs read and write in SRAM.
+    int8_macs, fp16_macs : float
+        Multiply-accumulates by format (`grid_macs`).
+    lane_cycles : float
+        Cycles of single DSP lanes (`dsp_lane_cycles`).
+    """
+    energy = dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte) + sram_bytes * arch.sram_j_per_byte
+    energy += int8_macs * arch.mac_j_int8 + fp16_macs * arch.mac_j_fp16
+    return float(energy + lane_cycles * arch.dsp_j_per_lane_op)

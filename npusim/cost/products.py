@@ -1,7 +1,7 @@
 """Matrix products and convolutions on the tiles: who gets which rows, and how often each operand crosses DRAM.
 
 A kitchen with several cooks: give each some of the dishes (rows) and everyone the sauce (weights), or each a sauce and everyone
-the dishes (columns). Which is quicker depends on the menu, so every way is costed and the best kept.
+the dishes (columns). Which is quicker depends on the menu and on prices, so every way that can be the best is put on a shortlist.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.dma import CMX2DDR, DDR2CMX, latency_s, stream_s
+from npusim.cost.candidates import add_candidate
 from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
+from npusim.cost.energy import grid_sram_bytes
 from npusim.cost.jit import kernel
 from npusim.cost.tables import Form, Order, Split
 from npusim.cost.tiling import Block, best_blocks, largest_share, next_count
 
-__all__ = ["cost_product", "edge_s", "sum_rate", "tile_share"]
+__all__ = ["search_product", "sum_rate", "tile_share"]
 
 _MATMUL = int(Form.MATMUL)
 _ROWS, _COLUMNS, _SINGLE = int(Split.ROWS), int(Split.COLUMNS), int(Split.SINGLE)
-_WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = int(Order.WEIGHTS_HELD), int(Order.ACTIVATIONS_HELD), int(Order.OUTPUTS_HELD)
+_WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = (
+    int(Order.WEIGHTS_HELD),
+    int(Order.ACTIVATIONS_HELD),
+    int(Order.OUTPUTS_HELD),
+)
 
 
 @kernel
@@ -98,117 +103,103 @@ def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tupl
 @kernel
 def sum_rate(arch: Any) -> float:
     """Bytes of partial sums a cycle that the grid puts down in SRAM or takes up again: the rate of its outputs."""
-    return arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
+    return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
 
 
 @kernel
-def edge_s(arch: Any, op: Any, first_bytes: float, last_bytes: float) -> float:
-    """Time at an operator's edges that no overlap hides: latency and bytes of the first piece in and the last piece out."""
-    wait_s = stream_s(arch, first_bytes, last_bytes, 0.0)
-    if op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0.0:
-        wait_s += latency_s(arch, DDR2CMX, first_bytes)
-    if op.c_dram_bytes > 0.0:
-        wait_s += latency_s(arch, CMX2DDR, last_bytes)
-    return wait_s
+def search_product(arch: Any, op: Any, found: Any, start: int) -> int:
+    """Put every split, mode, order and tiling of a product that can be the fastest on a shortlist.
 
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+        Only what the search may look at (`npusim.cost.architecture.SEARCH_COLUMNS`) and what follows from it.
+    op : record of OP_DTYPE
+    found : array of CANDIDATE_DTYPE, shape (places,)
+        Written from `start`.
+    start : int
 
-@kernel
-def _start_s(arch: Any, op: Any, block: Block, chunks: float) -> float:
-    """Time before the first stencil can start and after the last has ended: the pieces that nothing hides."""
-    wait = 0.0
-    share = largest_share(chunks, block.chunks)
-    if op.a_dram_bytes > 0.0 and not op.a_prefetch:
-        wait += (block.a_bytes + block.a_halo_bytes) * share
-    if op.b_dram_bytes > 0.0 and not op.b_prefetch:
-        wait += block.b_bytes * share
-    drain = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
-    return edge_s(arch, op, wait, drain)
-
-
-@kernel
-def cost_product(arch: Any, op: Any, result: Any) -> None:
-    """Find the fastest split, mode, order and tiling of a product and write its cost into `result`.
-
-    Fills `latency_s`, `dpu_s`, `dma_s`, `dram_bytes`, `sram_bytes` and the tiling's fields; `latency_s` is infinite where no
-    tiling fits into SRAM.
+    Returns
+    -------
+    int
+        Where the shortlist ends: `start` where no tiling fits into SRAM, -1 where `found` is too short.
     """
-    result.latency_s = np.inf
+    stop = start
     for split in range(3):
         used, rows, channels = tile_share(arch, op, split)
         for mode in range(3):
             cycles = _tile_cycles(arch, op, rows, channels, mode)
-            _search(arch, op, result, split, mode, used, cycles, _block(arch, op, rows, channels, mode))
+            stop = _search(
+                arch,
+                op,
+                found,
+                start,
+                stop,
+                split,
+                mode,
+                used,
+                cycles,
+                _block(arch, op, rows, channels, mode),
+            )
+    return stop
 
 
 @kernel
 def _search(
-    arch: Any, op: Any, result: Any, split: int, mode: int, used: float, cycles: float, block: Block
-) -> None:
-    """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`).
-
-    More chunks never shorten anything but the start, so the search ends where even the shortest start is too long.
-    """
-    shortest_start = _start_s(arch, op, block, block.chunks)
-    others_s = stream_s(arch, op.b_dram_bytes + op.extra_dram_bytes, op.c_dram_bytes, 0.0)
-    chunks = 1.0
-    while chunks > 0.0:
-        # Partial sums are written and read again once for each further chunk.
-        spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / sum_rate(arch)
-        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row, unless
-        # the compiler laid a constant out in the order of its use.
-        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
-        least_dma_s = stream_s(arch, op.a_dram_bytes, 0.0, row_bytes) + others_s
-        least_s = max(op.batch * (cycles + spill) / arch.dpu_clock_hz, least_dma_s)
-        if least_s + shortest_start > result.latency_s:
-            return
-        start = _start_s(arch, op, block, chunks)
-        if least_s + start <= result.latency_s:
-            _try_blocks(arch, op, result, split, mode, used, cycles + spill, block, chunks, row_bytes, start)
-        chunks = next_count(chunks, block.chunks)
-
-
-@kernel
-def _try_blocks(
     arch: Any,
     op: Any,
-    result: Any,
+    found: Any,
+    start: int,
+    stop: int,
     split: int,
     mode: int,
     used: float,
     cycles: float,
     block: Block,
-    chunks: float,
-    row_bytes: float,
-    start: float,
-) -> None:
-    """Try every candidate of column blocks, each with the fewest row blocks, and keep the best in `result`."""
-    columns = 1.0
-    while columns > 0.0:
-        tiling = best_blocks(block, columns, chunks)
-        fits = tiling.sram_bytes < np.inf
-        pieces = tiling.row_blocks * columns * chunks
-        dpu_s = op.batch * (cycles + (pieces - 1.0) * arch.dpu_startup_cycles) / arch.dpu_clock_hz
-        orders = 0 if not fits else 2 if chunks == 1.0 else 1
-        for held in range(orders):
-            order = held if chunks == 1.0 else _OUTPUTS_HELD
-            a_read, other_read = _reads(op, order, tiling.row_blocks, columns)
-            moved = a_read + other_read + op.c_dram_bytes
-            dma_s = stream_s(arch, a_read, 0.0, row_bytes) + stream_s(arch, other_read, op.c_dram_bytes, 0.0)
-            latency = max(dpu_s, dma_s) + start
-            better = latency == result.latency_s and moved < result.dram_bytes
-            if latency < result.latency_s or better:
-                result.latency_s = latency
-                result.dpu_s = dpu_s
-                result.dma_s = dma_s
-                result.dram_bytes = moved
-                result.sram_bytes = used * tiling.sram_bytes + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
-                result.split = split
-                result.mode = mode
-                result.order = order
-                result.tiles = int(used)
-                result.row_blocks = int(tiling.row_blocks)
-                result.column_blocks = int(columns)
-                result.channel_chunks = int(chunks)
-        if fits and tiling.row_blocks == 1.0:
-            return  # more column blocks would only add to the traffic
-        columns = next_count(columns, block.columns)
+) -> int:
+    """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`)."""
+    if stop < 0:
+        return stop
+    chunks = 1.0
+    sram_traffic = grid_sram_bytes(arch, op, mode)
+    kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+    while chunks > 0.0:
+        # Partial sums are written and read again once for each further chunk.
+        spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / sum_rate(arch)
+        share = largest_share(chunks, block.chunks)
+        first = 0.0
+        if op.a_dram_bytes > 0.0 and not op.a_prefetch:
+            first += (block.a_bytes + block.a_halo_bytes) * share
+        if op.b_dram_bytes > 0.0 and not op.b_prefetch:
+            first += block.b_bytes * share
+        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row, unless the
+        # compiler laid a constant out in the order of its use.
+        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
+        columns = 1.0
+        while columns > 0.0:
+            tiling = best_blocks(block, columns, chunks)
+            if tiling.sram_bytes < np.inf:
+                for held in range(1 if chunks > 1.0 else 2):
+                    order = _OUTPUTS_HELD if chunks > 1.0 else held
+                    if stop + 1 >= found.shape[0]:
+                        return -1
+                    pieces = tiling.row_blocks * columns * chunks
+                    a_read, other_read = _reads(op, order, tiling.row_blocks, columns)
+                    new = found[stop]
+                    new.grid_cycles = op.batch * (cycles + spill + (pieces - 1.0) * arch.dpu_startup_cycles)
+                    new.read_bytes = a_read + other_read
+                    new.read_gaps = max(0.0, a_read / row_bytes - 1.0) if row_bytes > 0.0 else 0.0
+                    new.written_bytes = op.c_dram_bytes
+                    new.copied_bytes = 0.0
+                    new.first_bytes = first
+                    new.last_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
+                    new.walks = 1.0 if first > arch.dma_page_bytes else 0.0
+                    new.grid_sram_bytes = sram_traffic
+                    new.dram_bytes = a_read + other_read + op.c_dram_bytes
+                    new.sram_bytes = used * tiling.sram_bytes + kept
+                    new.split, new.order, new.mode, new.tiles = split, order, mode, used
+                    new.row_blocks, new.column_blocks, new.channel_chunks = tiling.row_blocks, columns, chunks
+                    stop = add_candidate(found, start, stop, stop)
+            columns = next_count(columns, block.columns)
+        chunks = next_count(chunks, block.chunks)
+    return stop

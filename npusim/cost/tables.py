@@ -202,6 +202,7 @@ TOTAL_DTYPE = np.dtype(
         ("cpu_s", "f8"),
         ("gpu_s", "f8"),
         ("area_mm2", "f8"),
+        ("peak_ops_per_s", "f8"),
     ]
 )
 """What one inference of a graph costs on one architecture."""

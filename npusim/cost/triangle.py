@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.dma import copy_s, stream_s
+from npusim.cost.candidates import add_candidate
 from npusim.cost.dpu import matmul_mode_cycles, mode_shape
+from npusim.cost.energy import grid_sram_bytes
 from npusim.cost.jit import kernel
-from npusim.cost.products import cost_product, edge_s, sum_rate, tile_share
+from npusim.cost.products import search_product, sum_rate, tile_share
 from npusim.cost.tables import Order, Split
 
-__all__ = ["busiest_share", "cost_triangle"]
+__all__ = ["busiest_share", "search_triangle"]
 
 _ROWS = int(Split.ROWS)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
@@ -39,25 +40,32 @@ def busiest_share(row_blocks: float, tiles: float) -> float:
 
 
 @kernel
-def cost_triangle(arch: Any, op: Any, result: Any) -> None:
-    """Cost a product with a stored triangle: the best of fetching blocks twice and once.
+def search_triangle(arch: Any, op: Any, found: Any, start: int) -> int:
+    """Put every way to do a product with a stored triangle that can be the fastest on a shortlist: fetching blocks twice and once.
 
-    Fills the same fields of `result` as `npusim.cost.products.cost_product`.
+    Arguments and result as of `npusim.cost.products.search_product`.
     """
-    cost_product(arch, op, result)  # twice: the DRAM bytes of the row are those of the dense matrix
+    stop = search_product(
+        arch, op, found, start
+    )  # twice: the DRAM bytes of the row are those of the dense matrix
     for mode in range(3):
         for split in range(3):
             most, _, channels = tile_share(arch, op, split)
             # Tiles that share the triangle add up each other's partial sums, so fewer tiles may be quicker.
             used = 1.0 if split == _ROWS else most
             while used <= most:
-                _fetch_once(arch, op, result, split, mode, used, channels)
+                stop = _fetch_once(arch, op, found, start, stop, split, mode, used, channels)
                 used += 1.0
+    return stop
 
 
 @kernel
-def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: float, channels: float) -> None:
+def _fetch_once(
+    arch: Any, op: Any, found: Any, start: int, stop: int, split: int, mode: int, used: float, channels: float
+) -> int:
     """Try one split, mode and number of tiles."""
+    if stop < 0 or stop + 1 >= found.shape[0]:
+        return -1
     across, down, _ = mode_shape(arch, mode)
     pixels = min(op.out_w, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
     block_bytes = 2.0 * pixels * pixels * op.a_item
@@ -66,35 +74,30 @@ def _fetch_once(arch: Any, op: Any, result: Any, split: int, mode: int, used: fl
     out_bytes = 0.0 if op.c_resident else 2.0 * pixels * channels * op.c_item
     working = b_bytes + sums + block_bytes + out_bytes
     if working > arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles:
-        return
-    read = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    dma_s = stream_s(arch, read, op.c_dram_bytes, 0.0)
-    if split == _ROWS:
-        dma_s += copy_s(arch, (used - 1.0) * sums)
-    dpu_s = _grid_s(arch, op, pixels, channels, mode, used if split == _ROWS else 1.0)
+        return stop
     first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
     if op.b_dram_bytes > 0.0 and not op.b_prefetch:
         first += pixels * channels * op.b_item
-    latency = max(dpu_s, dma_s) + edge_s(arch, op, first, 0.5 * out_bytes)
-    if latency < result.latency_s:
-        blocks = np.ceil(op.out_w / pixels)
-        result.latency_s = latency
-        result.dpu_s = dpu_s
-        result.dma_s = dma_s
-        result.dram_bytes = read + op.c_dram_bytes
-        result.sram_bytes = used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
-        result.split = split
-        result.mode = mode
-        result.order = _OUTPUTS_HELD
-        result.tiles = int(used)
-        result.row_blocks = int(blocks)
-        result.column_blocks = 1
-        result.channel_chunks = int(blocks)
+    blocks = np.ceil(op.out_w / pixels)
+    new = found[stop]
+    new.grid_cycles = _grid_cycles(arch, op, pixels, channels, mode, used if split == _ROWS else 1.0)
+    new.read_bytes = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
+    new.read_gaps = 0.0
+    new.written_bytes = op.c_dram_bytes
+    new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
+    new.first_bytes, new.last_bytes = first, 0.5 * out_bytes
+    new.walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.grid_sram_bytes = grid_sram_bytes(arch, op, mode)
+    new.dram_bytes = new.read_bytes + op.c_dram_bytes
+    new.sram_bytes = used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+    new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
+    new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
+    return add_candidate(found, start, stop, stop)
 
 
 @kernel
-def _grid_s(arch: Any, op: Any, pixels: float, channels: float, mode: int, sharing: float) -> float:
-    """Time of the MAC grid on the busiest of `sharing` tiles that share the blocks of the triangle (s)."""
+def _grid_cycles(arch: Any, op: Any, pixels: float, channels: float, mode: int, sharing: float) -> float:
+    """Cycles of the MAC grid on the busiest of `sharing` tiles that share the blocks of the triangle."""
     row_blocks = np.ceil(op.out_w / pixels)
     share = busiest_share(row_blocks, sharing)
     cycles = matmul_mode_cycles(
@@ -105,4 +108,4 @@ def _grid_s(arch: Any, op: Any, pixels: float, channels: float, mode: int, shari
     # Each block adds to the sums of its columns' rows: read and written once a block.
     update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
     starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * arch.dpu_startup_cycles
-    return float(op.batch * (cycles * turned + update + starts) / arch.dpu_clock_hz)
+    return float(op.batch * (cycles * turned + update + starts))

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost.architecture import arch_row
+from npusim.cost.architecture import arch_row, row_numbers
+from npusim.cost.breakdown import operator_costs
 from npusim.cost.decisions import Decisions
-from npusim.cost.kernel import evaluate
-from npusim.cost.lowering import Lowered, lower
+from npusim.cost.kernel import evaluate_plans
+from npusim.cost.lowering import Lowered
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
-from npusim.mapping.fusion import fuse
 from npusim.mapping.placement import DeviceChoice
-from npusim.mapping.residency import plans
+from npusim.mapping.tables import plan_tables
 
 __all__ = ["Mapped", "Run", "map_placed"]
 
@@ -71,29 +71,18 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     InfeasibleError
         Where some operator fits into SRAM under no plan; it is named.
     """
-    groups = fuse(graph, soc, run.device, run.swap_operands)
+    tables = plan_tables(graph, soc, run.device, run.swap_operands)
     arch = arch_row(soc, run.tiles, run.requests)
-    best: Mapped | None = None
-    stuck = ""
-    for residency in plans(graph, groups):
-        decisions = Decisions(groups, residency)
-        lowered = lower(graph, decisions, soc)
-        results, total = np.zeros(len(groups), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
-        evaluate(arch[0], lowered.ops, results, total[0])
-        if not np.isfinite(total[0]["latency_s"]):
-            stuck = stuck or groups[int(np.argmax(~np.isfinite(results["latency_s"])))].main
-        elif best is None or _better(total[0], best.total):
-            best = Mapped(graph, soc, run, decisions, lowered, arch[0], results, total[0])
-    if best is None:
+    total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
+    evaluate_plans(row_numbers(arch), tables.ops, total, plan)
+    chosen = int(plan[0])
+    lowered = tables.lowered[max(chosen, 0)]
+    results = np.zeros(len(lowered.groups), RESULT_DTYPE)
+    operator_costs(arch[0], lowered.ops, results)
+    if chosen < 0:
+        stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))].main
         raise InfeasibleError(
             f"operator {stuck!r} does not fit into {run.tiles} x {float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; "
             "give more: --set npu.sram.per_tile=..."
         )
-    return best
-
-
-def _better(total: Any, best: Any) -> bool:
-    """Compare by time, then by what it moves, then by what it holds."""
-    key = ("latency_s", "dram_bytes", "sram_peak_bytes")
-    mine = (-total["throughput_per_s"], *(total[k] for k in key))
-    return bool(mine < (-best["throughput_per_s"], *(best[k] for k in key)))
+    return Mapped(graph, soc, run, tables.decisions[chosen], lowered, arch[0], results, total[0])

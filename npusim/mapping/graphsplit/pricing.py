@@ -17,11 +17,11 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.cost.architecture import arch_row
+from npusim.cost.breakdown import operator_costs
 from npusim.cost.decisions import Decisions, Group, Residency
-from npusim.cost.kernel import evaluate
 from npusim.cost.liveness import roots
 from npusim.cost.lowering import lower
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost.tables import RESULT_DTYPE, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
@@ -141,8 +141,8 @@ def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
 def _evaluated(graph: Graph, soc: Soc, arch: Any, groups: tuple[Group, ...], residency: Residency) -> Any:
     """Return the kernel's result of each group."""
     lowered = lower(graph, Decisions(groups, residency), soc)
-    results, total = np.zeros(len(groups), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
-    evaluate(arch[0], lowered.ops, results, total[0])
+    results = np.zeros(len(groups), RESULT_DTYPE)
+    operator_costs(arch[0], lowered.ops, results)
     return results
 
 

@@ -1,0 +1,95 @@
+"""What each operator costs at one design point: the itemised bill behind a total.
+
+The same shortlists and the same prices as for the total (`npusim.cost.kernel`), written down operator by operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npusim.cost.energy import dsp_lane_cycles, dynamic_j
+from npusim.cost.fixed import dsp_time_s, fixed_work, reads
+from npusim.cost.hosts import cost_host
+from npusim.cost.jit import kernel
+from npusim.cost.pricing import BLOCK, CHOICES, RATES, Choice, Rate, choose, dma_time_s, fill_rates
+from npusim.cost.search import search_plans
+from npusim.cost.tables import Bound, Unit
+
+__all__ = ["operator_costs"]
+
+_VIEW, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DSP, Unit.CPU, Unit.GPU))
+_COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
+_LAUNCH_BOUND = int(Bound.LAUNCH)
+_CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
+_DSP_RATE, _BEST, _PLACE = int(Rate.DSP), int(Choice.BEST), int(Choice.PLACE)
+
+
+@kernel
+def operator_costs(arch: Any, ops: Any, results: Any) -> None:
+    """Cost every operator of a network under one plan.
+
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+    ops : array of OP_DTYPE, shape (operators,)
+    results : array of RESULT_DTYPE, shape (operators,)
+        Written; zero before. The latency of an operator that does not fit into SRAM is infinite.
+    """
+    bounds = np.empty((1, ops.shape[0] + 1), np.int64)
+    found = search_plans(arch, ops.reshape(1, ops.shape[0]), bounds)
+    rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
+    fill_rates(arch, rates, 0)
+    for o in range(ops.shape[0]):
+        op, result = ops[o], results[o]
+        if op.unit == _VIEW:
+            continue
+        if op.unit == _CPU or op.unit == _GPU:
+            _host_cost(arch, op, result)
+            continue
+        if bounds[0, o] == bounds[0, o + 1]:
+            result.latency_s = np.inf
+            continue
+        dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
+        rates[_DSP_RATE, 0] = dsp_s
+        choose(found, bounds[0, o], bounds[0, o + 1], rates, 1, choices)
+        way = found[int(choices[_PLACE, 0])]
+        wait_s = (rates[_READ_WAIT, 0] if reads(op) else 0.0) + (
+            rates[_WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0
+        )
+        result.latency_s = choices[_BEST, 0] + wait_s
+        result.dpu_s, result.dsp_s = way.grid_cycles * rates[_CYCLE, 0], dsp_s
+        result.dma_s = dma_time_s(way, rates, 0)
+        result.dram_bytes, result.sram_bytes = way.dram_bytes, way.sram_bytes
+        int8_macs, fp16_macs, sram_bytes = fixed_work(arch, ops[o : o + 1])
+        lane_cycles = dsp_lane_cycles(arch, op, dsp_s) if op.unit == _DSP else 0.0
+        traffic = sram_bytes + way.grid_sram_bytes
+        result.energy_j = dynamic_j(arch, way.dram_bytes, traffic, int8_macs, fp16_macs, lane_cycles)
+        result.bound = _bound(result)
+        result.split, result.order, result.mode = int(way.split), int(way.order), int(way.mode)
+        result.tiles, result.row_blocks = int(way.tiles), int(way.row_blocks)
+        result.column_blocks, result.channel_chunks = int(way.column_blocks), int(way.channel_chunks)
+
+
+@kernel
+def _host_cost(arch: Any, op: Any, result: Any) -> None:
+    host = arch.cpu if op.unit == _CPU else arch.gpu
+    result.latency_s, result.dram_bytes = cost_host(host, op)
+    if op.unit == _CPU:
+        result.cpu_s = result.latency_s
+    else:
+        result.gpu_s = result.latency_s
+    result.energy_j = result.latency_s * host.busy_w
+    result.bound = _LAUNCH_BOUND if host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
+
+
+@kernel
+def _bound(result: Any) -> int:
+    """Name what the operator waits for: the longest of its units, or its start when that is longer than all of them."""
+    longest = max(result.dpu_s, result.dsp_s, result.dma_s)
+    if result.latency_s > 2.0 * longest:
+        return _LAUNCH_BOUND
+    if longest == result.dma_s:
+        return _DMA_BOUND
+    return _DSP_BOUND if longest == result.dsp_s else _COMPUTE_BOUND

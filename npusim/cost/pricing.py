@@ -1,0 +1,180 @@
+"""What a shortlisted way takes at a design point's clocks and bandwidths: the price tags, hung on many points at once.
+
+A hauler's quotation: amounts stand on the shortlist (`npusim.cost.candidates`), rates in a table with a column for each point of a
+block, and a quotation is a sum of products. The loop over points is the inner one and has no branches, so the processor quotes for several at once.
+
+    latency = max(grid, DSP, DMA) + first piece in + last piece out, waits for DRAM included
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
+from npusim.cost.jit import kernel
+
+__all__ = ["BLOCK", "CHOICES", "RATES", "Choice", "Rate", "choose", "dma_time_s", "fill_rates"]
+
+BLOCK = 128
+"""Points that are priced at a time, so that their rates stay in the nearest cache."""
+
+
+class Rate(IntEnum):
+    """Rows of the table of rates: seconds a unit of each amount, a column for each point of a block."""
+
+    CYCLE = 0
+    """Cycle of the MAC grid."""
+    READ = 1
+    """Byte from DRAM, by all engines."""
+    WRITE = 2
+    """Byte to DRAM."""
+    GAP = 3
+    """Gap between two rows that are read."""
+    PAGE = 4
+    """Translation of the address of a first piece beyond a page."""
+    READ_WAIT = 5
+    """Wait for the first byte from DRAM."""
+    WRITE_WAIT = 6
+    """Wait for DRAM to take the last piece."""
+    COPY = 7
+    """Byte copied within SRAM ..."""
+    QUICK_COPY = 8
+    """... and while the engines' buffers are not full."""
+    BUFFER = 9
+    """Bytes (not seconds) that these buffers take."""
+    # Of one operator
+    DSP = 10
+    """Time of the DSPs for all of the operator; 0 where they have no part in it."""
+    COPIES = 11
+    """Time of the copies of the candidate that is quoted."""
+
+
+class Choice(IntEnum):
+    """Rows of the table of choices: of each point of a block what is best so far."""
+
+    BEST = 0
+    """Latency without the waits that all candidates share (s); infinite where there is no candidate."""
+    PLACE = 1
+    """Place of the candidate on the shortlists."""
+
+
+RATES, CHOICES = len(Rate), len(Choice)
+
+_CYCLE, _READ, _WRITE, _GAP, _PAGE = (
+    int(Rate.CYCLE),
+    int(Rate.READ),
+    int(Rate.WRITE),
+    int(Rate.GAP),
+    int(Rate.PAGE),
+)
+_READ_WAIT, _WRITE_WAIT = int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
+_COPY, _QUICK_COPY, _BUFFER = int(Rate.COPY), int(Rate.QUICK_COPY), int(Rate.BUFFER)
+_DSP, _COPIES = int(Rate.DSP), int(Rate.COPIES)
+_BEST, _PLACE = int(Choice.BEST), int(Choice.PLACE)
+
+# Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
+_AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE = (
+    _CYCLE * BLOCK,
+    _READ * BLOCK,
+    _WRITE * BLOCK,
+    _GAP * BLOCK,
+    _PAGE * BLOCK,
+)
+_AT_DSP, _AT_COPIES = _DSP * BLOCK, _COPIES * BLOCK
+_AT_BEST, _AT_PLACE = _BEST * BLOCK, _PLACE * BLOCK
+
+
+@kernel
+def fill_rates(arch: Any, rates: Any, point: int) -> None:
+    """Fill one column of the table of rates.
+
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+    rates : array of float64, shape (RATES, BLOCK)
+        Column `point` is written.
+    """
+    rates[_CYCLE, point] = 1.0 / arch.dpu_clock_hz
+    rates[_READ, point] = 1.0 / bytes_per_s(arch, DDR2CMX, arch.dma_engines)
+    rates[_WRITE, point] = 1.0 / bytes_per_s(arch, CMX2DDR, arch.dma_engines)
+    rates[_GAP, point] = row_gap_s(arch, DDR2CMX) / arch.dma_engines
+    rates[_READ_WAIT, point] = latency_s(arch, DDR2CMX, 0.0)
+    rates[_WRITE_WAIT, point] = latency_s(arch, CMX2DDR, 0.0)
+    rates[_PAGE, point] = arch.dma_page_walk_s
+    rates[_COPY, point] = 1.0 / bytes_per_s(arch, CMX2CMX, arch.dma_engines)
+    rates[_QUICK_COPY, point] = 1.0 / width_bytes_per_s(arch, arch.dma_engines)
+    rates[_BUFFER, point] = arch.dma_copy_buffer_bytes * arch.dma_engines
+
+
+@kernel
+def copies_s(copied: float, rates: Any, point: int) -> float:
+    """Time of copies between tiles (s): quick until the engines' buffers are full."""
+    quick = min(copied, rates[_BUFFER, point])
+    return quick * rates[_QUICK_COPY, point] + (copied - quick) * rates[_COPY, point]
+
+
+@kernel
+def dma_time_s(way: Any, rates: Any, point: int) -> float:
+    """Time of all transfers of a candidate by all engines, latencies hidden (s)."""
+    moved_s = (
+        way.read_bytes * rates[_READ, point]
+        + way.written_bytes * rates[_WRITE, point]
+        + way.read_gaps * rates[_GAP, point]
+    )
+    return moved_s + copies_s(way.copied_bytes, rates, point)
+
+
+@kernel
+def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: Any) -> None:
+    """Choose, for each point of a block, the fastest candidate of one operator; of equally fast ones the first.
+
+    Parameters
+    ----------
+    found : array of CANDIDATE_DTYPE
+        The shortlist is `found[start:stop]`, sorted.
+    rates : array of float64, shape (RATES, BLOCK)
+        The row COPIES is scratch.
+    points : int
+        Columns in use.
+    choices : array of float64, shape (CHOICES, BLOCK)
+        Written.
+    """
+    choices[_BEST, :] = np.inf
+    choices[_PLACE, :] = start
+    rates[_COPIES, :] = 0.0
+    flat_rates, flat_choices = rates.reshape(-1), choices.reshape(-1)
+    was_copied = False
+    for c in range(start, stop):
+        way = found[c]
+        if way.copied_bytes > 0.0 or was_copied:
+            was_copied = way.copied_bytes > 0.0
+            for p in range(points):
+                rates[_COPIES, p] = copies_s(way.copied_bytes, rates, p)
+        _quote(
+            way.grid_cycles, way.read_bytes, way.written_bytes, way.read_gaps, way.first_bytes, way.last_bytes, way.walks,
+            float(c), flat_rates, points, flat_choices,
+        )  # fmt: skip
+
+
+@kernel
+def _quote(
+    grid: float, read: float, written: float, gaps: float, first: float, last: float, walks: float, place: float,
+    rates: Any, points: int, choices: Any,
+) -> None:  # fmt: skip
+    """Quote one candidate for all points."""
+    for p in range(points):
+        dma = (
+            read * rates[_AT_READ + p]
+            + written * rates[_AT_WRITE + p]
+            + gaps * rates[_AT_GAP + p]
+            + rates[_AT_COPIES + p]
+        )
+        work = max(grid * rates[_AT_CYCLE + p], rates[_AT_DSP + p])
+        edges = first * rates[_AT_READ + p] + last * rates[_AT_WRITE + p] + walks * rates[_AT_PAGE + p]
+        latency = max(work, dma) + edges
+        better = latency < choices[_AT_BEST + p]
+        choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
+        choices[_AT_PLACE + p] = place if better else choices[_AT_PLACE + p]

@@ -1,0 +1,54 @@
+"""A graph under every residency plan, as one table: the rehearsals that the kernel compares.
+
+Everything here depends on the network and on what the machine is able to do, never on how fast it is: a sweep makes it once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.cost.decisions import Decisions
+from npusim.cost.lowering import Lowered, lower
+from npusim.graph import Graph
+from npusim.mapping.fusion import fuse
+from npusim.mapping.placement import DeviceChoice
+from npusim.mapping.residency import plans
+
+__all__ = ["PlanTables", "plan_tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTables:
+    """The operator tables of a graph, a residency plan each."""
+
+    decisions: tuple[Decisions, ...]
+    """Of each plan."""
+    lowered: tuple[Lowered, ...]
+    """Of each plan; they differ in what stays in SRAM alone."""
+    ops: Any
+    """Array of OP_DTYPE, shape (plans, operators)."""
+
+
+def plan_tables(
+    graph: Graph, soc: Soc, device: DeviceChoice = "auto", swap_operands: bool = False
+) -> PlanTables:
+    """Lower a graph under every residency plan worth costing.
+
+    Parameters
+    ----------
+    graph : Graph
+        Techniques applied.
+    soc : Soc
+    device : {"auto", "npu", "cpu", "gpu"}
+        See `npusim.mapping.placement.unit_of`.
+    swap_operands : bool
+        See `npusim.mapping.fusion.fuse`.
+    """
+    groups = fuse(graph, soc, device, swap_operands)
+    decisions = tuple(Decisions(groups, residency) for residency in plans(graph, groups))
+    lowered = tuple(lower(graph, one, soc) for one in decisions)
+    return PlanTables(decisions, lowered, np.stack([one.ops for one in lowered]))
