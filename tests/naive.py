@@ -1,7 +1,7 @@
 """The slow, obvious twin of the compiled cost kernel: whoever doubts `npusim.cost.kernel` reads this.
 
-Products are searched over all counts of blocks (`naive_products`), not over candidates; the equations of the single units are those
-of the package, run as plain Python.
+Products are searched over all counts of blocks (`naive_products`), not over candidates; the equations of
+the single units are those of the package, run as plain Python.
 """
 
 import math
@@ -19,7 +19,17 @@ from npusim.cost.tables import Form, Split, Unit
 PRODUCTS = (Form.MATMUL, Form.CONVOLUTION)
 NOTHING = {
     name: 0.0
-    for name in ("latency_s", "dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes", "sram_bytes", "energy_j")
+    for name in (
+        "latency_s",
+        "dpu_s",
+        "dsp_s",
+        "dma_s",
+        "cpu_s",
+        "gpu_s",
+        "dram_bytes",
+        "sram_bytes",
+        "energy_j",
+    )
 }
 
 
@@ -112,7 +122,12 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
         if op.form in PRODUCTS:
             mode = cost.mode
             wide = arch.dpu_mode_c[mode] * arch.dpu_channel_lanes
-            area = arch.dpu_mode_w[mode] * arch.dpu_mode_h[mode] * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+            area = (
+                arch.dpu_mode_w[mode]
+                * arch.dpu_mode_h[mode]
+                * arch.dpu_pixel_lanes_w
+                * arch.dpu_pixel_lanes_h
+            )
             reduced = op.in_c * op.kernel_w * op.kernel_h
             a_reads = pixels * reduced * op.a_item * math.ceil(op.out_c / wide)
             b_reads = op.out_c * reduced * op.b_item * math.ceil(pixels / area)
@@ -140,7 +155,10 @@ def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
     launches = sum(op.launches * calls.get(Unit(op.unit), arch.launch_s) for op in ops)
     one_after_another = sum(c.latency_s for c in costs) + launches
     npu_s = sum(c.latency_s for op, c in zip(ops, costs, strict=True) if op.unit not in calls)
-    sums = {k: sum(getattr(c, k) for c in costs) for k in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes")}
+    sums = {
+        k: sum(getattr(c, k) for c in costs)
+        for k in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes")
+    }
     dram_s = sums["dram_bytes"] / arch.dram_bytes_per_s
     if arch.requests == 1:
         latency = interval = one_after_another

@@ -1,4 +1,5 @@
-"""Twin of the DMA equations that the operators' costs use, in the terms of the paper napkin: bytes over rate, plus gaps."""
+"""Twin of the DMA equations that the operators' costs use, in the terms of the paper napkin: bytes over
+rate, plus gaps."""
 
 from typing import Any
 

@@ -1,6 +1,8 @@
-"""Twin of `npusim.cost.products` and `npusim.cost.tiling`: every way to cut a product, all counts, no cleverness.
+"""Twin of `npusim.cost.products` and `npusim.cost.tiling`: every way to cut a product, all counts, no
+cleverness.
 
-All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1, 2, 3 ... up to single stencils.
+All tables are NumPy arrays over (row blocks, column blocks, chunks), counted 1, 2, 3 ... up to single
+stencils.
 """
 
 from types import SimpleNamespace
@@ -17,7 +19,8 @@ Choice = SimpleNamespace
 
 
 def tiles_and_share(arch: Any, op: Any, split: Split) -> tuple[int, float, float]:
-    """Tiles that get something, and the largest share: rows (of pixels, or of an image) and output channels."""
+    """Tiles that get something, and the largest share: rows (of pixels, or of an image) and output
+    channels."""
     is_matmul = op.form == Form.MATMUL
     length = op.out_w if is_matmul else op.out_h
     if split is Split.SINGLE:
@@ -26,7 +29,8 @@ def tiles_and_share(arch: Any, op: Any, split: Split) -> tuple[int, float, float
         whole, lanes = length, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if is_matmul else 1
     else:
         whole, lanes = op.out_c, arch.dpu_channel_lanes
-    share = lanes * -(-(-(-whole // lanes)) // arch.tiles)
+    groups = -(-whole // lanes)
+    share = lanes * -(-groups // arch.tiles)
     used = int(min(arch.tiles, -(-whole // share)))
     return (used, min(share, whole), op.out_c) if split is Split.ROWS else (used, length, min(share, whole))
 

@@ -42,7 +42,19 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
         return None
     rate = arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
     product = interpreted(dpu.matmul_mode_cycles)(
-        arch, math.ceil(n * busiest), op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0, 1.0
+        arch,
+        math.ceil(n * busiest),
+        op.in_c,
+        channels,
+        op.a_item,
+        op.b_item,
+        op.c_item,
+        mode,
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+        1.0,
     )
     straight, transposed = 0.5, 0.5 / arch.symg_transposed_rate
     update = per_side * busiest * sums / rate

@@ -60,7 +60,9 @@ def machines(draw: Any) -> Machine:
         "npu.symg.transposed_read_rate": st.sampled_from(["0.1", "0.5", "1"]),
     }
     chosen = draw(st.lists(st.sampled_from(sorted(settings)), max_size=5, unique=True))
-    return Machine(draw(st.sampled_from(NPU_SOCS)), tuple(f"{key}={draw(settings[key])}" for key in sorted(chosen)))
+    return Machine(
+        draw(st.sampled_from(NPU_SOCS)), tuple(f"{key}={draw(settings[key])}" for key in sorted(chosen))
+    )
 
 
 @st.composite
@@ -136,7 +138,9 @@ def runs(draw: Any, soc: Soc) -> Run:
 
 
 @st.composite
-def operands(draw: Any, editor: Editor, name: str, shape: tuple[int, ...], dtype: DType, square: bool = False) -> str:
+def operands(
+    draw: Any, editor: Editor, name: str, shape: tuple[int, ...], dtype: DType, square: bool = False
+) -> str:
     """A constant or an input, dense or stored in any way that its shape allows."""
     density = draw(st.sampled_from([1.0, 0.5, 0.002]))
     storages = [Storage.DENSE, Storage.DENSE, Storage.ZVC, *([Storage.TRIANGLE] * 2 if square else [])]
@@ -161,7 +165,20 @@ def graphs(draw: Any, max_operators: int = 6) -> Graph:
     rows, columns = draw(DIMENSIONS), draw(DIMENSIONS)
     current = editor.input("x", (rows, columns), dtype)
     norm: str | None = None
-    kinds = ["matmul", "matmul", "aggregate", "aggregate", "bias", "relu", "softmax", "self", "concat", "view", "batch", "host"]
+    kinds = [
+        "matmul",
+        "matmul",
+        "aggregate",
+        "aggregate",
+        "bias",
+        "relu",
+        "softmax",
+        "self",
+        "concat",
+        "view",
+        "batch",
+        "host",
+    ]
     for i in range(draw(st.integers(1, max_operators))):
         kind = draw(st.sampled_from(kinds))
         rows, columns = editor.tensors[current].shape
@@ -187,7 +204,9 @@ def graphs(draw: Any, max_operators: int = 6) -> Graph:
             flat = editor.reshape(current, (1, rows * columns), f"{name}_flat")
             current = editor.reshape(flat, (rows, columns), name)
         elif kind == "batch":
-            heads = editor.constant(f"h{i}", (draw(st.integers(2, 3)), columns, draw(st.integers(1, 40))), dtype)
+            heads = editor.constant(
+                f"h{i}", (draw(st.integers(2, 3)), columns, draw(st.integers(1, 40))), dtype
+            )
             batched = editor.matmul(current, heads, f"{name}_product")
             current = editor.reduce("ReduceSum", batched, (0,), name)
         else:
@@ -200,7 +219,8 @@ def graphs(draw: Any, max_operators: int = 6) -> Graph:
 
 @st.composite
 def convolutions(draw: Any) -> Graph:
-    """A convolution, strided and padded in any way, and a pooling, a depthwise convolution and a sum after it."""
+    """A convolution, strided and padded in any way, and a pooling, a depthwise convolution and a sum after
+    it."""
     editor = Editor("image")
     dtype = draw(ITEMS)
     batch, in_c, out_c = draw(st.integers(1, 2)), draw(st.integers(1, 70)), draw(st.integers(1, 70))
@@ -213,12 +233,16 @@ def convolutions(draw: Any) -> Graph:
     strides = (stride_h, stride_w)
     shape = (batch, out_c, out_h, out_w)
     current = editor.op("Convolution", (image, weight), shape, dtype, "conv", strides=strides)
-    for kind in draw(st.lists(st.sampled_from(["pool", "average", "depthwise", "sum"]), max_size=3, unique=True)):
+    for kind in draw(
+        st.lists(st.sampled_from(["pool", "average", "depthwise", "sum"]), max_size=3, unique=True)
+    ):
         if kind == "sum":
             current = editor.eltwise("Add", current, editor.input("residual", shape, dtype), "sum")
         elif kind == "depthwise":
             filters = editor.constant("filters", (out_c, 1, 1, 1, 1), dtype)
-            current = editor.op("GroupConvolution", (current, filters), shape, dtype, "depthwise", strides=(1, 1))
+            current = editor.op(
+                "GroupConvolution", (current, filters), shape, dtype, "depthwise", strides=(1, 1)
+            )
         else:
             type_ = "MaxPool" if kind == "pool" else "AvgPool"
             current = editor.op(type_, (current,), shape, dtype, kind, kernel=(1, 1), strides=(1, 1))

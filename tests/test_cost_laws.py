@@ -1,4 +1,5 @@
-"""Laws of the cost kernel: what must hold for every operator on every machine, whatever the fitted numbers are."""
+"""Laws of the cost kernel: what must hold for every operator on every machine, whatever the fitted numbers
+are."""
 
 from typing import Any
 
@@ -50,14 +51,16 @@ def mapped_or_reject(graph: Graph, machine: Machine, run: Run) -> Mapped:
         raise
 
 
-# A MAC unit reads whole steps of input channels: one that is deeper than a product has channels reads padding, which costs time
-# where the ports of SRAM are the limit. So the law of deeper MACs is one of channels in whole steps.
+# A MAC unit reads whole steps of input channels: one that is deeper than a product has channels reads
+# padding, which costs time where the ports of SRAM are the limit. So the law of deeper MACs is one of
+# channels in whole steps.
 DEEPER = "MACs a cycle"
 FACTORS = st.sampled_from([1.1, 2.0, 3.0, 8.0])
 
 
 def grown_by(what: str, factor: float) -> float:
-    """The factor, rounded up to what makes sense: whole engines and DSPs, MAC units of twice, four times ... the depth."""
+    """The factor, rounded up to what makes sense: whole engines and DSPs, MAC units of twice, four times
+    ... the depth."""
     if what == DEEPER:
         return float(2 ** np.ceil(np.log2(factor)))
     return float(np.ceil(factor)) if what in ("DMA engines", "DSPs") else factor
@@ -135,8 +138,13 @@ def test_a_product_with_a_stored_triangle_is_never_faster_with_a_larger_matrix(a
 
 
 def check_growth(arch: Any, op: Any, steps: tuple[int, int, int]) -> None:
-    """Round a product up to whole steps of the grid, then add more of them; bytes that are moved grow along."""
-    lanes = (arch["dpu_pixel_lanes_w"] * arch["dpu_pixel_lanes_h"], arch["dpu_channel_lanes"], arch["dpu_channel_lanes"])
+    """Round a product up to whole steps of the grid, then add more of them; bytes that are moved grow
+    along."""
+    lanes = (
+        arch["dpu_pixel_lanes_w"] * arch["dpu_pixel_lanes_h"],
+        arch["dpu_channel_lanes"],
+        arch["dpu_channel_lanes"],
+    )
     if op["triangle"]:
         side = lanes[0] * lanes[1]
         lanes = (side, side, lanes[2])

@@ -1,4 +1,5 @@
-"""What the analytical engine must show: known figures, every workload on every machine, and independence of order."""
+"""What the analytical engine must show: known figures, every workload on every machine, and independence of
+order."""
 
 import math
 from itertools import product
@@ -43,21 +44,27 @@ def test_eight_bits_nearly_double_the_throughput_of_gcn_cora():
 
 def test_compressed_storage_dominates_symg_where_activations_can_be_decompressed():
     soc = load_soc("core-ultra-series2", ["npu.sparsity.decompress_activations=true"])
-    compared = whatif(load_workload("gcn-cora"), soc, ["stagr", "stagr+grasp", "stagr+symg"], hint="throughput", tiles=4)
+    compared = whatif(
+        load_workload("gcn-cora"), soc, ["stagr", "stagr+grasp", "stagr+symg"], hint="throughput", tiles=4
+    )
     by_stack = {v.techniques: v for v in compared.variants}
     assert by_stack["stagr+symg"].dominated_by == "stagr+grasp"
     assert by_stack["stagr+grasp"].dominated_by is None
 
 
 def test_symg_is_not_dominated_by_compressed_storage_on_todays_hardware():
-    compared = whatif(load_workload("gcn-cora"), SERIES2, ["stagr", "stagr+grasp", "stagr+symg"], hint="throughput", tiles=4)
+    compared = whatif(
+        load_workload("gcn-cora"), SERIES2, ["stagr", "stagr+grasp", "stagr+symg"], hint="throughput", tiles=4
+    )
     by_stack = {v.techniques: v for v in compared.variants}
     assert by_stack["stagr+symg"].dominated_by is None
     assert by_stack["stagr+grasp"].dominated_by == "stagr+symg"
 
 
 def test_gat_refuses_symg_for_want_of_a_norm():
-    with pytest.raises(IllegalTechniqueError, match="needs a symmetric constant or input norm matrix; gat-cora has none"):
+    with pytest.raises(
+        IllegalTechniqueError, match="needs a symmetric constant or input norm matrix; gat-cora has none"
+    ):
         apply(load_workload("gat-cora"), "stagr+symg")
 
 
@@ -80,14 +87,23 @@ def test_every_stack_on_every_soc_costs_something_finite(workload):
     assert len(fitting) > 10
     for rewritten, soc, hint in product(fitting, NPU_SOCS, ("latency", "throughput")):
         e = estimate(rewritten, load_soc(soc), hint=hint)
-        figures = (e.latency_s, e.throughput_per_s, e.energy_j, e.dram_bytes, e.sram_peak_bytes, e.area_mm2, e.macs)
+        figures = (
+            e.latency_s,
+            e.throughput_per_s,
+            e.energy_j,
+            e.dram_bytes,
+            e.sram_peak_bytes,
+            e.area_mm2,
+            e.macs,
+        )
         assert all(math.isfinite(x) and x > 0 for x in figures), (rewritten.techniques, soc, hint)
         for o in e.operators:
             assert math.isfinite(o.latency_s) and o.latency_s >= 0 and o.energy_j >= 0, o
 
 
 def reordered(graph: Graph, order: list[int], rename: str = "") -> Graph:
-    """The same graph with its operators and tensors listed in another order, all names with the same beginning."""
+    """The same graph with its operators and tensors listed in another order, all names with the same
+    beginning."""
     operators, tensors = list(graph.operators.values()), list(graph.tensors.values())
     new = [
         Operator(

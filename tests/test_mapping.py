@@ -20,7 +20,9 @@ ROUNDING = 1 + 1e-12
 def test_more_sram_is_never_slower_once_residency_is_decided_anew(data):
     machine, graph = data.draw(machines()), data.draw(graphs())
     run = data.draw(runs(machine.soc))
-    sizes = data.draw(st.lists(st.sampled_from([6, 10, 20, 50, 100, 400, 1500, 8000]), min_size=2, max_size=2, unique=True))
+    sizes = data.draw(
+        st.lists(st.sampled_from([6, 10, 20, 50, 100, 400, 1500, 8000]), min_size=2, max_size=2, unique=True)
+    )
     small, large = (machine.but(f"npu.sram.per_tile={size}KiB").soc for size in sorted(sizes))
     try:
         before = map_graph(graph, small, run)
@@ -45,7 +47,9 @@ def two_products(rows: int, columns: int, hidden: int, classes: int):
 @given(
     sizes=st.tuples(*[st.integers(1, 6)] * 4),
     steps=st.tuples(*[st.integers(0, 2)] * 4),
-    machine=st.sampled_from([Machine("core-ultra-series2", (f"npu.sram.per_tile={k}KiB",)) for k in (60, 200, 1440)]),
+    machine=st.sampled_from(
+        [Machine("core-ultra-series2", (f"npu.sram.per_tile={k}KiB",)) for k in (60, 200, 1440)]
+    ),
     tiles=st.integers(1, 4),
 )
 @settings(max_examples=60)

@@ -1,6 +1,7 @@
 """What the mapping decided, as plain data: the marching orders that lowering turns into a table.
 
-Costs do not depend on who decided or why, only on the decision; so the orders are written down here, below those who give them.
+Costs do not depend on who decided or why, only on the decision; so the orders are written down here, below
+those who give them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Operators on the CPU or the GPU: a roofline with a price for being called.
 
-A craftsman next door: he comes when asked (dispatch), works at his own pace (arithmetic), and waits for material from the same
-yard as everyone else (DRAM), piece by piece when it lies scattered about (random reads).
+A craftsman next door: he comes when asked (dispatch), works at his own pace (arithmetic), and waits for
+material from the same yard as everyone else (DRAM), piece by piece when it lies scattered about (random
+reads).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ __all__ = ["cost_host"]
 def cost_host(host: Any, op: Any) -> tuple[float, float]:
     """Return (time in s, DRAM bytes) of an operator on a host device.
 
-    Time is a fixed dispatch, the slower of arithmetic and streamed bytes, and the wait for scattered accesses, which arrive in
-    whole lines, so many at a time as the cores keep misses in flight.
+    Time is a fixed dispatch, the slower of arithmetic and streamed bytes, and the wait for scattered
+    accesses, which arrive in whole lines, so many at a time as the cores keep misses in flight.
     """
     arithmetic_s = op.host_macs / (host.float_macs_per_s if op.host_is_float else host.int8_macs_per_s)
     stream_s = op.host_bytes / host.bytes_per_s

@@ -1,9 +1,11 @@
-"""Compiling the cost model's equations once a machine: a bakery that keeps its bread fresh by the date on the flour.
+"""Compiling the cost model's equations once a machine: a bakery that keeps its bread fresh by the date on
+the flour.
 
-numba keeps compiled code on disk, but looks only at the file a function stands in: change an equation that another file calls
-and the old answer comes back. So the folder of compiled code carries a fingerprint of every source of `npusim.cost`, of numba's
-version and of the processor: whatever changes, a new folder is used, and an installation that cannot be written to does not
-matter because the folder lies in the user's cache.
+numba keeps compiled code on disk, but looks only at the file a function stands in: change an equation that
+another file calls and the old answer comes back. So the folder of compiled code carries a fingerprint of
+every source of `npusim.cost`, of numba's version and of the processor: whatever changes, a new folder is
+used, and an installation that cannot be written to does not matter because the folder lies in the user's
+cache.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 from numba.core.caching import FunctionCache
+from numba.core.runtime import rtsys
 
 from npusim.locate import cache_dir
 
@@ -28,7 +31,20 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Cache(FunctionCache):
-    """numba's cache of one function, for which a disk that takes no more is no error."""
+    """numba's cache of one function: for which a disk that takes no more is no error, and which starts
+    sooner.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load compiled code without the tables of a compiler that may never be needed.
+
+        numba first imports all that it could compile with, linear algebra of scipy included, which takes a
+        third of a fresh process's time. Finished code needs no more than the runtime's symbols; compiling
+        imports the rest.
+        """
+        rtsys.initialize(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save compiled code where that is possible."""
@@ -43,7 +59,8 @@ def fingerprint() -> str:
     Returns
     -------
     str
-        16 hexadecimal digits over the sources of this package, numba's version, Python's and the processor's name.
+        16 hexadecimal digits over the sources of this package, numba's version, Python's and the
+        processor's name.
     """
     digest = hashlib.sha256()
     for source in sorted(Path(__file__).parent.glob("*.py")):
@@ -62,7 +79,9 @@ def _folder() -> str | None:
 
 
 def is_compiled() -> bool:
-    """Tell whether the disk holds any compiled kernel of these sources, so that a first call need not take its time."""
+    """Tell whether the disk holds any compiled kernel of these sources, so that a first call need not take
+    its time.
+    """
     folder = _folder()
     return folder is not None and any(Path(folder).rglob("*.nbc"))
 
@@ -71,7 +90,8 @@ def _compile(function: _Function, **options: Any) -> _Function:
     compiled = numba.njit(error_model="numpy", **options)(function)
     folder = _folder()
     if folder is not None:
-        # numba fixes a function's cache folder when its cache is made; other users of numba in this process keep theirs.
+        # numba fixes a function's cache folder when its cache is made; other users of numba in this
+        # process keep theirs.
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
         try:
             compiled._cache = _Cache(function)

@@ -1,7 +1,8 @@
 """How long tensors stay in SRAM: the reservations book of a small hotel.
 
-A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader. A tensor that serves as
-the right operand of a product is held whole by every tile; any other is spread over them.
+A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader.
+A tensor that serves as the right operand of a product is held whole by every tile; any other is spread over
+them.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ __all__ = ["Liveness", "packing", "roots"]
 def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
     """Return bytes of an operand as it is moved and kept over its dense bytes.
 
-    A tensor stored with a bitmap stays packed in SRAM where the SoC accepts that for its role (`npu.sparsity.decompress_weights`,
-    `decompress_activations`); otherwise it is moved dense.
+    A tensor stored with a bitmap stays packed in SRAM where the SoC accepts that for its role
+    (`npu.sparsity.decompress_weights`, `decompress_activations`); otherwise it is moved dense.
     """
     switches = soc.npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations
@@ -69,9 +70,9 @@ class Liveness:
         self._copied = [0.0] * len(decisions.groups)
         kept = {name: graph.tensors[name].bytes for name in decisions.residency.whole}
         for name, share in decisions.residency.cached.items():
-            tensor = graph.tensors[name]
-            triangle = tensor.storage is Storage.TRIANGLE
-            whole = tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, name in copied, soc)
+            marked = graph.tensors[name]
+            triangle = marked.storage is Storage.TRIANGLE
+            whole = marked.stored_bytes if triangle else marked.bytes * packing(marked, name in copied, soc)
             kept[name] = whole * share
         for name, size in kept.items():
             column = self._copied if name in copied else self._spread

@@ -1,7 +1,8 @@
-"""From a graph and the decisions about it to the operator table: the translation of a plan into a bill of quantities.
+"""From a graph and the decisions about it to the operator table: the translation of a plan into a bill of
+quantities.
 
-Nothing is decided here and nothing is costed; every column follows from shapes, storage, decisions, and the SoC's switches and DSP
-kernels.
+Nothing is decided here and nothing is costed; every column follows from shapes, storage, decisions, and the
+SoC's switches and DSP kernels.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _FORMS = {
     Family.ELTWISE: Form.ELTWISE,
 }
 _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
+_OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
+_SIZES = ("batch", *_OUTPUT, "in_w", "in_h", "in_c", *_KERNEL)
+_QUANTITIES = ("macs", "elements", "rows", "row_length")
 _DEVICE = {Unit.CPU: "cpu", Unit.GPU: "gpu"}
 
 
@@ -84,11 +88,12 @@ class _Lowering:
         row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
 
     def _shape(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], group: Group) -> None:
-        for name in ("batch", "out_w", "out_h", "in_c", "out_c", "in_w", "in_h", "kernel_w", "kernel_h", "stride_w", "stride_h"):
+        for name in _SIZES:
             row[name] = float(getattr(work, name))
         if group.swapped:
             row["out_w"], row["out_c"] = float(work.out_c), float(work.out_w)
-        row["macs"], row["elements"], row["rows"], row["row_length"] = work.macs, work.elements, work.rows, work.row_length
+        for name in _QUANTITIES:
+            row[name] = getattr(work, name)
         if group.unit is Unit.DPU:
             if op.family is Family.POOLING:
                 row["form"] = Form.MAXPOOL if op.type == "MaxPool" else Form.AVGPOOL
@@ -131,7 +136,9 @@ class _Lowering:
             row["a_pack"], row["b_pack"] = self._packing(a, False), self._packing(b, True)
             self._zeros(row, a, b)
             self._triangle(row, a, op, index)
-        row["extra_dram_bytes"] = sum(self._fetched(t, index, is_weight=True) for t in {t.name: t for t in extra}.values())
+        row["extra_dram_bytes"] = sum(
+            self._fetched(t, index, is_weight=True) for t in {t.name: t for t in extra}.values()
+        )
 
     def _side_operands(self, fused: str, group: Group) -> list[str]:
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
@@ -156,7 +163,9 @@ class _Lowering:
         return tensor.bytes * self._packing(tensor, is_weight) * self._share_to_fetch(tensor, index)
 
     def _packing(self, tensor: Tensor, is_weight: bool) -> float:
-        """Bytes of an operand in DRAM and SRAM over its dense bytes: 1 unless it is stored with a bitmap that its role may keep."""
+        """Bytes of an operand in DRAM and SRAM over its dense bytes: 1 unless it is stored with a bitmap
+        that its role may keep.
+        """
         return packing(tensor, is_weight, self.soc)
 
     def _written(self, result: Tensor) -> float:
@@ -165,7 +174,9 @@ class _Lowering:
         return result.bytes if leaves or not self._is_resident(result) else 0.0
 
     def _zeros(self, row: Any, a: Tensor, b: Tensor) -> None:
-        """Densities that the grid may use: a bitmap is needed, so only operands stored with one are skipped."""
+        """Densities that the grid may use: a bitmap is needed, so only operands stored with one are
+        skipped.
+        """
         switches = self.soc.npu.sparsity
         if a.storage is Storage.ZVC and switches.skip_activations:
             row["a_density"] = a.density
@@ -180,9 +191,13 @@ class _Lowering:
             row["triangle"] = 1
             row["a_triangle_bytes"] = a.stored_bytes * self._share_to_fetch(a, index)
         else:
-            self.warnings.append(f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that")
+            self.warnings.append(
+                f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that"
+            )
 
-    def _host(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    def _host(
+        self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+    ) -> None:
         row["host_bytes"] = sum(t.bytes for t in (*inputs, *outputs))
         row["host_is_float"] = bool(inputs) and inputs[0].dtype.is_float
         row["host_macs"] = work.macs + work.elements

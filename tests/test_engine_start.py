@@ -1,0 +1,34 @@
+"""An estimate in a fresh process, everything compiled: quick and small."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import atexit, resource, runpy, sys
+def report():
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    with open("/proc/self/status") as status:  # ru_maxrss would count the process that started this one
+        kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    print(used.ru_utime + used.ru_stime, kib * 1024 / 1e6, "scipy.linalg" in sys.modules, file=sys.stderr)
+atexit.register(report)
+sys.argv = ["npusim", "estimate", "gcn-cora", "--format", "json"]
+runpy.run_module("npusim", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no accounting of a process there")
+def test_an_estimate_in_a_fresh_process_takes_little_time_and_memory():
+    for _ in range(2):  # the first may have to compile
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=200, check=True
+        )
+    assert json.loads(done.stdout)["schema"] == "npusim.estimate/1"
+    cpu_s, megabytes, has_linear_algebra = done.stderr.split()[-3:]
+    # Processor time, because the clock on the wall counts the neighbours' work too.
+    assert float(cpu_s) < 1.5
+    assert float(megabytes) < 250
+    assert has_linear_algebra == "False"
