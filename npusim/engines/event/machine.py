@@ -286,8 +286,8 @@ class Machine:
         inside = ", ".join(f"{tensor!r} ({size / 1024:.0f} KiB)" for size, tensor in held[:5]) or "nothing"
         free, capacity = self._free_bytes / 1024, program.sram_bytes / 1024
         return (
-            f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free:.0f} of {capacity:.0f} KiB "
-            f"are free and nothing else will be; held: {inside}; give more: --set npu.sram.per_tile=..."
+            f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free:.0f} of "
+            f"{capacity:.0f} KiB are free and nothing else will be; held: {inside}; give more: --set npu.sram.per_tile=..."
         )
 
 

@@ -1,0 +1,63 @@
+"""Both engines tell the same story about the same mapping, and where they do not the time line says why."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from npusim.arch import load_soc
+from npusim.engines import run_of
+from npusim.engines.event import run_events
+from npusim.mapping import map_graph
+from npusim.techniques import apply, stacks
+from npusim.techniques.stack import legal
+from npusim.validation import load_suite
+from npusim.validation.engine_agreement import reasons
+from npusim.validation.running import run_suite
+from npusim.validation.traced_networks import traced_network
+from npusim.workloads import load_workload
+
+
+@cache
+def errors(workload: str) -> dict[str, float]:
+    """Analytical over event latency less 1, under every default stack that a workload allows."""
+    graph, soc = load_workload(workload), load_soc("core-ultra-series2")
+    found = {}
+    for stack in stacks()["default"]:
+        if legal(graph, stack) is None:
+            mapped = map_graph(apply(graph, stack), soc, run_of(soc))
+            found[str(stack)] = float(mapped.total["latency_s"]) / run_events(mapped).estimate.latency_s - 1.0
+    return found
+
+
+@pytest.mark.parametrize("workload", ["gcn-cora", "gat-cora", "sage-max-cora"])
+def test_engines_agree_within_five_percent_at_the_median(workload):
+    assert np.median(np.abs(list(errors(workload).values()))) < 0.05
+
+
+def test_the_time_line_names_the_operator_that_parts_the_engines():
+    """Kept blocks of the norm leave the first aggregation little room: transfers' latency is no longer hidden."""
+    soc = load_soc("core-ultra-series2")
+    mapped = map_graph(apply(load_workload("sage-mean-cora"), "stagr+cacheg"), soc, run_of(soc))
+    said = reasons(mapped, run_events(mapped).timeline)
+    assert any(name in said for name in mapped.graph.operators)
+    assert "closed form" in said
+
+
+def test_the_traced_network_is_that_of_the_trace():
+    """Output pixels and channels over all tiles as traced."""
+    shapes = [tensor.shape for tensor in traced_network().tensors.values()]
+    for shape in ((1, 48, 60, 60), (1, 48, 30, 30), (1, 64, 28, 28), (1, 64, 14, 14)):
+        assert shape in shapes
+
+
+def test_traced_networks_are_never_predicted_longer_than_measured():
+    """Time between tasks is not modelled, so a prediction can only be too short."""
+    result = run_suite("silicon-networks").evidence
+    assert (result.predicted <= result.measured).all()
+    assert len(result.measured) == 2
+
+
+def test_the_suite_of_all_workloads_has_a_limit_for_each_machine():
+    suite = load_suite("engines")
+    assert [group.limit for group in suite.groups] == [0.05]
