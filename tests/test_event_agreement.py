@@ -36,7 +36,7 @@ def test_engines_agree_within_five_percent_at_the_median(workload):
 
 
 def test_the_time_line_names_the_operator_that_parts_the_engines():
-    """Kept blocks of the norm leave the first aggregation little room: transfers' latency is no longer hidden."""
+    """Kept blocks of the norm leave the first aggregation so little room that latency is not hidden."""
     soc = load_soc("core-ultra-series2")
     mapped = map_graph(apply(load_workload("sage-mean-cora"), "stagr+cacheg"), soc, run_of(soc))
     said = reasons(mapped, run_events(mapped).timeline)

@@ -284,10 +284,10 @@ class Machine:
             f"{program.buffer_tensor[b]!r} ({program.buffer_bytes[b] / 1024:.0f} KiB)" for b in wanted
         )
         inside = ", ".join(f"{tensor!r} ({size / 1024:.0f} KiB)" for size, tensor in held[:5]) or "nothing"
-        free, capacity = self._free_bytes / 1024, program.sram_bytes / 1024
+        free = f"{self._free_bytes / 1024:.0f} of {program.sram_bytes / 1024:.0f} KiB"
         return (
-            f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free:.0f} of "
-            f"{capacity:.0f} KiB are free and nothing else will be; held: {inside}; give more: --set npu.sram.per_tile=..."
+            f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free} are free and nothing "
+            f"else will be; held: {inside}; give more: --set npu.sram.per_tile=..."
         )
 
 
