@@ -6,6 +6,7 @@ rest of the page is left alone. So the file differs from its parent in the numbe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,8 @@ import yaml
 
 from npusim.calibrate.unit_fit import FittedNumber
 from npusim.errors import ConfigError
-from npusim.units import format_quantity
+from npusim.units import format_quantity, unit_factor
+from npusim.units.symbols import split_number
 
 __all__ = ["as_written", "with_numbers"]
 
@@ -89,18 +91,33 @@ def _edits(node: Any, number: FittedNumber) -> list[tuple[int, int, str]]:
     value, sigma = as_written(number)
     held, source, spread = (_child(node, key) for key in ("value", "source", "uncertainty"))
     edits = []
-    if held.value != value:
+    if not _same(held.value, value, number.unit):
         edits.append((*_span(held), value))
     # A longer note about the same source stays.
     if not source.value.startswith(number.source):
         edits.append((*_span(source), f'"{number.source}"'))
     if spread is not None:
-        if spread.value != sigma:
+        if not _same(spread.value, sigma or "0 %", ""):
             edits.append((*_span(spread), sigma or "0 %"))
     elif sigma:
         end = node.end_mark.index - 1
         edits.append((end, end, f", uncertainty: {sigma}"))
     return edits
+
+
+def _same(held: str, written: str, unit: str) -> bool:
+    """Tell whether two texts mean the same quantity: 4096 B and 4.096 kB, 110 % and 1.1e+02 %."""
+    first, second = (_value(text, unit) for text in (held, written))
+    if first is None or second is None:
+        return held == written
+    return math.isclose(first, second, rel_tol=1e-9)
+
+
+def _value(text: str, unit: str) -> float | None:
+    """Return a text's value in a unit; None where it is no number of that kind."""
+    split = split_number(text)
+    factor = unit_factor(split[1], unit) if split is not None else None
+    return None if split is None or factor is None else float(split[0] * factor)
 
 
 def _span(node: Any) -> tuple[int, int]:

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 
 _ROBUST = 1.4826
 """Standard deviation of a normal variable over the median of its absolute value."""
+_FAINT = 1e-6
+"""Strength of a direction, beside the strongest, that counts as none."""
 _UNKNOWN = 0.5
 """A number whose error bar is wider than this share of it is called undetermined."""
 
@@ -102,10 +104,14 @@ def solve(
 
 
 def _covariance(jacobian: Floats, residuals: Floats) -> Floats:
-    """Covariance of the fitted logarithms; the spread of the residuals is taken from their median, not
-    their squares.
+    """Covariance of the fitted logarithms; their spread comes from the residuals' median, not their squares.
+
+    A direction in which no row moves gets a large but finite variance, never the 0 of a pseudo-inverse.
     """
     rows, numbers = jacobian.shape
     spread = _ROBUST * float(np.median(np.abs(residuals)))
-    covariance: Floats = np.linalg.pinv(jacobian.T @ jacobian) * spread**2 * rows / max(1, rows - numbers)
+    _, strengths, directions = np.linalg.svd(jacobian, full_matrices=False)
+    strengths = np.maximum(strengths, _FAINT * max(float(strengths.max()), _FAINT))
+    scale = max(spread, _FAINT) ** 2 * rows / max(1, rows - numbers)
+    covariance: Floats = scale * ((directions.T / strengths**2) @ directions)
     return covariance

@@ -31,6 +31,7 @@ DOCUMENTS = {
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.report.trace_diff:TraceDiff",
     "list": "npusim.report.catalogues:Listing",
+    "parameters": "npusim.validation.parameters:Unmeasured",
 }
 """Module and model of each kind of document that npusim writes."""
 

@@ -12,6 +12,7 @@ from npusim.cli.options import Format, Output
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from npusim.cli.output import Destination
     from npusim.validation import Judged
 
 __all__ = ["app"]
@@ -24,6 +25,7 @@ _EXAMPLES = """
   npusim validate silicon-dpu silicon-dma --html validation.html
   npusim validate dsp --figures my_kernels.csv --format json
   npusim validate silicon-dma --cross-validate
+  npusim validate --parameters
 """
 
 
@@ -63,6 +65,12 @@ def validate(
             help="Also predict each row with parameters fitted to four fifths of the others.",
         ),
     ] = False,
+    parameters: Annotated[
+        bool,
+        typer.Option(
+            "--parameters", help="Instead list the numbers of the equations that rest on no measured row."
+        ),
+    ] = False,
     form: Format = None,
     output: Output = None,
 ) -> None:
@@ -74,6 +82,9 @@ def validate(
     from npusim.cli.output import Destination, write_whole
 
     destination = Destination(output, form)
+    if parameters:
+        _write_parameters(destination)
+        return
     page_destination = None if html is None else Destination(html, "json")
 
     from npusim.validation.document import Validation
@@ -95,6 +106,19 @@ def validate(
         write_whole(page_destination.path, scatter_page(judged, held_out).encode())
     if not document.ok:
         raise typer.Exit(1)
+
+
+def _write_parameters(destination: Destination) -> None:
+    from npusim.validation.parameters import unmeasured
+
+    found = unmeasured()
+
+    def page() -> RenderableType:
+        from npusim.report.validation import unmeasured_page
+
+        return unmeasured_page(found)
+
+    destination.write(page, found.to_json)
 
 
 def _held_out(judged: list[Judged], figures: Path | None) -> dict[str, Judged]:

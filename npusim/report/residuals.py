@@ -24,6 +24,8 @@ _FEW_VALUES = 12
 """A dimension with no more values than this is shown by boxes: points would lie upon each other."""
 _MOST_WORDS = 24
 """A dimension with more words than this (names of operators) is shown by those with the largest errors."""
+_FULL_DECADES = 2.5
+"""An axis over more powers of ten than this marks them alone."""
 _MOST_DRAWN = 6000
 """A figure with more points is left to the graphics card, which takes only a few such figures."""
 
@@ -123,8 +125,9 @@ def short(values: NDArray[np.float64]) -> list[float]:
 
 
 def log_ticks(ends: NDArray[np.float64]) -> dict[str, Any]:
-    """Return ticks of a logarithmic axis: whole powers of ten where there are enough, else plotly's own."""
-    decades = float(np.log10(ends[1] / ends[0]))
-    return (
-        {"dtick": 1, "exponentformat": "power"} if decades >= 2 else {"exponentformat": "power", "nticks": 5}
-    )
+    """Return ticks of a logarithmic axis: whole powers of ten where there are enough, else 1, 2, 5."""
+    if np.log10(ends[1] / ends[0]) >= _FULL_DECADES:
+        return {"dtick": 1, "exponentformat": "power"}
+    powers = np.arange(np.floor(np.log10(ends[0])), np.ceil(np.log10(ends[1])) + 1)
+    values = [float(f"{step * 10.0**power:.3g}") for power in powers for step in (1, 2, 5)]
+    return {"tickvals": values, "ticktext": [f"{value:g}" for value in values]}

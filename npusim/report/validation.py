@@ -6,6 +6,7 @@ Like the results pinned up after an exam: who passed, by how much, and what the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,8 +15,9 @@ from rich.text import Text
 from npusim.report.layout import grid, remarks
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
+from npusim.validation.parameters import Unmeasured
 
-__all__ = ["validation_page"]
+__all__ = ["unmeasured_page", "validation_page"]
 
 _MOST_ROWS = 60
 """A suite with more groups than this shows those with a limit and the worst of the others."""
@@ -50,6 +52,34 @@ def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | N
     if short:
         verdict = Text(f"{len(short)} limits are not kept: {'; '.join(short)}", style="bold red")
     return Group(*parts, verdict)
+
+
+def unmeasured_page(found: Unmeasured) -> RenderableType:
+    """Return the numbers that rest on no measured row, for the terminal, part by part of each data sheet."""
+    parts: list[RenderableType] = []
+    for (soc, part), numbers in groupby(
+        found.parameters, key=lambda number: (number.soc, _part(number.path))
+    ):
+        table = grid()
+        for justify in ("left", "right", "right"):
+            table.add_column(no_wrap=True, justify=justify)
+        table.add_column(overflow="fold", style="dim")
+        for number in numbers:
+            spread = "" if number.uncertainty is None else f"+-{100 * number.uncertainty:.0f} %"
+            name = number.path.removeprefix(f"{part}.")
+            table.add_row(Text(f"  {name}", style="cyan"), number.value, spread, number.source)
+        parts += [Text.assemble((soc, "bold"), f"  {part}"), table, Text()]
+    note = (
+        "Numbers of the units' equations on which no row of measured silicon bears. Every kernel of the DSP "
+        "libraries (configs/dsp) rests on a cost model as well."
+    )
+    return Group(*parts, Text(note, style="dim"))
+
+
+def _part(path: str) -> str:
+    """Return the part of a data sheet that a number stands in: `npu.dpu.model`, `npu.dsp.kernels.NAME`."""
+    keys = path.split(".")
+    return ".".join(keys[: 4 if keys[2] == "kernels" else 3])
 
 
 def _heading(judged: Judged) -> Text:

@@ -1,0 +1,330 @@
+"""The framework of suites: reading figures, predicting rows, grouping them, judging them."""
+
+import csv
+import json
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from npusim.cli.running import run
+from npusim.config import schema_of
+from npusim.errors import ConfigError, FileError, UnknownNameError
+from npusim.locate import resource
+from npusim.validation import Validation, load_suite, run_suite, validate
+from npusim.validation.columns import Choice, Number, Pair, Text
+from npusim.validation.evidence import Evidence
+from npusim.validation.figures import read_csv, read_keyed
+from npusim.validation.grouping import group_of_rows, sum_up
+from npusim.validation.suite import Condition, Group
+
+UNIT_SUITES = (
+    "costmodel-dma",
+    "costmodel-dma-rows",
+    "costmodel-eltwise-pool",
+    "costmodel-gemm",
+    "costmodel-sparse",
+    "dsp",
+    "silicon-dma",
+    "silicon-dpu",
+    "silicon-sparsity",
+    "silicon-traces",
+)
+DMA_HEADER = "npu,direction,bytes,measured_s"
+COLUMNS = (Text("npu"), Choice("direction", ("in", "out")), Number("bytes", whole=True), Number("seconds"))
+
+
+def written(folder: Path, *lines: str, name: str = "figures.csv") -> Path:
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def refusal_of(path: Path, columns=COLUMNS) -> str:
+    with pytest.raises(ConfigError) as refused:
+        read_csv(path, columns)
+    return str(refused.value)
+
+
+class TestReadingCsv:
+    HEADER = "npu,direction,bytes,seconds"
+
+    def test_rows_are_known_by_their_line_and_blank_lines_count(self, tmp_path):
+        path = written(tmp_path, self.HEADER, "a,in,1,2e-6", "", "b,out,3,4")
+        figures = read_csv(path, COLUMNS)
+        assert figures.ids.tolist() == [2, 4]
+        assert figures["seconds"].tolist() == [2e-6, 4.0]
+        assert figures["npu"].tolist() == ["a", "b"]
+
+    def test_a_quoted_field_over_two_lines_counts_as_one_row_at_its_first_line(self, tmp_path):
+        path = written(tmp_path, self.HEADER, '"a\nx",in,1,2', "b,in,1,2")
+        assert read_csv(path, COLUMNS).ids.tolist() == [2, 4]
+
+    def test_columns_may_come_in_any_order_with_a_byte_order_mark_and_dos_line_ends(self, tmp_path):
+        path = tmp_path / "figures.csv"
+        path.write_bytes(b"\xef\xbb\xbfseconds,bytes,npu,direction\r\n1.5,2,a,in\r\n")
+        assert read_csv(path, COLUMNS)["seconds"].tolist() == [1.5]
+
+    def test_unknown_columns_are_skipped_with_a_note(self, tmp_path):
+        figures = read_csv(written(tmp_path, f"{self.HEADER},colour", "a,in,1,2,red"), COLUMNS)
+        assert figures.notes == ("figures.csv: skipped the unknown columns colour",)
+
+    def test_a_missing_column_names_the_one_that_was_probably_meant(self, tmp_path):
+        message = refusal_of(written(tmp_path, "npu,direction,bytes,second", "a,in,1,2"))
+        assert ":1: found no column `seconds` but `second`" in message
+
+    @pytest.mark.parametrize("bad", ["nan", "inf", "0", "-1", "", "1,5", "fast", "1e999", "0x10"])
+    def test_a_measured_value_must_be_a_finite_number_above_zero(self, tmp_path, bad):
+        message = refusal_of(written(tmp_path, self.HEADER, "a,in,1,2", f'a,in,1,"{bad}"'))
+        assert "figures.csv:3: seconds: found" in message
+        assert "allowed: a number above 0" in message
+
+    def test_a_count_must_be_whole(self, tmp_path):
+        assert "a whole number" in refusal_of(written(tmp_path, self.HEADER, "a,in,1.5,2"))
+
+    def test_a_word_must_be_one_of_the_known(self, tmp_path):
+        assert "allowed: one of in, out" in refusal_of(written(tmp_path, self.HEADER, "a,up,1,2"))
+
+    def test_a_row_with_too_few_fields_names_its_line(self, tmp_path):
+        assert ":2: found 3 fields; allowed: 4" in refusal_of(written(tmp_path, self.HEADER, "a,in,1"))
+
+    def test_a_column_twice_is_refused(self, tmp_path):
+        assert "the column `npu` twice" in refusal_of(written(tmp_path, f"{self.HEADER},npu", "a,in,1,2,a"))
+
+    def test_broken_quotes_are_refused(self, tmp_path):
+        assert "broken CSV" in refusal_of(written(tmp_path, self.HEADER, '"a,in,1,2'))
+
+    def test_an_empty_file_is_refused(self, tmp_path):
+        path = tmp_path / "figures.csv"
+        path.write_bytes(b"")
+        assert ":1: found an empty file" in refusal_of(path)
+
+    def test_a_header_alone_is_refused(self, tmp_path):
+        assert "no rows below the header" in refusal_of(written(tmp_path, self.HEADER))
+
+    def test_a_missing_file_a_folder_and_a_binary_file_are_refused(self, tmp_path):
+        binary = tmp_path / "figures.bin"
+        binary.write_bytes(b"\xff\xfe\x00")
+        for path in (tmp_path / "none.csv", tmp_path, binary):
+            with pytest.raises(FileError):
+                read_csv(path, COLUMNS)
+
+    @pytest.mark.parametrize("bad", ["3", "3x", "3x0", "3x3x3", "axb"])
+    def test_a_pair_must_have_its_parts(self, bad):
+        assert Pair("kernel", 2, "x").value(bad) is None
+        assert Pair("kernel", 2, "x").numbers("3x5") == [3.0, 5.0]
+
+
+class TestReadingYaml:
+    TEXT = ("paper:", "  figure: {gat: 3.0, gcn: 2}", "  other: {gat: 1.0}", "foreign:", "  a: [1, 2]")
+
+    def test_numbers_are_known_by_their_path_and_unknown_branches_are_noted(self, tmp_path):
+        path = written(tmp_path, *self.TEXT, name="figures.yaml")
+        found, notes = read_keyed(path, lambda key: key.startswith("paper.figure"))
+        assert [(figure.id, figure.value) for figure in found] == [
+            ("paper.figure.gat", 3.0),
+            ("paper.figure.gcn", 2.0),
+        ]
+        assert notes == [
+            "figures.yaml: skipped 1 keys of `paper.other`",
+            "figures.yaml: skipped 2 keys of `foreign.a`",
+        ]
+
+    def test_a_known_key_without_a_number_above_zero_names_its_line(self, tmp_path):
+        path = written(tmp_path, "paper:", "  figure: fast", name="figures.yaml")
+        with pytest.raises(ConfigError, match=r"figures\.yaml:2: paper\.figure: found `fast`"):
+            read_keyed(path, lambda key: True)
+
+
+class TestGrouping:
+    ROWS = Evidence(
+        ids=[2, 3, 4],
+        columns={"op": np.array(["a", "b", "a"], object), "size": np.array([1.0, 2.0, 3.0])},
+        measured=np.ones(3),
+        predicted=np.ones(3),
+        unit="s",
+        dimensions=(),
+        notes=(),
+    )
+
+    def test_a_row_belongs_to_the_first_group_it_fits_and_names_follow_the_row(self):
+        entries = [
+            Group(group="large {op}", where={"size": Condition(at_least=3)}, limit=0.1),
+            Group(group="{op}"),
+        ]
+        names, rules = group_of_rows(entries, self.ROWS)
+        assert names == ["a", "b", "large a"]
+        assert rules["large a"].limit == 0.1
+
+    def test_rows_that_fit_nothing_are_kept_apart_not_dropped(self):
+        names, rules = group_of_rows([Group(group="a", where={"op": Condition(one_of=["a"])})], self.ROWS)
+        groups = sum_up(names, rules, np.array([0.1, 0.2, 0.3]))
+        assert {group.name: len(group.errors) for group in groups} == {"a": 2, "other rows": 1}
+
+    def test_a_limit_binds_the_statistic_that_the_suite_names(self):
+        errors = np.array([0.0, 0.0, 0.3])
+        for statistic, kept in (("mean_error", False), ("median_error", True), ("p90_error", False)):
+            entry = Group(group="g", limit=0.05, statistic=statistic)
+            (group,) = sum_up(["g"] * 3, {"g": entry}, errors)
+            assert group.ok is kept
+
+    def test_an_unknown_column_is_refused(self):
+        with pytest.raises(ConfigError, match="unknown column `colour`"):
+            group_of_rows([Group(group="{op}", where={"colour": Condition(below=1)})], self.ROWS)
+
+    def test_a_condition_must_say_something(self):
+        with pytest.raises(ValueError, match="says nothing"):
+            Condition()
+
+
+@pytest.mark.parametrize("name", UNIT_SUITES)
+class TestUnitSuites:
+    def test_shipped_parameters_keep_every_limit(self, name):
+        judged = run_suite(name)
+        assert [group.name for group in judged.groups if not group.ok] == []
+
+    def test_errors_are_relative_to_the_measured_value_and_groups_sum_them_up(self, name):
+        result = run_suite(name).result()
+        errors = {}
+        for row in result.rows:
+            errors.setdefault(row.group, []).append(abs(row.predicted - row.measured) / row.measured)
+        told = {group.group: group for group in result.groups}
+        for group, values in errors.items():
+            assert told[group].rows == len(values)
+            assert told[group].mean_error == pytest.approx(np.mean(values))
+            assert told[group].median_error == pytest.approx(np.median(values))
+            assert told[group].p90_error == pytest.approx(np.quantile(values, 0.9))
+
+    def test_rows_come_in_the_order_of_the_file_with_positive_predictions(self, name):
+        rows = run_suite(name).result().rows
+        lines = [row.id for row in rows]
+        assert lines == sorted(lines)
+        assert lines[0] >= 2
+        assert all(row.predicted > 0 for row in rows)
+
+    def test_a_shuffled_part_of_the_file_gives_the_same_predictions(self, name, tmp_path):
+        shipped = resource("validate", "figures", load_suite(name).figures)
+        lines = shipped.read_text(encoding="utf-8").splitlines()
+        if name == "silicon-sparsity":
+            pytest.skip("rows refer to the row above them")
+        picked = np.random.default_rng(0).permutation(np.arange(1, len(lines)))[: len(lines) // 3]
+        path = written(tmp_path, lines[0], *(lines[i] for i in picked))
+        known = {row.id: row for row in run_suite(name).result().rows}
+        rows = run_suite(name, path).result().rows
+        assert rows
+        for row in rows:
+            original = known[int(picked[row.id - 2]) + 1]
+            assert (row.measured, row.group) == (original.measured, original.group)
+            assert row.predicted == pytest.approx(original.predicted, rel=1e-12)
+
+
+def test_a_row_of_a_machine_that_no_soc_models_is_left_out_with_a_note():
+    notes = run_suite("costmodel-eltwise-pool").evidence.notes
+    assert any("left out 380 rows of npu5010" in note for note in notes)
+
+
+def test_a_row_without_a_kernel_of_its_own_is_reported_as_unmodelled():
+    judged = run_suite("dsp")
+    assert any("rows are unmodelled" in note for note in judged.evidence.notes)
+    makeshift = [group for group in judged.row_groups if group.startswith("unmodelled: ")]
+    assert len(makeshift) == (judged.evidence.columns["modelled"] == "no").sum() > 0
+
+
+def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that_has_rows():
+    from npusim.cost.dsp_table import _SPELLINGS
+    from npusim.techniques import apply, variants
+    from npusim.workloads import load_workload, workload_names
+
+    kernels = set()
+    for name in workload_names():
+        graph = load_workload(name)
+        legal = [stack for stack, reason in variants(graph, "all") if reason is None]
+        for stack in legal:
+            kernels |= {op.kind.dsp_kernel for op in apply(graph, str(stack))}
+        kernels |= {op.kind.dsp_kernel for op in graph}
+    spelt = {spelling for kernel in kernels - {""} for spelling in (kernel, *_SPELLINGS.get(kernel, ()))}
+    judged = run_suite("dsp")
+    listed = set(next(group for group in judged.suite.groups if group.limit is not None).where["op"].one_of)
+    assert spelt & set(judged.evidence.columns["op"]) <= listed
+
+
+class TestDocument:
+    def test_it_follows_its_schema_to_the_letter(self):
+        document = json.loads(validate(["silicon-sparsity", "silicon-traces"]).to_json())
+        jsonschema.validate(document, schema_of(Validation))
+        assert list(document) == ["schema", "suites"]
+        assert document["schema"] == "npusim.validate/1"
+        suite = document["suites"][0]
+        assert list(suite) == ["name", "groups", "rows"]
+        statistics = ["mean_error", "median_error", "p90_error", "limit", "ok"]
+        assert list(suite["groups"][0]) == ["group", "rows", *statistics]
+        assert list(suite["rows"][0]) == ["id", "group", "measured", "predicted"]
+
+    def test_an_unknown_suite_names_the_nearest(self):
+        with pytest.raises(UnknownNameError, match="did you mean `silicon-dma`"):
+            validate(["silicon-dna"])
+
+    def test_other_figures_need_exactly_one_suite(self, tmp_path):
+        for names in ([], ["silicon-dma", "dsp"]):
+            with pytest.raises(ConfigError, match="exactly one suite"):
+                validate(names, tmp_path / "x.csv")
+
+    def test_figures_of_another_suite_are_refused_with_what_is_missing(self):
+        with pytest.raises(ConfigError, match=r"silicon_dma\.csv:1: found no column `op`"):
+            validate(["silicon-dpu"], resource("validate", "figures", "silicon_dma.csv"))
+
+    def test_an_unknown_npu_names_its_line(self, tmp_path):
+        path = written(tmp_path, DMA_HEADER, "npu4001,ddr2cmx,4096,1e-6")
+        with pytest.raises(ConfigError, match=r":2: npu: found `npu4001`.*did you mean `npu4000`"):
+            validate(["silicon-dma"], path)
+
+
+class TestCommand:
+    def test_status_0_where_limits_are_kept(self, capsys):
+        assert run(["validate", "silicon-dma"]) == 0
+        out = capsys.readouterr().out
+        assert "every limit is kept" in out
+        assert "12 to 13 %" in out  # Intel's own model
+
+    def test_status_1_where_a_limit_is_missed(self, tmp_path, capsys):
+        path = written(tmp_path, DMA_HEADER, "npu4000,ddr2cmx,65536,1e-3")
+        assert run(["validate", "silicon-dma", "--figures", str(path)]) == 1
+        assert "1 limits are not kept: silicon-dma: npu4000" in " ".join(capsys.readouterr().out.split())
+
+    def test_status_2_for_bad_figures_with_one_clear_message(self, tmp_path, capsys):
+        path = written(tmp_path, DMA_HEADER, "npu4000,ddr2cmx,65536,nan")
+        assert run(["validate", "silicon-dma", "--figures", str(path)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.count("\n") == 1
+        assert "figures.csv:2: measured_s: found `nan`" in said.err
+
+    def test_json_is_one_document_and_nothing_else(self, capsys):
+        assert run(["validate", "silicon-sparsity", "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["suites"][0]["name"] == "silicon-sparsity"
+
+    def test_html_is_one_file_that_needs_no_other(self, tmp_path):
+        path = tmp_path / "page.html"
+        assert run(["validate", "silicon-dma", "--html", str(path), "-o", str(tmp_path / "table.txt")]) == 0
+        page = path.read_text(encoding="utf-8")
+        assert "silicon-dma" in page
+        assert "<script src" not in page
+        assert "<link" not in page
+
+    def test_parameters_lists_what_no_measured_row_bears_on(self, capsys):
+        assert run(["validate", "--parameters", "--format", "json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        paths = {(number["soc"], number["path"]) for number in document["parameters"]}
+        for soc in ("core-ultra-series1", "core-ultra-series2"):
+            assert (soc, "npu.dpu.model.fp16_output_rate") in paths
+            assert (soc, "npu.dma.model.ddr2cmx_row_cycles") in paths
+            assert (soc, "npu.dma.model.start_cycles") not in paths
+
+
+def test_shipped_figures_are_plain_tables(repository):
+    for path in sorted((repository / "validate" / "figures").glob("*.csv")):
+        with path.open(encoding="utf-8", newline="") as file:
+            widths = {len(row) for row in csv.reader(file)}
+        if path.name != "openvino_published.csv":
+            assert len(widths) == 1, path.name
