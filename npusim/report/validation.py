@@ -40,7 +40,9 @@ def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | N
         A table a suite.
     """
     held_out = held_out or {}
-    parts: list[RenderableType] = []
+    parts: list[RenderableType] = [Text("Errors |predicted - measured| / measured in %", style="dim"), Text()]
+    if held_out:
+        parts.insert(1, Text("held out: rows predicted by numbers that were not fitted to them", style="dim"))
     for judged in suites:
         parts += [_heading(judged), _table(judged, held_out.get(judged.name)), Text()]
         notes = [*judged.evidence.notes, *judged.suite.notes]
@@ -88,23 +90,24 @@ def _heading(judged: Judged) -> Text:
 
 
 def _table(judged: Judged, held_out: Judged | None) -> Table:
+    """Return a line a group; below it, where there was a cross-validation, the errors of held-out rows."""
     table = grid()
     table.show_header, table.header_style = True, "dim"
-    headings = ["group", "rows", "mean", "median", "p90"]
-    headings += ["held out: mean", "median", "p90"] if held_out else []
-    for heading in (*headings, "limit", "", "Intel's model"):
-        table.add_column(heading, justify="left" if heading in ("group", "", "Intel's model") else "right")
+    for heading in ("group", "rows", "mean", "median", "p90", "limit", "", "Intel's model"):
+        words = heading in ("group", "", "Intel's model")
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     others = {} if held_out is None else {group.name: group for group in held_out.groups}
     shown, hidden = _worth_showing(judged.groups)
     for group in shown:
-        cells: list[Text | str] = [Text(group.name, style="cyan"), str(len(group.errors)), *_errors(group)]
-        if held_out:
-            cells += _errors(others[group.name]) if group.name in others else ["", "", ""]
-        ok = group.ok and (group.name not in others or others[group.name].ok)
-        table.add_row(*cells, *_verdict(group, ok), group.rule.yardstick if group.rule else "")
+        yardstick = group.rule.yardstick if group.rule else ""
+        name = Text(group.name, style="cyan")
+        table.add_row(name, str(len(group.errors)), *_errors(group), *_verdict(group), yardstick)
+        other = others.get(group.name)
+        if other is not None:
+            table.add_row(Text("  held out", style="dim"), "", *_errors(other), *_verdict(other), "")
     if hidden:
         worst = max(group.mean_error for group in hidden)
-        more = f"{len(hidden)} more groups without a limit, mean at most {_percent(worst)}"
+        more = f"{len(hidden)} more groups without a limit, mean at most {_percent(worst)} %"
         table.add_row(Text(more, style="dim"))
     return table
 
@@ -122,13 +125,13 @@ def _errors(group: GroupErrors) -> list[str]:
     return [_percent(value) for value in (group.mean_error, group.median_error, group.p90_error)]
 
 
-def _verdict(group: GroupErrors, ok: bool) -> tuple[Text, Text]:
+def _verdict(group: GroupErrors) -> tuple[Text, Text]:
     if group.rule is None or group.limit is None:
         return Text("-", style="dim"), Text("")
-    limit = Text(f"{_STATISTICS[group.rule.statistic]} {_percent(group.limit)}")
-    return limit, Text("kept", style="green") if ok else Text("missed", style="bold red")
+    limit = Text(f"{_STATISTICS[group.rule.statistic]} {100 * group.limit:.3g}")
+    return limit, Text("kept", style="green") if group.ok else Text("missed", style="bold red")
 
 
 def _percent(part: float) -> str:
     hundredths = 100 * part
-    return f"{hundredths:.1f} %" if hundredths < 99.95 else f"{hundredths:.0f} %"
+    return f"{hundredths:.1f}" if hundredths < 99.95 else f"{hundredths:.0f}"
