@@ -1,17 +1,21 @@
-"""How a product is cut so that it fits into SRAM: packing a removal van that must drive as seldom as possible.
+"""How a product is cut so that it fits into SRAM: packing a removal van that must drive as seldom as
+possible.
 
-A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or done on one tile, and
-within a tile cut into `row_blocks` x `column_blocks` blocks of whole stencils, the operand of the outer loop waiting in SRAM while
-the other streams past (double-buffered); or both stream in `channel_chunks` while partial sums wait.
+A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or
+done on one tile, and within a tile cut into `row_blocks` x `column_blocks` blocks of whole stencils, the
+operand of the outer loop waiting in SRAM while the other streams past (double-buffered); or both stream in
+`channel_chunks` while partial sums wait.
 
-Why the candidates suffice. For one split, mode and order, latency = max(compute, DMA) + start, where compute grows with the
-number of blocks (each is a start-up), DMA traffic grows with `row_blocks` and `column_blocks` (the streamed operand is fetched
-again for each block of the held one), and the start does not depend on either. So latency never falls when one of these counts
-grows, and only the smallest feasible `row_blocks` for each `column_blocks` (and each `channel_chunks`) can be the best. What fits,
-and what must arrive before the start, depend on a count only through its largest piece, ceil(total / count); everything else gets
-worse as the count grows. So of all counts with the same largest piece the smallest is the best, which leaves about 2 sqrt(total)
-values of `column_blocks` and of `channel_chunks`. The search runs over all of these. The set does not depend on SRAM, and a larger SRAM
-makes every candidate it allowed before allowed again, so more SRAM is never slower.
+Why the candidates suffice. For one split, mode and order, latency = max(compute, DMA) + start, where
+compute grows with the number of blocks (each is a start-up), DMA traffic grows with `row_blocks` and
+`column_blocks` (the streamed operand is fetched again for each block of the held one), and the start does
+not depend on either. So latency never falls when one of these counts grows, and only the smallest feasible
+`row_blocks` for each `column_blocks` (and each `channel_chunks`) can be the best. What fits, and what must
+arrive before the start, depend on a count only through its largest piece, ceil(total / count); everything
+else gets worse as the count grows. So of all counts with the same largest piece the smallest is the best,
+which leaves about 2 sqrt(total) values of `column_blocks` and of `channel_chunks`. The search runs over all
+of these. The set does not depend on SRAM, and a larger SRAM makes every candidate it allowed before allowed
+again, so more SRAM is never slower.
 """
 
 from __future__ import annotations
@@ -60,7 +64,9 @@ class Tiling(NamedTuple):
 
 @kernel
 def next_count(count: float, total: float) -> float:
-    """Return the next larger count that cuts `total` into smaller blocks; 0 when blocks are single already."""
+    """Return the next larger count that cuts `total` into smaller blocks; 0 when blocks are single
+    already.
+    """
     block = np.ceil(total / count)
     return 0.0 if block <= 1.0 else np.ceil(total / (block - 1.0))
 
@@ -73,7 +79,8 @@ def largest_share(count: float, total: float) -> float:
 
 @kernel
 def _fit(total: float, fixed: float, once: float, each: float, sram: float) -> float:
-    """Return the fewest blocks of `total` pieces such that fixed + piece * (once | each) fits into SRAM; 0 if none.
+    """Return the fewest blocks of `total` pieces such that fixed + piece * (once | each) fits into SRAM; 0
+    if none.
 
     A single block needs `once` a piece; two or more are double-buffered and need `each` a piece.
     """
@@ -116,11 +123,16 @@ def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Ti
     a_each = block.a_bytes * chunk
     a_single = 2.0 if channel_chunks > 1.0 else 1.0
     halo = block.a_halo_bytes * chunk
-    # Outputs of a block are written while the next one is computed, so they are double-buffered unless there is only one.
+    # Outputs of a block are written while the next one is computed, so they are double-buffered unless
+    # there is only one.
     c_single = 2.0 if column_blocks > 1.0 else 1.0
     fixed = b_once + 2.0 * halo
     row_blocks = _fit(
-        block.rows, fixed, a_single * a_each + c_single * c_each + sums, 2.0 * a_each + 2.0 * c_each + sums, block.sram_bytes
+        block.rows,
+        fixed,
+        a_single * a_each + c_single * c_each + sums,
+        2.0 * a_each + 2.0 * c_each + sums,
+        block.sram_bytes,
     )
     if row_blocks == 0.0:
         return Tiling(1.0, column_blocks, channel_chunks, np.inf)
