@@ -110,7 +110,7 @@ def test_settings_go_to_the_workload_or_to_the_machine_by_their_first_word(out: 
 
 def test_whatif_compares_the_stacks_that_are_named(out: Runner) -> None:
     def compared(*stacks: str) -> list[str]:
-        document = json.loads(out("whatif", "gcn-cora", "--format", "json", "--techniques", *stacks))
+        document = json.loads(out("whatif", "gcn-cora", "--format", "json", "--stack", *stacks))
         return [variant["techniques"] for variant in document["variants"]]
 
     assert compared("stagr,symg+stagr") == ["stagr", "stagr+symg"]
@@ -225,7 +225,7 @@ def test_completion_knows_commands_workloads_machines_and_techniques() -> None:
     assert completed("estimate", "gcn") == ["gcn-citeseer", "gcn-cora"]
     assert "core-ultra-series1" in completed("estimate", "gcn-cora", "--soc", "core")
     assert completed("estimate", "gcn-cora", "--techniques", "stagr+quan") == ["stagr+quantgr"]
-    assert completed("whatif", "gcn-cora", "--techniques", "pap") == ["paper"]
+    assert completed("whatif", "gcn-cora", "--stack", "pap") == ["paper"]
     assert completed("estimate", "gcn-cora", "--hint", "t") == ["throughput"]
 
 

@@ -43,8 +43,8 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refusal:
             "unknown technique `quantgrr`; did you mean `quantgr`?",
         ),
         (["estimate", "gcn-cora", "-t", "nodepad:capazity=3000"], "did you mean `capacity`?"),
-        (["whatif", "gcn-cora", "-t", "stagr,symgg"], "did you mean `symg`?"),
-        (["whatif", "gcn-cora", "-t", "papper"], "did you mean `paper`?"),
+        (["whatif", "gcn-cora", "--stack", "stagr,symgg"], "did you mean `symg`?"),
+        (["whatif", "gcn-cora", "--stack", "papper"], "did you mean `paper`?"),
         (["estmate", "gcn-cora"], "unknown command `estmate`; did you mean `estimate`?"),
         (
             ["estimate", "gcn-cora", "--techniqes", "stagr"],

@@ -128,7 +128,7 @@ def test_a_device_is_written_to_and_not_replaced(capsys: pytest.CaptureFixture[s
 
 
 def test_a_pipe_gets_no_colours() -> None:
-    page, _ = npusim_bytes("whatif", "gcn-cora", "--techniques", "stagr", TERM="xterm-256color")
+    page, _ = npusim_bytes("whatif", "gcn-cora", "--stack", "stagr", TERM="xterm-256color")
     assert b"\033" not in page
 
 
@@ -169,7 +169,7 @@ def test_a_terminal_gets_colours_unless_told_otherwise(
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
 def test_every_encoding_can_show_the_pages(encoding: str) -> None:
-    page, errors = npusim_bytes("whatif", "gcn-cora", "--techniques", "stagr", PYTHONIOENCODING=encoding)
+    page, errors = npusim_bytes("whatif", "gcn-cora", "--stack", "stagr", PYTHONIOENCODING=encoding)
     text = page.decode(encoding)
     assert errors == b""
     assert "?" not in text

@@ -15,6 +15,8 @@ _STAND_INS = {
     **dict.fromkeys("█▉▊▋▌", "#"),
     **dict.fromkeys("▍▎▏", "|"),
     **dict.fromkeys("─━╭╮╰╯", "-"),
+    **dict.fromkeys("░▒", "."),
+    "▓": "%",
     **dict.fromkeys("│┃", "|"),
     "µ": "u", "×": "x", "²": "2", "↓": "v", "↑": "^", "…": "~", "→": ">", "–": "-",
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,22 +22,25 @@ from npusim.cli.options import (
     Tiles,
     WorkloadName,
 )
+from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from npusim.arch import Soc
     from npusim.graph import Graph
 
-__all__ = ["app"]
+__all__ = ["app", "parse_over"]
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """
 [dim]Examples[/dim]
   npusim whatif gcn-cora
-  npusim whatif gcn-cora --hint throughput --tiles 4 --techniques paper
-  npusim whatif gat-cora --techniques stagr,stagr+quantgr,stagr+effop+quantgr
+  npusim whatif gcn-cora --hint throughput --tiles 4 --stack paper --html waterfall.html
+  npusim whatif gat-cora --stack stagr,stagr+quantgr,stagr+effop+quantgr
   npusim whatif gcn-cora --set npu.sparsity.decompress_activations=true
+  npusim whatif gcn-cora --stack symg,cacheg,symg+cacheg --over npu.sram.per_tile=1MiB,2MiB,4MiB
 """
 
 
@@ -43,43 +48,88 @@ _EXAMPLES = """
 def whatif(
     workload: WorkloadName,
     soc: SocName = DEFAULT_SOC,
-    techniques: Annotated[
+    stack: Annotated[
         str,
         typer.Option(
-            "--techniques",
-            "-t",
+            "--stack",
             metavar="LIST",
             help="A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
-            "for a single one that is `none`.",
+            "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
             autocompletion=complete_stacks,
         ),
     ] = "default",
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--over",
+            metavar="PATH=V1,V2,...",
+            help="Compare at each of these values, and find where stacks change places. Repeatable: every "
+            "combination.",
+        ),
+    ] = None,
     settings: Settings = None,
     shapes: Shapes = None,
     hint: Hint = "latency",
     requests: Requests = None,
     tiles: Tiles = None,
     device: Device = "auto",
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed",
+            min=0,
+            metavar="N",
+            help="Seed of the draws behind the 90 % intervals.",
+            rich_help_panel="How it runs",
+        ),
+    ] = 0,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="Also write the waterfall, or the charts of --over, as one HTML file.",
+            rich_help_panel="Output",
+        ),
+    ] = None,
     form: Format = None,
     output: Output = None,
 ) -> None:
     """Compare technique stacks: what would SymG, CacheG or INT8 give this network?
 
-    A table and a chart of latency, throughput, energy, DRAM traffic and speed-up. Stacks that the network
-    does not allow are left out with the reason; the last line says what bounds the best one.
+    A table of figures and a waterfall of what each technique adds, with 90 % intervals that follow from the
+    uncertainties of the data sheet. Stacks that the network does not allow are left out with the reason; the
+    last line says what bounds the best one.
     """
     from npusim.cli.inputs import load_inputs
-    from npusim.cli.output import Destination
+    from npusim.cli.output import Destination, write_whole
 
     destination = Destination(output, form)
+    page_destination = None if html is None else Destination(html, "json")
+    axes = parse_over(over or ())
     graph, machine = load_inputs(workload, soc, settings, shapes)
-    stacks = _chosen(graph, techniques)
 
     import npusim.engines
+    from npusim.techniques import completed
 
-    result = npusim.engines.whatif(
-        graph, machine, stacks, hint=hint, requests=requests, tiles=tiles, device=device
-    )
+    stacks, added = completed(graph, stack)
+    names = [str(one) for one in stacks]
+    if axes:
+        from npusim.engines.over import whatif_over
+
+        def load(point: Mapping[str, str]) -> tuple[Graph, Soc]:
+            varied = [f"{path}={value}" for path, value in point.items()]
+            return load_inputs(workload, soc, [*(settings or ()), *varied], shapes)
+
+        result = whatif_over(
+            load, names, axes, hint=hint, requests=requests, tiles=tiles, device=device, seed=seed
+        )
+    else:
+        result = npusim.engines.whatif(
+            graph, machine, names, hint=hint, requests=requests, tiles=tiles, device=device, seed=seed
+        )
+    if added:
+        result = result.model_copy(update={"notes": [added, *result.notes]})
 
     def page() -> RenderableType:
         from npusim.report.whatif import whatif_page
@@ -87,11 +137,30 @@ def whatif(
         return whatif_page(result)
 
     destination.write(page, result.to_json)
+    if page_destination is not None and page_destination.path is not None:
+        from npusim.report.whatif_html import whatif_html
+
+        write_whole(page_destination.path, whatif_html(result).encode())
 
 
-def _chosen(graph: Graph, techniques: str) -> list[str]:
-    """Return the stacks to compare, the baseline first; the engine leaves out what does not fit."""
-    from npusim.techniques import NONE, variants
+def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of each setting that is varied: ``npu.tiles=2,4`` and the like.
 
-    chosen = [str(stack) for stack, _ in variants(graph, techniques)]
-    return [NONE, *chosen] if len(chosen) == 1 else chosen
+    Raises
+    ------
+    ConfigError
+        Where one is no ``PATH=V1,V2,...``, or a path or a value stands twice.
+    """
+    axes: dict[str, list[str]] = {}
+    for text in texts:
+        path, equals, listed = (part.strip() for part in text.partition("="))
+        values = [value.strip() for value in listed.split(",")]
+        if not equals or not path or not all(values):
+            raise ConfigError(
+                f"`{text}`", file="--over", allowed="PATH=V1,V2,... such as npu.sram.per_tile=1MiB,2MiB"
+            )
+        if path in axes or len(set(values)) < len(values):
+            what = f"the path `{path}`" if path in axes else f"a value in `{text}`"
+            raise ConfigError(f"{what} a second time", file="--over", allowed="each path and each value once")
+        axes[path] = values
+    return axes

@@ -1,6 +1,7 @@
 """What a comparison says in words: the judge's remarks under the score sheet.
 
-Every sentence follows from the numbers of the estimates and the switches of the SoC; none is written in advance for a network.
+Every sentence follows from the numbers of the estimates and the switches of the SoC; none is written in
+advance for a network.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npusim.arch import Soc
+from npusim.engines.comparison import Variant
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph
 from npusim.ops import Role, Storage, stored_bytes
 from npusim.techniques import apply, get, parse
 
-__all__ = ["conclusion_of", "dominator_of", "notes_of"]
+__all__ = ["conclusion_of", "dominator_of", "notes_of", "rests_on"]
 
 _CURE = {
     "npu.dma": "fewer bytes or more DRAM bandwidth would help, more MACs would not",
@@ -29,8 +31,8 @@ _SAME = 1e-9
 def dominator_of(e: Estimate, others: Sequence[Estimate]) -> str | None:
     """Return a stack that makes `e` pointless, or None; of several the fastest.
 
-    It is at least as good in time, energy and DRAM traffic and better in one, gives the same results, and does not merely add to the
-    stack of `e`.
+    It is at least as good in time, energy and DRAM traffic and better in one, gives the same results, and
+    does not merely add to the stack of `e`.
     """
     better = [o for o in others if _is_alternative(o, e) and _dominates(o, e)]
     return min(better, key=_interval_s).techniques if better else None
@@ -70,19 +72,28 @@ def conclusion_of(soc: Soc, estimates: Sequence[Estimate]) -> str:
             "(--hint throughput) would help, a faster NPU hardly"
         )
     elif name == "npu.dma":
-        why = f"DMA, busy {use.utilisation:.0%} of the time with {best.dram_bytes / 1e6:.1f} MB of DRAM traffic: {_CURE[name]}"
+        moved = f"{best.dram_bytes / 1e6:.1f} MB of DRAM traffic"
+        why = f"DMA, busy {use.utilisation:.0%} of the time with {moved}: {_CURE[name]}"
     else:
-        why = f"the {name.removeprefix('npu.').upper()}, busy {use.utilisation:.0%} of the time: {_CURE[name]}"
+        why = (
+            f"the {name.removeprefix('npu.').upper()}, busy {use.utilisation:.0%} of the time: {_CURE[name]}"
+        )
     return f"Best: {best.techniques}, {gain:.2f}x {estimates[0].techniques}, bound by {why}."
 
 
 def _launch_s(soc: Soc, e: Estimate) -> float:
     """Time of an inference that its operators do not account for: calls of the runtime."""
-    return e.latency_s - sum(o.latency_s for o in e.operators) if e.requests == 1 else float(soc.npu.launch_overhead)
+    return (
+        e.latency_s - sum(o.latency_s for o in e.operators)
+        if e.requests == 1
+        else float(soc.npu.launch_overhead)
+    )
 
 
 def notes_of(graph: Graph, soc: Soc, estimates: Sequence[Estimate]) -> list[str]:
-    """Return what one should know before believing a row: what is unmeasured, and what compressed storage would give."""
+    """Return what one should know before believing a row: what is unmeasured, and what compressed storage
+    would give.
+    """
     notes = list(dict.fromkeys(note for e in estimates for note in e.provenance["notes"]))
     symmetric = [e for e in estimates if "symg" in _names(e)]
     if symmetric:
@@ -99,12 +110,33 @@ def _triangle_against_zvc(graph: Graph, soc: Soc, e: Estimate) -> str:
     norm = next(t for t in apply(graph, e.techniques).with_role(Role.NORM) if t.storage is Storage.TRIANGLE)
     packed = stored_bytes(norm.elements, norm.dtype, Storage.ZVC, norm.density, norm.shape[-1])
     text = (
-        f"the norm matrix takes {norm.bytes / 1e6:.2f} MB dense, {norm.stored_bytes / 1e6:.2f} MB as a triangle (symg), "
-        f"{packed / 1e6:.2f} MB with a bitmap (grasp)"
+        f"the norm matrix takes {norm.bytes / 1e6:.2f} MB dense, "
+        f"{norm.stored_bytes / 1e6:.2f} MB as a triangle (symg), {packed / 1e6:.2f} MB with a bitmap (grasp)"
     )
     if soc.npu.sparsity.decompress_activations:
-        return text + ": with npu.sparsity.decompress_activations grasp moves the least, and symg is dominated by it"
+        return (
+            text
+            + ": with npu.sparsity.decompress_activations grasp moves the least, and symg is dominated by it"
+        )
     return text + (
         "; this SoC cannot decompress activations, so grasp saves no traffic here: "
         "--set npu.sparsity.decompress_activations=true shows what it would save"
     )
+
+
+def rests_on(variants: Sequence[Variant]) -> list[str]:
+    """Say which number of the data sheet the gain of SymG and of CacheG is most uncertain by, where nobody
+    measured it.
+    """
+    found = []
+    for technique in ("symg", "cacheg"):
+        for v in variants:
+            added = set(parse(v.techniques).names) - set(parse(v.step_from).names)
+            if added == {technique} and v.step_interval is not None and v.step_uncertain_by:
+                low, high = v.step_interval
+                number, share = next(iter(v.step_uncertain_by.items()))
+                gain = f"{v.step_speedup:.2f}x ({low:.2f} to {high:.2f})"
+                why = f"uncertain most by {number} ({share:.0%} of the variance)"
+                found.append(f"{technique} on {v.step_from} gives {gain}, {why}")
+                break
+    return found

@@ -1,93 +1,25 @@
 """What would a change give? The same network under one technique stack after another, on one machine.
 
-A shop window with price tags side by side: each stack with what it costs, what it saves against the baseline, and which offer is
-beaten by another in every respect.
+A shop window with price tags side by side: each stack with what it costs, what it saves against the baseline
+and against the one it adds to, and which offer is beaten by another in every respect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-from pydantic import Field
 
 from npusim.arch import Soc
-from npusim.engines.analytical import estimate
-from npusim.engines.estimate import Estimate, _Document
-from npusim.engines.verdict import conclusion_of, dominator_of, notes_of
-from npusim.errors import IllegalTechniqueError
+from npusim.engines.analytical import mapped_estimate, run_of
+from npusim.engines.comparison import Skipped, Variant, WhatIf
+from npusim.engines.estimate import Estimate
+from npusim.engines.uncertainty import METHOD, SAMPLES, Draws, draw
+from npusim.engines.verdict import conclusion_of, dominator_of, notes_of, rests_on
+from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.graph import Graph
-from npusim.techniques import apply
+from npusim.mapping import Mapped, map_graph
+from npusim.techniques import apply, parse
 
-__all__ = ["Skipped", "Variant", "WhatIf", "whatif"]
-
-
-class Variant(_Document):
-    """One technique stack beside the baseline."""
-
-    techniques: str
-    """Canonical technique stack."""
-    latency_s: float
-    """Time of an inference, in s."""
-    throughput_per_s: float
-    """Inferences a second in steady state."""
-    energy_j: float
-    """Energy of an inference, in J."""
-    dram_bytes: float
-    """Bytes moved to and from DRAM."""
-    sram_peak_bytes: float
-    """Most SRAM in use at any time, in bytes."""
-    speedup_latency: float
-    """Latency of the baseline over that of this stack."""
-    speedup_throughput: float
-    """Throughput of this stack over that of the baseline."""
-    bound: str
-    """Unit that is busy longest."""
-    kept_in_sram: dict[str, float]
-    """Share of each tensor that cacheg keeps in SRAM across layers."""
-    dominated_by: str | None
-    """A stack with the same results that is at least as good in time, energy and DRAM traffic and better in one, without merely
-    adding to this one; or null."""
-
-
-class Skipped(_Document):
-    """A stack that cannot be applied to this network."""
-
-    techniques: str
-    """The stack as asked for."""
-    reason: str
-    """Why not."""
-
-
-class WhatIf(_Document):
-    """A comparison of technique stacks on one workload and one SoC."""
-
-    schema_: Literal["npusim.whatif/1"] = Field("npusim.whatif/1", alias="schema")
-    """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    hint: str
-    """Performance hint: latency or throughput."""
-    requests: int
-    """Inferences in flight."""
-    tiles: int
-    """NPU tiles used."""
-    baseline: str
-    """Stack that speed-ups refer to."""
-    variants: list[Variant]
-    """One entry a stack, in the order asked for."""
-    skipped: list[Skipped]
-    """Stacks that cannot be applied, with the reason."""
-    notes: list[str]
-    """What one should know before believing a row."""
-    conclusion: str
-    """One sentence: what bounds the best variant."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.whatif/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
+__all__ = ["Skipped", "Variant", "WhatIf", "step_from", "whatif"]
 
 
 def whatif(
@@ -99,6 +31,8 @@ def whatif(
     requests: int | None = None,
     tiles: int | None = None,
     device: str = "auto",
+    samples: int = SAMPLES,
+    seed: int = 0,
 ) -> WhatIf:
     """Estimate a network under several technique stacks.
 
@@ -111,24 +45,50 @@ def whatif(
         Technique stacks; the first that can be applied is the baseline.
     hint, requests, tiles, device
         See `npusim.engines.run_of`.
+    samples : int
+        Machines drawn from the data sheet's uncertainties for the intervals; 0: no intervals.
+    seed : int
+        Seed of these draws.
 
     Raises
     ------
     IllegalTechniqueError
         When no stack can be applied; the message gives the first reason.
+    InfeasibleError
+        When those that can be applied do not fit into the SRAM; the first is told.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> gcn, soc = npusim.load_workload("gcn-cora"), npusim.load_soc("core-ultra-series2")
+    >>> compared = npusim.whatif(gcn, soc, ["stagr", "stagr+symg"])
+    >>> compared.variants[1].step_from
+    'stagr'
     """
-    estimates: list[Estimate] = []
+    run = run_of(soc, hint, requests, tiles, device)
+    mapped: list[Mapped] = []
     skipped: list[Skipped] = []
+    too_large: InfeasibleError | None = None
     for stack in dict.fromkeys(stacks):
         try:
             rewritten = apply(graph, stack)
         except IllegalTechniqueError as error:
             skipped.append(Skipped(techniques=stack, reason=error.reason))
             continue
-        estimates.append(estimate(rewritten, soc, hint=hint, requests=requests, tiles=tiles, device=device))
-    if not estimates:
-        raise IllegalTechniqueError(skipped[0].techniques, skipped[0].reason)
+        try:
+            mapped.append(map_graph(rewritten, soc, run))
+        except InfeasibleError as error:
+            too_large = too_large or error
+            skipped.append(Skipped(techniques=stack, reason=str(error)))
+    if not mapped:
+        raise too_large or IllegalTechniqueError(skipped[0].techniques, skipped[0].reason)
+    estimates = [mapped_estimate(one) for one in mapped]
+    draws = draw(mapped, samples, seed) if samples else None
     base = estimates[0]
+    variants = [_variant(i, estimates, draws) for i in range(len(estimates))]
+    notes = notes_of(graph, soc, estimates)
+    if draws is not None:
+        notes += [METHOD.format(samples=samples, seed=seed), *rests_on(variants)]
     return WhatIf(
         workload=base.workload,
         soc=base.soc,
@@ -136,16 +96,40 @@ def whatif(
         requests=base.requests,
         tiles=base.tiles,
         baseline=base.techniques,
-        variants=[_variant(e, base, estimates) for e in estimates],
+        over={},
+        variants=variants,
         skipped=skipped,
-        notes=notes_of(graph, soc, estimates),
+        crossovers=[],
+        notes=notes,
         conclusion=conclusion_of(soc, estimates),
     )
 
 
-def _variant(e: Estimate, base: Estimate, others: Sequence[Estimate]) -> Variant:
+def step_from(stacks: Sequence[str], i: int) -> int | None:
+    """Return which of the stacks before the i-th it adds to: the largest part of it, lacking what is applied
+    last.
+    """
+    mine = parse(stacks[i])
+    order = {str(step): place for place, step in enumerate(mine)}
+    best: tuple[int, int] | None = None
+    found = None
+    for j in range(i):
+        part = set(map(str, parse(stacks[j])))
+        if part < set(order):
+            rank = (len(part), min(order[step] for step in set(order) - part))
+            if best is None or rank > best:
+                best, found = rank, j
+    return found
+
+
+def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None) -> Variant:
+    e, base = estimates[i], estimates[0]
+    before = step_from([each.techniques for each in estimates], i)
+    previous = None if before is None else estimates[before]
     return Variant(
         techniques=e.techniques,
+        stack=e.techniques,
+        at={},
         latency_s=e.latency_s,
         throughput_per_s=e.throughput_per_s,
         energy_j=e.energy_j,
@@ -153,7 +137,14 @@ def _variant(e: Estimate, base: Estimate, others: Sequence[Estimate]) -> Variant
         sram_peak_bytes=e.sram_peak_bytes,
         speedup_latency=base.latency_s / e.latency_s,
         speedup_throughput=e.throughput_per_s / base.throughput_per_s,
+        speedup_interval=None if draws is None else draws.speedup_interval(i, 0),
+        speedup_uncertain_by={} if draws is None else draws.sources(i, 0),
+        latency_interval_s=None if draws is None else draws.latency_interval(i),
+        step_from=None if previous is None else previous.techniques,
+        step_speedup=None if previous is None else e.throughput_per_s / previous.throughput_per_s,
+        step_interval=None if draws is None or before is None else draws.speedup_interval(i, before),
+        step_uncertain_by={} if draws is None or before is None else draws.sources(i, before),
         bound=e.bound,
         kept_in_sram=e.provenance["kept_in_sram"],
-        dominated_by=dominator_of(e, others),
+        dominated_by=dominator_of(e, estimates),
     )

@@ -1,4 +1,4 @@
-"""A comparison as a page: figures and bars for each technique stack, and what to make of them.
+"""A comparison as a page: figures of each technique stack, a waterfall of the gains, what to make of them.
 
 Like the results of a race on a notice board: times in the table, the gaps in the picture, the verdict
 below.
@@ -6,14 +6,13 @@ below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.report.bars import bar
 from npusim.report.engineering import engineering, factor
 from npusim.report.layout import grid, remarks, title
 from npusim.report.long_name import LongName
@@ -23,17 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["whatif_page"]
 
-Column = tuple[str, str, "Callable[[Variant], float]"]
-"""Heading, colour and figure of a column of bars."""
 _JOINTS = "+:"
 """Where the text of a stack may be broken: before a technique and before a setting."""
-_LESS_IS_BETTER, _MORE_IS_BETTER = "cyan", "green"
-_CHART: tuple[Column, ...] = (
-    ("latency", _LESS_IS_BETTER, lambda variant: variant.latency_s),
-    ("energy", _LESS_IS_BETTER, lambda variant: variant.energy_j),
-    ("DRAM", _LESS_IS_BETTER, lambda variant: variant.dram_bytes),
-    ("inf/s", _MORE_IS_BETTER, lambda variant: variant.throughput_per_s),
-)
+_KEPT, _SAVED, _LOST = "cyan", "green", "red"
+_NO_WIDTH = 0.005
+_LONGEST = 24
+"""Characters of the longest bar of the waterfall."""
 
 
 def whatif_page(result: WhatIf) -> RenderableType:
@@ -47,8 +41,13 @@ def whatif_page(result: WhatIf) -> RenderableType:
     Returns
     -------
     renderable
-        Table, bar chart, stacks left out, notes, and the conclusion as the last line.
+        Table, waterfall, stacks left out, notes, and the conclusion as the last line; with settings that were
+        varied, the page of `npusim.report.over`.
     """
+    if result.over:
+        from npusim.report.over import over_page
+
+        return over_page(result)
     requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
     tiles = f"{result.tiles} tile{'s' if result.tiles != 1 else ''}"
     parts: list[RenderableType] = [
@@ -57,7 +56,7 @@ def whatif_page(result: WhatIf) -> RenderableType:
         Text(),
         _table(result),
         Text(),
-        _chart(result),
+        _waterfall(result),
         Text(),
     ]
     skipped = [f"{stack.techniques}: {stack.reason}" for stack in result.skipped]
@@ -120,28 +119,54 @@ def _speedups(variant: Variant, variants: Sequence[Variant]) -> tuple[str, ...]:
     return both if _speedups_differ(variants) else both[:1]
 
 
-def _speedup_column(hint: str) -> Column:
-    """Return the speed-up that the hint asks about."""
-    if hint == "throughput":
-        return ("speed-up", _MORE_IS_BETTER, lambda variant: variant.speedup_throughput)
-    return ("speed-up", _MORE_IS_BETTER, lambda variant: variant.speedup_latency)
-
-
-def _chart(result: WhatIf) -> Table:
-    """Return bars of every figure; the longest bar of a column is its greatest value."""
-    variants, columns = result.variants, (*_CHART, _speedup_column(result.hint))
+def _waterfall(result: WhatIf) -> Table:
+    """Return one bar a stack: its time, and how much less or more that is than the stack it adds to."""
+    interval_s = {variant.techniques: 1.0 / variant.throughput_per_s for variant in result.variants}
+    longest = max(interval_s.values())
+    with_intervals = any(variant.speedup_interval for variant in result.variants)
     table = grid()
-    table.expand = True
-    table.show_header = True
-    table.add_column(Text("↓ less is better, ↑ more", style="dim"), ratio=3)
-    for heading, style, _ in columns:
-        arrow = "↓" if style == _LESS_IS_BETTER else "↑"
-        table.add_column(Text(f"{arrow}{heading}", style=style), ratio=1, min_width=len(heading) + 1)
-    longest = [max(value(variant) for variant in variants) for _, _, value in columns]
-    best = _best(variants)
-    for variant in variants:
-        bars = [
-            bar(value(variant), most, style) for (_, style, value), most in zip(columns, longest, strict=True)
+    table.show_header, table.header_style = True, "dim"
+    table.add_column(_legend(), ratio=1)
+    table.add_column("latency" if result.requests == 1 else "time between two", no_wrap=True)
+    table.add_column("step", justify="right", no_wrap=True)
+    if with_intervals:
+        table.add_column("90 %", justify="right", no_wrap=True)
+        table.add_column("speed-up 90 %", justify="right", no_wrap=True)
+    best = _best(result.variants)
+    for variant in result.variants:
+        style = "bold green" if variant is best else ""
+        before = interval_s.get(variant.step_from or "", interval_s[variant.techniques])
+        row: list[RenderableType] = [
+            LongName(variant.techniques, _JOINTS, style),
+            _falling(interval_s[variant.techniques], before, longest),
+            "" if variant.step_speedup is None else factor(variant.step_speedup),
         ]
-        table.add_row(LongName(variant.techniques, _JOINTS, "bold green" if variant is best else ""), *bars)
+        if with_intervals:
+            row += [_range(variant.step_interval), _range(variant.speedup_interval)]
+        table.add_row(*row)
     return table
+
+
+def _legend() -> Text:
+    legend = Text("█ time ", style=_KEPT)
+    legend.append("░ saved ", style=_SAVED)
+    legend.append("▓ lost", style=_LOST)
+    return legend
+
+
+def _falling(now_s: float, before_s: float, longest_s: float) -> Text:
+    """Return a bar as long as the longer of two times; what is saved or lost stands apart."""
+    now, before = (round(_LONGEST * value / longest_s) for value in (now_s, before_s))
+    bar = Text("█" * max(1, min(now, before)), style=_KEPT)
+    if now < before:
+        bar.append("░" * (before - now), style=_SAVED)
+    else:
+        bar.append("▓" * (now - before), style=_LOST)
+    return bar
+
+
+def _range(interval: tuple[float, float] | None) -> str:
+    """Return an interval of a factor; where it has no width, nothing is to be said."""
+    if interval is None or interval[1] - interval[0] < _NO_WIDTH:
+        return ""
+    return f"{interval[0]:.2f}-{interval[1]:.2f}"

@@ -12,7 +12,7 @@ device), and the floors below decide.
 from npusim.techniques.grammar import NONE, Stack, Step, parse
 from npusim.techniques.registry import TECHNIQUES, get, technique_names
 from npusim.techniques.stack import apply, legal
-from npusim.techniques.stacks import stacks, variants
+from npusim.techniques.stacks import completed, stacks, variants
 from npusim.techniques.technique import Parameters, Technique
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Step",
     "Technique",
     "apply",
+    "completed",
     "get",
     "legal",
     "parse",

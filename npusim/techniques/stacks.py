@@ -15,7 +15,7 @@ from npusim.locate import resource
 from npusim.techniques.grammar import Stack, parse
 from npusim.techniques.stack import legal
 
-__all__ = ["NamedStacks", "stacks", "variants"]
+__all__ = ["BASE", "NamedStacks", "completed", "stacks", "variants"]
 
 
 class NamedStacks(Section):
@@ -86,3 +86,54 @@ def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
                 raise
             raise UnknownNameError("stack or technique", which, (*named, *error.known)) from None
     return tuple((stack, legal(graph, stack)) for stack in chosen)
+
+
+BASE = "stagr"
+"""What completes a stack that needs a ready-made matrix: the one technique that changes nothing else."""
+_MAKERS = frozenset({"preg", "stagr", "grad"})
+"""Techniques that give the aggregation its matrix, one way or another."""
+
+
+def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
+    """Return the stacks to compare, those that lack a matrix on `BASE`, and a sentence that says so.
+
+    SymG and CacheG need a matrix that a graph out of the box has not. Where a list of stacks holds one that
+    `BASE` makes legal, all of its stacks but the empty one stand on `BASE`, so that they differ in nothing
+    else.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph, without techniques.
+    which : str
+        As for `variants`. A named list is taken as it stands.
+
+    Returns
+    -------
+    tuple
+        The stacks, the baseline first: where stacks were completed, `BASE` itself unless the list begins with
+        a legal stack; for a single stack, the empty one. And what was completed, or None.
+    """
+    asked = variants(graph, which)
+    chosen = tuple(stack for stack, _ in asked)
+    needy = [stack for stack, reason in asked if reason is not None and _helped(graph, stack)]
+    empty = parse(None)
+    if which in stacks() or not needy:
+        return ((empty, *chosen) if len(chosen) == 1 and which not in stacks() else chosen), None
+    base = parse(BASE)
+    grown = tuple(stack if not len(stack) else _on(base, stack) for stack in chosen)
+    first = (empty,) if len(chosen) == 1 else ()
+    if len(chosen) == 1 or chosen[0] is needy[0]:
+        grown = (*first, base, *grown)
+    names = " and ".join(dict.fromkeys(str(stack) for stack in needy[:2]))
+    more = " and others" if len(needy) > 2 else ""
+    grown = tuple({str(stack): stack for stack in grown}.values())
+    return grown, f"{names}{more} need{'s' if len(needy) == 1 else ''} a matrix: {BASE} added to every stack"
+
+
+def _helped(graph: Graph, stack: Stack) -> bool:
+    return not _MAKERS.intersection(stack.names) and legal(graph, _on(parse(BASE), stack)) is None
+
+
+def _on(base: Stack, stack: Stack) -> Stack:
+    return stack if _MAKERS.intersection(stack.names) else parse([*base.to_data(), *stack.to_data()])

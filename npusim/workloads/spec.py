@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from npusim.config import Override, Section
 from npusim.ops import DType
+from npusim.units import refuse
 
 __all__ = ["Form", "Model", "Order", "WorkloadSpec"]
 
@@ -74,6 +75,13 @@ class WorkloadSpec(Section):
         if isinstance(data, dict) and data.get("model") in _FORMS:
             return {"form": _FORMS[data["model"]][0], "order": _ORDERS[data["model"]][0], **data}
         return data
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _integers_are_a_technique(cls, value: Any) -> Any:
+        if value == "int8":
+            refuse("`int8`", "fp16, bf16, fp32; 8-bit integers come from the technique quantgr")
+        return value
 
     @field_validator("form", "order")
     @classmethod

@@ -1,0 +1,139 @@
+"""The document of a comparison: technique stacks side by side, perhaps at several points.
+
+Like the score sheet of a contest: it has a line for everybody who took part, also for those who were not let
+in, and a box for the judge's remarks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from npusim.engines.estimate import _Document
+
+__all__ = ["Crossover", "Interval", "Skipped", "Variant", "WhatIf"]
+
+Interval = tuple[float, float]
+"""A 90 % interval that follows from the uncertainties of the data sheet."""
+
+
+class Variant(_Document):
+    """One technique stack beside the baseline."""
+
+    techniques: str
+    """Canonical technique stack."""
+    stack: str
+    """The stack as compared across points: `techniques` without the quantgr that workload.precision=int8
+    adds.
+    """
+    at: dict[str, str]
+    """Settings of the point; empty where there is only one."""
+    latency_s: float
+    """Time of an inference, in s."""
+    throughput_per_s: float
+    """Inferences a second in steady state."""
+    energy_j: float
+    """Energy of an inference, in J."""
+    dram_bytes: float
+    """Bytes moved to and from DRAM."""
+    sram_peak_bytes: float
+    """Most SRAM in use at any time, in bytes."""
+    speedup_latency: float
+    """Latency of the baseline over that of this stack."""
+    speedup_throughput: float
+    """Throughput of this stack over that of the baseline."""
+    speedup_interval: Interval | None
+    """90 % interval of the speed-up in throughput (with one request in flight: of that in latency too)."""
+    speedup_uncertain_by: dict[str, float]
+    """Numbers of the data sheet that the interval comes from, each with its share of the variance."""
+    latency_interval_s: Interval | None
+    """90 % interval of the latency, in s."""
+    step_from: str | None
+    """The stack before this one that it adds most to; null where there is none."""
+    step_speedup: float | None
+    """Throughput of this stack over that of `step_from`: what its further techniques give."""
+    step_interval: Interval | None
+    """90 % interval of `step_speedup`; what both stacks share cancels."""
+    step_uncertain_by: dict[str, float]
+    """As `speedup_uncertain_by`, for the step."""
+    bound: str
+    """Unit that is busy longest."""
+    kept_in_sram: dict[str, float]
+    """Share of each tensor that cacheg keeps in SRAM across layers."""
+    dominated_by: str | None
+    """A stack with the same results that is at least as good in time, energy and DRAM traffic and better in
+    one, without merely adding to this one; or null."""
+
+
+class Skipped(_Document):
+    """A stack that cannot be applied to this network, or not run at a point."""
+
+    techniques: str
+    """The stack as asked for."""
+    reason: str
+    """Why not."""
+    at: dict[str, str] = Field(default_factory=dict)
+    """Settings of the point."""
+
+
+class Crossover(_Document):
+    """Two stacks that change places along an axis."""
+
+    axis: str
+    """Path of the setting that changes."""
+    at: dict[str, str]
+    """The other settings."""
+    first: str
+    """Stack that is faster at the first of the two values."""
+    then: str
+    """Stack that is faster at the second."""
+    between: tuple[str, str]
+    """Neighbouring values of the axis."""
+    near: str | None
+    """Value at which they are equally fast, by bisection; null for an axis without numbers."""
+
+
+class WhatIf(_Document):
+    """A comparison of technique stacks on one workload and one SoC."""
+
+    schema_: Literal["npusim.whatif/1"] = Field("npusim.whatif/1", alias="schema")
+    """Version of this document."""
+    workload: str
+    """Name of the network."""
+    soc: str
+    """Name of the SoC."""
+    hint: str
+    """Performance hint: latency or throughput."""
+    requests: int
+    """Inferences in flight."""
+    tiles: int
+    """NPU tiles used."""
+    baseline: str
+    """Stack that speed-ups refer to."""
+    over: dict[str, list[str]]
+    """Settings that were varied, with their values; empty where none was."""
+    variants: list[Variant]
+    """One entry a stack, in the order asked for; with `over`, point after point."""
+    skipped: list[Skipped]
+    """Stacks that cannot be applied, with the reason."""
+    crossovers: list[Crossover]
+    """Where two stacks change places along an axis of `over`."""
+    notes: list[str]
+    """What one should know before believing a row."""
+    conclusion: str
+    """One sentence: what bounds the best variant, or which stack is best where."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.whatif/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+    def at(self, settings: dict[str, str]) -> list[Variant]:
+        """Return the variants of one point."""
+        return [variant for variant in self.variants if variant.at == settings]
+
+    @property
+    def points(self) -> list[dict[str, str]]:
+        """The points, in order; one without settings where nothing was varied."""
+        found = {tuple(variant.at.items()): variant.at for variant in self.variants}
+        return list(found.values())
