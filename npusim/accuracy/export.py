@@ -10,11 +10,12 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import torch
-
+from npusim.accuracy.exportable import refuse_unexportable
+from npusim.accuracy.int8 import quantised, run_model
 from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.training import Recipe, Trained, accuracy, train
+from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread, train
 from npusim.accuracy.variants import Variant, trainable, variant
 from npusim.errors import FileError
 from npusim.frontends.openvino_ir import openvino
@@ -38,8 +39,10 @@ class Model:
     variant: Variant
     """What PyTorch runs for it."""
     trained: Trained
+    converted: Any
+    """The same as an `openvino.Model`."""
     test: float
-    """Share of test nodes that this form classifies correctly."""
+    """Share of test nodes that this form classifies correctly on OpenVINO's CPU device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Export:
     workload: str
     techniques: str
     test_accuracy: float
-    """Share of test nodes that are classified correctly, in single precision."""
+    """Share of test nodes that are classified correctly, in fp32 but for what QuantGr rounds to 8 bits."""
     operators: int
     """Operators of the graph, constants not counted."""
 
@@ -66,6 +69,9 @@ def export_model(
 ) -> Export:
     """Train a workload's model on real data and save it as OpenVINO IR.
 
+    With quantgr the products read FakeQuantize operators and weights of 8 bits, from which a device makes
+    integers; the graph that npusim costs has integers at once.
+
     Parameters
     ----------
     workload : str
@@ -76,7 +82,7 @@ def export_model(
         Folder with the raw data sets; default: the variable NPUSIM_DATA.
     output : Path
         The `.xml` file to write; the weights go to the `.bin` beside it. Weights are stored in fp16 where the
-        workload's precision is fp16.
+        workload's precision is fp16, and with quantgr as 8-bit integers.
     overrides : tuple of str
         Settings of the workload, such as "workload.hidden=128".
     recipe : Recipe, optional
@@ -99,8 +105,9 @@ def export_model(
     if not output.parent.is_dir():
         raise FileError(str(output.parent), "is no folder to write to", "create it first")
     openvino()  # before training, so that a missing extra costs no time
-    spec = load_spec(workload, overrides)
-    model = trained_model(spec, parse(techniques), read_planetoid(spec.dataset, data), recipe or Recipe())
+    spec, stack = load_spec(workload, overrides), parse(techniques)
+    refuse_unexportable(spec, stack)
+    model = trained_model(spec, stack, read_planetoid(spec.dataset, data), recipe or Recipe())
     save_model(model, output)
     return Export(output, workload, str(model.stack), model.test, len(model.graph))
 
@@ -115,17 +122,22 @@ def trained_model(
         trained = train(trainable(spec, data, recipe.seed), data, recipe)
     form.module.load_state_dict(trained.parameters)
     form.module.eval()
-    with torch.no_grad():
-        scores = form.module(*form.inputs.values()).numpy()
-    return Model(spec, stack, graph, form, trained, accuracy(scores, data.y, data.test))
+    converted = _converted(form, stack)
+    scores = run_model(converted, form.inputs)
+    return Model(spec, stack, graph, form, trained, converted, accuracy(scores, data.y, data.test))
+
+
+def _converted(form: Variant, stack: Stack) -> Any:
+    with one_thread():
+        make = quantised if "quantgr" in stack.names else convert
+        return make(form.module, form.inputs)
 
 
 def save_model(model: Model, output: Path) -> None:
     """Save a model as `.xml` and `.bin`; a reader sees the old pair or the new one, never half a file."""
     ov = openvino()
-    converted = convert(model.variant.module, model.variant.inputs)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.stem}-") as folder:
         fresh = Path(folder) / output.name
-        ov.save_model(converted, fresh, compress_to_fp16=model.spec.precision == "fp16")
+        ov.save_model(model.converted, fresh, compress_to_fp16=model.spec.precision == "fp16")
         os.replace(fresh.with_suffix(".bin"), output.with_suffix(".bin"))
         os.replace(fresh, output)

@@ -10,16 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.accuracy.views import EdgeView, InGraphMatrix, MatrixView, scatter_rows
+from npusim.accuracy.attention import LOWERED, SLOPE, masked, scores_of
+from npusim.accuracy.views import EdgeView, GraphMatrix, MatrixView, scatter_rows
 
 __all__ = ["GAT"]
-
-MASKED = -9e15
-"""What stands for minus infinity where a score is replaced."""
-LOWERED = 1e4
-"""What an absent edge's score is lowered by where scores are masked by arithmetic: fp16 ends at 65504."""
-SLOPE = 0.2
-"""Slope of LeakyReLU below zero (Velickovic et al., 2018)."""
 
 
 class _Layer(nn.Module):
@@ -48,8 +42,11 @@ class GAT(nn.Module):
     view : View
         How it sees the graph; with a matrix all pairs are scored and masked.
     masking : str
-        `select`: scores of absent edges are replaced; `arithmetic`: multiplied by the mask and lowered
-        (EffOp).
+        `select`, `arithmetic` (EffOp) or `additive` (GrAx1), as for `npusim.accuracy.attention.masked`.
+    scores : str
+        `pairs`, or one of GrAx2's forms, as for `npusim.accuracy.attention.scores_of`.
+    lowered : float
+        What masking by arithmetic lowers the score of an absent edge by.
     dropout : float
         Share of features, activations and attention weights dropped while training.
     """
@@ -58,8 +55,10 @@ class GAT(nn.Module):
         self,
         widths: list[tuple[int, int]],
         heads: int,
-        view: EdgeView | InGraphMatrix | MatrixView,
+        view: EdgeView | GraphMatrix,
         masking: str = "select",
+        scores: str = "pairs",
+        lowered: float = LOWERED,
         dropout: float = 0.6,
     ) -> None:
         super().__init__()
@@ -67,6 +66,8 @@ class GAT(nn.Module):
         self.layers = nn.ModuleList(_Layer(i, o, heads if n < last else 1) for n, (i, o) in enumerate(widths))
         self.view = view
         self.masking = masking
+        self.scores = scores
+        self.lowered = lowered
         self.dropout = dropout
 
     def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
@@ -76,36 +77,32 @@ class GAT(nn.Module):
             if number > 0:  # the features' dropout is the trainer's
                 x = functional.dropout(x, self.dropout, self.training)
             h = layer.linear(x)
-            dense = isinstance(self.view, InGraphMatrix | MatrixView)
+            dense = isinstance(self.view, GraphMatrix)
             x = (self._all_pairs if dense else self._along_edges)(layer, prepared, h) + layer.bias
             if number + 1 < len(self.layers):
                 x = functional.elu(x)
         return torch.log_softmax(x, dim=1)
 
     def _prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if not isinstance(self.view, InGraphMatrix | MatrixView):
+        """Return source and target of the edges, or the masks that the masking takes."""
+        if not isinstance(self.view, GraphMatrix):
             return self.view.prepare(*graph)
+        if isinstance(self.view, MatrixView) and self.masking != "select":
+            return self.view.matrices(*graph)  # finished masks
         adjacency = self.view.matrix(*graph)
-        if isinstance(self.view, MatrixView) and len(given := self.view.matrices(*graph)) > 1:
-            return given  # both masks of the arithmetic are prepared
-        if self.masking == "arithmetic":
-            return adjacency, (adjacency - 1.0) * LOWERED
-        return (adjacency > 0,)
+        if self.masking == "select":
+            return (adjacency > 0,)
+        negative = (adjacency - 1.0) * self.lowered
+        return (adjacency, negative) if self.masking == "arithmetic" else (negative,)
 
-    def _all_pairs(self, layer: _Layer, prepared: tuple[Tensor, ...], h: Tensor) -> Tensor:
+    def _all_pairs(self, layer: _Layer, masks: tuple[Tensor, ...], h: Tensor) -> Tensor:
         nodes, width = h.shape
         source, target = layer.source[0], layer.target[0]
         if layer.heads > 1:
             h = h.reshape(nodes, layer.heads, layer.each).transpose(0, 1)
             source, target = layer.source, layer.target
-        scores = torch.matmul(h, target.transpose(-1, -2)) + torch.matmul(
-            h, source.transpose(-1, -2)
-        ).transpose(-1, -2)
-        scores = functional.leaky_relu(scores, SLOPE)
-        if self.masking == "arithmetic":
-            scores = scores * prepared[0] + prepared[1]
-        else:
-            scores = torch.where(prepared[0], scores, torch.full_like(scores, MASKED))
+        to, since = (torch.matmul(h, weight.transpose(-1, -2)) for weight in (target, source))
+        scores = masked(scores_of(to, since, self.scores), masks, self.masking)
         weights = functional.dropout(torch.softmax(scores, dim=-1), self.dropout, self.training)
         mixed = torch.matmul(weights, h)
         return mixed if layer.heads == 1 else mixed.transpose(0, 1).reshape(nodes, width)

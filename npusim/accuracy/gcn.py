@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.accuracy.views import EdgeView, InGraphMatrix, MatrixView, scatter_rows
+from npusim.accuracy.views import EdgeView, GraphMatrix, scatter_rows
 
 __all__ = ["GCN"]
 
@@ -32,7 +32,7 @@ class GCN(nn.Module):
     def __init__(
         self,
         widths: list[tuple[int, int]],
-        view: EdgeView | InGraphMatrix | MatrixView,
+        view: EdgeView | GraphMatrix,
         aggregate_first: bool = False,
         dropout: float = 0.5,
     ) -> None:
@@ -57,7 +57,7 @@ class GCN(nn.Module):
         return torch.log_softmax(x, dim=1)
 
     def _prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        if isinstance(self.view, InGraphMatrix | MatrixView):
+        if isinstance(self.view, GraphMatrix):
             return (self.view.matrix(*graph),)
         source, target = self.view.prepare(*graph)
         degree = scatter_rows(self.view.ones_like_edges(), target, self.view.nodes)

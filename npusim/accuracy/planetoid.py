@@ -27,7 +27,7 @@ class GraphData:
 
     name: str
     x: npt.NDArray[np.float32]
-    """Features [N, F], each row scaled to the sum 1."""
+    """Features [N, F] as published: 1 for each word that a paper contains."""
     edge_index: npt.NDArray[np.int64]
     """Directed edges [2, E], source above target, both directions, without duplicates and self-loops."""
     y: npt.NDArray[np.int64]
@@ -86,7 +86,6 @@ def read_planetoid(name: str, root: Path | None = None) -> GraphData:
 
     data = read_planetoid_data(str(raw), name)
     x = data.x.numpy().astype(np.float32)
-    x = x / np.maximum(x.sum(axis=1, keepdims=True), 1.0)
     source, target = data.edge_index.numpy()
     keep = source != target
     nodes = x.shape[0]

@@ -1,7 +1,9 @@
 """Which PyTorch module stands for a workload under a stack of techniques.
 
-A theatre's wardrobe: the actor (the parameters) stays the same, the costume (how the graph is seen) changes
-with the play.
+A theatre's wardrobe: the actor (the parameters) stays the same, the costume (how the graph is seen, how absent
+neighbours are masked) changes with the play. GraphSplit, GraSp, SymG and CacheG change no number: they say
+where operators run and how tensors lie in memory. What GraSp and SymG store does pass through their formats
+here, so that nothing is taken on trust.
 """
 
 from __future__ import annotations
@@ -15,21 +17,27 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from npusim.accuracy.gat import GAT, LOWERED
+from npusim.accuracy.attention import LOWERED
+from npusim.accuracy.gat import GAT
+from npusim.accuracy.gathered import FinishedRows, GatheredMatrix, GatheredView
 from npusim.accuracy.gcn import GCN
 from npusim.accuracy.planetoid import GraphData
-from npusim.accuracy.sage import SAGE, GatheredView, sample_neighbours, sampled_edge_index
-from npusim.accuracy.views import EdgeView, InGraphMatrix, MatrixView, View, dense_adjacency
-from npusim.errors import IllegalTechniqueError
+from npusim.accuracy.sage import SAGE, sample_neighbours, sampled_edge_index
+from npusim.accuracy.storage import stored
+from npusim.accuracy.views import (
+    EdgeView,
+    InGraphMatrix,
+    MatrixView,
+    View,
+    WeightedMatrix,
+    dense_adjacency,
+)
 from npusim.graph import Graph
 from npusim.techniques import Stack
 from npusim.workloads import WorkloadSpec
 
 __all__ = ["Variant", "trainable", "variant"]
 
-_SAME_MODULE = frozenset({"graphsplit", "grasp", "symg", "cacheg"})
-"""Techniques that say where tensors lie and how they are packed, which no model file can say."""
-_IN_THE_MODULE = frozenset({"stagr", "grad", "nodepad", "effop"})
 _MATRIX = {"gcn": "norm", "gat": "adjacency", "sage-mean": "mean"}
 """Which matrix a model multiplies by or masks with."""
 
@@ -51,14 +59,13 @@ def trainable(spec: WorkloadSpec, data: GraphData, seed: int) -> nn.Module:
     edges, loops = _edges_of(spec, data, seed)
     if spec.model in ("gcn", "sage-mean"):
         matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model])
-        return _module(
-            spec, data, MatrixView({_MATRIX[spec.model]: matrix}, constant=True).sparse(), "select"
-        )
-    return _module(spec, data, EdgeView(edges, data.nodes, loops), "select")
+        view = MatrixView({_MATRIX[spec.model]: matrix}, constant=True).sparse()
+        return _module(spec, data, view, "select", "pairs")
+    return _module(spec, data, EdgeView(edges, data.nodes, loops), "select", "pairs")
 
 
 def variant(spec: WorkloadSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0) -> Variant:
-    """Return the module that computes what a graph describes.
+    """Return the module that computes what a graph describes, in floating point.
 
     Parameters
     ----------
@@ -67,7 +74,7 @@ def variant(spec: WorkloadSpec, graph: Graph, stack: Stack, data: GraphData, see
     graph : Graph
         Its graph under the stack: legality was checked when it was made, and it knows the capacity.
     stack : Stack
-        The techniques.
+        The techniques; QuantGr is done to the module afterwards (`npusim.accuracy.int8`).
     data : GraphData
         The data set.
     seed : int
@@ -77,45 +84,44 @@ def variant(spec: WorkloadSpec, graph: Graph, stack: Stack, data: GraphData, see
     -------
     Variant
         The module, untrained.
-
-    Raises
-    ------
-    IllegalTechniqueError
-        When a technique of the stack has no PyTorch form on this model.
     """
-    names = set(stack.names)
-    for name in stack.names:
-        if name not in _SAME_MODULE | _IN_THE_MODULE:
-            raise IllegalTechniqueError(name, f"no model file can be exported with it; {_exportable()}")
     capacity = graph.tensors["x"].shape[0]
-    masking = "arithmetic" if "effop" in names else "select"
-    if names & {"stagr", "grad"}:
-        view: View = _finished_view(spec, data, capacity, "stagr" in names, masking, seed)
-    elif capacity != data.nodes:
-        raise IllegalTechniqueError("nodepad", "its export needs a finished matrix", "add stagr or grad")
-    elif "effop" in names and spec.model != "gat":
-        raise IllegalTechniqueError(
-            "effop", f"no model file of {spec.model} can be exported with it alone", "add stagr"
-        )
-    else:
-        view = _view_of_the_form(spec, data, seed)
+    masking = _masking_of(spec, stack)
+    view = _view_of(spec, stack, data, capacity, masking, seed)
     features = np.zeros((capacity, data.features), dtype=np.float32)
     features[: data.nodes] = data.x
-    return Variant(_module(spec, data, view, masking), {"x": torch.from_numpy(features), **view.example})
+    if "grasp" in stack.names:
+        features = stored(features, triangle=False, compressed=True)
+    module = _module(spec, data, view, masking, _scores_of(stack))
+    return Variant(module, {"x": torch.from_numpy(features), **view.example})
 
 
-def _exportable() -> str:
-    return f"exported are {', '.join(sorted(_SAME_MODULE | _IN_THE_MODULE))}"
+def _masking_of(spec: WorkloadSpec, stack: Stack) -> str:
+    """How absent neighbours are left out; the last technique that says so decides."""
+    if "grax3" in stack.names:
+        return str(_setting(stack, "grax3", "maximum"))
+    if "grax1" in stack.names:
+        return "additive"
+    return "arithmetic" if "effop" in stack.names and spec.model in ("gat", "sage-max") else "select"
 
 
-def _module(spec: WorkloadSpec, data: GraphData, view: Any, masking: str) -> nn.Module:
+def _scores_of(stack: Stack) -> str:
+    return str(_setting(stack, "grax2", "form")) if "grax2" in stack.names else "pairs"
+
+
+def _setting(stack: Stack, technique: str, key: str) -> Any:
+    (step,) = (step for step in stack if step.technique.name == technique)
+    return getattr(step.parameters, key)
+
+
+def _module(spec: WorkloadSpec, data: GraphData, view: Any, masking: str, scores: str) -> nn.Module:
     widths = spec.widths(data.features, data.classes)
     first = spec.order == "aggregate_first"
     if spec.model == "gcn":
         return GCN(widths, view, first)
     if spec.model == "gat":
-        return GAT(widths, spec.heads, view, masking)
-    return SAGE(widths, view, spec.model == "sage-max", first)
+        return GAT(widths, spec.heads, view, masking, scores)
+    return SAGE(widths, view, spec.model == "sage-max", first, masking)
 
 
 def _edges_of(spec: WorkloadSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
@@ -125,27 +131,56 @@ def _edges_of(spec: WorkloadSpec, data: GraphData, seed: int) -> tuple[Edges, bo
     return sampled_edge_index(*sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed)), False
 
 
-def _view_of_the_form(spec: WorkloadSpec, data: GraphData, seed: int) -> View:
-    if spec.form == "gathered":
-        return GatheredView(*sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed))
-    edges, loops = _edges_of(spec, data, seed)
-    if spec.form == "edges":
-        return EdgeView(edges, data.nodes, loops)
-    return InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model])
-
-
-def _finished_view(
-    spec: WorkloadSpec, data: GraphData, capacity: int, constant: bool, masking: str, seed: int
+def _view_of(
+    spec: WorkloadSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int
 ) -> View:
-    if spec.model == "sage-max" or spec.form == "gathered" or (spec.model == "gat" and spec.form == "edges"):
-        technique = "stagr" if constant else "grad"
-        reason = f"no model file of {spec.model} in the form {spec.form} can be exported with it"
-        raise IllegalTechniqueError(technique, reason)
+    frozen = bool({"stagr", "grad"} & set(stack.names))
+    if spec.form == "gathered":
+        return _view_of_rows(spec, stack, data, capacity, masking, seed, frozen)
+    if frozen and spec.model != "sage-max":
+        return _finished_matrix(spec, stack, data, masking, capacity, seed)
     edges, loops = _edges_of(spec, data, seed)
-    kind = _MATRIX[spec.model]
-    matrix = dense_adjacency(edges, data.nodes, loops, kind, capacity)
-    name = "mask" if spec.model == "gat" else "norm"
-    matrices = {name: matrix}
-    if masking == "arithmetic" and spec.model == "gat":
-        matrices["mask_negative"] = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
-    return MatrixView(matrices, constant)
+    if "preg" in stack.names or ("effop" in stack.names and spec.model in ("gcn", "sage-mean")):
+        ready = "preg" in stack.names
+        return WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
+    if spec.form == "edges":
+        return EdgeView(edges, data.nodes, loops, capacity)
+    return InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
+
+
+def _view_of_rows(
+    spec: WorkloadSpec,
+    stack: Stack,
+    data: GraphData,
+    capacity: int,
+    masking: str,
+    seed: int,
+    frozen: bool,
+) -> View:
+    """A sampled graph; an added node counts itself once, as a node without neighbours does."""
+    if frozen and spec.model == "sage-mean":
+        return _finished_matrix(spec, stack, data, masking, capacity, seed)
+    rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
+    if frozen:
+        return FinishedRows(*rows, masking, "stagr" in stack.names)
+    if spec.model == "sage-mean" and {"preg", "effop"} & set(stack.names):
+        return GatheredMatrix(*rows, "preg" in stack.names)
+    return GatheredView(*rows)
+
+
+def _finished_matrix(
+    spec: WorkloadSpec, stack: Stack, data: GraphData, masking: str, capacity: int, seed: int
+) -> View:
+    """What the host prepares: the norm, or the masks that the masking takes."""
+    edges, loops = _edges_of(spec, data, seed)
+    matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
+    if spec.model != "gat":
+        matrix = stored(matrix, "symg" in stack.names, "grasp" in stack.names)
+        return MatrixView({"norm": matrix}, "stagr" in stack.names)
+    negative = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
+    masks = {"mask": matrix, "mask_negative": negative}
+    if masking != "arithmetic":
+        del masks["mask_negative" if masking == "select" else "mask"]
+    if "grasp" in stack.names:
+        masks = {name: stored(mask, triangle=False, compressed=True) for name, mask in masks.items()}
+    return MatrixView(masks, "stagr" in stack.names)

@@ -18,7 +18,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-__all__ = ["EdgeView", "InGraphMatrix", "MatrixView", "View", "dense_adjacency", "scatter_rows"]
+__all__ = [
+    "EdgeView",
+    "GraphMatrix",
+    "InGraphMatrix",
+    "MatrixView",
+    "View",
+    "WeightedMatrix",
+    "dense_adjacency",
+    "scatter_rows",
+]
 
 
 class View(nn.Module):
@@ -34,16 +43,41 @@ class View(nn.Module):
         self.register_buffer(name, value, persistent=False)
 
 
+class GraphMatrix(View):
+    """A graph that the layers see as a matrix [N, N], wherever it comes from."""
+
+    def matrix(self, *graph: Tensor) -> Tensor:
+        """Return the matrix [N, N]."""
+        raise NotImplementedError  # each kind of matrix says how
+
+
 class EdgeView(View):
     """The graph as `edge_index` [2, E], source above target, with or without self-loops added in the
     graph.
+
+    Parameters
+    ----------
+    edge_index : ndarray
+        Edges [2, E].
+    nodes : int
+        Nodes of the graph, each of which may get an edge to itself.
+    add_loops : bool
+        Whether it does.
+    capacity : int, optional
+        Nodes the model is compiled for (NodePad); added nodes have no edges, not even to themselves.
     """
 
     loops: Tensor
 
-    def __init__(self, edge_index: npt.NDArray[np.int64], nodes: int, add_loops: bool) -> None:
+    def __init__(
+        self,
+        edge_index: npt.NDArray[np.int64],
+        nodes: int,
+        add_loops: bool,
+        capacity: int | None = None,
+    ) -> None:
         super().__init__({"edge_index": edge_index})
-        self.nodes = nodes
+        self.nodes = capacity if capacity is not None else nodes
         self.add_loops = add_loops
         self.count = int(edge_index.shape[1]) + (nodes if add_loops else 0)
         self.hold("loops", torch.arange(nodes).repeat(2, 1))
@@ -60,19 +94,24 @@ class EdgeView(View):
         return self.get_buffer("ones")
 
 
-class InGraphMatrix(EdgeView):
+class InGraphMatrix(EdgeView, GraphMatrix):
     """The graph as `edge_index`, of which the model itself makes a dense matrix [N, N]."""
 
     def __init__(
-        self, edge_index: npt.NDArray[np.int64], nodes: int, add_loops: bool, kind: str = "adjacency"
+        self,
+        edge_index: npt.NDArray[np.int64],
+        nodes: int,
+        add_loops: bool,
+        kind: str = "adjacency",
+        capacity: int | None = None,
     ) -> None:
-        super().__init__(edge_index, nodes, add_loops)
+        super().__init__(edge_index, nodes, add_loops, capacity)
         self.kind = kind
         """`adjacency`: 0 and 1; `norm`: d^-1/2 A d^-1/2; `mean`: each row divided by its sum."""
 
-    def matrix(self, edge_index: Tensor) -> Tensor:
-        """Return the matrix [N, N]."""
-        source, target = self.prepare(edge_index)
+    def matrix(self, *graph: Tensor) -> Tensor:
+        """Return the matrix [N, N] made of `edge_index`."""
+        source, target = self.prepare(*graph)
         cell = target * self.nodes + source
         flat = torch.zeros(self.nodes * self.nodes).scatter(0, cell, self.ones_like_edges())
         adjacency = flat.reshape(self.nodes, self.nodes)
@@ -84,7 +123,52 @@ class InGraphMatrix(EdgeView):
         return adjacency
 
 
-class MatrixView(View):
+class WeightedMatrix(EdgeView, GraphMatrix):
+    """The graph as `edge_index`, whose weights are scattered into a matrix [N, N] (EffOp), or as edges and
+    their finished weights (PreG).
+
+    Parameters
+    ----------
+    kind : str
+        As for `InGraphMatrix`: `norm` or `mean`.
+    ready : bool
+        Whether the normalised weights `edge_norm` [E, loops last] are a second input.
+    """
+
+    def __init__(
+        self,
+        edge_index: npt.NDArray[np.int64],
+        nodes: int,
+        add_loops: bool,
+        kind: str,
+        ready: bool,
+        capacity: int | None = None,
+    ) -> None:
+        super().__init__(edge_index, nodes, add_loops, capacity)
+        self.kind = kind
+        if ready:
+            with torch.no_grad():
+                source, target = self.prepare(self.example["edge_index"])
+                self.example["edge_norm"] = self.weights(source, target)
+
+    def weights(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return the normalised weight of each edge, [E]."""
+        degree = scatter_rows(self.ones_like_edges(), target, self.nodes)
+        if self.kind == "mean":
+            return degree.reciprocal().index_select(0, target)
+        factor = degree.pow(-0.5)
+        return factor.index_select(0, source) * factor.index_select(0, target)
+
+    def matrix(self, *graph: Tensor) -> Tensor:
+        """Return the matrix [N, N] made of `edge_index` and, where it is ready, `edge_norm`."""
+        source, target = self.prepare(graph[0])
+        weights = graph[1] if len(graph) > 1 else self.weights(source, target)
+        cell = target * self.nodes + source
+        flat = torch.zeros(self.nodes * self.nodes).scatter(0, cell, weights)
+        return flat.reshape(self.nodes, self.nodes)
+
+
+class MatrixView(GraphMatrix):
     """The graph as finished matrices [N, N], most often one: constants of the model (StaGr) or inputs
     (GrAd).
     """
@@ -127,9 +211,14 @@ def scatter_rows(messages: Tensor, target: Tensor, nodes: int, reduce: str = "su
 
 
 def dense_adjacency(
-    edge_index: npt.NDArray[np.int64], nodes: int, loops: bool, kind: str, capacity: int | None = None
+    edge_index: npt.NDArray[np.int64],
+    nodes: int,
+    loops: bool,
+    kind: str,
+    capacity: int | None = None,
+    padding: str = "zeros",
 ) -> npt.NDArray[np.float32]:
-    """Return the matrix that the host prepares, [capacity, capacity]; padded rows and columns are zeros.
+    """Return the matrix that the host prepares, [capacity, capacity].
 
     Parameters
     ----------
@@ -143,12 +232,17 @@ def dense_adjacency(
         As for `InGraphMatrix`.
     capacity : int, optional
         Nodes the model is compiled for.
+    padding : str
+        What an added node has: `zeros`, nothing, as GraNNite words it; `loops`, an edge to itself, as its
+        authors' program does it.
     """
     size = capacity if capacity is not None else nodes
     matrix = np.zeros((size, size), dtype=np.float32)
     matrix[edge_index[1], edge_index[0]] = 1.0
     if loops:
         matrix[np.arange(nodes), np.arange(nodes)] = 1.0
+    if padding == "loops":
+        matrix[np.arange(nodes, size), np.arange(nodes, size)] = 1.0
     degree = np.maximum(matrix.sum(axis=1), 1.0)
     if kind == "norm":
         factor = degree**-0.5

@@ -26,6 +26,7 @@ COMMANDS = {
     "whatif": "npusim.cli.whatif",
     "map": "npusim.cli.map",
     "validate": "npusim.cli.validate",
+    "accuracy": "npusim.cli.accuracy",
     "export": "npusim.cli.export",
     "trace": "npusim.cli.trace",
     "list": "npusim.cli.listing",

@@ -30,6 +30,7 @@ DOCUMENTS = {
     "map": "npusim.engines.placement:Placement",
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.report.trace_diff:TraceDiff",
+    "accuracy": "npusim.report.accuracy_figures:AccuracyReport",
     "list": "npusim.report.catalogues:Listing",
     "parameters": "npusim.validation.parameters:Unmeasured",
 }

@@ -1,0 +1,121 @@
+"""QuantGr's numbers: NNCF rounds weights, activations and masks of the matrix products to 8 bits.
+
+Weighing by hand with a set of weights: how fine the scale must be is found out once, on a trial (calibration),
+and from then on everything is weighed with the same set (static). Signed and symmetric throughout: the zero
+is 0 and the levels are -128 to 127, which is what the MAC grid multiplies.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from npusim.errors import FileError
+from npusim.frontends.openvino_ir import openvino
+from npusim.frontends.pyg import convert
+
+__all__ = ["quantised", "run_int8", "run_model"]
+
+_LEVELS = 256
+_ELEMENTWISE = ("Add", "Subtract", "Multiply", "Divide", "Greater", "Maximum", "MaxPool", "ReduceMax", "ReduceSum")
+"""Operators that get no rounding of their own: what is around the products stays floating (QuantGr)."""
+
+
+def quantised(module: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
+    """Return a module as an `openvino.Model` whose matrix products are rounded to 8 bits.
+
+    Parameters
+    ----------
+    module : module
+        In evaluation mode.
+    inputs : mapping of str to Tensor
+        Its inputs; they are the calibration: a full graph is the whole data set.
+
+    Returns
+    -------
+    openvino.Model
+        Weights as 8-bit integers with a scale a channel, activations through FakeQuantize with one scale a
+        tensor; signed and symmetric.
+
+    Raises
+    ------
+    FileError
+        When NNCF is not installed.
+    """
+    nncf = _nncf()
+    model = convert(module, inputs)
+    sample = {name: value.numpy() for name, value in inputs.items()}
+    ignored = nncf.IgnoredScope(
+        names=[op.get_friendly_name() for op in model.get_ops() if _spreads_scores(op)],
+        types=list(_ELEMENTWISE),
+        validate=False,
+    )
+    with redirect_stdout(StringIO()):  # NNCF's progress bars, which have no place in a JSON document
+        model = nncf.quantize(
+            model,
+            nncf.Dataset([sample]),
+            subset_size=1,
+            preset=nncf.QuantizationPreset.PERFORMANCE,
+            ignored_scope=ignored,
+        )
+    return _signed(model)
+
+
+def run_int8(module: nn.Module, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.float32]:
+    """Return what a module gives when its matrix products are rounded to 8 bits."""
+    return run_model(quantised(module, inputs), inputs)
+
+
+def run_model(model: Any, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.float32]:
+    """Run an `openvino.Model` on the CPU, everything but its own rounding in fp32."""
+    # Without the hint the plug-in takes bf16 where the processor has it.
+    compiled = openvino().Core().compile_model(
+        model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+    )
+    given = {name: value.numpy() for name, value in inputs.items()}
+    return np.array(compiled(given)[0], dtype=np.float32)
+
+
+def _nncf() -> Any:
+    # A simulator tells nobody what it is used for.
+    os.environ.setdefault("NNCF_CI", "1")
+    try:
+        import nncf
+    except ImportError:
+        raise FileError(
+            "nncf", "is not installed, and quantgr rounds with it", 'install it: pip install "npusim[gnn]"'
+        ) from None
+    nncf.set_log_level(logging.ERROR)
+    return nncf
+
+
+def _spreads_scores(op: Any) -> bool:
+    """Whether an operator is GrAx2's product of rank 2, whose results are attention scores."""
+    if op.get_type_name() != "MatMul":
+        return False
+    return bool(op.input_value(0).get_node().get_type_name() == "Concat")
+
+
+def _signed(model: Any) -> Any:
+    """Make the ranges of non-negative tensors signed: NNCF gives them 0 to 255, its devices' rules allow no
+    other choice.
+    """
+    ov = openvino()
+    for op in model.get_ops():
+        if op.get_type_name() != "FakeQuantize":
+            continue
+        low, high = (op.input_value(port).get_node().get_data() for port in (1, 2))
+        if op.get_attributes()["levels"] != _LEVELS or not np.all(low == 0):
+            continue
+        least = ov.opset13.constant(np.asarray(-high * _LEVELS / (_LEVELS - 2), dtype=np.float32))
+        for port in (1, 3):
+            op.input(port).replace_source_output(least.output(0))
+    return model

@@ -1,0 +1,204 @@
+"""What technique stacks do to the answers of trained models: accuracy, agreement, largest difference.
+
+A blind tasting: the same dish from different kitchens, each compared with the one everybody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from npusim.accuracy.half import run_in_half
+from npusim.accuracy.int8 import run_int8
+from npusim.accuracy.kept import kept_or_trained
+from npusim.accuracy.planetoid import GraphData, read_planetoid
+from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread
+from npusim.accuracy.variants import Variant, variant
+from npusim.config.overrides import Settings
+from npusim.errors import IllegalTechniqueError
+from npusim.report.accuracy_figures import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
+from npusim.techniques import Stack, apply, parse
+from npusim.techniques.technique import Technique
+from npusim.workloads import WorkloadSpec, build, load_statistics
+from npusim.workloads.loading import load_spec
+
+__all__ = ["judge", "outputs_of"]
+
+Scores = npt.NDArray[np.float32]
+Tell = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """One trained model."""
+
+    name: str
+    spec: WorkloadSpec
+    data: GraphData
+    trained: Trained
+    seed: int
+
+    def form(self, stack: Stack) -> Variant:
+        """Return the model in the form of a stack, with its trained parameters."""
+        graph = apply(build(self.spec, load_statistics(self.spec.dataset), self.name), stack)
+        form = variant(self.spec, graph, stack, self.data, self.seed)
+        form.module.load_state_dict(self.trained.parameters)
+        form.module.eval()
+        return form
+
+
+def judge(
+    workloads: Sequence[str],
+    stacks: Sequence[Stack | str],
+    data: Path | None = None,
+    seeds: Sequence[int] = (0,),
+    overrides: Settings = (),
+    retrain: bool = False,
+    recipe: Recipe | None = None,
+    tell: Tell | None = None,
+) -> AccuracyReport:
+    """Train models on real data, or take them from the cache, and compare stacks of techniques on them.
+
+    Parameters
+    ----------
+    workloads : sequence of str
+        Names or files of workloads.
+    stacks : sequence of Stack or str
+        Technique stacks; `none`, the baseline, is always judged, and first.
+    data : Path, optional
+        Folder with the raw data sets; default: the variable NPUSIM_DATA.
+    seeds : sequence of int
+        A training each.
+    overrides : settings
+        Settings of the workloads, such as "workload.hidden=128".
+    retrain : bool
+        Whether to train even where the cache has the parameters.
+    recipe : Recipe, optional
+        How to train; its seed is not used.
+    tell : callable, optional
+        Is told what is being done, and which share of everything is done.
+
+    Returns
+    -------
+    AccuracyReport
+        Results and stacks left out.
+
+    Raises
+    ------
+    FileError
+        When the raw data is missing.
+    IllegalTechniqueError
+        When no workload allows any of the stacks.
+    """
+    recipe = recipe or Recipe()
+    parsed = list(dict.fromkeys(map(str, map(parse, ("none", *stacks)))))
+    specs = {name: load_spec(name, overrides) for name in workloads}
+    folders = {spec.dataset: read_planetoid(spec.dataset, data) for spec in specs.values()}
+    plan, skipped = _plan(specs, parsed)
+    if len(parsed) > 1 and len(plan) == len(specs):
+        raise IllegalTechniqueError(skipped[0].techniques, skipped[0].reason)
+    progress = _Progress(tell or (lambda _, __: None), len(seeds) * (2 * len(specs) + len(plan)))
+    found: dict[tuple[str, str, str], list[OneSeed]] = {}
+    for name, spec in specs.items():
+        wanted = [stack for workload, stack in plan if workload == name]
+        for seed in seeds:
+            of_seed = replace(recipe, seed=seed)
+            progress.begin(f"{name}, seed {seed}: training", 2)
+            trained = kept_or_trained(spec, folders[spec.dataset], of_seed, retrain, progress.within)
+            model = _Model(name, spec, folders[spec.dataset], trained, seed)
+            for stack, numbers, one in _of_model(model, wanted, progress):
+                found.setdefault((name, stack, numbers), []).append(one)
+    results = [
+        StackAccuracy.over(name, stack, numbers, _expected(parse(stack)), ones)
+        for (name, stack, numbers), ones in found.items()
+    ]
+    told = {key: getattr(recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
+    return AccuracyReport(training=Training(**told, torch=torch.__version__), results=results, skipped=skipped)
+
+
+def outputs_of(form: Variant, numbers: str) -> Scores:
+    """Return a form's log-probabilities [N, classes] in a number format: fp32, fp16 or int8."""
+    with one_thread(), torch.no_grad():
+        if numbers == "int8":
+            return run_int8(form.module, form.inputs)
+        if numbers == "fp16":
+            return np.asarray(run_in_half(form.module, form.inputs).numpy())
+        return np.asarray(form.module(*form.inputs.values()).numpy())
+
+
+def _plan(specs: dict[str, WorkloadSpec], stacks: list[str]) -> tuple[list[tuple[str, str]], list[LeftOut]]:
+    """Return which stacks to judge on which workload, and which a workload does not allow."""
+    plan, skipped = [], []
+    for name, spec in specs.items():
+        graph = build(spec, load_statistics(spec.dataset), name)
+        for stack in stacks:
+            try:
+                apply(graph, stack)
+            except IllegalTechniqueError as error:
+                skipped.append(LeftOut(workload=name, techniques=stack, reason=error.reason))
+            else:
+                plan.append((name, stack))
+    return plan, skipped
+
+
+def _of_model(
+    model: _Model, stacks: list[str], progress: _Progress
+) -> list[tuple[str, str, OneSeed]]:
+    """Judge the stacks on one model; the first is the baseline."""
+    found = []
+    baseline = outputs_of(model.form(parse("none")), "fp32")
+    for text in stacks:
+        progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
+        stack = parse(text)
+        form = model.form(stack)
+        formats = ("int8",) if "quantgr" in stack.names else ("fp32", "fp16")
+        if model.spec.precision == "fp32":
+            formats = formats[:1]
+        for numbers in formats:
+            scores = outputs_of(form, numbers)[: model.data.nodes]
+            found.append((text, numbers, _compared(scores, baseline, model)))
+    return found
+
+
+def _compared(scores: Scores, baseline: Scores, model: _Model) -> OneSeed:
+    data = model.data
+    finite = bool(np.isfinite(scores).all())
+    return OneSeed(
+        seed=model.seed,
+        baseline_accuracy=accuracy(baseline, data.y, data.test),
+        accuracy=accuracy(scores, data.y, data.test),
+        agreement=float((scores.argmax(axis=1) == baseline.argmax(axis=1)).mean()),
+        largest_difference=float(np.abs(scores - baseline).max()) if finite else None,
+    )
+
+
+def _expected(stack: Stack) -> str:
+    """Return what the techniques say of their numbers."""
+    said: dict[str, list[str]] = {}
+    for step in stack:
+        technique: Technique = step.technique
+        said.setdefault(technique.numerics, []).append(technique.name)
+    return " ".join(f"{', '.join(names)}: {words}" for words, names in said.items()) or "The baseline."
+
+
+class _Progress:
+    """How far the work is, in steps of about equal length."""
+
+    def __init__(self, tell: Tell, steps: int) -> None:
+        self.tell, self.steps = tell, steps
+        self.done, self.now, self.doing = 0, 0, ""
+
+    def begin(self, doing: str, steps: int) -> None:
+        """Say what is begun, and how many steps it takes."""
+        self.done += self.now
+        self.now, self.doing = steps, doing
+        self.within(0.0)
+
+    def within(self, share: float) -> None:
+        """Say which share of it is done."""
+        self.tell(self.doing, (self.done + self.now * share) / self.steps)

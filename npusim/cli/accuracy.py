@@ -1,0 +1,173 @@
+"""``npusim accuracy``: what techniques do to the answers of trained models on real data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.completing import complete_stacks, complete_workload
+from npusim.cli.options import Format, Output, Settings
+from npusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["DataFolder", "app", "parse_seeds", "progress"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim accuracy gat-cora --techniques effop+grax1+grax2:form=rank2 --data planetoid
+  npusim accuracy gcn-cora gcn-citeseer -t stagr+quantgr,grad+nodepad --seeds 0-2
+  npusim accuracy sage-max-cora -t accuracy --format json
+"""
+_PATIENCE_S = 2.0
+"""Work that takes longer than this is shown while it goes on."""
+_MOST_SEEDS = 1000
+
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Folder with the raw data sets, as cora/raw/ind.cora.x and so on. "
+        "[dim]\\[default: the environment variable NPUSIM_DATA][/dim]",
+        show_default=False,
+    ),
+]
+
+
+@app.command(epilog=_EXAMPLES)
+def accuracy(
+    workloads: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WORKLOAD...",
+            help="Names from `npusim list workloads`, or workload YAMLs.",
+            autocompletion=complete_workload,
+            show_default=False,
+        ),
+    ],
+    techniques: Annotated[
+        str,
+        typer.Option(
+            "--techniques",
+            "-t",
+            metavar="STACK",
+            help="A stack, stacks parted by commas, or a named list (accuracy: every technique). "
+            "The model without techniques is always judged.",
+            autocompletion=complete_stacks,
+        ),
+    ] = "accuracy",
+    data: DataFolder = None,
+    seeds: Annotated[
+        str,
+        typer.Option("--seeds", metavar="LIST", help="Trainings, such as 0-2 or 0,3,7.", show_default=True),
+    ] = "0",
+    settings: Settings = None,
+    retrain: Annotated[
+        bool, typer.Option("--retrain", help="Train even where the cache has the trained parameters.")
+    ] = False,
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """Judge technique stacks by the answers of models trained on real data.
+
+    Accuracy on the test nodes, agreement with the model without techniques on all nodes, and the largest
+    difference of a log-probability, in fp32, in fp16 and, with quantgr, in 8 bits. Training takes seconds a
+    model and is kept in the cache; needs the extra `gnn`.
+    """
+    from npusim.cli.inputs import split_settings
+    from npusim.cli.output import Destination
+
+    destination = Destination(output, form)
+    of_workload, of_soc = split_settings(settings or ())
+    if of_soc:
+        raise ConfigError(
+            f"`{'.'.join(of_soc[0].path)}`",
+            file=of_soc[0].origin,
+            allowed="settings of the workload, such as workload.hidden=128: accuracy depends on no machine",
+        )
+    chosen, parsed_seeds = _stacks(techniques), parse_seeds(seeds)
+
+    from npusim.accuracy.judging import judge
+
+    with progress() as tell:
+        report = judge(workloads, chosen, data, parsed_seeds, of_workload, retrain, tell=tell)
+
+    def page() -> RenderableType:
+        from npusim.report.accuracy import accuracy_page
+
+        return accuracy_page(report)
+
+    destination.write(page, report.to_json)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds that ``0-2`` or ``0,3,7`` names.
+
+    Raises
+    ------
+    ConfigError
+        Where a part is no whole number and no range.
+
+    Examples
+    --------
+    >>> parse_seeds("0-2,7")
+    [0, 1, 2, 7]
+    """
+    seeds: dict[int, None] = {}
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        last = last or first
+        if not (first.isdecimal() and last.isdecimal() and 0 <= int(last) - int(first) < _MOST_SEEDS):
+            raise ConfigError(
+                f"`{text}`", file="--seeds", allowed="whole numbers and ranges, such as 0-2 or 0,3,7"
+            )
+        seeds |= dict.fromkeys(range(int(first), int(last) + 1))
+    return list(seeds)
+
+
+def _stacks(techniques: str) -> list[str]:
+    """Return the stacks that were asked for; whether a workload allows them is found out later."""
+    from npusim.errors import UnknownNameError
+    from npusim.techniques import parse, stacks
+
+    named = stacks()
+    if techniques in named:
+        return [str(stack) for stack in named[techniques]]
+    try:
+        return [str(parse(text)) for text in techniques.split(",")]
+    except UnknownNameError as error:
+        if any(mark in techniques for mark in "+,:"):
+            raise
+        raise UnknownNameError("stack or technique", techniques, (*named, *error.known)) from None
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, float], None]]:
+    """Show how far some work is, on standard error, once it takes longer than two seconds."""
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task, start = bar.add_task("", total=1.0), time.monotonic()
+
+    def tell(doing: str, share: float) -> None:
+        if not bar.live.is_started and time.monotonic() - start > _PATIENCE_S:
+            bar.start()
+        bar.update(task, description=doing, completed=share)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
