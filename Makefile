@@ -22,7 +22,7 @@ PIN_FILES := pyproject.toml constraints.txt
 $(shell test -x $(VENV_PYTHON) || rm -f $(VENV)/.created $(VENV)/.core-installed $(VENV)/.dev-installed)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench slow clean check-python
+.PHONY: help demo test lint format bench fit slow clean check-python
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -45,6 +45,9 @@ format: $(VENV)/.dev-installed  ## let ruff lay out the code
 
 bench: $(VENV)/.dev-installed  ## measure the speed of the kernels
 	$(VENV_PYTHON) -m pytest benchmarks -m "" --benchmark-only
+
+fit: $(VENV)/.dev-installed  ## fit the units' numbers anew and write them into configs/
+	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibrate.units $$unit --write || exit 1; done
 
 slow: $(VENV)/.dev-installed  ## run the tests that take minutes
 	$(VENV_PYTHON) -m pytest -m slow
