@@ -1,13 +1,13 @@
 """From a SoC's data sheet to a row of the architecture table: the machine in the kernel's own words.
 
-A tailor's card: whatever the customer's wardrobe looks like, these are the measures the scissors need. Most columns are one number
-of the data sheet each; the others follow from them (`npusim.cost.derived`), so that a sweep can write new numbers into a row and
-have the rest follow. Nothing is fitted here.
+A tailor's card: whatever the customer's wardrobe looks like, these are the measures the scissors need. Most
+columns are one number of the data sheet each; the others follow from them (`npusim.cost.derived`), so that
+a sweep can write new numbers into a row and have the rest follow. Nothing is fitted here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,12 @@ _DMA_MODEL = tuple(DmaModel.model_fields)
 _MODES = 3
 _ENERGY_FACTORS = ("depthwise", "avgpool", "maxpool", "eltwise")
 
+
+def _numbers(prefix: str, names: Iterable[str]) -> list[tuple[str, Any]]:
+    """Return a column for each name."""
+    return [(prefix + name, "f8") for name in names]
+
+
 # What the tiling search looks at: what fits where, and how many cycles it takes.
 _SEARCHED: list[tuple[str, Any]] = [
     ("npu_tiles", "f8"),  # tiles on the chip
@@ -48,9 +54,9 @@ _SEARCHED: list[tuple[str, Any]] = [
     ("dpu_vpe", "f8"),
     ("dpu_mpe", "f8"),
     ("dpu_mac_bytes_per_cycle", "f8"),
-    ("dpu_mode_w", "f8", (_MODES,)),
-    ("dpu_mode_h", "f8", (_MODES,)),
-    ("dpu_mode_c", "f8", (_MODES,)),
+    ("dpu_mode_w", (np.float64, (_MODES,))),
+    ("dpu_mode_h", (np.float64, (_MODES,))),
+    ("dpu_mode_c", (np.float64, (_MODES,))),
     ("dpu_sum_bytes", "f8"),  # a partial sum in SRAM
     ("dpu_read_ports", "f8"),
     ("dpu_sram_word_bytes", "f8"),
@@ -59,7 +65,7 @@ _SEARCHED: list[tuple[str, Any]] = [
     ("sram_tile_bytes", "f8"),
     ("symg_transposed_rate", "f8"),
     ("dma_page_bytes", "f8"),
-    *((f"energy_{name}", "f8") for name in _ENERGY_FACTORS),
+    *_numbers("energy_", _ENERGY_FACTORS),
 ]
 
 # What prices the ways that the search found: clocks, rates, energies, areas.
@@ -73,7 +79,7 @@ _PRICED: list[tuple[str, Any]] = [
     ("sram_reserved_bytes", "f8"),
     ("dma_engines", "f8"),
     ("dma_engine_bytes_per_cycle", "f8"),
-    *((f"dma_{name}", "f8") for name in _DMA_MODEL if name != "page_bytes"),
+    *_numbers("dma_", [name for name in _DMA_MODEL if name != "page_bytes"]),
     ("dram_bytes_per_s", "f8"),
     ("dram_latency_s", "f8"),
     ("dsps_per_tile", "f8"),
@@ -86,8 +92,8 @@ _PRICED: list[tuple[str, Any]] = [
     ("tech_dsp_j_per_lane_op", "f8"),
     ("dram_j_per_byte", "f8"),  # DRAM has a supply of its own
     ("leakage_w_per_m2", "f8"),
-    *((f"mpe_macs_{name}", "f8") for name in MAC_FORMATS),  # 0 where the grid has no such format
-    *((f"mac_m2_{name}", "f8") for name in MAC_FORMATS),
+    *_numbers("mpe_macs_", MAC_FORMATS),  # 0 where the grid has no such format
+    *_numbers("mac_m2_", MAC_FORMATS),
     ("sram_m2_per_byte", "f8"),
     ("dsp_m2", "f8"),
     ("dma_engine_m2", "f8"),
@@ -113,7 +119,8 @@ _DERIVED: list[tuple[str, Any]] = [
 ]
 
 ARCH_DTYPE = np.dtype([*_SEARCHED, *_PRICED, *_DERIVED])
-"""A row of the architecture table: one design point; SI units and cycles, `npusim.arch` says what each number means."""
+"""A row of the architecture table: one design point; SI units and cycles, `npusim.arch` says what each
+number means."""
 
 
 def _places(names: set[str]) -> Iterator[int]:
@@ -174,8 +181,8 @@ def _npu(record: Any, npu: Npu) -> None:
     record["dpu_clock_hz"], record["vpu_clock_hz"], record["voltage"] = dpu.clock, npu.vpu_clock, npu.voltage
     record["dpu_vpe"], record["dpu_mpe"], record["dpu_sum_bytes"] = grid.vpe, grid.mpe, grid.accumulator
     record["dpu_mac_bytes_per_cycle"] = dpu.macs_per_mpe["int8"]
-    for name, rate in dpu.macs_per_mpe.items():
-        record[f"mpe_macs_{name}"] = rate
+    for dtype, rate in dpu.macs_per_mpe.items():
+        record[f"mpe_macs_{dtype}"] = rate
     modes = list(dpu.modes.values())
     for i in range(_MODES):  # a grid with fewer modes has its last one more than once
         mode = modes[min(i, len(modes) - 1)]
@@ -212,10 +219,9 @@ def _technology(record: Any, soc: Soc) -> None:
 def _host(record: Any, device: Cpu | Gpu) -> None:
     """Fill the roofline of a CPU or GPU."""
     rates = device.macs_per_cycle
-    floating = "fp16" if "fp16" in rates else "fp32"
+    floating = rates["fp16" if "fp16" in rates else "fp32"]
     record["cores"], record["clock_hz"] = device.cores, device.clock
-    record["float_macs_per_cycle"] = rates[floating]  # type: ignore[index]  # one of the two literals
-    record["int8_macs_per_cycle"] = rates.get("int8", rates[floating])  # type: ignore[index]
+    record["float_macs_per_cycle"], record["int8_macs_per_cycle"] = floating, rates.get("int8", floating)
     record["dense_efficiency"], record["outstanding_misses"] = (
         device.dense_efficiency,
         device.outstanding_misses,

@@ -1,6 +1,7 @@
 """What each operator costs at one design point: the itemised bill behind a total.
 
-The same shortlists and the same prices as for the total (`npusim.cost.kernel`), written down operator by operator.
+The same shortlists and the same prices as for the total (`npusim.cost.kernel`), written down operator by
+operator.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def _host_cost(arch: Any, op: Any, result: Any) -> None:
 
 @kernel
 def _bound(result: Any) -> int:
-    """Name what the operator waits for: the longest of its units, or its start when that is longer than all of them."""
+    """Name what the operator waits for: the longest of its units, or its start when that is longer than all
+    of them.
+    """
     longest = max(result.dpu_s, result.dsp_s, result.dma_s)
     if result.latency_s > 2.0 * longest:
         return _LAUNCH_BOUND

@@ -1,9 +1,11 @@
-"""Ways to do an operator that no other way beats, whatever clocks and bandwidths will be: a shortlist before prices are known.
+"""Ways to do an operator that no other way beats, whatever clocks and bandwidths will be: a shortlist
+before prices are known.
 
-Choosing a caterer, one can strike off whoever needs more cooks, more deliveries and a longer setting-up than another before asking
-for a single price. A way is struck off when another needs no more of anything that will be priced: cycles of the grid, bytes and
-gaps of the DMA, first and last piece, bytes through SRAM. What remains is priced for each design point (`npusim.cost.pricing`), and
-the cheapest of the shortlist is the cheapest of all, because every price rises with each of these amounts.
+Choosing a caterer, one can strike off whoever needs more cooks, more deliveries and a longer setting-up
+than another before asking for a single price. A way is struck off when another needs no more of anything
+that will be priced: cycles of the grid, bytes and gaps of the DMA, first and last piece, bytes through
+SRAM. What remains is priced for each design point (`npusim.cost.pricing`), and the cheapest of the
+shortlist is the cheapest of all, because every price rises with each of these amounts.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ CANDIDATE_DTYPE = np.dtype(
 @kernel
 def _needs_no_more(a: Any, b: Any) -> bool:
     """Whether `a` needs at most what `b` needs of everything that is priced."""
-    return (
+    return bool(
         a.grid_cycles <= b.grid_cycles
         and a.read_bytes <= b.read_bytes
         and a.first_bytes <= b.first_bytes
@@ -97,13 +99,15 @@ def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
 def _comes_first(a: Any, b: Any) -> bool:
     """Order of a shortlist: of equally fast ways the one that moves least is taken, which is the first."""
     if a.dram_bytes != b.dram_bytes:
-        return a.dram_bytes < b.dram_bytes
-    return a.grid_sram_bytes < b.grid_sram_bytes
+        return bool(a.dram_bytes < b.dram_bytes)
+    return bool(a.grid_sram_bytes < b.grid_sram_bytes)
 
 
 @kernel
 def sort_candidates(found: Any, start: int, stop: int) -> None:
-    """Sort a shortlist so that the first of equally fast candidates is the one to take; `found[stop]` is scratch."""
+    """Sort a shortlist so that the first of equally fast candidates is the one to take; `found[stop]` is
+    scratch.
+    """
     for i in range(start + 1, stop):
         found[stop] = found[i]
         place = i

@@ -1,7 +1,9 @@
-"""What follows from a machine's numbers: the small print that is worked out anew when a figure on the sheet changes.
+"""What follows from a machine's numbers: the small print that is worked out anew when a figure on the sheet
+changes.
 
-A row of the architecture table holds numbers of the data sheet and what is derived from them: lanes, energy at the voltage, area,
-leakage, rooflines. A sweep changes the former and calls `derive` for the latter, so an estimate and a sweep agree by construction.
+A row of the architecture table holds numbers of the data sheet and what is derived from them: lanes, energy
+at the voltage, area, leakage, rooflines. A sweep changes the former and calls `derive` for the latter, so
+an estimate and a sweep agree by construction.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def derive(arch: Any) -> None:
 @kernel
 def _mpes(arch: Any) -> float:
     """MPEs of a tile: M x M x N x N."""
-    return arch.dpu_vpe * arch.dpu_vpe * arch.dpu_mpe * arch.dpu_mpe
+    return float(arch.dpu_vpe * arch.dpu_vpe * arch.dpu_mpe * arch.dpu_mpe)
 
 
 @kernel
@@ -59,7 +61,9 @@ def _energy(arch: Any) -> None:
 
 @kernel
 def _area(arch: Any) -> None:
-    """Area (mm2): building blocks, counted, times the technology's price of each; and the power that goes with it."""
+    """Area (mm2): building blocks, counted, times the technology's price of each; and the power that goes
+    with it.
+    """
     mac_m2 = arch.mpe_macs_int8 * arch.mac_m2_int8 + arch.mpe_macs_fp16 * arch.mac_m2_fp16
     mac_m2 += arch.mpe_macs_int4 * arch.mac_m2_int4 + arch.mpe_macs_bf16 * arch.mac_m2_bf16
     mac_m2 += arch.mpe_macs_fp32 * arch.mac_m2_fp32 + arch.mpe_macs_fp64 * arch.mac_m2_fp64

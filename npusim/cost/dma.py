@@ -1,10 +1,12 @@
 """DMA: the removal van between DRAM and the tiles' SRAM.
 
-A van costs a fixed time to order (start-up, and the wait for DRAM to answer), then moves boxes at the rate of its own door or of
-the road, whichever is narrower. Many small boxes (short rows) cost a handling time each.
+A van costs a fixed time to order (start-up, and the wait for DRAM to answer), then moves boxes at the rate
+of its own door or of the road, whichever is narrower. Many small boxes (short rows) cost a handling time
+each.
 
-The numbers stand in a SoC's `npu.dma.model`, `npu.dma` and `dram.bandwidth`; shares, latencies and the sustained rate of DRAM are
-fitted to measured transfers, row gaps to Intel's cost model (`validate/figures`).
+The numbers stand in a SoC's `npu.dma.model`, `npu.dma` and `dram.bandwidth`; shares, latencies and the
+sustained rate of DRAM are fitted to measured transfers, row gaps to Intel's cost model
+(`validate/figures`).
 """
 
 from __future__ import annotations

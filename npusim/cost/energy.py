@@ -1,7 +1,8 @@
 """Energy: the meter behind each socket, read once.
 
-Multiply-accumulates, bytes through SRAM, bytes through DRAM and DSP lane operations each have a price (technology of the SoC);
-dynamic energy on the chip goes with the square of the voltage. Leakage is added for the whole inference, by its length.
+Multiply-accumulates, bytes through SRAM, bytes through DRAM and DSP lane operations each have a price
+(technology of the SoC); dynamic energy on the chip goes with the square of the voltage. Leakage is added
+for the whole inference, by its length.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _MAXPOOL, _AVGPOOL = int(Form.MAXPOOL), int(Form.AVGPOOL)
 
 @kernel
 def grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
-    """Bytes that the MAC grid reads and writes in SRAM: operands once a stencil that uses them, outputs once."""
+    """Bytes that the MAC grid reads and writes in SRAM: operands once a stencil that uses them, outputs
+    once.
+    """
     across, down, channel_groups = mode_shape(arch, mode)
     if op.form == _MATMUL or op.form == _CONVOLUTION:
         pixels = op.out_w * op.out_h
@@ -39,7 +42,8 @@ def grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
 def grid_macs(arch: Any, op: Any) -> float:
     """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
 
-    Skipped products cost nothing, and other work than products costs its factor for each cycle it would ideally take.
+    Skipped products cost nothing, and other work than products costs its factor for each cycle it would
+    ideally take.
     """
     if op.form == _MATMUL or op.form == _CONVOLUTION:
         return float(op.macs * min(op.a_density, op.b_density))
@@ -58,7 +62,7 @@ def grid_macs(arch: Any, op: Any) -> float:
 def dsp_lane_cycles(arch: Any, op: Any, dsp_s: float) -> float:
     """Cycles of single lanes in which the DSPs are busy with an operator for `dsp_s` seconds."""
     lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
-    return dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes
+    return float(dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes)
 
 
 @kernel

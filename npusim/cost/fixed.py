@@ -23,7 +23,9 @@ def dsp_time_s(arch: Any, op: Any) -> float:
 
 @kernel
 def fixed_work(arch: Any, ops: Any) -> tuple[float, float, float]:
-    """Return what no tiling changes: multiply-accumulates in int8 and in fp16, bytes that DSPs read and write in SRAM."""
+    """Return what no tiling changes: multiply-accumulates in int8 and in fp16, bytes that DSPs read and
+    write in SRAM.
+    """
     int8_macs = fp16_macs = sram_bytes = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
@@ -39,4 +41,4 @@ def fixed_work(arch: Any, ops: Any) -> tuple[float, float, float]:
 @kernel
 def reads(op: Any) -> bool:
     """Whether an operator reads from DRAM."""
-    return op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0.0
+    return bool(op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0.0)

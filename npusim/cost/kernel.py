@@ -1,7 +1,9 @@
-"""The one compiled kernel: operators x architectures -> costs. One point and ten million points take the same road.
+"""The one compiled kernel: operators x architectures -> costs. One point and ten million points take the
+same road.
 
-It is the till of the shop: shortlists say what each article needs (`npusim.cost.search`), prices are hung on them
-(`npusim.cost.pricing`), then the bill is added up once. Points that differ in prices only share the shortlists.
+It is the till of the shop: shortlists say what each article needs (`npusim.cost.search`), prices are hung
+on them (`npusim.cost.pricing`), then the bill is added up once. Points that differ in prices only share the
+shortlists.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ _COMMON = 7
 
 @kernel
 def _common_costs(arch: Any, ops: Any, dsp_s: Any, common: Any, p: int) -> None:
-    """Cost at one point what no residency plan changes: hosts, launches, DSPs; `ops` are the operators of any plan."""
+    """Cost at one point what no residency plan changes: hosts, launches, DSPs; `ops` are the operators of
+    any plan.
+    """
     common[:, p] = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
@@ -93,7 +97,9 @@ def _keep_better(
     plans: Any,
     traffic: Any,
 ) -> None:
-    """Compare a plan with the best so far at each point: by time, then by what it moves, then by what it holds."""
+    """Compare a plan with the best so far at each point: by time, then by what it moves, then by what it
+    holds.
+    """
     for p in range(points):
         arch, total = archs[p, 0], totals[first + p]
         dram = sums[_DRAM, p] + common[_HOST_DRAM, p]
@@ -146,7 +152,9 @@ def _finish(
 def _cost_group(
     base: Any, columns: Any, values: Any, start: int, stop: int, ops: Any, totals: Any, plans: Any
 ) -> None:
-    """Cost the points `start` to `stop`, which share all that the search looks at: search once, then price block by block."""
+    """Cost the points `start` to `stop`, which share all that the search looks at: search once, then price
+    block by block.
+    """
     row = np.empty((1, base.shape[0]))
     row[0] = base
     for c in range(columns.shape[0]):

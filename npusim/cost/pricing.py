@@ -1,7 +1,9 @@
-"""What a shortlisted way takes at a design point's clocks and bandwidths: the price tags, hung on many points at once.
+"""What a shortlisted way takes at a design point's clocks and bandwidths: the price tags, hung on many
+points at once.
 
-A hauler's quotation: amounts stand on the shortlist (`npusim.cost.candidates`), rates in a table with a column for each point of a
-block, and a quotation is a sum of products. The loop over points is the inner one and has no branches, so the processor quotes for several at once.
+A hauler's quotation: amounts stand on the shortlist (`npusim.cost.candidates`), rates in a table with a
+column for each point of a block, and a quotation is a sum of products. The loop over points is the inner
+one and has no branches, so the processor quotes for several at once.
 
     latency = max(grid, DSP, DMA) + first piece in + last piece out, waits for DRAM included
 """
@@ -113,7 +115,7 @@ def fill_rates(arch: Any, rates: Any, point: int) -> None:
 def copies_s(copied: float, rates: Any, point: int) -> float:
     """Time of copies between tiles (s): quick until the engines' buffers are full."""
     quick = min(copied, rates[_BUFFER, point])
-    return quick * rates[_QUICK_COPY, point] + (copied - quick) * rates[_COPY, point]
+    return float(quick * rates[_QUICK_COPY, point] + (copied - quick) * rates[_COPY, point])
 
 
 @kernel
@@ -124,12 +126,13 @@ def dma_time_s(way: Any, rates: Any, point: int) -> float:
         + way.written_bytes * rates[_WRITE, point]
         + way.read_gaps * rates[_GAP, point]
     )
-    return moved_s + copies_s(way.copied_bytes, rates, point)
+    return float(moved_s + copies_s(way.copied_bytes, rates, point))
 
 
 @kernel
 def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: Any) -> None:
-    """Choose, for each point of a block, the fastest candidate of one operator; of equally fast ones the first.
+    """Choose, for each point of a block, the fastest candidate of one operator; of equally fast ones the
+    first.
 
     Parameters
     ----------
@@ -154,15 +157,15 @@ def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: 
             for p in range(points):
                 rates[_COPIES, p] = copies_s(way.copied_bytes, rates, p)
         _quote(
-            way.grid_cycles, way.read_bytes, way.written_bytes, way.read_gaps, way.first_bytes, way.last_bytes, way.walks,
-            float(c), flat_rates, points, flat_choices,
+            way.grid_cycles, way.read_bytes, way.written_bytes, way.read_gaps, way.first_bytes,
+            way.last_bytes, way.walks, float(c), flat_rates, points, flat_choices,
         )  # fmt: skip
 
 
 @kernel
 def _quote(
-    grid: float, read: float, written: float, gaps: float, first: float, last: float, walks: float, place: float,
-    rates: Any, points: int, choices: Any,
+    grid: float, read: float, written: float, gaps: float, first: float, last: float, walks: float, place:
+    float, rates: Any, points: int, choices: Any,
 ) -> None:  # fmt: skip
     """Quote one candidate for all points."""
     for p in range(points):

@@ -1,7 +1,9 @@
-"""Matrix products and convolutions on the tiles: who gets which rows, and how often each operand crosses DRAM.
+"""Matrix products and convolutions on the tiles: who gets which rows, and how often each operand crosses
+DRAM.
 
-A kitchen with several cooks: give each some of the dishes (rows) and everyone the sauce (weights), or each a sauce and everyone
-the dishes (columns). Which is quicker depends on the menu and on prices, so every way that can be the best is put on a shortlist.
+A kitchen with several cooks: give each some of the dishes (rows) and everyone the sauce (weights), or each
+a sauce and everyone the dishes (columns). Which is quicker depends on the menu and on prices, so every way
+that can be the best is put on a shortlist.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ _WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = (
 def tile_share(arch: Any, op: Any, split: int) -> tuple[float, float, float]:
     """Return (tiles used, output rows of a tile, output channels of a tile) under a split.
 
-    A product's rows are dealt out in groups of pixel lanes, a convolution's as image rows, channels in groups of channel lanes.
+    A product's rows are dealt out in groups of pixel lanes, a convolution's as image rows, channels in
+    groups of channel lanes.
     """
     lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.form == _MATMUL else 1.0
     length = op.out_w if op.form == _MATMUL else op.out_h
@@ -54,8 +57,8 @@ def _tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) ->
             op.a_density, op.b_density, op.a_block_density, 1.0,
         )  # fmt: skip
     return conv_cycles(
-        arch, op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, 0.0, 0.0, op.a_item, op.b_item, op.c_item, mode, 1.0,
-        op.a_density, op.b_density, op.a_block_density, 1.0,
+        arch, op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, 0.0, 0.0, op.a_item, op.b_item,
+        op.c_item, mode, 1.0, op.a_density, op.b_density, op.a_block_density, 1.0,
     )  # fmt: skip
 
 
@@ -102,7 +105,9 @@ def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tupl
 
 @kernel
 def sum_rate(arch: Any) -> float:
-    """Bytes of partial sums a cycle that the grid puts down in SRAM or takes up again: the rate of its outputs."""
+    """Bytes of partial sums a cycle that the grid puts down in SRAM or takes up again: the rate of its
+    outputs.
+    """
     return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
 
 
@@ -172,8 +177,8 @@ def _search(
             first += (block.a_bytes + block.a_halo_bytes) * share
         if op.b_dram_bytes > 0.0 and not op.b_prefetch:
             first += block.b_bytes * share
-        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each row, unless the
-        # compiler laid a constant out in the order of its use.
+        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each
+        # row, unless the compiler laid a constant out in the order of its use.
         row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
         columns = 1.0
         while columns > 0.0:

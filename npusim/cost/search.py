@@ -1,7 +1,8 @@
-"""The shortlists of a whole network: for every operator under every residency plan, the ways that can be the fastest.
+"""The shortlists of a whole network: for every operator under every residency plan, the ways that can be
+the fastest.
 
-They depend on what fits where and on cycles, not on clocks and bandwidths: a sweep makes them once for all the design points that
-share the former, as a printer sets the type once for many copies.
+They depend on what fits where and on cycles, not on clocks and bandwidths: a sweep makes them once for all
+the design points that share the former, as a printer sets the type once for many copies.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def search_plans(arch: Any, ops: Any, bounds: Any) -> Any:
     arch : record of ARCH_DTYPE
     ops : array of OP_DTYPE, shape (plans, operators)
     bounds : array of int64, shape (plans, operators + 1)
-        Written: the shortlist of operator `o` under plan `p` is `found[bounds[p, o] : bounds[p, o + 1]]`. Views and operators on
-        a host have none.
+        Written: the shortlist of operator `o` under plan `p` is `found[bounds[p, o] : bounds[p, o + 1]]`.
+        Views and operators on a host have none.
 
     Returns
     -------

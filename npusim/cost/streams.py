@@ -1,6 +1,8 @@
-"""Operators without a reduction over channels: elements stream in, something is done to each, results stream out.
+"""Operators without a reduction over channels: elements stream in, something is done to each, results
+stream out.
 
-A conveyor belt: it runs at the pace of the slower of the belt (DMA) and the worker (DSP, or the MAC grid's simple modes).
+A conveyor belt: it runs at the pace of the slower of the belt (DMA) and the worker (DSP, or the MAC grid's
+simple modes).
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _ROWS = int(Split.ROWS)
 
 @kernel
 def grid_stream_cycles(arch: Any, op: Any) -> float:
-    """Cycles of one tile of the MAC grid for depthwise convolution, pooling or an elementwise operator split by rows."""
+    """Cycles of one tile of the MAC grid for depthwise convolution, pooling or an elementwise operator
+    split by rows.
+    """
     rows = np.ceil(op.out_h / arch.tiles)
     if op.form == _ELTWISE:
         pixels = np.ceil(op.out_w * op.out_h / arch.tiles)
@@ -48,8 +52,9 @@ def grid_stream_cycles(arch: Any, op: Any) -> float:
 def search_stream(arch: Any, op: Any, found: Any, start: int, on_grid: bool, on_dsp: bool) -> int:
     """Put the one way to stream elements past the MAC grid, the DSPs, or DMA alone on a shortlist.
 
-    Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic and hidden by nothing.
-    Arguments and result as of `npusim.cost.products.search_product`; the time of DSPs is priced apart.
+    Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic
+    and hidden by nothing. Arguments and result as of `npusim.cost.products.search_product`; the time of
+    DSPs is priced apart.
     """
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
     free = arch.tiles * (arch.sram_tile_bytes - op.live_copied_bytes) - op.live_spread_bytes

@@ -1,7 +1,8 @@
 """The two tables the kernel reads and the one it writes: operators, architectures, results.
 
-They are the forms at a counter: whoever stands behind it never asks who you are, only what stands in the boxes. A row is a numpy
-record, so the kernel, its slow twin in the tests and a reader all say `op.in_c` or `arch.dpu_clock_hz`.
+They are the forms at a counter: whoever stands behind it never asks who you are, only what stands in the
+boxes. A row is a numpy record, so the kernel, its slow twin in the tests and a reader all say `op.in_c` or
+`arch.dpu_clock_hz`.
 """
 
 from __future__ import annotations
@@ -140,13 +141,15 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("a_resident", "i8"),
     ("b_resident", "i8"),
     ("c_resident", "i8"),
-    ("a_prefetch", "i8"),  # known before the operator's predecessors end: its first piece can be fetched ahead
+    # known before the operator's predecessors end: its first piece can be fetched ahead
+    ("a_prefetch", "i8"),
     ("b_prefetch", "i8"),
     ("a_constant", "i8"),  # laid out at compile time in the order of its use
     # SRAM taken by tensors that live across this operator: spread over the tiles, or held whole in each
     ("live_spread_bytes", "f8"),
     ("live_copied_bytes", "f8"),
-    # Zeros that the MAC grid may skip: density of elements and of the grid's granules, 1 where skipping is off
+    # Zeros that the MAC grid may skip: density of elements and of the grid's granules, 1 where skipping is
+    # off
     ("a_density", "f8"),
     ("a_block_density", "f8"),
     ("b_density", "f8"),
@@ -211,7 +214,19 @@ TOTAL_DTYPE = np.dtype(
 def empty_ops(count: int) -> Any:
     """Return a table of `count` operators with neutral settings (density 1, one element of everything)."""
     table = np.zeros(count, OP_DTYPE)
-    for name in ("batch", "out_w", "out_h", "in_c", "out_c", "in_w", "in_h", "kernel_w", "kernel_h", "stride_w", "stride_h"):
+    for name in (
+        "batch",
+        "out_w",
+        "out_h",
+        "in_c",
+        "out_c",
+        "in_w",
+        "in_h",
+        "kernel_w",
+        "kernel_h",
+        "stride_w",
+        "stride_h",
+    ):
         table[name] = 1.0
     for name in ("a_density", "a_block_density", "b_density", "a_pack", "b_pack"):
         table[name] = 1.0

@@ -1,8 +1,8 @@
 """What an inference takes when its operators' times are known: one cook, or an assembly line.
 
-With one request in flight, operators follow each other and every entry into a device is launched. With several, devices work on
-different requests at once: the slowest of the devices and of the shared DRAM sets the rate, and launches are hidden unless too few
-requests are in flight to hide them.
+With one request in flight, operators follow each other and every entry into a device is launched. With
+several, devices work on different requests at once: the slowest of the devices and of the shared DRAM sets
+the rate, and launches are hidden unless too few requests are in flight to hide them.
 """
 
 from __future__ import annotations

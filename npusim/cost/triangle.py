@@ -1,16 +1,16 @@
 """SymG: a product whose left operand is symmetric and of which only the lower triangle is stored.
 
-A distance table in a road atlas is printed once below its diagonal; to know how far everything is from one town you read along its
-row, then turn the corner and read down its column. Reading down is the price: the block (i, j) serves output rows i as it stands
-and output rows j transposed.
+A distance table in a road atlas is printed once below its diagonal; to know how far everything is from one
+town you read along its row, then turn the corner and read down its column. Reading down is the price: the
+block (i, j) serves output rows i as it stands and output rows j transposed.
 
 Two ways, and the better is taken. *Once*: every block is fetched once and both uses follow each other, so the
 partial sums of all output rows stay in SRAM with all of the right operand; the second use reads the block
-transposed, at `symg_transposed_rate` of the normal pace. *Twice*: every off-diagonal block is fetched for each
-use, which moves what dense storage moves; only the memory is saved.
+transposed, at `symg_transposed_rate` of the normal pace. *Twice*: every off-diagonal block is fetched for
+each use, which moves what dense storage moves; only the memory is saved.
 
-Once never moves more than any way to fetch a dense matrix. Cutting the columns into passes whose partial sums fit
-would be a third way, but two passes over a triangle move more than one over the dense matrix.
+Once never moves more than any way to fetch a dense matrix. Cutting the columns into passes whose partial
+sums fit would be a third way, but two passes over a triangle move more than one over the dense matrix.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def busiest_share(row_blocks: float, tiles: float) -> float:
 
 @kernel
 def search_triangle(arch: Any, op: Any, found: Any, start: int) -> int:
-    """Put every way to do a product with a stored triangle that can be the fastest on a shortlist: fetching blocks twice and once.
+    """Put every way to do a product with a stored triangle that can be the fastest on a shortlist: fetching
+    blocks twice and once.
 
     Arguments and result as of `npusim.cost.products.search_product`.
     """
@@ -101,7 +102,8 @@ def _grid_cycles(arch: Any, op: Any, pixels: float, channels: float, mode: int, 
     row_blocks = np.ceil(op.out_w / pixels)
     share = busiest_share(row_blocks, sharing)
     cycles = matmul_mode_cycles(
-        arch, np.ceil(op.out_w * share), op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0, 1.0, 1.0, 1.0
+        arch, np.ceil(op.out_w * share), op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0,
+        1.0, 1.0, 1.0
     )  # fmt: skip
     # Half of the products read their block as it stands, half transposed.
     turned = 0.5 + 0.5 / arch.symg_transposed_rate

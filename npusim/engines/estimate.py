@@ -13,7 +13,9 @@ __all__ = ["Estimate", "OperatorCost", "UnitUse"]
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
+    )
 
 
 class UnitUse(_Document):

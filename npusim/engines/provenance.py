@@ -1,6 +1,7 @@
 """What an estimate rests on: the label on the jar.
 
-It says which version of npusim, which SoC file and which settings made a number, and which parts nobody has measured.
+It says which version of npusim, which SoC file and which settings made a number, and which parts nobody has
+measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ __all__ = ["provenance_of"]
 
 
 def provenance_of(mapped: Mapped) -> dict[str, Any]:
-    """Return the provenance block of an estimate: version, settings that differ from the data sheet, and what is unmeasured."""
+    """Return the provenance block of an estimate: version, settings that differ from the data sheet, and
+    what is unmeasured.
+    """
     graph, soc = mapped.graph, mapped.soc
     notes: list[str] = []
     on_grid = [g for g in mapped.decisions.groups if g.unit is Unit.DPU]
@@ -34,7 +37,13 @@ def provenance_of(mapped: Mapped) -> dict[str, Any]:
     split = _split_note(mapped)
     notes += [split] if split else []
     kept = dict(mapped.decisions.residency.cached)
-    return {"npusim": __version__, "soc_title": soc.title, "measured": False, "kept_in_sram": kept, "notes": notes}
+    return {
+        "npusim": __version__,
+        "soc_title": soc.title,
+        "measured": False,
+        "kept_in_sram": kept,
+        "notes": notes,
+    }
 
 
 def _split_note(mapped: Mapped) -> str | None:

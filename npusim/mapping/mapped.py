@@ -57,7 +57,8 @@ class Mapped:
 
 
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Decide fusion and residency of a graph on a SoC so that an inference takes the least time; wishes for devices are obeyed.
+    """Decide fusion and residency of a graph on a SoC so that an inference takes the least time; wishes for
+    devices are obeyed.
 
     Parameters
     ----------
@@ -82,7 +83,7 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     if chosen < 0:
         stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))].main
         raise InfeasibleError(
-            f"operator {stuck!r} does not fit into {run.tiles} x {float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; "
-            "give more: --set npu.sram.per_tile=..."
+            f"operator {stuck!r} does not fit into {run.tiles} x "
+            f"{float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; give more: --set npu.sram.per_tile=..."
         )
     return Mapped(graph, soc, run, tables.decisions[chosen], lowered, arch[0], results, total[0])

@@ -1,6 +1,7 @@
 """A graph under every residency plan, as one table: the rehearsals that the kernel compares.
 
-Everything here depends on the network and on what the machine is able to do, never on how fast it is: a sweep makes it once.
+Everything here depends on the network and on what the machine is able to do, never on how fast it is: a
+sweep makes it once.
 """
 
 from __future__ import annotations
