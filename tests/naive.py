@@ -148,13 +148,23 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
     return energy
 
 
+def chain_s(costs: list[Any]) -> float:
+    """Return the time of operators that hand rows on in stripes: units overlap, what no unit accounts for adds up."""
+    units = ("dpu_s", "dsp_s", "dma_s")
+    apart = sum(c.latency_s - max(getattr(c, unit) for unit in units) for c in costs)
+    return max(sum(getattr(c, unit) for c in costs) for unit in units) + apart
+
+
 def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
     """Return the cost of one inference: an object with the fields of TOTAL_DTYPE."""
     arch, ops = record(arch_row), [record(row) for row in op_rows]
     calls = {Unit.CPU: arch.cpu.launch_s, Unit.GPU: arch.gpu.launch_s}
     launches = sum(op.launches * calls.get(Unit(op.unit), arch.launch_s) for op in ops)
-    one_after_another = sum(c.latency_s for c in costs) + launches
-    npu_s = sum(c.latency_s for op, c in zip(ops, costs, strict=True) if op.unit not in calls)
+    pairs = list(zip(ops, costs, strict=True))
+    chains = {op.chain for op in ops if op.chain}
+    chained_s = sum(chain_s([c for op, c in pairs if op.chain == chain]) for chain in chains)
+    one_after_another = sum(c.latency_s for op, c in pairs if not op.chain) + chained_s + launches
+    npu_s = sum(c.latency_s for op, c in pairs if op.unit not in calls and not op.chain) + chained_s
     sums = {
         k: sum(getattr(c, k) for c in costs)
         for k in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes")

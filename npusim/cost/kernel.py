@@ -36,6 +36,9 @@ _DSP_RATE, _BEST, _PLACE = int(Rate.DSP), int(Choice.BEST), int(Choice.PLACE)
 # Rows of the table of sums that a plan makes at each point.
 _NPU_S, _DRAM, _SRAM_TRAFFIC, _SRAM_PEAK, _DPU_S, _DMA_S = range(6)
 _SUMS = 6
+# Rows of the table of sums over a chain: time of each unit, and what no unit accounts for.
+_CHAIN_DPU, _CHAIN_DSP, _CHAIN_DMA, _CHAIN_EDGES = range(4)
+_CHAIN_SUMS = 4
 # Rows of the table of what is the same under all plans.
 _CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S, _LANE_CYCLES, _HOST_J, _HOST_DRAM = range(7)
 _COMMON = 7
@@ -72,17 +75,43 @@ def _common_costs(arch: Any, ops: Any, dsp_s: Any, common: Any, p: int) -> None:
 
 
 @kernel
-def _add_up(found: Any, choices: Any, rates: Any, reads: bool, writes: bool, points: int, sums: Any) -> None:
-    """Add the chosen candidates of one operator to the sums of a plan."""
+def _add_up(
+    found: Any, choices: Any, rates: Any, reads: bool, writes: bool, chained: bool, points: int, sums: Any
+) -> None:
+    """Add the chosen candidates of one operator to the sums of a plan; of a link in a chain only the waits."""
     for p in range(points):
         way = found[int(choices[_PLACE, p])]
         wait_s = (rates[_READ_WAIT, p] if reads else 0.0) + (rates[_WRITE_WAIT, p] if writes else 0.0)
-        sums[_NPU_S, p] += choices[_BEST, p] + wait_s
+        sums[_NPU_S, p] += wait_s if chained else choices[_BEST, p] + wait_s
         sums[_DRAM, p] += way.dram_bytes
         sums[_SRAM_TRAFFIC, p] += way.grid_sram_bytes
         sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], way.sram_bytes)
         sums[_DPU_S, p] += way.grid_cycles * rates[_CYCLE, p]
         sums[_DMA_S, p] += dma_time_s(way, rates, p)
+
+
+@kernel
+def _add_link(found: Any, choices: Any, rates: Any, points: int, links: Any) -> None:
+    """Add the chosen candidates of one operator of a chain to the chain's sums, unit by unit."""
+    for p in range(points):
+        way = found[int(choices[_PLACE, p])]
+        dpu_s, dsp_s = way.grid_cycles * rates[_CYCLE, p], rates[_DSP_RATE, p]
+        dma_s = dma_time_s(way, rates, p)
+        links[_CHAIN_DPU, p] += dpu_s
+        links[_CHAIN_DSP, p] += dsp_s
+        links[_CHAIN_DMA, p] += dma_s
+        links[_CHAIN_EDGES, p] += choices[_BEST, p] - max(dpu_s, max(dsp_s, dma_s))
+
+
+@kernel
+def _join_chain(links: Any, points: int, sums: Any) -> None:
+    """Replace the latencies of a chain's operators, added up one by one, by the time of the chain.
+
+    Operators that hand rows on in stripes work at the same time: the units overlap, starts and ends add up.
+    """
+    for p in range(points):
+        together = max(links[_CHAIN_DPU, p], max(links[_CHAIN_DSP, p], links[_CHAIN_DMA, p]))
+        sums[_NPU_S, p] += together + links[_CHAIN_EDGES, p]
 
 
 @kernel
@@ -172,6 +201,7 @@ def _cost_group(
         np.empty((ops.shape[1], BLOCK)),
     )
     common, sums, traffic = np.empty((_COMMON, BLOCK)), np.empty((_SUMS, BLOCK)), np.empty(BLOCK)
+    links = np.empty((_CHAIN_SUMS, BLOCK))
     for first in range(start, stop, BLOCK):
         points = min(BLOCK, stop - first)
         for p in range(points):
@@ -185,15 +215,30 @@ def _cost_group(
             if not plan_fits(ops[plan], bounds[plan]):
                 continue
             sums[:] = 0.0
-            for o in range(ops.shape[1]):
-                op = ops[plan, o]
-                if op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
-                    continue
-                rates[_DSP_RATE, :points] = dsp_s[o, :points]
-                choose(found, bounds[plan, o], bounds[plan, o + 1], rates, points, choices)
-                _add_up(found, choices, rates, reads(op), op.c_dram_bytes > 0.0, points, sums)
+            for chain in range(_chains(ops[plan]) + 1):
+                links[:] = 0.0
+                for o in range(ops.shape[1]):
+                    op = ops[plan, o]
+                    if op.chain != chain or op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
+                        continue
+                    rates[_DSP_RATE, :points] = dsp_s[o, :points]
+                    choose(found, bounds[plan, o], bounds[plan, o + 1], rates, points, choices)
+                    _add_up(found, choices, rates, reads(op), op.c_dram_bytes > 0.0, chain > 0, points, sums)
+                    if chain > 0:
+                        _add_link(found, choices, rates, points, links)
+                if chain > 0:
+                    _join_chain(links, points, sums)
             _keep_better(archs, common, sums, plan, points, totals, first, plans, traffic)
         _finish(archs, ops[0], common, traffic, points, totals, first, plans)
+
+
+@kernel
+def _chains(ops: Any) -> int:
+    """Return how many chains a plan has: numbers run from 1."""
+    most = 0
+    for o in range(ops.shape[0]):
+        most = max(most, ops[o].chain)
+    return most
 
 
 @kernel

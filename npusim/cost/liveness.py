@@ -2,7 +2,7 @@
 
 A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader.
 A tensor that serves as the right operand of a product is held whole by every tile; any other is spread over
-them.
+them. A tensor that is handed on in stripes takes two stripes in each tile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.ops import Family, Storage, Tensor
 
-__all__ = ["Liveness", "packing", "roots"]
+__all__ = ["Liveness", "packing", "roots", "stripe_bytes"]
 
 
 def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
@@ -27,6 +27,15 @@ def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
     if tensor.storage is not Storage.ZVC or not accepted or not tensor.bytes:
         return 1.0
     return min(1.0, tensor.stored_bytes / tensor.bytes)
+
+
+def stripe_bytes(tensor: Tensor, soc: Soc) -> float:
+    """Return what a tensor that is handed on in stripes takes in a tile: one stripe is made while one is read.
+
+    A stripe has as many rows as the grid has pixels.
+    """
+    rows = 2.0 * float(soc.npu.dpu.grid.vpe) ** 2
+    return float(min(tensor.bytes, rows * tensor.shape[-1] * tensor.dtype.bytes))
 
 
 def roots(graph: Graph) -> dict[str, str]:
@@ -74,6 +83,9 @@ class Liveness:
             triangle = marked.storage is Storage.TRIANGLE
             whole = marked.stored_bytes if triangle else marked.bytes * packing(marked, name in copied, soc)
             kept[name] = whole * share
+        for name in decisions.residency.striped:
+            kept[name] = stripe_bytes(graph.tensors[name], soc)
+            copied.add(name)
         for name, size in kept.items():
             column = self._copied if name in copied else self._spread
             for i in range(self._first[name], last[name] + 1):

@@ -29,6 +29,8 @@ _FORMS = {
     Family.ELTWISE: Form.ELTWISE,
 }
 _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
+_PAIRWISE = (Family.ELTWISE, Family.COMPARE, Family.SELECT)
+_MOVES = (Family.GATHER, Family.SCATTER, Family.MOVE, Family.CONVERT)
 _OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
 _SIZES = ("batch", *_OUTPUT, "in_w", "in_h", "in_c", *_KERNEL)
 _QUANTITIES = ("macs", "elements", "rows", "row_length")
@@ -66,9 +68,26 @@ class _Lowering:
             row["launches"] = 1.0 if entered != device else 0.0
             self._row(row, i, group, first=entered != device)
             device = entered
+        self._chains(table)
         if not device:  # nothing but views: the runtime is called all the same
             table["launches"][:1] = 1.0
         return Lowered(table, self.decisions.groups, tuple(self.warnings))
+
+    def _chains(self, table: Any) -> None:
+        """Give the groups that are linked by striped tensors the number of their chain, from 1 on."""
+        striped = self.decisions.residency.striped
+        chains: list[tuple[set[str], set[int]]] = []
+        for i, group in enumerate(self.decisions.groups):
+            if group.unit is Unit.VIEW:
+                continue
+            ops = [self.graph.operators[name] for name in (group.main, *group.fused)]
+            tensors = {self.root[t] for op in ops for t in (*op.inputs, *op.outputs)} & striped
+            if tensors:
+                met = [chain for chain in chains if chain[0] & tensors]
+                chains = [chain for chain in chains if not chain[0] & tensors]
+                chains.append((tensors.union(*(c[0] for c in met)), {i}.union(*(c[1] for c in met))))
+        for number, (_, members) in enumerate(chains, start=1):
+            table["chain"][sorted(members)] = number
 
     def _row(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]
@@ -82,6 +101,7 @@ class _Lowering:
             return
         if group.unit is Unit.DSP:
             fill_kernel(row["dsp"], self.soc.npu, op, self.warnings)
+            self._copies(row["dsp"], op, inputs, outputs[0], work)
         elif group.unit is Unit.DMA:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self._operands(row, index, op, group, inputs, results, first)
@@ -145,7 +165,8 @@ class _Lowering:
         return [t for t in self.graph.operators[fused].inputs if t not in inner]
 
     def _is_resident(self, tensor: Tensor) -> bool:
-        return self.root[tensor.name] in self.decisions.residency.whole
+        root, residency = self.root[tensor.name], self.decisions.residency
+        return root in residency.whole or root in residency.striped
 
     def _is_known(self, tensor: Tensor) -> bool:
         return self.graph.tensors[self.root[tensor.name]].kind is not TensorKind.ACTIVATION
@@ -195,18 +216,53 @@ class _Lowering:
                 f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that"
             )
 
+    def _copies(
+        self, record: Any, op: Operator, inputs: tuple[Tensor, ...], result: Tensor, work: Work
+    ) -> None:
+        """Charge the copies that a kernel needs before it can start, at the rate of Broadcast.
+
+        An operand that was computed and is smaller than the result is spread out first (GraNNite, Fig. 17:
+        broadcasts and a transpose around the sum of scores); a mask or a bias is known beforehand and laid out
+        as the kernel likes it. A scatter starts from a copy of the tensor that it updates, and one DSP does all
+        of it: indices may meet.
+        """
+        copy = self.soc.npu.dsp.kernel("broadcast")
+        copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
+        if op.family in _PAIRWISE:
+            known = self.graph.structural
+            computed = [t for t in inputs if t.kind is TensorKind.ACTIVATION and t.name not in known]
+            small = sum(1 < t.elements < result.elements for t in computed)
+            record["cycles_per_element"] += copy_cycles * small
+        elif op.family is Family.SCATTER:
+            alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
+            record["fixed_cycles"] += alone + copy_cycles * result.elements
+            record["cycles_per_element"] = record["cycles_per_row"] = 0.0
+
     def _host(
         self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
     ) -> None:
-        row["host_bytes"] = sum(t.bytes for t in (*inputs, *outputs))
+        device = self.soc.cpu if row["unit"] == Unit.CPU else self.soc.gpu
+        rates = device.macs_per_cycle
+        # A device that multiplies fp16 no faster than fp32 has no arithmetic of its own for it: it works on fp32.
+        plain = rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and op.family not in _MOVES
+        wide = 4.0 if plain else 0.0
+
+        def size(tensor: Tensor) -> float:
+            each = max(wide, tensor.dtype.bytes) if tensor.dtype.is_float else tensor.dtype.bytes
+            return float(tensor.elements * each)
+
+        scatter = op.family is Family.SCATTER
+        blank = scatter and inputs[0].kind is TensorKind.CONSTANT and not inputs[0].density
+        read = inputs[1:] if blank else inputs  # zeros are not read to be written
+        row["host_bytes"] = sum(size(t) for t in (*read, *outputs))
         row["host_is_float"] = bool(inputs) and inputs[0].dtype.is_float
         row["host_macs"] = work.macs + work.elements
-        if op.family is Family.MATMUL and inputs[0].density < 1.0:
-            # A host works on the list of non-zeros, never on the dense matrix.
-            row["host_macs"] = work.macs * inputs[0].density
-            row["host_bytes"] = inputs[0].elements * inputs[0].density * (inputs[0].dtype.bytes + 4)
-            row["host_bytes"] += sum(t.bytes for t in (*inputs[1:], *outputs))
-        device = self.soc.cpu if row["unit"] == Unit.CPU else self.soc.gpu
+        if op.family is Family.MATMUL and inputs[0].storage is Storage.ZVC:
+            # What is stored as a list of non-zeros is worked through as one, what is stored dense is multiplied dense.
+            matrix = inputs[0]
+            row["host_macs"] = work.macs * matrix.density
+            row["host_bytes"] = matrix.density * (size(matrix) + 4.0 * matrix.elements)
+            row["host_bytes"] += sum(size(t) for t in (*inputs[1:], *outputs))
         if op.family in (Family.GATHER, Family.SCATTER):
             lines = np.ceil(work.row_length * outputs[0].dtype.bytes / device.cache_line)
             again = float(device.scatter_cost) if op.family is Family.SCATTER else 1.0

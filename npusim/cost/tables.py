@@ -155,6 +155,7 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("b_density", "f8"),
     ("triangle", "i8"),  # the activation operand is a stored triangle (SymG) ...
     ("a_triangle_bytes", "f8"),  # ... of this many bytes, where a_dram_bytes are those of the dense matrix
+    ("chain", "i8"),  # operators of one number above 0 hand rows on in stripes and work at the same time
     ("copy_bytes", "f8"),  # bytes that DMA moves within SRAM (operators that only lay out data anew)
     ("dsp", DSP_KERNEL_DTYPE),  # the DSP kernel of the SoC's generation
     # Work on a host device

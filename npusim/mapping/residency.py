@@ -5,7 +5,8 @@ a GCN's norm, can be kept from its first use, as much of it as fits (GraNNite's 
 takes room from the operators' own tiles, so plans are costed and the cheapest is taken.
 
 The plans are: for each size in turn, keep all intermediates up to that size; with each of them, keep none to all of the marked
-matrices in steps. A plan that is possible with some SRAM is possible with more, and costs no more there, so more SRAM never hurts.
+matrices in steps. Intermediates that can be handed on in stripes are (`npusim.mapping.stripes`), but in the plan that keeps nothing
+at all. A plan that is possible with some SRAM is possible with more, and costs no more there, so more SRAM never hurts.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from npusim.cost.decisions import Group, Residency
 from npusim.cost.liveness import roots
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
+from npusim.mapping.stripes import handed_on
 from npusim.ops import TensorKind
 
 __all__ = ["CACHE_STEPS", "plans"]
@@ -36,12 +38,17 @@ def plans(graph: Graph, groups: tuple[Group, ...]) -> Iterator[Residency]:
     root = roots(graph)
     sizes = _intermediates(graph, groups, root)
     marked = _marked(graph, groups, root)
-    thresholds = [0.0, *sorted(set(sizes.values()))]
-    for limit in thresholds:
-        whole = frozenset(name for name, size in sizes.items() if size <= limit)
-        yield Residency(whole)
+    stripes = handed_on(graph, groups, root)
+    yield Residency()
+    if stripes:
+        yield Residency(striped=stripes)
+    left = {name: size for name, size in sizes.items() if name not in stripes}
+    for limit in [0.0, *sorted(set(left.values()))]:
+        whole = frozenset(name for name, size in left.items() if size <= limit)
+        if whole:
+            yield Residency(whole, striped=stripes)
         for step in range(1, CACHE_STEPS + 1 if marked else 1):
-            yield Residency(whole, dict.fromkeys(marked, step / CACHE_STEPS))
+            yield Residency(whole, dict.fromkeys(marked, step / CACHE_STEPS), stripes)
 
 
 def _intermediates(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict[str, float]:

@@ -208,7 +208,8 @@ class _Build:
 
     def _gates(self, job: Job, index: int, group: Group) -> None:
         """Find out what loads and work wait for."""
-        whole = self.mapped.decisions.residency.whole
+        residency = self.mapped.decisions.residency
+        whole = residency.whole | residency.striped
         _, b, _ = self._operands(group)
         inputs = self._inputs(group)
         in_sram = [t for t in inputs if t in whole]

@@ -202,13 +202,17 @@ def _links(
 ) -> tuple[Link, ...]:
     """Return what stays in SRAM and a movable group touches, with what it would cost not to."""
     maker, readers = _touched(graph, groups)
-    users = {t: (maker[t], *readers[t]) for t in sorted(residency.whole) if t in maker and t in readers}
+    stays = sorted(residency.whole | residency.striped)
+    users = {t: (maker[t], *readers[t]) for t in stays if t in maker and t in readers}
     users = {tensor: touching for tensor, touching in users.items() if movable.intersection(touching)}
     found = []
     for batch in _batches(users):
-        streamed = _evaluated(
-            graph, soc, arch, groups, replace(residency, whole=residency.whole.difference(batch))
+        left = replace(
+            residency,
+            whole=residency.whole.difference(batch),
+            striped=residency.striped.difference(batch),
         )
+        streamed = _evaluated(graph, soc, arch, groups, left)
         for tensor in batch:
             write, *reads = (_difference(streamed[i], kept[i]) for i in users[tensor])
             found.append(Link(tensor, maker[tensor], tuple(readers[tensor]), write, tuple(reads)))

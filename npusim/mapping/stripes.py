@@ -1,0 +1,85 @@
+"""Which intermediate tensors never exist as a whole: a bucket chain, where nobody keeps more than two buckets at a time.
+
+Attention makes N x N scores, and masks, scales and normalises them row by row before a product eats them up. Compilers run such a
+chain a stripe of rows at a time (vertical fusion), so that only masks and results cross DRAM. A tensor can be handed on in stripes
+where its maker makes it by rows, its one reader uses it by rows, and nobody else asks for it.
+"""
+
+from __future__ import annotations
+
+from npusim.cost.decisions import Group
+from npusim.cost.tables import Unit
+from npusim.graph import Graph
+from npusim.ops import Family, Operator, Tensor
+
+__all__ = ["handed_on"]
+
+_ELEMENTWISE = frozenset({Family.ELTWISE, Family.COMPARE, Family.SELECT, Family.ACTIVATION, Family.CONVERT})
+_ALONG_AXES = frozenset({Family.SOFTMAX, Family.REDUCE})
+_NPU_UNITS = frozenset({Unit.DPU, Unit.DSP, Unit.DMA})
+
+
+def handed_on(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
+    """Return the tensors that the NPU's operators can hand on in stripes of rows.
+
+    Parameters
+    ----------
+    graph : Graph
+    groups : tuple of Group
+        From `npusim.mapping.fusion.fuse`.
+    root : dict
+        The tensor whose bytes each tensor is, from `npusim.cost.liveness.roots`.
+    """
+    readers: dict[str, list[tuple[Group, str]]] = {}
+    for group in groups:
+        if group.unit is not Unit.VIEW:
+            for name in dict.fromkeys(t for op in (group.main, *group.fused) for t in graph.operators[op].inputs):
+                readers.setdefault(root[name], []).append((group, name))
+    leaving = {root[name] for name in graph.outputs}
+    found = set()
+    for group in groups:
+        op = graph.operators[group.main]
+        last = graph.operators[group.fused[-1]] if group.fused else op
+        if group.unit not in _NPU_UNITS or len(last.outputs) != 1 or not _makes_rows(op, graph):
+            continue
+        name = root[last.outputs[0]]
+        if name not in leaving and len(readers.get(name, ())) == 1 and _reads_rows(*readers[name][0], name, graph):
+            found.add(name)
+    return frozenset(found)
+
+
+def _makes_rows(op: Operator, graph: Graph) -> bool:
+    """Whether an operator can make its result row after row, each from rows of its operands."""
+    if op.family in _ALONG_AXES:
+        return _spares_rows(op, graph.tensors[op.inputs[0]])
+    return op.family in _ELEMENTWISE or op.family in (Family.MATMUL, Family.GATHER, Family.POOLING) or op.type == "Broadcast"
+
+
+def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
+    """Whether a group uses rows of a tensor in order, each for the same row of its result."""
+    op, tensor = graph.operators[group.main], graph.tensors[name]
+    if group.unit not in _NPU_UNITS or name not in op.inputs or not tensor.shape:
+        return False
+    if _rows(tensor) != _rows(graph.tensors[stored]):  # seen under another shape
+        return False
+    if op.family is Family.MATMUL:
+        whole = op.inputs[1] == name or op.attrs.get("transpose_a")
+        return not whole and not group.swapped
+    if op.family in _ALONG_AXES:
+        return _spares_rows(op, tensor)
+    if op.family is Family.POOLING:  # [images, channels, ...]: windows cross neither
+        return _rows(tensor) in tensor.shape[:2]
+    result = graph.tensors[op.outputs[0]]
+    return op.family in _ELEMENTWISE and result.shape[: len(tensor.shape) - 1] == tensor.shape[:-1]
+
+
+def _rows(tensor: Tensor) -> int:
+    """Length of the first axis that is longer than 1."""
+    return next((length for length in tensor.shape if length > 1), 1)
+
+
+def _spares_rows(op: Operator, tensor: Tensor) -> bool:
+    """Whether an operator along axes leaves the first axis, that of the rows, alone."""
+    rank = len(tensor.shape)
+    axes = op.attrs.get("axes", (rank - 1,))
+    return rank > 1 and all(axis % rank for axis in axes)
