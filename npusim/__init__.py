@@ -19,6 +19,8 @@ _HOME_OF = {
     "estimate": "npusim.engines",
     "whatif": "npusim.engines",
     "Estimate": "npusim.engines",
+    # Many machines
+    "sweep": "npusim.explore",
 }
 
 __all__ = ["__version__", *_HOME_OF]

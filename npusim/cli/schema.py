@@ -20,7 +20,9 @@ FILES = {
     "workload": "npusim.workloads:WorkloadSpec",
     "dataset": "npusim.workloads:DatasetStatistics",
     "stacks": "npusim.techniques.stacks:NamedStacks",
+    "toolchain": "npusim.arch.toolchain:Toolchain",
     "suite": "npusim.validation:Suite",
+    "space": "npusim.explore:Space",
 }
 """Module and model of each kind of file that npusim reads."""
 
@@ -28,9 +30,13 @@ DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
     "whatif": "npusim.engines:WhatIf",
     "map": "npusim.engines.placement:Placement",
+    "stream": "npusim.engines.stream:Followed",
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.report.trace_diff:TraceDiff",
     "accuracy": "npusim.report.accuracy_figures:AccuracyReport",
+    "sweep": "npusim.explore:SweepResult",
+    "pareto": "npusim.explore.fronts:Front",
+    "search": "npusim.explore.search:SearchResult",
     "list": "npusim.report.catalogues:Listing",
     "parameters": "npusim.validation.parameters:Unmeasured",
 }

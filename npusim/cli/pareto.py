@@ -1,0 +1,66 @@
+"""``npusim pareto``: the points of a sweep that no other beats, as a table and an interactive page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.exploring import Directory, Minimise
+from npusim.cli.options import Format
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim pareto results
+  npusim pareto results --minimise latency_s,area_mm2 --where 'energy_j < 0.002' -o front.html
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def pareto(
+    directory: Directory,
+    minimise: Minimise = None,
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="SQL", help="A condition, such as '\"npu.tiles\" <= 4'."),
+    ] = None,
+    form: Format = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="An .html file gets the interactive page, a .json file the front as JSON.",
+        ),
+    ] = None,
+) -> None:
+    """Find the front of a sweep: the points that no other beats in all metrics, and the knee among them."""
+    from npusim.cli.output import Destination
+    from npusim.explore.fronts import front_of
+
+    destination = Destination(output, form)
+    found = front_of(directory, minimise.split(",") if minimise else None, where)
+    if output is not None and output.suffix in (".html", ".htm") and form is None:
+        from npusim.cli.output import write_whole
+        from npusim.report.pareto_html import pareto_html
+
+        write_whole(output.expanduser(), pareto_html(found).encode())
+        knee = found.knee["point"]
+        typer.echo(f"{output}: {found.front} points on the front of {found.points:,}; knee: point {knee}")
+        return
+
+    def page() -> RenderableType:
+        from npusim.report.pareto import pareto_page
+
+        return pareto_page(found)
+
+    destination.write(page, found.to_json)

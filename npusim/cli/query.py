@@ -1,0 +1,61 @@
+"""``npusim query``: SQL over the results of a sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.exploring import Directory
+from npusim.cli.options import Format, Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim query results 'SELECT * FROM points ORDER BY latency_s LIMIT 5'
+  npusim query results 'SELECT "npu.tiles", min(latency_s) FROM points GROUP BY 1 ORDER BY 1' --format json
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def query(
+    directory: Directory,
+    sql: Annotated[
+        str,
+        typer.Argument(
+            metavar="SQL",
+            help="A query of the table `points`: a column for each axis by its path, in double quotes, "
+            "and one for each metric.",
+            show_default=False,
+        ),
+    ],
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """Ask the results of a sweep in SQL (DuckDB)."""
+    import json
+
+    from npusim.cli.output import Destination
+    from npusim.explore.query import query as ask
+
+    destination = Destination(output, form)
+    answer = ask(directory, sql)
+
+    def document() -> str:
+        rows = answer.to_pylist() if answer is not None else []
+        return json.dumps(
+            {"schema": "npusim.query/1", "rows": rows}, indent=2, default=str, ensure_ascii=False
+        )
+
+    def page() -> RenderableType:
+        from npusim.report.pareto import rows_page
+
+        return rows_page(answer)
+
+    destination.write(page, document)

@@ -1,0 +1,86 @@
+"""``npusim search``: the front of a space that is too large to sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.exploring import Cores, Minimise, Quiet, Resume, SpaceName
+from npusim.cli.options import Format
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim search gcn-cora --budget 20000 -o found
+  npusim search my_space.yaml --minimise latency_s,area_mm2 --budget 5000 --seed 7 -o found
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def search(
+    space: SpaceName,
+    budget: Annotated[
+        int,
+        typer.Option("--budget", "-n", min=1, metavar="N", help="Points to evaluate.", show_default=False),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="New directory for front and log.", show_default=False
+        ),
+    ],
+    minimise: Minimise = None,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, metavar="S", help="The same seed finds the same.")
+    ] = 0,
+    population: Annotated[
+        int | None,
+        typer.Option(
+            "--population",
+            min=4,
+            metavar="P",
+            help="Points of a generation. [dim]\\[default: about the square root of the budget][/dim]",
+        ),
+    ] = None,
+    resume: Resume = False,
+    cores: Cores = None,
+    quiet: Quiet = False,
+    form: Format = None,
+) -> None:
+    """Search a space for its front by evolution (NSGA-II), with random search beside it as the yardstick."""
+    from npusim.cli.exploring import Stopper, gauge, use_cores
+    from npusim.cli.output import Destination
+    from npusim.explore import load_space
+    from npusim.explore.fronts import with_objectives
+    from npusim.explore.search import search as run
+
+    destination = Destination(None, form)
+    loaded = with_objectives(load_space(space), minimise.split(",") if minimise else None)
+    use_cores(cores)
+    stopper = Stopper()
+    with gauge("evaluations", quiet) as progress, stopper.listening():
+        result = run(
+            loaded,
+            output,
+            budget=budget,
+            seed=seed,
+            population=population,
+            resume=resume,
+            progress=progress,
+            stop=stopper,
+        )
+
+    def page() -> RenderableType:
+        from npusim.report.sweep import search_page
+
+        return search_page(result)
+
+    destination.write(page, result.to_json)

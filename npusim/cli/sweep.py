@@ -1,0 +1,106 @@
+"""``npusim sweep``: evaluate every point of a design space."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.exploring import Cores, Quiet, Resume, SpaceName
+from npusim.cli.options import Format
+from npusim.errors import NpusimError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim sweep gcn-cora -o results
+  npusim sweep my_space.yaml -o results --keep top:100
+  npusim sweep my_space.yaml -o results --resume
+  npusim sweep my_space.yaml -o results --scheduler tcp://192.168.0.10:8786
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def sweep(
+    space: SpaceName,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="New directory for the results.", show_default=False
+        ),
+    ],
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep",
+            metavar="all|pareto|top:N",
+            help="Points to write: all, those that no other beats, or the N best in the first metric "
+            "that the space minimises. [dim]\\[default: what the space says][/dim]",
+        ),
+    ] = None,
+    resume: Resume = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", metavar="tcp://HOST:PORT", help="Evaluate on the workers of a Dask scheduler."
+        ),
+    ] = None,
+    cores: Cores = None,
+    chunk: Annotated[
+        int | None,
+        typer.Option(
+            "--chunk", min=1, metavar="N", help="Points of a chunk, the unit of work on disk and of resuming."
+        ),
+    ] = None,
+    quiet: Quiet = False,
+    form: Format = None,
+) -> None:
+    """Evaluate every point of a design space; results are Parquet files, one a chunk.
+
+    Ctrl-C finishes the chunk; `--resume` goes on, also after a crash. Then: `npusim pareto DIR`,
+    `npusim query DIR "SELECT ..."`.
+    """
+    from npusim.cli.exploring import Stopper, gauge, use_cores
+    from npusim.cli.output import Destination
+    from npusim.explore import load_space, parse_keep
+    from npusim.explore import sweep as run
+
+    destination = Destination(None, form)
+    loaded = load_space(space)
+    if keep is not None:
+        try:
+            parse_keep(keep)
+        except ValueError as error:
+            raise NpusimError(f"--keep: {error}") from None
+    use_cores(cores)
+    runner = None
+    if scheduler is not None:
+        from npusim.explore.cluster import on_cluster
+
+        runner = on_cluster(scheduler)
+    stopper = Stopper()
+    with gauge("points", quiet) as progress, stopper.listening():
+        result = run(
+            loaded,
+            output,
+            keep=keep,
+            resume=resume,
+            chunk=chunk,
+            runner=runner,
+            progress=progress,
+            stop=stopper,
+        )
+
+    def page() -> RenderableType:
+        from npusim.report.sweep import sweep_page
+
+        return sweep_page(result, space)
+
+    destination.write(page, result.to_json)

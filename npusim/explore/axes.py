@@ -1,0 +1,229 @@
+"""The knobs of a space, made definite: every value of an axis as text for `--set`, as a number, and as what
+it changes in the machine's row of the architecture table.
+
+Like the stops of an organ: each is labelled, has so many positions, and pulls its own wires. An axis of which
+every position pulls wires of the architecture table alone is a *machine axis*; a point costs no more than
+writing its numbers into the row. Any other axis (technique stacks, the network, kernels of the DSP, switches
+of the sparsity logic) makes another operator table, and is a *variant axis*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import Soc, with_overrides
+from npusim.config import Override, valid_paths
+from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
+from npusim.errors import ConfigError, NpusimError
+from npusim.explore.spaces import AxisSpec, RunSpec, Space
+from npusim.units import Count, Quantity, format_quantity
+
+__all__ = ["Axis", "is_of_variant", "machine_row", "resolve_axes"]
+
+_VARIANT_ROOTS = ("workload", "techniques", "soc")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One knob."""
+
+    path: str
+    """Path as `--set` names it, or `techniques`, `workload`, `soc`."""
+    texts: tuple[Any, ...]
+    """Each value as `--set` takes it; of a continuous axis its two ends."""
+    numbers: Any = None
+    """Each value in SI units, float64 array; None where the values are names."""
+    is_whole: bool = False
+    """Whether the values are whole numbers."""
+    unit: str = ""
+    """SI unit of the numbers."""
+    is_continuous: bool = False
+    """Whether a sampled design draws from all of the range between the ends."""
+    is_log: bool = False
+    """Whether it draws evenly in ratio instead of distance."""
+    columns: tuple[int, ...] = ()
+    """Columns of the architecture table (places in its float64 view) that the axis sets; none: a variant
+    axis."""
+    wires: Any = field(default=None, compare=False)
+    """What it sets them to, float64 array of shape (values, columns)."""
+
+    @property
+    def size(self) -> int:
+        """How many values it has; 0 for a continuous axis."""
+        return 0 if self.is_continuous else len(self.texts)
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether a value makes another operator table."""
+        return not self.columns
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the tiling search looks at what the axis sets."""
+        return any(column in SEARCH_COLUMNS for column in self.columns)
+
+    def values_at(self, coordinates: Any) -> Any:
+        """Return the values behind coordinates: SI numbers, or texts where the values are names.
+
+        Parameters
+        ----------
+        coordinates : array of float
+            Positions in the list of values; of a continuous axis the SI values themselves.
+        """
+        if self.is_continuous:
+            return np.asarray(coordinates, float)
+        index = np.asarray(coordinates, int)
+        if self.numbers is None:
+            return np.asarray([str(text) for text in self.texts], object)[index]
+        return self.numbers[index]
+
+    def text_at(self, coordinate: float) -> Any:
+        """Return one value as `--set` takes it."""
+        if not self.is_continuous:
+            return self.texts[int(coordinate)]
+        return int(coordinate) if self.is_whole else format_quantity(float(coordinate), self.unit)
+
+
+def is_of_variant(path: str) -> bool:
+    """Tell whether a path leads into the network and its rewriting instead of the machine."""
+    return path.split(".")[0] in _VARIANT_ROOTS
+
+
+def machine_row(soc: Soc, run: RunSpec) -> Any:
+    """Return the numbers of a machine's row of the architecture table, run as the space says."""
+    tiles = float("inf") if run.tiles == "all" else run.tiles or getattr(soc.npu.tiles_for, run.hint)
+    requests = run.requests or getattr(soc.npu.inflight_requests, run.hint)
+    return row_numbers(arch_row(soc, tiles, requests))
+
+
+def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
+    """Return the axes of a space in the order in which points are numbered.
+
+    Variant axes come first, then machine axes that the tiling search looks at, then the others, each kind in
+    the order of the file; the last varies fastest. So points that share a search follow each other.
+
+    Parameters
+    ----------
+    space : Space
+    soc : Soc
+        The machine with the settings that hold at every point.
+
+    Raises
+    ------
+    ConfigError
+        For a path or a value that the machine does not know.
+    """
+    axes = [_resolve(path, spec, soc, space.run) for path, spec in space.axes.items()]
+    _refuse_shared_wires(axes)
+    if space.design.method == "full":
+        for axis in axes:
+            if axis.is_continuous:
+                raise _wrong(axis.path, "a range without `step` or `count`", "that in a sampled design only")
+    return sorted(axes, key=lambda axis: 0 if axis.is_variant else 1 if axis.is_searched else 2)
+
+
+def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
+    if is_of_variant(path):
+        return _of_variant(path, spec)
+    kind = valid_paths(soc).get(path)
+    if spec.values is not None:
+        socs = [_set(soc, path, value) for value in spec.values]
+        found = [valid_paths(one).get(path) for one in socs]
+        are_numbers = all(isinstance(n, Quantity | Count) for n in found)
+        numbers = np.array([float(n) for n in found if n is not None]) if are_numbers else None
+        axis = Axis(path, tuple(spec.values), numbers, isinstance(kind, Count), getattr(kind, "unit", ""))
+        return _wired(axis, soc, socs, run)
+    if not isinstance(kind, Quantity | Count):
+        raise _wrong(path, "a range", "a range for numbers only; here `values: [...]`")
+    return _range(path, spec, soc, kind, run)
+
+
+def _of_variant(path: str, spec: AxisSpec) -> Axis:
+    """Resolve an axis of the network: names, or whole numbers of the workload's settings."""
+    if spec.values is not None:
+        values = spec.values
+        whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
+        return Axis(path, tuple(values), np.array(values, float) if whole else None, whole)
+    start, stop, step = spec.start, spec.stop, spec.step if spec.step is not None else 1
+    if spec.count is not None or not all(isinstance(v, int) for v in (start, stop, step)):
+        raise _wrong(path, "this range", "`values: [...]`, or whole numbers with `from`, `to` and `step`")
+    whole_values = list(range(int(start), int(stop) + 1, int(step)))  # type: ignore[arg-type]  # checked above
+    return Axis(path, tuple(whole_values), np.array(whole_values, float), True)
+
+
+def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: RunSpec) -> Axis:
+    ends = [_set(soc, path, value) for value in (spec.start, spec.stop)]
+    low, high = (_number(end, path) for end in ends)
+    whole, unit = isinstance(kind, Count), getattr(kind, "unit", "")
+    if not low < high:
+        raise _wrong(path, f"a range from {spec.start} to {spec.stop}", "`to` above `from`")
+    if spec.scale == "log" and low <= 0.0:
+        raise _wrong(path, f"a logarithmic range from {spec.start}", "`from` above zero")
+    if spec.step is None and spec.count is None:
+        axis = Axis(
+            path, (spec.start, spec.stop), np.array([low, high]), whole, unit, True, spec.scale == "log"
+        )
+        return _wired(axis, soc, ends, run)
+    numbers = _steps(path, spec, soc, low, high)
+    if whole:
+        numbers = np.unique(np.round(numbers))
+    texts = tuple(int(n) if whole else format_quantity(float(n), unit) for n in numbers)
+    ends_alone = _wired(Axis(path, (texts[0], texts[-1]), numbers[[0, -1]], whole, unit), soc, ends, run)
+    if len(ends_alone.columns) == 1 and np.array_equal(ends_alone.wires[:, 0], ends_alone.numbers):
+        # The column is the number itself, so what lies between valid ends need not be set one by one.
+        return Axis(
+            path, texts, numbers, whole, unit, columns=ends_alone.columns, wires=numbers[:, np.newaxis]
+        )
+    return _wired(
+        Axis(path, texts, numbers, whole, unit), soc, [_set(soc, path, text) for text in texts], run
+    )
+
+
+def _steps(path: str, spec: AxisSpec, soc: Soc, low: float, high: float) -> Any:
+    """Return the numbers of a range with a step or a count, both ends included where the step meets them."""
+    if spec.count is not None:
+        spaced = np.geomspace if spec.scale == "log" else np.linspace
+        return spaced(low, high, spec.count)
+    step = _number(_set(soc, path, spec.step), path)
+    if step <= 0.0:
+        raise _wrong(path, f"a step of {spec.step}", "a step above zero")
+    return low + step * np.arange(int((high - low) / step * (1 + 1e-12)) + 1)
+
+
+def _number(soc: Soc, path: str) -> float:
+    """Return the number at a path of a machine, in SI units."""
+    return float(valid_paths(soc)[path])
+
+
+def _set(soc: Soc, path: str, value: Any) -> Soc:
+    """Return the machine with one value of an axis; an error names the axis."""
+    override = Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source="design space")
+    return with_overrides(soc, [override])
+
+
+def _wired(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
+    """Find which columns of the architecture table an axis sets, and to what."""
+    base = machine_row(soc, run)
+    rows = np.array([machine_row(one, run) for one in socs])
+    changed = [c for c in PRIMITIVE_COLUMNS if np.any(rows[:, c] != base[c])]
+    if axis.is_continuous and (len(changed) != 1 or not np.array_equal(rows[:, changed[0]], axis.numbers)):
+        raise _wrong(
+            axis.path, "a range to draw from", "`values`, `step` or `count`: it changes more than one number"
+        )
+    return Axis(**{**axis.__dict__, "columns": tuple(changed), "wires": rows[:, changed]})
+
+
+def _refuse_shared_wires(axes: list[Axis]) -> None:
+    owner: dict[int, Axis] = {}
+    for axis in axes:
+        for column in axis.columns:
+            other = owner.setdefault(column, axis)
+            if other is not axis:
+                raise _wrong(axis.path, f"it beside `{other.path}`", "one of them: both set the same number")
+
+
+def _wrong(path: str, found: str, allowed: str) -> NpusimError:
+    return ConfigError(found, key=f"axes.{path}", allowed=allowed)

@@ -1,0 +1,182 @@
+"""A space made ready to be evaluated: any stretch of its points, in any order, by anybody.
+
+Like a survey whose map is cut into numbered squares: a surveyor gets a number, walks the square and reports;
+who walks which square, and when, changes nothing in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npusim.cost.kernel import evaluate_points
+from npusim.cost.tables import TOTAL_DTYPE
+from npusim.explore.axes import Axis, resolve_axes
+from npusim.explore.decoding import decode
+from npusim.explore.metrics import METRICS
+from npusim.explore.points import Points
+from npusim.explore.spaces import Space
+from npusim.explore.variants import Variant, base_soc, make_variant
+
+__all__ = ["Campaign", "campaign_of"]
+
+_LONGEST_GROUP = 16_384
+"""Points that share one search at most: longer groups are cut so that all cores have work."""
+
+
+class Campaign:
+    """A space with its axes resolved.
+
+    Parameters
+    ----------
+    space : Space
+
+    Attributes
+    ----------
+    axes : tuple of Axis
+        In the order in which points are numbered.
+    points : Points
+    """
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.axes = tuple(resolve_axes(space, base_soc(space)))
+        self.points = Points(self.axes, space.design)
+        self._machine = [i for i, axis in enumerate(self.axes) if not axis.is_variant]
+        self._columns = np.array([c for i in self._machine for c in self.axes[i].columns], np.int64)
+        self._searched = np.array(
+            [self.axes[i].is_searched for i in self._machine for _ in self.axes[i].columns], bool
+        )
+        self._variants: dict[tuple[int, ...], Variant] = {}
+
+    @property
+    def total(self) -> int:
+        """How many points there are."""
+        return self.points.total
+
+    def scores(self, start: int, stop: int) -> dict[str, Any]:
+        """Return the metrics of points `start` to `stop`: a mapping of metric to array of shape (points,).
+
+        The latency of a point that cannot run the network is infinite.
+        """
+        totals = np.zeros(stop - start, TOTAL_DTYPE)
+        if self.points.is_full:
+            self._full(start, stop, totals)
+        else:
+            self._scattered(self.points.coordinates(np.arange(start, stop)), totals)
+        return {name: totals[name] for name in METRICS}
+
+    def scores_at(self, coordinates: Any) -> dict[str, Any]:
+        """Return the metrics of points by their coordinates, shape (points, axes); see
+        `Points.coordinates`.
+        """
+        totals = np.zeros(len(coordinates), TOTAL_DTYPE)
+        self._scattered(np.asarray(coordinates, float), totals)
+        return {name: totals[name] for name in METRICS}
+
+    def settings_at(self, coordinates: Any) -> dict[str, Any]:
+        """Return what one point sets: a mapping of path to value, as `--set` takes it."""
+        return {axis.path: axis.text_at(c) for axis, c in zip(self.axes, coordinates, strict=True)}
+
+    def searches(self) -> int:
+        """Return how many times the tilings of a whole network are searched in a full design."""
+        sizes = [axis.size for axis in self.axes if axis.is_variant or axis.is_searched]
+        rest = self.total // prod(sizes)
+        return prod(sizes) * -(-rest // _LONGEST_GROUP)
+
+    def _full(self, start: int, stop: int, totals: Any) -> None:
+        """Evaluate consecutive points of a full design: one variant after the other."""
+        sizes = [self.axes[i].size for i in self._machine]
+        block = prod(sizes)
+        shared = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
+        step = min(shared, _LONGEST_GROUP)
+        for number in range(start // block, -(-stop // block)):
+            first, last = max(start, number * block), min(stop, (number + 1) * block)
+            variant = self._variant(self.points.coordinates([number * block])[0])
+            values = decode(
+                first - number * block, last - first, sizes, [self.axes[i].wires for i in self._machine]
+            )
+            # A group ends where the search must be made anew, and where it would get too long.
+            ends = np.arange(0, last - number * block + step, step)
+            if shared > step:
+                ends = np.union1d(ends, np.arange(0, last - number * block + shared, shared))
+            inner = ends[(ends > first - number * block) & (ends < last - number * block)] - (
+                first - number * block
+            )
+            groups = np.concatenate([[0], inner, [last - first]]).astype(np.int64)
+            self._evaluate(variant, values, groups, totals[first - start : last - start])
+
+    def _scattered(self, coordinates: Any, totals: Any) -> None:
+        """Evaluate any points: those of a variant together, sorted by what the search looks at."""
+        keys = np.stack(
+            [coordinates[:, i] for i, a in enumerate(self.axes) if a.is_variant]
+            or [np.zeros(len(coordinates))]
+        )
+        _, which = np.unique(keys, axis=1, return_inverse=True)
+        values = self._values(coordinates)
+        for group in range(int(which.max(initial=-1)) + 1):
+            rows = np.flatnonzero(which == group)
+            searched = values[rows][:, self._searched]
+            if searched.shape[1]:
+                order = np.lexsort(searched.T[::-1])
+                rows, searched = rows[order], searched[order]
+            new = np.any(searched[1:] != searched[:-1], axis=1)
+            groups = np.concatenate([[0], np.flatnonzero(new) + 1, [len(rows)]]).astype(np.int64)
+            found = np.zeros(len(rows), TOTAL_DTYPE)
+            self._evaluate(
+                self._variant(coordinates[rows[0]]), np.ascontiguousarray(values[rows]), groups, found
+            )
+            totals[rows] = found
+
+    def _values(self, coordinates: Any) -> Any:
+        """Return what points set the machine's columns to, shape (points, columns)."""
+        parts = []
+        for i in self._machine:
+            axis = self.axes[i]
+            parts.append(
+                coordinates[:, i, None] if axis.is_continuous else axis.wires[coordinates[:, i].astype(int)]
+            )
+        return np.concatenate(parts, axis=1) if parts else np.empty((len(coordinates), 0))
+
+    def _evaluate(self, variant: Variant, values: Any, groups: Any, totals: Any) -> None:
+        if variant.ops is None:
+            totals["latency_s"] = totals["energy_j"] = np.inf
+            return
+        evaluate_points(
+            variant.row, self._columns, values, groups, variant.ops, totals, np.empty(len(totals), np.int64)
+        )
+
+    def _variant(self, coordinates: Any) -> Variant:
+        """Return the variant that a point belongs to; the latest few are kept."""
+        chosen = {i: int(coordinates[i]) for i, axis in enumerate(self.axes) if axis.is_variant}
+        key = tuple(chosen.values())
+        if key not in self._variants:
+            while len(self._variants) >= _MOST_VARIANTS:
+                self._variants.pop(next(iter(self._variants)))
+            self._variants[key] = make_variant(
+                self.space, {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
+            )
+        return self._variants[key]
+
+
+_MOST_VARIANTS = 64
+
+
+@lru_cache(maxsize=4)
+def _campaign(text: str) -> Campaign:
+    return Campaign(Space.model_validate_json(text))
+
+
+def campaign_of(space: Space | Mapping[str, Any]) -> Campaign:
+    """Return the campaign of a space; a process makes it once."""
+    space = space if isinstance(space, Space) else Space.model_validate(space)
+    return _campaign(space.model_dump_json(by_alias=True))
+
+
+def axes_table(axes: tuple[Axis, ...], coordinates: Any) -> dict[str, Any]:
+    """Return the values of points by axis: a mapping of path to array."""
+    return {axis.path: axis.values_at(coordinates[:, i]) for i, axis in enumerate(axes)}

@@ -1,0 +1,87 @@
+"""The same chunks on many machines: a Dask cluster computes, this process files.
+
+Like a publisher who sends chapters to translators by post: a translator who falls silent is replaced, the
+book is put together in one place, and nobody can tell from it who translated what. Workers need npusim and
+no common disk; chunks come back as the bytes of their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from threading import Lock
+from typing import Any
+
+from distributed import Client, as_completed, get_worker
+
+from npusim.errors import NpusimError
+from npusim.explore.campaign import campaign_of
+from npusim.explore.manifest import equations
+from npusim.explore.spaces import Space
+from npusim.explore.sweep import Runner, chunk_bytes
+
+__all__ = ["on_cluster"]
+
+_RETRIES = 10
+"""Times that a chunk is tried again when its worker is lost."""
+_CONNECT_S = 20
+_ONE_AT_A_TIME = Lock()
+"""A chunk uses all threads of its worker, and not every threading layer of numba takes two callers."""
+_AHEAD = 2
+"""Chunks in flight for each worker: one at work, one waiting."""
+
+
+def on_cluster(address: str) -> Runner:
+    """Return a runner that evaluates chunks on the workers of a Dask scheduler.
+
+    Parameters
+    ----------
+    address : str
+        Such as ``tcp://192.168.0.10:8786``.
+
+    Raises
+    ------
+    NpusimError
+        Where nobody answers there.
+    """
+
+    def run(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
+        text = space.model_dump_json(by_alias=True)
+        try:
+            client = Client(address, timeout=f"{_CONNECT_S}s", set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise NpusimError(
+                f"no Dask scheduler answers at {address} ({error}); start one: dask scheduler"
+            ) from None
+        with client:
+            yield from _collect(client, text, iter(chunks))
+
+    return run
+
+
+def _collect(client: Any, text: str, chunks: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
+    """Keep the workers busy and yield chunks as they are finished."""
+    mine = equations()
+
+    def submit(count: int) -> list[Any]:
+        todo = [chunk for _, chunk in zip(range(count), chunks, strict=False)]
+        return [client.submit(_compute, text, mine, *chunk, pure=False, retries=_RETRIES) for chunk in todo]
+
+    running = as_completed(submit(_AHEAD * max(1, len(client.scheduler_info()["workers"]))))
+    for future in running:
+        yield future.result()
+        future.release()
+        for further in submit(1):
+            running.add(further)
+
+
+def _compute(text: str, wanted: str, index: int, start: int, stop: int) -> tuple[int, bytes]:
+    """Evaluate one chunk on a worker, on as many cores as it has threads."""
+    import numba
+
+    if equations() != wanted:
+        raise NpusimError(
+            "the worker has another version of npusim than this process; install the same everywhere"
+        )
+    with _ONE_AT_A_TIME:
+        numba.set_num_threads(min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
+        return index, chunk_bytes(campaign_of(Space.model_validate_json(text)), start, stop)

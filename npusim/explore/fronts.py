@@ -1,0 +1,120 @@
+"""The front of a sweep as a document: who is on it, and where its knee is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from npusim.errors import NpusimError, UnknownNameError
+from npusim.explore.knee import knee
+from npusim.explore.manifest import read_manifest
+from npusim.explore.metrics import METRICS, objectives
+from npusim.explore.pareto import front
+from npusim.explore.query import points_table
+from npusim.explore.spaces import Space
+
+__all__ = ["Front", "front_of", "with_objectives"]
+
+
+class Front(BaseModel):
+    """The points of a sweep that no other of its kept points beats."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, populate_by_name=True)
+
+    schema_: Literal["npusim.pareto/1"] = Field("npusim.pareto/1", alias="schema")
+    """Version of this document."""
+    title: str
+    """Title of the space."""
+    minimise: list[str]
+    """Metrics of the front."""
+    where: str | None
+    """Condition that the points fulfil."""
+    points: int
+    """Points of the space that was swept."""
+    compared: int
+    """Points that were kept and fulfil the condition."""
+    front: int
+    """Points on the front."""
+    axes: list[str]
+    """Paths of the knobs."""
+    knee: dict[str, Any]
+    """The point where giving up a little of one metric stops buying much of another."""
+    rows: list[dict[str, Any]]
+    """The points on the front in the order of the first metric: number, knobs and metrics."""
+    notes: list[str]
+    """What one should know before believing the front."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.pareto/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+def with_objectives(space: Space, minimise: Sequence[str] | None) -> Space:
+    """Return a space with other metrics to minimise; None leaves it as it is."""
+    if minimise is None:
+        return space
+    names = _known(minimise)
+    return Space.model_validate({**space.model_dump(by_alias=True), "minimise": names})
+
+
+def front_of(directory: str | Path, minimise: Sequence[str] | None = None, where: str | None = None) -> Front:
+    """Return the front of the points that a sweep kept.
+
+    Parameters
+    ----------
+    directory : str or Path
+        Where a sweep wrote its results.
+    minimise : sequence of str, optional
+        Metrics; default: those of the space.
+    where : str, optional
+        A condition in SQL on axes and metrics.
+
+    Raises
+    ------
+    NpusimError
+        Where no point fulfils the condition.
+    """
+    manifest = read_manifest(Path(directory))
+    names = _known(minimise if minimise is not None else list(map(str, manifest.space.minimise)))
+    table = points_table(directory, where)
+    if not table.num_rows:
+        raise NpusimError(f"{directory}: no kept point fulfils {where or 'the constraints of the space'}")
+    values = objectives({name: table[name].to_numpy() for name in names}, names)
+    places = front(values)
+    best = places[knee(values[:, places])]
+    places = places[np.lexsort(values[::-1, places])]
+    rows = table.take(places).to_pylist()
+    return Front(
+        title=manifest.space.title or str(directory),
+        minimise=names,
+        where=where,
+        points=manifest.points,
+        compared=table.num_rows,
+        front=len(places),
+        axes=list(manifest.space.axes),
+        knee=table.slice(int(best), 1).to_pylist()[0],
+        rows=rows,
+        notes=_notes(manifest.space, names, where),
+    )
+
+
+def _known(minimise: Sequence[str]) -> list[str]:
+    names = [name.strip() for name in minimise]
+    for name in names:
+        if name not in METRICS:
+            raise UnknownNameError("metric", name, METRICS)
+    return list(dict.fromkeys(names))
+
+
+def _notes(space: Space, names: list[str], where: str | None) -> list[str]:
+    """Say where the sweep kept too little for the question."""
+    if space.keep == "all" or (
+        set(names) == set(space.minimise) and where is None and space.keep == "pareto"
+    ):
+        return []
+    kept = f"the sweep kept {space.keep} of {', '.join(space.minimise)}"
+    return [f"{kept}: points it left out are not compared; sweep with --keep all for other questions"]

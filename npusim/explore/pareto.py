@@ -1,0 +1,176 @@
+"""The points that no other beats: who stays when everybody leaves who finds a colleague at least as good in
+all respects and better in one.
+
+Exact at any size. Points are cut into stretches whose own fronts are found on all cores; what remains is
+sorted by the first objective and swept once. For up to three objectives the sweep asks a Fenwick tree over
+the second objective for the least third one so far (n log n); for more it compares with the front found so
+far. Of equal points all stay: which of two equal machines is better, the metrics do not say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from npusim.cost.jit import kernel, parallel_kernel
+
+__all__ = ["front"]
+
+_STRETCH = 8192
+_PIVOTS = 8
+_WORST = np.finfo(np.float64).max
+
+
+def front(objectives: Any) -> Any:
+    """Return the points that no other point dominates.
+
+    Parameters
+    ----------
+    objectives : array of float, shape (objectives, points)
+        Less is better; nan counts as worse than anything.
+
+    Returns
+    -------
+    array of int64, shape (kept,)
+        Positions of the front's points, ascending.
+    """
+    # The sweep starts from infinity, so what is infinite itself is made finite: worse than all else, still
+    # equal.
+    values = np.nan_to_num(np.asarray(objectives, np.float64), nan=_WORST, posinf=_WORST, neginf=-_WORST)
+    values = np.ascontiguousarray(values)
+    places = np.arange(values.shape[1], dtype=np.int64)
+    while len(places) > _STRETCH:
+        kept = np.ones(len(places), np.bool_)
+        _stretches(values, kept)
+        before = len(places)
+        places, values = places[kept], np.ascontiguousarray(values[:, kept])
+        if len(places) > before // 2:
+            break
+    kept = np.ones(len(places), np.bool_)
+    _sweep(values, 0, len(places), kept)
+    return places[kept]
+
+
+@parallel_kernel
+def _stretches(values: Any, kept: Any) -> None:
+    """Clear in `kept` what is dominated within its own stretch."""
+    for s in numba.prange((kept.shape[0] + _STRETCH - 1) // _STRETCH):
+        start, stop = s * _STRETCH, min((s + 1) * _STRETCH, kept.shape[0])
+        _clear_by_pivots(values, start, stop, kept)
+        _sweep(values, start, stop, kept)
+
+
+@kernel
+def _clear_by_pivots(values: Any, start: int, stop: int, kept: Any) -> None:
+    """Clear what a few good points dominate, so that little is left to sort.
+
+    A pivot has the least sum of objectives, each over its range and with its own weight, among those that
+    are left.
+    """
+    count = values.shape[0]
+    low, scale = np.empty(count), np.empty(count)
+    for k in range(count):
+        low[k], high = np.inf, -np.inf
+        for p in range(start, stop):
+            low[k], high = min(low[k], values[k, p]), max(high, values[k, p])
+        scale[k] = 1.0 / (high - low[k]) if low[k] < high < 1e300 else 0.0
+    for turn in range(_PIVOTS):
+        best, pivot = np.inf, -1
+        for p in range(start, stop):
+            if kept[p]:
+                total = 0.0
+                for k in range(count):
+                    # Weights that differ from turn to turn send the pivots to different parts of the front.
+                    total += (
+                        (values[k, p] - low[k]) * scale[k] * (8.0 if turn % (count + 1) == k + 1 else 1.0)
+                    )
+                if total < best:
+                    best, pivot = total, p
+        if pivot < 0:
+            return
+        for p in range(start, stop):
+            if kept[p] and _dominates(values, pivot, p):
+                kept[p] = False
+
+
+@kernel
+def _dominates(values: Any, a: int, b: int) -> bool:
+    """Whether point `a` is at least as good as `b` in all objectives and better in one."""
+    better = False
+    for k in range(values.shape[0]):
+        if values[k, a] > values[k, b]:
+            return False
+        if values[k, a] < values[k, b]:
+            better = True
+    return better
+
+
+@kernel
+def _sweep(values: Any, start: int, stop: int, kept: Any) -> None:
+    """Clear in `kept[start:stop]` every point that another of those points dominates."""
+    left = start + np.flatnonzero(kept[start:stop])
+    order = left
+    for k in range(
+        values.shape[0] - 1, -1, -1
+    ):  # stable sorts, the first objective last: lexicographic order
+        order = order[np.argsort(values[k][order], kind="mergesort")]
+    if values.shape[0] <= 3:
+        _sweep_three(values, order, kept)
+    else:
+        _sweep_many(values, order, kept)
+
+
+@kernel
+def _is_equal(values: Any, a: int, b: int) -> bool:
+    same = True
+    for k in range(values.shape[0]):
+        same = same and values[k, a] == values[k, b]
+    return same
+
+
+@kernel
+def _sweep_three(values: Any, order: Any, kept: Any) -> None:
+    """Sweep points in lexicographic order of up to three objectives."""
+    count = order.shape[0]
+    second, third = min(1, values.shape[0] - 1), values.shape[0] - 1
+    levels = np.unique(values[second][order])
+    least = np.full(
+        levels.shape[0] + 1, np.inf
+    )  # Fenwick tree: least third objective up to a level of the second
+    i = 0
+    while i < count:
+        point = order[i]
+        level = np.searchsorted(levels, values[second, point]) + 1
+        beaten, node = False, level
+        while node > 0 and not beaten:
+            beaten = least[node] <= values[third, point]
+            node -= node & -node
+        if not beaten:
+            node = level
+            while node <= levels.shape[0]:
+                least[node] = min(least[node], values[third, point])
+                node += node & -node
+        same = i
+        while same < count and _is_equal(values, order[same], point):
+            kept[order[same]] = not beaten
+            same += 1
+        i = same
+
+
+@kernel
+def _sweep_many(values: Any, order: Any, kept: Any) -> None:
+    """Sweep points in lexicographic order of any number of objectives: only earlier ones can dominate."""
+    survivors = np.empty(order.shape[0], np.int64)
+    count = 0
+    for point in order:
+        beaten = False
+        for i in range(count):
+            if _dominates(values, survivors[i], point):
+                beaten = True
+                break
+        kept[point] = not beaten
+        if not beaten:
+            survivors[count] = point
+            count += 1

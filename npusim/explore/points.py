@@ -1,0 +1,118 @@
+"""The points of a space, numbered from 0 and never all in memory: the page numbers of an almanac that is
+printed on demand.
+
+A full factorial design is a number in mixed radix: the digits of a point's number are the positions of its
+axes, the last axis fastest. A sampled design (scipy.stats.qmc) draws a row of the unit cube for each number
+and turns it into positions. Either way point 4711 is the same point in every run, on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npusim.errors import NpusimError
+from npusim.explore.axes import Axis
+from npusim.explore.spaces import DesignSpec
+
+__all__ = ["Points", "positions_in_unit_cube"]
+
+_MOST_POINTS = 2**53
+
+
+@dataclass(frozen=True)
+class Points:
+    """All points of a design.
+
+    Attributes
+    ----------
+    axes : sequence of Axis
+        In the order of numbering.
+    design : DesignSpec
+    """
+
+    axes: tuple[Axis, ...]
+    design: DesignSpec
+
+    def __post_init__(self) -> None:
+        if self.total > _MOST_POINTS:
+            raise NpusimError(
+                f"the space has {self.total:.3g} points; numbers go to {_MOST_POINTS:.3g}: take fewer values"
+            )
+
+    @property
+    def total(self) -> int:
+        """How many points there are."""
+        return self.design.points if self.design.points is not None else prod(axis.size for axis in self.axes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every combination is a point."""
+        return self.design.method == "full"
+
+    def coordinates(self, numbers: Any) -> Any:
+        """Return the coordinates of points.
+
+        Parameters
+        ----------
+        numbers : array of int, shape (points,)
+            Numbers of points; of a sampled design consecutive ones.
+
+        Returns
+        -------
+        array of float, shape (points, axes)
+            Positions in the list of values; of a continuous axis the SI values themselves.
+        """
+        numbers = np.asarray(numbers, np.int64)
+        if self.is_full:
+            digits = np.unravel_index(numbers, [axis.size for axis in self.axes])
+            return np.stack(digits, axis=1).astype(float)
+        cube = _rows(
+            self.design.method, len(self.axes), self.total, self.design.seed, int(numbers[0]), len(numbers)
+        )
+        return positions_in_unit_cube(self.axes, cube)
+
+    def stride(self, axis: int) -> int:
+        """Return how many points of a full design follow each other before the digit of `axis` changes."""
+        return prod(a.size for a in self.axes[axis + 1 :])
+
+
+def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
+    """Turn rows of the unit cube [0, 1) into coordinates; shapes (points, axes)."""
+    found = np.empty_like(cube)
+    for i, axis in enumerate(axes):
+        share = np.clip(cube[:, i], 0.0, 1.0)
+        if not axis.is_continuous:
+            found[:, i] = np.minimum(np.floor(share * axis.size), axis.size - 1)
+            continue
+        low, high = axis.numbers
+        value = low * (high / low) ** share if axis.is_log else low + share * (high - low)
+        found[:, i] = np.round(value) if axis.is_whole else np.clip(value, low, high)
+    return found
+
+
+def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count: int) -> Any:
+    if method == "latin-hypercube":
+        return _latin_hypercube(dimensions, total, seed)[start : start + count]
+    from scipy.stats import qmc  # slow to import
+
+    sampler = qmc.Sobol(dimensions, seed=seed)
+    if start:
+        sampler.fast_forward(start)
+    import warnings
+
+    with warnings.catch_warnings():  # a part of the sequence is no power of two long, the whole may be
+        warnings.simplefilter("ignore", UserWarning)
+        return sampler.random(count)
+
+
+@cache
+def _latin_hypercube(dimensions: int, total: int, seed: int) -> Any:
+    from scipy.stats import qmc  # slow to import
+
+    return qmc.LatinHypercube(dimensions, seed=seed).random(total)

@@ -1,0 +1,220 @@
+"""Searching a space that is too large to sweep: evolution, with chance beside it as the yardstick.
+
+Like breeding roses against sowing at random: both get the same plot and the same number of seeds, and the
+catalogue shows both beds. NSGA-II (pymoo) works on the positions of the axes; every point it asks for is
+evaluated by the same kernel as a sweep. Seeded, and resumable: the log on disk holds every generation, and a
+resumed search asks the same questions, is answered from the log, and goes on where it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+from pymoo.algorithms.moo.nsga2 import NSGA2
+from pymoo.core.problem import Problem
+from pymoo.operators.crossover.sbx import SBX
+from pymoo.operators.mutation.pm import PM
+from pymoo.operators.repair.rounding import RoundingRepair
+from pymoo.operators.sampling.rnd import IntegerRandomSampling
+
+from npusim.errors import NpusimError
+from npusim.explore.campaign import Campaign, campaign_of
+from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
+from npusim.explore.metrics import admitted, objectives
+from npusim.explore.pareto import front
+from npusim.explore.search_log import SearchLog
+from npusim.explore.spaces import Space
+from npusim.explore.store import Store, table_of, to_bytes, write_whole
+from npusim.explore.sweep import Interrupted
+
+__all__ = ["SearchResult", "Step", "search"]
+
+_HOPELESS = 1e3
+"""Objective (a logarithm) of a point that cannot run the network."""
+_STEPS = 20
+_MOST_MEASURED = 3
+"""Objectives up to which a hypervolume is computed."""
+
+
+class Step(BaseModel):
+    """How far both searches are after some evaluations."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    evaluations: int
+    """Points evaluated by each."""
+    evolution: float
+    """Hypervolume of the front that evolution has found, relative to the best of both at the end."""
+    chance: float
+    """The same of random search."""
+
+
+class SearchResult(BaseModel):
+    """What a search found."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, populate_by_name=True)
+
+    schema_: Literal["npusim.search/1"] = Field("npusim.search/1", alias="schema")
+    """Version of this document."""
+    points: int
+    """Points of the space."""
+    evaluations: int
+    """Points that evolution evaluated; random search evaluated as many."""
+    front: int
+    """Points on the front that evolution found."""
+    minimise: list[str]
+    """Metrics of the front."""
+    steps: list[Step]
+    """Hypervolume of both over evaluations."""
+    seconds: float
+    """Time of this run, in s."""
+    directory: str
+    """Where front and log are."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.search/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+class _Questions(Problem):  # type: ignore[misc]  # pymoo carries no types
+    """The space as pymoo sees it: whole numbers, a position for each axis."""
+
+    def __init__(self, campaign: Campaign, log: SearchLog) -> None:
+        self.campaign, self.log = campaign, log
+        upper = np.array([axis.size - 1 for axis in campaign.axes])
+        count = len(campaign.space.minimise)
+        super().__init__(
+            n_var=len(upper), n_obj=count, n_ieq_constr=1, xl=np.zeros_like(upper), xu=upper, vtype=int
+        )
+
+    def _evaluate(self, x: Any, out: dict[str, Any], *args: Any, **kwargs: Any) -> None:
+        values, good = self.log.answers(np.asarray(x, np.int64), self.answer)
+        # Ratios count, not differences: a negative objective (more is better) keeps its sign.
+        with np.errstate(divide="ignore"):
+            logarithms = np.sign(values) * np.log(np.abs(values))
+        out["F"] = np.where(np.isfinite(logarithms), logarithms, _HOPELESS)
+        out["G"] = np.where(good, -1.0, 1.0)[:, np.newaxis]
+
+    def answer(self, x: Any) -> tuple[Any, Any]:
+        """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
+        scores = self.campaign.scores_at(x)
+        return objectives(scores, self.campaign.space.minimise).T, admitted(
+            scores, self.campaign.space.constraints
+        )
+
+
+def search(
+    space: Space,
+    directory: str | Path,
+    *,
+    budget: int,
+    seed: int = 0,
+    population: int | None = None,
+    resume: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> SearchResult:
+    """Search a space for its front with a budget of evaluations.
+
+    Parameters
+    ----------
+    space : Space
+        Axes with values or steps; what to minimise stands in it.
+    directory : str or Path
+        Where front and log go; new or empty unless `resume`.
+    budget : int
+        Points to evaluate, by evolution and by chance each.
+    seed : int
+        The same seed gives the same search.
+    population : int, optional
+        Points of a generation; default: about the square root of the budget.
+    resume : bool
+        Go on with an earlier search of the same space and seed, whose budget may have been smaller.
+    progress, stop : callable, optional
+        Told of evaluations done and to do; asked after each generation whether to stop.
+
+    Raises
+    ------
+    NpusimError
+        For a continuous axis, or a directory that holds something else.
+    Interrupted
+        Where `stop` said so.
+    """
+    began = time.perf_counter()
+    campaign = campaign_of(space)
+    for axis in campaign.axes:
+        if axis.is_continuous:
+            raise NpusimError(f"axes.{axis.path}: a search needs values, `step` or `count`")
+    size = population or int(np.clip(4 * round(np.sqrt(budget) / 4), 20, 1000))
+    log = SearchLog(Path(directory), space, seed, size, resume)
+    algorithm = NSGA2(
+        pop_size=size,
+        sampling=IntegerRandomSampling(),
+        crossover=SBX(prob=0.9, eta=5, vtype=float, repair=RoundingRepair()),
+        mutation=PM(eta=5, vtype=float, repair=RoundingRepair()),
+        eliminate_duplicates=True,
+    )
+    questions = _Questions(campaign, log)
+    algorithm.setup(questions, termination=("n_eval", budget), seed=seed, verbose=False)
+    while algorithm.has_next() and log.asked < budget:
+        algorithm.next()
+        if progress is not None:
+            progress(min(log.asked, budget), budget)
+        if stop is not None and log.asked < budget and stop():
+            log.save()
+            raise Interrupted(f"stopped after {log.asked:,} of {budget:,} evaluations; --resume goes on")
+    log.save()
+    return _report(campaign, log, questions, seed, budget, began)
+
+
+def _report(
+    campaign: Campaign, log: SearchLog, questions: _Questions, seed: int, budget: int, began: float
+) -> SearchResult:
+    """Write the front, search at random beside, and compare."""
+    asked, values, good = (part[:budget] for part in log.all())
+    random = np.random.default_rng([seed, 1])
+    drawn = np.stack([random.integers(0, axis.size, len(asked)) for axis in campaign.axes], axis=1)
+    chance, allowed = questions.answer(drawn)
+    steps = _compare(values, good, chance, allowed)
+    places = np.flatnonzero(good)
+    kept = places[front(values[good].T)]
+    kept = kept[np.unique(asked[kept], axis=0, return_index=True)[1]]
+    scores = campaign.scores_at(asked[kept])
+    numbers = np.ravel_multi_index(tuple(asked[kept].T), [axis.size for axis in campaign.axes])
+    table = table_of(campaign.axes, numbers, asked[kept].astype(float), scores, int(good.sum()))
+    write_whole(Store(log.directory).result, to_bytes(table))
+    return SearchResult(
+        points=campaign.total,
+        evaluations=len(asked),
+        front=len(kept),
+        minimise=list(campaign.space.minimise),
+        steps=steps,
+        seconds=time.perf_counter() - began,
+        directory=str(log.directory),
+    )
+
+
+def _compare(values: Any, good: Any, chance: Any, allowed: Any) -> list[Step]:
+    """Return the hypervolume of both searches over evaluations, relative to the front of both together."""
+    count = len(values)
+    together = np.vstack([values[good], chance[allowed]]).T
+    if values.shape[1] > _MOST_MEASURED or not together.shape[1]:
+        return []
+    corner = corner_of(together[:, front(together)])
+    ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))
+    whole = hypervolume(scaled(together, corner), corner_of_unit(len(together)))
+    return [
+        Step(
+            evaluations=int(end),
+            evolution=hypervolume(scaled(values[:end][good[:end]].T, corner), corner_of_unit(len(together)))
+            / whole,
+            chance=hypervolume(scaled(chance[:end][allowed[:end]].T, corner), corner_of_unit(len(together)))
+            / whole,
+        )
+        for end in ends
+    ]

@@ -1,0 +1,94 @@
+"""What a search has asked and been told: the lab book from which an interrupted experiment is taken up again.
+
+A seeded search asks the same questions in the same order. Resumed, it is answered from the book as far as
+the book goes, so it ends where an undisturbed one would have ended.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npusim.errors import FileError, NpusimError
+from npusim.explore.manifest import equations, space_hash
+from npusim.explore.spaces import Space
+from npusim.explore.store import write_whole
+
+__all__ = ["SearchLog"]
+
+_FILE = "search.npz"
+_EVERY = 20
+"""Generations between two writings of the log."""
+
+
+class SearchLog:
+    """The log of one search.
+
+    Parameters
+    ----------
+    directory : Path
+        New or empty, unless `resume`.
+    space : Space
+    seed, population : int
+        They belong to the search: with others it would ask other questions.
+    resume : bool
+    """
+
+    def __init__(self, directory: Path, space: Space, seed: int, population: int, resume: bool) -> None:
+        self.directory = directory
+        self.asked = 0
+        self._label = f"{space_hash(space)} {equations()} seed {seed} population {population}"
+        self._parts: list[tuple[Any, Any, Any]] = []
+        self._old: tuple[Any, Any, Any] | None = None
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(str(directory), f"cannot be made ({error.strerror})") from None
+        if resume and (directory / _FILE).exists():
+            self._old = self._read()
+        elif any(entry.name[:1] != "." for entry in directory.iterdir()):
+            raise FileError(
+                str(directory), "is not empty", "add --resume to go on with it, or name another directory"
+            )
+
+    def answers(self, points: Any, ask: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Return (objectives, whether admitted) of points: from the log where it has them, else by asking."""
+        start, self.asked = self.asked, self.asked + len(points)
+        old = self._old
+        if (
+            old is not None
+            and self.asked <= len(old[0])
+            and np.array_equal(old[0][start : self.asked], points)
+        ):
+            values, good = old[1][start : self.asked], old[2][start : self.asked]
+        else:
+            values, good = ask(points)
+        self._parts.append((points, values, good))
+        if old is None and len(self._parts) % _EVERY == 0:
+            self.save()
+        return values, good
+
+    def all(self) -> tuple[Any, Any, Any]:
+        """Return all points, their objectives and whether they are admitted, in the order of asking."""
+        points, values, good = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        return points, values, good
+
+    def save(self) -> None:
+        """Write the log; FileError where the disk takes no more."""
+        points, values, good = self.all()
+        buffer = io.BytesIO()
+        np.savez(buffer, label=np.array(self._label), points=points, values=values, good=good)
+        write_whole(self.directory / _FILE, buffer.getvalue())
+
+    def _read(self) -> tuple[Any, Any, Any]:
+        with np.load(self.directory / _FILE, allow_pickle=False) as found:
+            if str(found["label"]) != self._label:
+                raise NpusimError(
+                    f"{self.directory}: cannot be resumed: it holds a search of another space, seed, "
+                    "population or version of npusim; search into another directory"
+                )
+            return found["points"], found["values"], found["good"]

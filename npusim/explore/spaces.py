@@ -1,0 +1,212 @@
+"""A design space as a file: which knobs, how far each turns, and what counts as good.
+
+Like the order for a tasting: these dishes, each from mild to hot in so many steps, nothing above that price,
+and the judges look at three things. Nothing is an expression to be evaluated; every word has its place in
+the form below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from npusim.config import Section, load_model
+from npusim.errors import UnknownNameError
+from npusim.explore.metrics import MetricName
+from npusim.locate import resource, resource_names
+
+__all__ = ["AxisSpec", "Bound", "DesignSpec", "RunSpec", "Space", "load_space", "parse_keep", "space_names"]
+
+Scalar = bool | int | float | str
+"""What a file writes for one value of an axis: a number, a text with a unit, a name, true or false."""
+
+_YAML = (".yaml", ".yml")
+
+
+class AxisSpec(Section):
+    """The values of one knob: a list, or a range in steps, or a range that a sampled design draws from."""
+
+    values: list[Scalar] | None = Field(None, min_length=1)
+    """The values themselves, each as `--set` takes it."""
+    start: Scalar | None = Field(None, alias="from")
+    """First value of a range."""
+    stop: Scalar | None = Field(None, alias="to")
+    """Last value of a range; it belongs to the range."""
+    step: Scalar | None = None
+    """Distance of two values of a range."""
+    count: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    """How many values a range has; neither `count` nor `step`: a sampled design draws from all of it."""
+    scale: Literal["linear", "log"] = "linear"
+    """`log`: neighbours have the same ratio instead of the same distance; for `count` and for sampling."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> AxisSpec:
+        ranged = [self.start, self.stop, self.step, self.count]
+        if self.values is not None and any(part is not None for part in ranged):
+            raise ValueError("give either `values` or a range `from`, `to`")
+        if self.values is None and (self.start is None or self.stop is None):
+            raise ValueError("give `values: [...]`, or a range with `from` and `to`")
+        if self.step is not None and self.count is not None:
+            raise ValueError("give either `step` or `count`")
+        if self.scale == "log" and (self.values is not None or self.step is not None):
+            raise ValueError(
+                "`scale: log` goes with `count`, or with a range that a sampled design draws from"
+            )
+        return self
+
+
+class Bound(Section):
+    """Least and greatest allowed value of a metric, in SI units (area in mm2)."""
+
+    min: float | None = None
+    """Points below are left out."""
+    max: float | None = None
+    """Points above are left out."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Bound:
+        if self.min is None and self.max is None:
+            raise ValueError("give `min`, `max` or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} lies above max {self.max:g}: no point would remain")
+        return self
+
+
+_MOST_LHS = 1_000_000
+"""A Latin hypercube permutes all its points along each axis, so they must fit into memory together."""
+
+
+class DesignSpec(Section):
+    """Which points of the space are evaluated."""
+
+    method: Literal["full", "latin-hypercube", "sobol"] = "full"
+    """`full`: every combination; `latin-hypercube` and `sobol` draw `points` of them, spread evenly."""
+    points: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """How many points a sampled design draws."""
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 0
+    """Seed of a sampled design: the same seed gives the same points."""
+
+    @model_validator(mode="after")
+    def _points_belong_to_samples(self) -> DesignSpec:
+        if (self.method == "full") != (self.points is None):
+            raise ValueError("`points` goes with latin-hypercube and sobol, and they need it; full has all")
+        if self.method == "latin-hypercube" and (self.points or 0) > _MOST_LHS:
+            raise ValueError(f"latin-hypercube draws at most {_MOST_LHS:,} points; sobol draws more")
+        return self
+
+
+class RunSpec(Section):
+    """How the network is run at every point; as the options of `npusim estimate`."""
+
+    hint: Literal["latency", "throughput"] = "latency"
+    """One inference at a time, or several in flight."""
+    requests: Annotated[int, Field(ge=1)] | None = None
+    """Inferences in flight; default: the machine's for the hint."""
+    tiles: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
+    """Tiles an inference uses, never more than a point's machine has; `all` of them; default: the machine's
+    for the hint."""
+    device: Literal["auto", "npu", "cpu", "gpu"] = "auto"
+    """Device that runs the operators."""
+
+
+class Space(Section):
+    """A design space: machines, networks and technique stacks, by axes."""
+
+    schema_name: Literal["npusim.space/1"] = Field(alias="schema")
+    """Version of this file format: npusim.space/1."""
+    title: str = ""
+    """What the space is about."""
+    workload: str
+    """Name of a workload, or the path of its file."""
+    soc: str = "core-ultra-series2"
+    """Machine that the axes vary: a name or the path of a YAML file."""
+    techniques: str = "none"
+    """Technique stack, unless an axis `techniques` varies it."""
+    settings: dict[str, Scalar] = Field(default_factory=dict, alias="set")
+    """Settings that hold at every point, as `--set` takes them."""
+    run: RunSpec = RunSpec()
+    """How the network is run."""
+    axes: dict[str, AxisSpec] = Field(min_length=1)
+    """Knobs by path: any number of the SoC as `--set` names it, `workload.KEY`, `techniques`, `workload` or
+    `soc`."""
+    constraints: dict[MetricName, Bound] = Field(default_factory=dict)
+    """What a point must keep to, by metric."""
+    design: DesignSpec = DesignSpec()
+    """Which points are evaluated."""
+    minimise: list[MetricName] = Field(default=["latency_s", "energy_j", "area_mm2"], min_length=1)
+    """What `keep: pareto` and the reports look at; less is better, but for metrics a second (`..._per_s`),
+    of which more is better."""
+    keep: str = "pareto"
+    """Which points are written: `all`, `pareto` (those that no other beats in every metric of `minimise`) or
+    `top:N` (the N best in the first of them)."""
+
+    @field_validator("keep")
+    @classmethod
+    def _keep_is_known(cls, value: str) -> str:
+        parse_keep(value)
+        return value
+
+    @field_validator("minimise")
+    @classmethod
+    def _no_metric_twice(cls, value: list[str]) -> list[str]:
+        if len(set(value)) < len(value):
+            raise ValueError("a metric stands there twice")
+        return value
+
+
+def parse_keep(text: str) -> tuple[str, int]:
+    """Return the way of keeping and its number: ("top", 100) for ``top:100``, ("pareto", 0) for ``pareto``.
+
+    Raises
+    ------
+    ValueError
+        For anything but ``all``, ``pareto`` and ``top:N`` with N from 1 to ten million.
+    """
+    if text in ("all", "pareto"):
+        return text, 0
+    word, _, number = text.partition(":")
+    if word == "top" and number.isascii() and number.isdigit() and 1 <= int(number) <= 10_000_000:
+        return "top", int(number)
+    raise ValueError(f"`{text}` is no way to keep points; there are all, pareto and top:N such as top:100")
+
+
+def space_names() -> list[str]:
+    """Return the names of the design spaces that npusim ships, sorted."""
+    return resource_names("configs/spaces", ".yaml")
+
+
+def load_space(space: str | Path | Space | Mapping[str, Any]) -> Space:
+    """Return a design space by its name, the path of its file, or as data.
+
+    Parameters
+    ----------
+    space : str, Path, mapping or Space
+        A shipped name (`space_names`), a YAML file, what such a file holds, or a space that is loaded.
+
+    Raises
+    ------
+    UnknownNameError
+        Where no space has that name.
+    FileError, ConfigError
+        Where the file cannot be read or does not describe a space.
+
+    Examples
+    --------
+    >>> len(load_space("gcn-cora").axes) >= 7
+    True
+    """
+    if isinstance(space, Space):
+        return space
+    if isinstance(space, Mapping):
+        from npusim.config import validate_data
+
+        return validate_data(space, Space)
+    text = str(space)
+    if isinstance(space, Path) or text.endswith(_YAML) or "/" in text or "\\" in text:
+        return load_model(text, Space)
+    if text not in space_names():
+        raise UnknownNameError("design space", text, space_names(), "or give the path of a YAML file")
+    return load_model(resource("configs", "spaces", f"{text}.yaml"), Space)

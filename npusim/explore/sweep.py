@@ -1,0 +1,220 @@
+"""Sweeping a space: chunk after chunk to disk, to be stopped and resumed at will.
+
+Like mowing a large field in strips: each finished strip is a finished strip, whoever mows and whenever it
+rains, and tomorrow one goes on at the first that still stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+import npusim
+from npusim.errors import FileError, NpusimError
+from npusim.explore.campaign import Campaign, campaign_of
+from npusim.explore.keeping import best_of, keep
+from npusim.explore.manifest import MANIFEST, Manifest, equations, read_manifest, refuse_other, space_hash
+from npusim.explore.spaces import Space, load_space, parse_keep
+from npusim.explore.store import POINT, Store, table_of, to_bytes, write_whole
+
+__all__ = ["Interrupted", "Progress", "SweepResult", "chunk_bytes", "sweep"]
+
+CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
+"""Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
+
+Progress = Callable[[int, int], None]
+"""Called after each chunk with the points that are done, those of earlier runs included, and all points."""
+
+Runner = Callable[[Space, Iterable[tuple[int, int, int]]], Iterator[tuple[int, bytes]]]
+"""Evaluates chunks (number, start, stop) and yields (number, content of its file) in any order."""
+
+
+class Interrupted(NpusimError):
+    """A sweep that was asked to stop; its finished chunks are on disk."""
+
+    exit_status = 130
+
+
+class SweepResult(BaseModel):
+    """What a sweep did."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, populate_by_name=True)
+
+    schema_: Literal["npusim.sweep/1"] = Field("npusim.sweep/1", alias="schema")
+    """Version of this document."""
+    points: int
+    """Points of the space."""
+    kept: int
+    """Points that are written."""
+    seconds: float
+    """Time of this run, in s."""
+    directory: str
+    """Where the results are."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.sweep/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+
+def sweep(
+    space: str | Path | Space | Mapping[str, Any],
+    directory: str | Path,
+    *,
+    keep: str | None = None,
+    resume: bool = False,
+    chunk: int | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> SweepResult:
+    """Evaluate all points of a design space and write those worth keeping as Parquet.
+
+    Parameters
+    ----------
+    space : str, Path, mapping or Space
+        A shipped name, a YAML file, or the space itself.
+    directory : str or Path
+        Where results go; new or empty unless `resume`.
+    keep : str, optional
+        `all`, `pareto` or `top:N`; default: what the space says.
+    resume : bool
+        Go on with what an earlier run left; the end has the same bytes as an undisturbed run.
+    chunk : int, optional
+        Points of a chunk.
+    runner : callable, optional
+        Who evaluates chunks; default: this process, on all cores.
+    progress : callable, optional
+        Told after each chunk.
+    stop : callable, optional
+        Asked after each chunk whether to stop.
+
+    Returns
+    -------
+    SweepResult
+
+    Raises
+    ------
+    NpusimError
+        Where the space is wrong, or the directory holds results of something else.
+    FileError
+        Where the disk is full; what is written stays valid.
+    Interrupted
+        Where `stop` said so.
+
+    Examples
+    --------
+    >>> import npusim, tempfile
+    >>> space = {
+    ...     "schema": "npusim.space/1",
+    ...     "workload": "gcn-cora",
+    ...     "techniques": "stagr",
+    ...     "axes": {"npu.tiles": {"from": 1, "to": 4, "step": 1}, "npu.dsp.per_tile": {"values": [1, 2]}},
+    ...     "keep": "all",
+    ... }
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     npusim.sweep(space, directory).kept
+    8
+    """
+    began = time.perf_counter()
+    loaded = load_space(space)
+    if keep is not None:
+        loaded = Space.model_validate({**loaded.model_dump(by_alias=True), "keep": keep})
+    store, manifest = _open(Path(directory), loaded, resume, chunk)
+    done = store.done(manifest.chunks)
+    left = ((i, *_range(manifest, i)) for i, ready in enumerate(done) if not ready)
+    finished = sum(
+        stop_ - start for i, ready in enumerate(done) if ready for start, stop_ in [_range(manifest, i)]
+    )
+    for index, content in (runner or _local)(loaded, left):
+        store.write_chunk(index, content)
+        start, end = _range(manifest, index)
+        finished += end - start
+        if progress is not None:
+            progress(finished, manifest.points)
+        if stop is not None and finished < manifest.points and stop():
+            raise Interrupted(
+                f"stopped after {finished:,} of {manifest.points:,} points; "
+                "the same command with --resume goes on"
+            )
+    kept = _merge(store, loaded)
+    return SweepResult(
+        points=manifest.points, kept=kept, seconds=time.perf_counter() - began, directory=str(directory)
+    )
+
+
+def chunk_bytes(campaign: Campaign, start: int, stop: int) -> bytes:
+    """Return the file of a chunk: the points `start` to `stop` that are kept."""
+    scores = campaign.scores(start, stop)
+    rows, admitted = keep(campaign.space, scores)
+    numbers = start + rows
+    if campaign.points.is_full:
+        coordinates = campaign.points.coordinates(numbers)
+    else:
+        coordinates = campaign.points.coordinates(np.arange(start, stop))[rows]
+    return to_bytes(
+        table_of(campaign.axes, numbers, coordinates, {k: v[rows] for k, v in scores.items()}, admitted)
+    )
+
+
+def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
+    campaign = campaign_of(space)
+    for index, start, stop in chunks:
+        yield index, chunk_bytes(campaign, start, stop)
+
+
+def _range(manifest: Manifest, index: int) -> tuple[int, int]:
+    return index * manifest.chunk, min((index + 1) * manifest.chunk, manifest.points)
+
+
+def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tuple[Store, Manifest]:
+    """Prepare the directory of results, or check that it is this sweep's."""
+    total = campaign_of(space).total
+    size = chunk or CHUNK[parse_keep(space.keep)[0]]
+    manifest = Manifest(
+        npusim=npusim.__version__,
+        equations=equations(),
+        hash=space_hash(space),
+        points=total,
+        chunk=size,
+        space=space,
+    )
+    store = Store(directory)
+    if resume and (directory / MANIFEST).exists():
+        found = read_manifest(directory)
+        refuse_other(found, manifest, directory)
+        store.clear_drafts()
+        return store, found
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(str(directory), f"cannot be made ({error.strerror})") from None
+    if any(entry.name[:1] != "." for entry in directory.iterdir()):
+        raise FileError(
+            str(directory), "is not empty", "add --resume to go on with it, or name another directory"
+        )
+    manifest.write(directory)
+    return store, manifest
+
+
+def _merge(store: Store, space: Space) -> int:
+    """Write the kept points of all chunks as one file, where chunks kept more than the whole needs; return
+    how many.
+    """
+    import pyarrow as pa
+
+    if parse_keep(space.keep)[0] == "all":
+        return store.admitted()
+    names = list(dict.fromkeys([POINT, *space.minimise]))
+    tables = list(store.tables(names))
+    scores = {name: np.concatenate([t[name].to_numpy() for t in tables]) for name in names}
+    best = best_of(space, scores)
+    numbers = scores[POINT][best]
+    rows = [t.filter(pa.array(np.isin(t[POINT].to_numpy(), numbers))) for t in store.tables()]
+    merged = pa.concat_tables(rows).replace_schema_metadata(None)
+    write_whole(store.result, to_bytes(merged))
+    return int(merged.num_rows)

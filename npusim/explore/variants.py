@@ -1,0 +1,79 @@
+"""The networks of a space: one operator table for each combination of its variant axes.
+
+Like the moulds in a foundry: making one is slow handwork (rewriting, mapping, lowering), casting in it is
+quick. So each mould is made once, when its first point is due, and only the latest few are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from npusim.arch import Soc, load_soc
+from npusim.config import Override
+from npusim.errors import IllegalTechniqueError
+from npusim.explore.axes import machine_row
+from npusim.explore.spaces import Scalar, Space
+from npusim.graph import Graph
+from npusim.mapping.tables import plan_tables
+from npusim.techniques import apply
+from npusim.workloads import load_workload
+
+__all__ = ["Variant", "base_soc", "make_variant", "overrides_of"]
+
+_WORKLOAD = "workload"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One network on one kind of machine."""
+
+    ops: Any
+    """Operator tables, shape (plans, operators); None where the technique stack is not legal on the
+    network."""
+    row: Any
+    """Numbers of the architecture table's row before machine axes set their columns."""
+    reason: str = ""
+    """Why there are no tables."""
+
+
+def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) -> list[Override]:
+    """Return the settings of the workload, or those of the SoC, at a choice of the variant axes."""
+    settings = {**space.settings, **{path: value for path, value in chosen.items() if "." in path}}
+    return [
+        Override(tuple(path.split(".")), value, f"{path}: {value}", source="design space")
+        for path, value in settings.items()
+        if (path.split(".")[0] == _WORKLOAD) == of_workload
+    ]
+
+
+def base_soc(space: Space) -> Soc:
+    """Return the machine of a space with the settings that hold at every point."""
+    return load_soc(space.soc, overrides_of(space, {}, of_workload=False))
+
+
+def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
+    """Make the tables of one combination of the variant axes.
+
+    Parameters
+    ----------
+    space : Space
+    chosen : mapping of path to value
+        The values of the variant axes.
+    """
+    soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
+    row = machine_row(soc, space.run)
+    stack = str(chosen.get("techniques", space.techniques))
+    settings = tuple((".".join(o.path), o.value) for o in overrides_of(space, chosen, of_workload=True))
+    try:
+        graph = apply(_network(str(chosen.get("workload", space.workload)), settings), stack)
+    except IllegalTechniqueError as error:
+        return Variant(None, row, str(error))
+    return Variant(plan_tables(graph, soc, space.run.device).ops, row)
+
+
+@lru_cache(maxsize=8)
+def _network(workload: str, settings: tuple[tuple[str, Scalar], ...]) -> Graph:
+    return load_workload(workload, [Override(tuple(p.split(".")), v, f"{p}: {v}") for p, v in settings])
