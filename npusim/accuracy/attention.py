@@ -1,13 +1,15 @@
 """The arithmetic of an attention: how scores of all pairs are made, and how absent pairs are kept out.
 
-Scores are a price list for all pairs of stations: worked out cell by cell, or from two short lists (GrAx2). And
-keeping strangers out of the vote is done by asking each (Select), by taking their vote away and seating them
-badly (EffOp), or by the bad seat alone (GrAx1).
+Scores are a price list for all pairs of stations: worked out cell by cell, or from two short lists (GrAx2).
+And keeping strangers out of the vote is done by asking each (Select), by taking their vote away and seating
+them badly (EffOp), or by the bad seat alone (GrAx1).
 
 Shapes: target scores [.., N, 1] belong to the rows of the softmax, source scores [.., 1, N] to its columns.
 """
 
 from __future__ import annotations
+
+import warnings
 
 import torch
 from torch import Tensor
@@ -41,8 +43,7 @@ def scores_of(target: Tensor, source: Tensor, form: str) -> Tensor:
     elif form == "source":
         scores = across
     elif form == "rank2":
-        # Sizes as plain numbers, so that a traced module holds the ones as constants.
-        one = torch.ones([int(size) for size in target.shape])
+        one = _ones(target.shape)
         left = torch.cat([target, one], dim=-1)
         right = torch.cat([one.transpose(-1, -2), across], dim=-2)
         scores = torch.matmul(left, right)
@@ -70,5 +71,12 @@ def masked(scores: Tensor, masks: tuple[Tensor, ...], masking: str) -> Tensor:
     if masking == "arithmetic":
         return scores * masks[0] + masks[1]
     shape = (*scores.shape[:-2], *masks[0].shape[-2:])
-    absent = torch.full_like(scores if scores.shape == shape else scores.expand(shape), MASKED)
+    absent = torch.full_like(scores.expand(shape), MASKED)
     return torch.where(masks[0], scores, absent)
+
+
+def _ones(shape: torch.Size) -> Tensor:
+    """Return ones that a traced module holds as a constant: a trace must know the sizes as plain numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)  # it says what is meant here
+        return torch.ones([int(size) for size in shape])

@@ -46,6 +46,6 @@ def refuse_unexportable(spec: WorkloadSpec, stack: Stack) -> None:
     if spec.model == "sage-mean" and scattering == "effop" and frozen is None and "preg" not in names:
         raise IllegalTechniqueError(
             "effop",
-            "the graph that npusim costs reshapes the neighbours' mask there and back, which a file leaves out",
+            "the graph that npusim costs reshapes the neighbours' mask to and fro, which a file leaves out",
             "use stagr or grad",
         )

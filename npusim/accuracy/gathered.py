@@ -37,8 +37,8 @@ class GatheredView(View):
 
 
 class FinishedRows(View):
-    """The same, prepared by the host: `neighbours` [N, K] in 32 bits and `mask` [N, K, 1], with EffOp also what
-    is added; constants of the model (StaGr) or inputs (GrAd).
+    """The same, prepared by the host: `neighbours` [N, K] in 32 bits and `mask` [N, K, 1], with EffOp also
+    what is added; constants of the model (StaGr) or inputs (GrAd).
     """
 
     def __init__(self, neighbours: Neighbours, mask: Mask, masking: str, constant: bool) -> None:

@@ -118,7 +118,9 @@ def judge(
         for (name, stack, numbers), ones in found.items()
     ]
     told = {key: getattr(recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
-    return AccuracyReport(training=Training(**told, torch=torch.__version__), results=results, skipped=skipped)
+    return AccuracyReport(
+        training=Training(**told, torch=torch.__version__), results=results, skipped=skipped
+    )
 
 
 def outputs_of(form: Variant, numbers: str) -> Scores:
@@ -146,9 +148,7 @@ def _plan(specs: dict[str, WorkloadSpec], stacks: list[str]) -> tuple[list[tuple
     return plan, skipped
 
 
-def _of_model(
-    model: _Model, stacks: list[str], progress: _Progress
-) -> list[tuple[str, str, OneSeed]]:
+def _of_model(model: _Model, stacks: list[str], progress: _Progress) -> list[tuple[str, str, OneSeed]]:
     """Judge the stacks on one model; the first is the baseline."""
     found = []
     baseline = outputs_of(model.form(parse("none")), "fp32")

@@ -103,9 +103,7 @@ def _train(model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[fl
     with torch.no_grad():
         scores = model(features.whole, *graph).numpy()
     parameters = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    return Trained(
-        parameters, accuracy(scores, data.y, data.valid), accuracy(scores, data.y, data.test)
-    )
+    return Trained(parameters, accuracy(scores, data.y, data.valid), accuracy(scores, data.y, data.test))
 
 
 class _Features:

@@ -1,9 +1,9 @@
 """Which PyTorch module stands for a workload under a stack of techniques.
 
-A theatre's wardrobe: the actor (the parameters) stays the same, the costume (how the graph is seen, how absent
-neighbours are masked) changes with the play. GraphSplit, GraSp, SymG and CacheG change no number: they say
-where operators run and how tensors lie in memory. What GraSp and SymG store does pass through their formats
-here, so that nothing is taken on trust.
+A theatre's wardrobe: the actor (the parameters) stays the same, the costume (how the graph is seen, how
+absent neighbours are masked) changes with the play. GraphSplit, GraSp, SymG and CacheG change no number: they
+say where operators run and how tensors lie in memory. What GraSp and SymG store does pass through their
+formats here, so that nothing is taken on trust.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def accuracy_page(report: AccuracyReport) -> RenderableType:
             style="dim",
         ),
         Text(
-            "agreement: nodes with the baseline's class; difference: largest of a log-probability", style="dim"
+            "agreement: nodes with the baseline's class; difference: largest of a log-probability",
+            style="dim",
         ),
         Text(),
     ]

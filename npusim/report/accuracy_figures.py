@@ -49,7 +49,7 @@ class OneSeed(_Part):
     agreement: float
     """Share of all nodes that get the same class as from the baseline in fp32."""
     largest_difference: float | None
-    """Largest difference of a log-probability to the baseline's in fp32; null where a result is no finite number."""
+    """Largest difference of a log-probability to the baseline's in fp32; null where one is not finite."""
 
 
 class StackAccuracy(_Part):
@@ -60,8 +60,8 @@ class StackAccuracy(_Part):
     techniques: str
     """Canonical technique stack."""
     numbers: Literal["fp32", "fp16", "int8"]
-    """`fp32`: as trained; `fp16`: every result rounded to half precision; `int8`: matrix products rounded by NNCF
-    (QuantGr), the rest in fp32."""
+    """`fp32`: as trained; `fp16`: every result rounded to half precision; `int8`: matrix products rounded by
+    NNCF (QuantGr), the rest in fp32."""
     accuracy: float
     """Median share of the test nodes that are classified correctly."""
     change: float
@@ -69,7 +69,7 @@ class StackAccuracy(_Part):
     agreement: float
     """Median share of all nodes that get the baseline's class."""
     largest_difference: float | None
-    """Greatest of the seeds' largest differences of a log-probability; null where a result is no finite number."""
+    """Greatest of the seeds' largest differences of a log-probability; null where a result is not finite."""
     expected: str
     """What npusim says of the stack: each technique's effect on the numbers."""
     seeds: list[OneSeed]
@@ -116,7 +116,7 @@ class AccuracyReport(_Part):
     training: Training
     """How the models were trained."""
     results: list[StackAccuracy]
-    """By workload, stack and number format, in the order asked for; the first stack of a workload is `none`."""
+    """By workload, stack and number format, in the order asked for; a workload's first stack is `none`."""
     skipped: list[LeftOut]
     """Stacks that a workload does not allow."""
 
