@@ -25,7 +25,7 @@ from npusim.units import (
     ElementsPerCycle,
     Frequency,
     PositiveCount,
-    PositiveRatio,
+    PositiveFraction,
     Power,
     Voltage,
     refuse,
@@ -86,7 +86,9 @@ class Dsp(Section):
         return self.kernels[name] if name in self.kernels else library_generation(self.library, name)
 
     def kernel(self, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
-        """Return (generation, its data, kernel) for a kernel's name, through the chain of fallbacks; None where nobody has it."""
+        """Return (generation, its data, kernel) for a kernel's name, through the chain of fallbacks; None
+        where nobody has it.
+        """
         seen: list[str] = []
         wanted: str | None = self.kernel_generation
         while wanted is not None and wanted not in seen:
@@ -145,7 +147,7 @@ class Sparsity(Section):
 class Symg(Section):
     """What the hardware would do with a matrix stored as a triangle."""
 
-    transposed_read_rate: PositiveRatio
+    transposed_read_rate: PositiveFraction
     """Rate at which a block is read transposed from SRAM, relative to reading it straight."""
 
 

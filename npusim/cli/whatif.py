@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from npusim.arch import Soc
+    from npusim.engines import WhatIf
+    from npusim.engines.over import Loader
     from npusim.graph import Graph
 
 __all__ = ["app", "parse_over"]
@@ -44,54 +46,60 @@ _EXAMPLES = """
 """
 
 
+StackList = Annotated[
+    str,
+    typer.Option(
+        "--stack",
+        metavar="LIST",
+        help="A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
+        "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
+        autocompletion=complete_stacks,
+    ),
+]
+Over = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--over",
+        metavar="PATH=V1,V2,...",
+        help="Compare at each of these values, and find where stacks change places. Repeatable: every "
+        "combination.",
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        min=0,
+        metavar="N",
+        help="Seed of the draws behind the 90 % intervals.",
+        rich_help_panel="How it runs",
+    ),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Also write the waterfall, or the charts of --over, as one HTML file.",
+        rich_help_panel="Output",
+    ),
+]
+
+
 @app.command(epilog=_EXAMPLES)
 def whatif(
     workload: WorkloadName,
     soc: SocName = DEFAULT_SOC,
-    stack: Annotated[
-        str,
-        typer.Option(
-            "--stack",
-            metavar="LIST",
-            help="A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
-            "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
-            autocompletion=complete_stacks,
-        ),
-    ] = "default",
-    over: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--over",
-            metavar="PATH=V1,V2,...",
-            help="Compare at each of these values, and find where stacks change places. Repeatable: every "
-            "combination.",
-        ),
-    ] = None,
+    stack: StackList = "default",
+    over: Over = None,
     settings: Settings = None,
     shapes: Shapes = None,
     hint: Hint = "latency",
     requests: Requests = None,
     tiles: Tiles = None,
     device: Device = "auto",
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            min=0,
-            metavar="N",
-            help="Seed of the draws behind the 90 % intervals.",
-            rich_help_panel="How it runs",
-        ),
-    ] = 0,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            metavar="FILE",
-            help="Also write the waterfall, or the charts of --over, as one HTML file.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
+    seed: Seed = 0,
+    html: Html = None,
     form: Format = None,
     output: Output = None,
 ) -> None:
@@ -107,29 +115,13 @@ def whatif(
     destination = Destination(output, form)
     page_destination = None if html is None else Destination(html, "json")
     axes = parse_over(over or ())
-    graph, machine = load_inputs(workload, soc, settings, shapes)
 
-    import npusim.engines
-    from npusim.techniques import completed
+    def load(point: Mapping[str, str]) -> tuple[Graph, Soc]:
+        varied = [f"{path}={value}" for path, value in point.items()]
+        return load_inputs(workload, soc, [*(settings or ()), *varied], shapes)
 
-    stacks, added = completed(graph, stack)
-    names = [str(one) for one in stacks]
-    if axes:
-        from npusim.engines.over import whatif_over
-
-        def load(point: Mapping[str, str]) -> tuple[Graph, Soc]:
-            varied = [f"{path}={value}" for path, value in point.items()]
-            return load_inputs(workload, soc, [*(settings or ()), *varied], shapes)
-
-        result = whatif_over(
-            load, names, axes, hint=hint, requests=requests, tiles=tiles, device=device, seed=seed
-        )
-    else:
-        result = npusim.engines.whatif(
-            graph, machine, names, hint=hint, requests=requests, tiles=tiles, device=device, seed=seed
-        )
-    if added:
-        result = result.model_copy(update={"notes": [added, *result.notes]})
+    run = {"hint": hint, "requests": requests, "tiles": tiles, "device": device, "seed": seed}
+    result = _compared(load, stack, axes, run)
 
     def page() -> RenderableType:
         from npusim.report.whatif import whatif_page
@@ -141,6 +133,23 @@ def whatif(
         from npusim.report.whatif_html import whatif_html
 
         write_whole(page_destination.path, whatif_html(result).encode())
+
+
+def _compared(load: Loader, stack: str, axes: dict[str, list[str]], run: dict[str, Any]) -> WhatIf:
+    """Compare at one point, or at all combinations of the axes."""
+    from npusim.engines import whatif as compare
+    from npusim.techniques import completed
+
+    graph, machine = load({})
+    stacks, added = completed(graph, stack)
+    names = [str(one) for one in stacks]
+    if axes:
+        from npusim.engines.over import whatif_over
+
+        result = whatif_over(load, names, axes, **run)
+    else:
+        result = compare(graph, machine, names, **run)
+    return result.model_copy(update={"notes": [added, *result.notes]}) if added else result
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -278,6 +278,7 @@ ElementsPerCycle = Annotated[
 Ratio = Annotated[Quantity, _RATIO]
 PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]
 Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0)]
+PositiveFraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0, above=True)]
 Coefficient = Annotated[Quantity, Kind("a finite number", "", "-0.5", lower=None)]
 PositiveCount = Annotated[Count, CountKind(1)]
 NaturalCount = Annotated[Count, CountKind(0)]

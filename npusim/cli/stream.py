@@ -1,0 +1,172 @@
+"""``npusim stream``: keeping up with a graph that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npusim.cli.options import (
+    DEFAULT_SOC,
+    Format,
+    Hint,
+    Output,
+    Requests,
+    Settings,
+    SocName,
+    TechniqueStack,
+    Tiles,
+    WorkloadName,
+)
+from npusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from npusim.arch import Soc
+    from npusim.arch.toolchain import Toolchain
+    from npusim.engines.stream import Update
+    from npusim.graph import Graph, GraphStructure
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim stream gcn-cora
+  npusim stream gcn-cora --capacity 3000 --updates 500 --inferences 10
+  npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
+  npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
+"""
+
+
+_TOOLCHAIN = "toolchain."
+"""Beginning of the paths that lead into the compiler's data sheet."""
+
+Updates = Annotated[
+    int, typer.Option("--updates", min=1, max=100_000, metavar="N", help="Length of a generated stream.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a generated stream.")]
+Mix = Annotated[
+    str | None,
+    typer.Option(
+        "--mix",
+        metavar="EVENT=W,...",
+        help="How often add_node, remove_node, add_edge, remove_edge happen. [dim]\\[3, 1, 5, 1][/dim]",
+    ),
+]
+Events = Annotated[
+    Path | None,
+    typer.Option(
+        "--events", metavar="FILE", help="CSV with update, event, count instead of a generated stream."
+    ),
+]
+Capacity = Annotated[
+    int | None,
+    typer.Option(
+        "--capacity",
+        min=1,
+        metavar="N",
+        help="Nodes that pad and mask is compiled for. [dim]\\[default: whole thousands][/dim]",
+    ),
+]
+Inferences = Annotated[
+    int, typer.Option("--inferences", min=1, metavar="K", help="Inferences after each update.")
+]
+
+
+@app.command(epilog=_EXAMPLES)
+def stream(
+    workload: WorkloadName,
+    soc: SocName = DEFAULT_SOC,
+    techniques: TechniqueStack = "none",
+    updates: Updates = 200,
+    seed: Seed = 0,
+    mix: Mix = None,
+    events: Events = None,
+    capacity: Capacity = None,
+    inferences: Inferences = 1,
+    settings: Settings = None,
+    hint: Hint = "latency",
+    requests: Requests = None,
+    tiles: Tiles = None,
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """Follow a graph that changes: recompile each time, or pad and mask (NodePad)?
+
+    Nodes and edges come and go. Compares the time for compiling, correcting the mask and inferring, the
+    memory of the compiled versions, and says up to which capacity padding pays.
+    """
+    from npusim.cli.output import Destination
+
+    destination = Destination(output, form)
+
+    from npusim.engines.stream import follow
+
+    build, structure, machine, toolchain = _loaded(workload, soc, settings or ())
+    result = follow(
+        build,
+        structure,
+        machine,
+        _updates(events, updates, seed, mix),
+        toolchain,
+        techniques=techniques,
+        capacity=capacity,
+        inferences=inferences,
+        hint=hint,
+        requests=requests,
+        tiles=tiles,
+        seed=None if events is not None else seed,
+    )
+
+    def page() -> RenderableType:
+        from npusim.report.stream import stream_page
+
+        return stream_page(result)
+
+    destination.write(page, result.to_json)
+
+
+def _loaded(
+    workload: str, soc: str, settings: Sequence[str]
+) -> tuple[Callable[[GraphStructure], Graph], GraphStructure, Soc, Toolchain]:
+    """Load the network as a recipe, its data graph, the machine and the compiler."""
+    from npusim.arch import load_soc
+    from npusim.arch.toolchain import load_toolchain
+    from npusim.cli.inputs import split_settings
+    from npusim.workloads import build, load_statistics
+    from npusim.workloads.loading import load_spec
+
+    if workload.endswith((".xml", ".onnx")):
+        allowed = "a named workload or a workload YAML: a model file says nothing of its data graph"
+        raise ConfigError(f"`{workload}`", file="WORKLOAD", allowed=allowed)
+    ours = [text.strip() for text in settings]
+    of_toolchain = [text for text in ours if text.startswith(_TOOLCHAIN)]
+    of_workload, of_soc = split_settings([text for text in ours if not text.startswith(_TOOLCHAIN)])
+    spec, name = load_spec(workload, of_workload), Path(workload).stem
+    structure = load_statistics(spec.dataset, Path(workload).parent)
+    toolchain = load_toolchain(overrides=[text.removeprefix(_TOOLCHAIN) for text in of_toolchain])
+    return lambda data: build(spec, data, name), structure, load_soc(soc, of_soc), toolchain
+
+
+def _updates(events: Path | None, updates: int, seed: int, mix: str | None) -> list[Update]:
+    from npusim.engines.stream import generated, read_events
+    from npusim.engines.stream.updates import MIX
+
+    if events is not None:
+        return read_events(events)
+    if mix is None:
+        return generated(updates, seed, MIX)
+    weights: dict[str, float] = {}
+    for part in mix.split(","):
+        name, _, weight = part.partition("=")
+        try:
+            weights[name.strip()] = float(weight)
+        except ValueError:
+            allowed = "EVENT=WEIGHT,... such as add_node=1,add_edge=9"
+            raise ConfigError(f"`{part}`", file="--mix", allowed=allowed) from None
+    return generated(updates, seed, weights)

@@ -1,0 +1,101 @@
+"""The document of a stream: what each way to keep up with a changing graph costs in all."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from npusim.engines.estimate import _Document
+
+__all__ = ["CapacityCost", "Followed", "Strategy"]
+
+
+class Strategy(_Document):
+    """One way to keep up with the updates."""
+
+    name: Literal["recompile", "recompile on nodes", "pad and mask"]
+    """recompile: the mask is a constant, so every change needs a compilation; recompile on nodes: the mask is
+    an input, so only another number of nodes does; pad and mask: compiled for a capacity, and again only when
+    it is exceeded."""
+    techniques: str
+    """Canonical technique stack at the start."""
+    compilations: int
+    """How often the network is compiled, the first time included."""
+    versions: int
+    """Different compiled versions that were needed."""
+    compile_s: float
+    """Time of all compilations, in s."""
+    mask_s: float
+    """Time in which the CPU corrects the mask, in s."""
+    inference_s: float
+    """Time of all inferences, in s."""
+    total_s: float
+    """Sum of the three, in s."""
+    memory_bytes: float
+    """Memory of all versions, if each is kept, in bytes."""
+    largest_version_bytes: float
+    """Memory of the largest version, in bytes."""
+    cumulative_s: list[float]
+    """Time spent after each update, in s; the first entry is the compilation before the first of them."""
+
+
+class CapacityCost(_Document):
+    """Pad and mask with one capacity."""
+
+    capacity: int
+    """Nodes it is compiled for at the start."""
+    compilations: int
+    """How often the network is compiled, the first time included."""
+    total_s: float
+    """Time in all, in s."""
+    memory_bytes: float
+    """Memory of all versions, in bytes."""
+    latency_s: float
+    """Latency of an inference at this capacity, in s."""
+
+
+class Followed(_Document):
+    """A stream of updates and what it costs to follow it; SI units throughout."""
+
+    schema_: Literal["npusim.stream/1"] = Field("npusim.stream/1", alias="schema")
+    """Version of this document."""
+    workload: str
+    """Name of the network."""
+    soc: str
+    """Name of the SoC."""
+    techniques: str
+    """Techniques that all strategies share."""
+    toolchain: str
+    """Name of the compiler."""
+    updates: int
+    """Updates of the graph."""
+    inferences_per_update: int
+    """Inferences after each update."""
+    seed: int | None
+    """Seed of a generated stream; null for a stream from a file."""
+    nodes: tuple[int, int, int]
+    """Nodes before the first update, after the last, and most at any time."""
+    edges: tuple[int, int, int]
+    """The same of undirected edges."""
+    capacity: int
+    """Nodes that pad and mask is compiled for."""
+    strategies: list[Strategy]
+    """The ways to keep up."""
+    breakeven_capacity: int | None
+    """Largest capacity at which pad and mask takes no longer than to recompile; null where none is."""
+    breakeven_is_limit: bool
+    """Whether it still pays at that capacity because the search ends there."""
+    breakeven_inferences: float | None
+    """Inferences between two updates at which the padding costs as much as the compilations it saves; null
+    where padding costs nothing."""
+    capacities: list[CapacityCost]
+    """Pad and mask with other capacities."""
+    notes: list[str]
+    """What one should know before believing a row."""
+    conclusion: str
+    """One sentence: which way is the quickest, and by how much."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.stream/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)

@@ -1,0 +1,197 @@
+"""Keeping up with a changing graph: compile anew each time, or once with room to spare and correct the mask.
+
+Like shoes for a child: a new pair at every growth spurt fits best, a pair two sizes large is worn at once and
+for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from npusim.arch import Soc
+from npusim.arch.toolchain import Toolchain
+from npusim.engines.analytical import run_of
+from npusim.engines.stream.bills import Bill, padded, recompiled
+from npusim.engines.stream.document import CapacityCost, Followed, Strategy
+from npusim.engines.stream.masks import MaskKeeper, entries_changed
+from npusim.engines.stream.updates import Size, Update, sizes
+from npusim.engines.stream.workshop import KNOTS, Builder, Workshop
+from npusim.errors import NpusimError
+from npusim.graph import GraphStructure
+from npusim.techniques import parse
+
+__all__ = ["follow"]
+
+_ROUND = 1000
+"""Without a capacity, nodes are rounded up to whole thousands, as `nodepad` does."""
+_MOST_TIMES = 64
+"""Largest capacity that the search for the break-even tries, over the most nodes of the stream."""
+_SHOWN = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
+"""Capacities that are listed, over the most nodes of the stream."""
+
+
+def follow(
+    build: Builder,
+    structure: GraphStructure,
+    soc: Soc,
+    updates: Sequence[Update],
+    toolchain: Toolchain,
+    *,
+    techniques: str = "none",
+    capacity: int | None = None,
+    inferences: int = 1,
+    hint: str = "latency",
+    requests: int | None = None,
+    tiles: int | None = None,
+    seed: int | None = None,
+) -> Followed:
+    """Follow a stream of updates in three ways and find where padding pays.
+
+    Parameters
+    ----------
+    build : callable
+        Builds the network on a data graph.
+    structure : GraphStructure
+        The graph before the first update.
+    soc : Soc
+        With a CPU, which keeps the mask.
+    updates : sequence of Update
+    toolchain : Toolchain
+        What compiling costs.
+    techniques : str
+        Techniques on top of StaGr, GrAd and NodePad.
+    capacity : int, optional
+        Nodes that pad and mask is compiled for; None: the most of the stream, rounded up to whole thousands.
+        When the graph outgrows it, the network is compiled anew with as much room to spare as at the start.
+    inferences : int
+        Inferences after each update, at least 1.
+    hint, requests, tiles
+        See `npusim.engines.run_of`.
+    seed : int, optional
+        Seed of the stream, for the document.
+    """
+    own = parse(techniques)
+    for name in ("stagr", "grad", "preg", "nodepad"):
+        if name in own.names:
+            brought = "each way to follow a stream brings its own of stagr, grad and nodepad"
+            raise NpusimError(f"--techniques: found {name}; {brought}")
+    if inferences < 1:
+        raise NpusimError(f"--inferences: found {inferences}; allowed: a whole number of at least 1")
+    run = run_of(soc, hint, requests, tiles)
+    shop = Workshop(build, structure, soc, run, toolchain)
+    course = [Size(structure.nodes, structure.edges // 2)]
+    course += sizes(course[0], updates)
+    most = max(size.nodes for size in course)
+    if capacity is not None and capacity < course[0].nodes:
+        raise NpusimError(
+            f"--capacity: found {capacity}; allowed: at least the {course[0].nodes} nodes of the graph"
+        )
+    room = capacity if capacity is not None else -(-most // _ROUND) * _ROUND
+    frozen, masked = (str(parse([*own.to_data(), name])) for name in ("stagr", "grad"))
+    mask_s = _mask_times(shop, masked, course, updates)
+    changed = [any(update.counts.values()) for update in updates]
+    recompile = recompiled(shop, frozen, course, [0.0] * len(mask_s), inferences, changed)
+    on_nodes = recompiled(shop, masked, course, mask_s, inferences, None)
+
+    def with_capacity(nodes: int) -> Bill:
+        return padded(shop, masked, course, mask_s, inferences, nodes)
+
+    bills = {nodes: with_capacity(nodes) for nodes in {room, *_listed(most)}}
+    strategies = [
+        recompile.strategy("recompile", frozen),
+        on_nodes.strategy("recompile on nodes", masked),
+        bills[room].strategy("pad and mask", shop.graph(masked, course[0], room).techniques),
+    ]
+    best, at_limit = _breakeven(lambda nodes: with_capacity(nodes).total_s, recompile.total_s, most)
+    first, last = course[0], course[-1]
+    return Followed(
+        workload=build(structure).name,
+        soc=soc.name,
+        techniques=str(own),
+        toolchain=toolchain.name,
+        updates=len(updates),
+        inferences_per_update=inferences,
+        seed=seed,
+        nodes=(first.nodes, last.nodes, most),
+        edges=(first.edges, last.edges, max(size.edges for size in course)),
+        capacity=room,
+        strategies=strategies,
+        breakeven_capacity=best,
+        breakeven_is_limit=at_limit,
+        breakeven_inferences=_breakeven_inferences(recompile, bills[room], len(updates), inferences),
+        capacities=[_capacity_cost(shop, masked, course[0], c, bills[c]) for c in sorted(bills)],
+        notes=_notes(toolchain, course),
+        conclusion=_conclusion(strategies),
+    )
+
+
+def _mask_times(shop: Workshop, stack: str, course: Sequence[Size], updates: Sequence[Update]) -> list[float]:
+    """Return the time to correct the mask at each update; before the first there is nothing to correct."""
+    graph = shop.graph(stack, course[0])
+    keeper = MaskKeeper(graph, shop.soc, shop.run)
+    model, neighbours = str(graph.meta["model"]), int(graph.meta.get("neighbours") or 0)
+    changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
+    return [0.0, *(keeper.update_s(entries) for entries in changed)]
+
+
+def _listed(most: int) -> set[int]:
+    return {-(-round(most * times) // 10) * 10 for times in _SHOWN}
+
+
+def _breakeven(total_s: Callable[[int], float], limit_s: float, most: int) -> tuple[int | None, bool]:
+    """Return the largest capacity at which padding takes at most `limit_s`, and whether the search ended.
+
+    From the most nodes of the stream on nothing is compiled twice, and time only grows with the capacity.
+    """
+    if total_s(most) > limit_s:
+        return None, False
+    low, high = most, most * 2
+    while total_s(high) <= limit_s:
+        low, high = high, high * 2
+        if low >= most * _MOST_TIMES:
+            return low, True
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if total_s(middle) <= limit_s else (low, middle)
+    return low, False
+
+
+def _breakeven_inferences(recompile: Bill, bill: Bill, updates: int, inferences: int) -> float | None:
+    """Return how many inferences an update may bring before padding loses; None where it never does."""
+    saved_s = sum(recompile.compile_s) + sum(recompile.mask_s) - sum(bill.compile_s) - sum(bill.mask_s)
+    lost_s = (sum(bill.inference_s) - sum(recompile.inference_s)) / inferences
+    return None if lost_s <= 0.0 or not updates else saved_s / lost_s
+
+
+def _capacity_cost(shop: Workshop, stack: str, start: Size, capacity: int, bill: Bill) -> CapacityCost:
+    return CapacityCost(
+        capacity=capacity,
+        compilations=len(bill.versions),
+        total_s=bill.total_s,
+        memory_bytes=bill.memory_bytes,
+        latency_s=shop.version(stack, start, capacity).latency_s,
+    )
+
+
+def _notes(toolchain: Toolchain, course: Sequence[Size]) -> list[str]:
+    fixed = toolchain.compile_fixed
+    notes = [
+        f"compiled by {toolchain.name}: {fixed.text} and more, {fixed.source}; --set toolchain... sets yours"
+    ]
+    if len({size.nodes for size in course}) > KNOTS:
+        notes.append(f"latencies are estimated at {KNOTS} numbers of nodes and interpolated between them")
+    notes.append("mask: entries that change at the mean degree, written by the CPU at random addresses")
+    return notes
+
+
+def _conclusion(strategies: Sequence[Strategy]) -> str:
+    best, first = min(strategies, key=lambda s: s.total_s), strategies[0]
+    if best is first:
+        return f"Best: {best.name}, {best.total_s:.3g} s in all: padding costs more than it saves."
+    gain, less = first.total_s / best.total_s, first.memory_bytes / best.memory_bytes
+    saved = f"{_times(gain)} less time and {_times(less)} less memory than to recompile each time"
+    return f"Best: {best.name}, {best.total_s:.3g} s in all: {saved}."
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.3g}x" if ratio < 100.0 else f"{ratio:,.0f}x"

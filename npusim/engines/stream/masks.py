@@ -1,0 +1,77 @@
+"""What it costs the CPU to keep a mask up to date: corrections in a ledger, entry by entry.
+
+Which entries change follows from the model: a GCN's norm holds the degrees of both ends, so a new edge
+changes the rows and columns of its ends; an attention mask changes in the two entries of the edge alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npusim.arch import Soc
+from npusim.cost.architecture import arch_row
+from npusim.cost.hosts import cost_host
+from npusim.cost.tables import Unit, empty_ops
+from npusim.engines.stream.updates import Size, Update
+from npusim.graph import Graph
+from npusim.mapping import Run
+from npusim.ops import Role
+
+__all__ = ["MaskKeeper", "entries_changed"]
+
+
+def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> float:
+    """Return how many entries of the mask an update changes, at the mean degree.
+
+    Parameters
+    ----------
+    model : str
+        gcn, gat, sage-mean or sage-max.
+    update : Update
+    size : Size
+        The graph before it.
+    neighbours : int
+        Neighbours that SAGE samples.
+    """
+    degree = size.degree
+    sampled = min(degree, float(neighbours))
+    # Entries that change where one node's degree does: its row, and for a symmetric norm its column.
+    per_node = {"gcn": 2.0 * degree + 1.0, "gat": 0.0, "sage-mean": sampled, "sage-max": float(neighbours)}[
+        model
+    ]
+    edges = update.counts.get("add_edge", 0) + update.counts.get("remove_edge", 0)
+    added, removed = update.counts.get("add_node", 0), update.counts.get("remove_node", 0)
+    # An edge stands in two entries; a node in one (its loop); one that leaves takes its edges along.
+    return edges * (2.0 * per_node + 2.0) + added + removed * ((1.0 + degree) * per_node + 2.0 * degree + 1.0)
+
+
+class MaskKeeper:
+    """The CPU that writes the changed entries.
+
+    Parameters
+    ----------
+    graph : Graph
+        With a mask as input; its format says how many bytes an entry takes.
+    soc : Soc
+    run : Run
+    """
+
+    def __init__(self, graph: Graph, soc: Soc, run: Run) -> None:
+        arch: Any = arch_row(soc, run.tiles, run.requests)[0]
+        self._cpu = arch["cpu"]
+        self._scatter = float(soc.cpu.scatter_cost)
+        masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
+        self._copies = max(1, sum(t.structural for t in masks))
+        """Masks that hold the same entries (EffOp's pair)."""
+        self._item = max((t.dtype.bytes for t in masks), default=2.0)
+
+    def update_s(self, entries: float) -> float:
+        """Return the time to write so many entries (s): scattered read-modify-writes on the CPU."""
+        if entries <= 0.0:
+            return 0.0
+        row = empty_ops(1)[0]
+        row["unit"] = Unit.CPU
+        row["host_random_accesses"] = entries * self._copies * self._scatter
+        row["host_bytes"] = entries * self._copies * self._item
+        time_s, _ = cost_host(self._cpu, row)
+        return float(time_s)

@@ -1,0 +1,111 @@
+"""A stream as a page: what each way to keep up costs, and how that depends on the capacity.
+
+Like a comparison of a rented and a bought car: the bill of the whole year, and the mileage at which they are
+even.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npusim.report.bars import bar
+from npusim.report.engineering import engineering
+from npusim.report.layout import grid, remarks, title
+
+if TYPE_CHECKING:
+    from npusim.engines.stream import Followed
+
+__all__ = ["stream_page"]
+
+
+def stream_page(result: Followed) -> RenderableType:
+    """Return a followed stream for the terminal.
+
+    Parameters
+    ----------
+    result : Followed
+        What `npusim.engines.stream.follow` returned.
+    """
+    source = "events of a file" if result.seed is None else f"seed {result.seed}"
+    each = f"{result.inferences_per_update} inference{'s' if result.inferences_per_update != 1 else ''} each"
+    course = f"nodes {_course(result.nodes)}, edges {_course(result.edges)}"
+    head = f"{result.updates} updates ({source}), {each}; {course}"
+    parts: list[RenderableType] = [
+        title(result.workload, result.soc, result.techniques if result.techniques != "none" else ""),
+        Text(head, style="dim"),
+        Text(),
+        _strategies(result),
+        Text(),
+        _capacities(result),
+        Text(),
+        remarks(("Even", "cyan", _even(result)), ("Note", "dim", result.notes)),
+        Text(),
+    ]
+    return Group(*parts, Text(result.conclusion, style="bold"))
+
+
+def _course(values: tuple[int, int, int]) -> str:
+    start, end, most = values
+    peak = f" (at most {most})" if most > max(start, end) else ""
+    return f"{start} to {end}{peak}"
+
+
+def _strategies(result: Followed) -> Table:
+    best = min(result.strategies, key=lambda s: s.total_s)
+    table = grid()
+    table.show_header, table.header_style = True, "dim"
+    table.add_column("way to keep up")
+    for heading in ("compiled", "compile", "mask", "inference", "total", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for strategy in result.strategies:
+        table.add_row(
+            strategy.name,
+            f"{strategy.compilations}x",
+            engineering(strategy.compile_s, "s"),
+            engineering(strategy.mask_s, "s"),
+            engineering(strategy.inference_s, "s"),
+            engineering(strategy.total_s, "s"),
+            engineering(strategy.memory_bytes, "B"),
+            style="bold green" if strategy is best else "",
+        )
+    return table
+
+
+def _capacities(result: Followed) -> Table:
+    longest = max(each.total_s for each in result.capacities)
+    table = grid()
+    table.show_header, table.header_style = True, "dim"
+    table.add_column("capacity", justify="right")
+    for heading in ("compiled", "latency", "total", "memory"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("total", ratio=1)
+    for each in result.capacities:
+        chosen = each.capacity == result.capacity
+        table.add_row(
+            str(each.capacity),
+            f"{each.compilations}x",
+            engineering(each.latency_s, "s"),
+            engineering(each.total_s, "s"),
+            engineering(each.memory_bytes, "B"),
+            bar(each.total_s, longest, "green" if chosen else "cyan", 24),
+            style="bold green" if chosen else "",
+        )
+    return table
+
+
+def _even(result: Followed) -> list[str]:
+    """Return where padding and recompiling cost the same."""
+    lines = []
+    if result.breakeven_capacity is None:
+        lines.append("no capacity pays on this stream: to recompile each time takes less")
+    else:
+        limit = ", where the search ends" if result.breakeven_is_limit else ""
+        lines.append(f"padding pays up to a capacity of {result.breakeven_capacity} nodes{limit}")
+    if result.breakeven_inferences is not None:
+        most = max(0.0, result.breakeven_inferences)
+        lines.append(f"at {result.capacity} nodes it pays up to {most:.3g} inferences between two updates")
+    return lines

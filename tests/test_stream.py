@@ -1,0 +1,217 @@
+"""Following a graph that changes: totals add up, padding compiles once, the break-even is where it says."""
+
+import io
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from npusim.arch import load_soc
+from npusim.arch.toolchain import load_toolchain
+from npusim.cli.running import run
+from npusim.engines import estimate
+from npusim.engines.stream import EVENTS, Followed, Update, follow, generated, read_events
+from npusim.engines.stream.masks import entries_changed
+from npusim.engines.stream.updates import Size, sizes
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
+from npusim.report.stream import stream_page
+from npusim.techniques import apply
+from npusim.workloads import build, load_statistics, load_workload
+from npusim.workloads.loading import load_spec
+
+SERIES2 = load_soc("core-ultra-series2")
+TOOLCHAIN = load_toolchain()
+CORA = load_statistics("cora")
+counts = st.dictionaries(st.sampled_from(EVENTS), st.integers(0, 5), max_size=4)
+streams = st.lists(counts.map(Update), min_size=1, max_size=12)
+
+
+def followed(updates, model="gcn-cora", **options) -> Followed:
+    spec = load_spec(model)
+    return follow(
+        lambda structure: build(spec, structure, model), CORA, SERIES2, updates, TOOLCHAIN, **options
+    )
+
+
+# Sizes
+
+
+@given(st.integers(1, 40), st.integers(0, 100), streams)
+def test_a_graph_never_has_fewer_than_no_edges_or_more_than_all_pairs(nodes, edges, updates):
+    start = Size(nodes, min(edges, nodes * (nodes - 1) // 2))
+    for size in sizes(start, updates):
+        assert size.nodes >= 1
+        assert 0 <= size.edges <= size.nodes * (size.nodes - 1) // 2
+
+
+def test_nodes_and_edges_come_and_go():
+    course = list(sizes(Size(10, 20), [Update({"add_node": 2, "add_edge": 3}), Update({"remove_node": 1})]))
+    assert course[0] == Size(12, 23)
+    assert course[1] == Size(11, 23 - round(2 * 23 / 12))
+
+
+def test_the_same_seed_gives_the_same_stream():
+    assert generated(50, 3) == generated(50, 3) != generated(50, 4)
+    only = generated(20, 0, {"add_edge": 1.0})
+    assert all(update.counts == {"add_edge": 1} for update in only)
+    with pytest.raises(UnknownNameError, match="add_node"):
+        generated(5, 0, {"add_nodes": 1.0})
+    with pytest.raises(ConfigError):
+        generated(5, 0, {"add_node": 0.0})
+
+
+# Strategies
+
+
+@given(streams, st.integers(0, 40), st.integers(1, 3))
+@settings(max_examples=15)
+def test_totals_add_up_and_padding_never_recompiles_below_its_capacity(updates, room, inferences):
+    course = [Size(CORA.nodes, CORA.edges // 2)]
+    course += sizes(course[0], updates)
+    capacity = CORA.nodes + room
+    result = followed(updates, capacity=capacity, inferences=inferences)
+    for s in result.strategies:
+        assert s.total_s == pytest.approx(s.compile_s + s.mask_s + s.inference_s)
+        assert s.cumulative_s[-1] == pytest.approx(s.total_s)
+        assert len(s.cumulative_s) == len(updates) + 1
+        assert s.cumulative_s == sorted(s.cumulative_s)
+        assert s.memory_bytes >= s.largest_version_bytes
+    recompile, on_nodes, padded = result.strategies
+    assert recompile.compilations == 1 + sum(any(update.counts.values()) for update in updates)
+    assert on_nodes.compilations == len({size.nodes for size in course})
+    if max(size.nodes for size in course) <= capacity:
+        assert padded.compilations == 1
+    assert padded.compilations <= on_nodes.compilations <= recompile.compilations
+
+
+def test_an_inference_costs_what_estimate_says():
+    result = followed([Update({"add_edge": 1})] * 3, capacity=3000, inferences=2)
+    graph = load_workload("gcn-cora")
+    recompile, _, padded = result.strategies
+    alone = {t: estimate(apply(graph, t), SERIES2).latency_s for t in ("stagr", "grad+nodepad:capacity=3000")}
+    assert recompile.inference_s == pytest.approx(6 * alone["stagr"])
+    assert padded.inference_s == pytest.approx(6 * alone["grad+nodepad:capacity=3000"])
+    assert padded.techniques == "grad+nodepad:capacity=3000"
+
+
+def test_a_capacity_that_is_outgrown_is_compiled_again_with_as_much_room():
+    result = followed([Update({"add_node": 1})] * 10, capacity=CORA.nodes + 4)
+    assert (
+        result.strategies[2].compilations == 3
+    )  # 4 nodes of room, then outgrown by 1 with 4 to spare, twice
+
+
+def test_the_break_even_capacity_is_the_last_that_pays():
+    updates = generated(60, 1)
+    few = followed(updates, inferences=400)
+    limit, best = few.strategies[0].total_s, few.breakeven_capacity
+    assert best is not None and not few.breakeven_is_limit
+    at, beyond = (
+        followed(updates, inferences=400, capacity=n).strategies[2].total_s for n in (best, best + 1)
+    )
+    assert at <= limit < beyond
+
+
+def test_the_break_even_in_inferences_is_where_both_take_as_long():
+    updates = generated(40, 2)
+    even = followed(updates, capacity=4000).breakeven_inferences
+    assert even is not None
+    below, above = (followed(updates, capacity=4000, inferences=max(1, round(even * f))) for f in (0.9, 1.1))
+    assert below.strategies[2].total_s < below.strategies[0].total_s
+    assert above.strategies[2].total_s > above.strategies[0].total_s
+
+
+def test_a_compiler_that_takes_no_time_leaves_nothing_to_save():
+    free = ["compile_fixed=0 s", "compile_per_operator=0 s", "compile_bandwidth=1e9 GB/s"]
+    spec = load_spec("gcn-cora")
+    result = follow(
+        lambda structure: build(spec, structure),
+        CORA,
+        SERIES2,
+        generated(20, 0),
+        load_toolchain(overrides=free),
+    )
+    assert result.breakeven_capacity is None
+    assert "padding costs more" in result.conclusion
+
+
+@pytest.mark.parametrize("model", ["gcn-cora", "gat-cora", "sage-mean-cora"])
+def test_every_model_with_a_mask_can_be_followed(model):
+    result = followed(generated(5, 0), model)
+    assert all(s.total_s > 0 for s in result.strategies)
+
+
+def test_an_attention_mask_changes_in_fewer_entries_than_a_norm():
+    update, size = Update({"add_edge": 1}), Size(100, 300)
+    changed = {m: entries_changed(m, update, size, 10) for m in ("gcn", "gat", "sage-mean")}
+    assert changed["gat"] == 2
+    assert changed["gat"] < changed["sage-mean"] < changed["gcn"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"techniques": "grad"}, "grad"),
+        ({"capacity": 5}, "2708"),
+        ({"inferences": 0}, "at least 1"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(options, message):
+    with pytest.raises(NpusimError, match=message):
+        followed(generated(2, 0), **options)
+
+
+# Files, document and page
+
+
+def test_a_file_of_events_is_read_update_by_update(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("update,event,count\n1,add_node,2\n1,add_edge,\n4,remove_edge,3\n")
+    assert read_events(path) == [Update({"add_node": 2, "add_edge": 1}), Update({"remove_edge": 3})]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("update,what\n1,add_node\n", "no column `event`"),
+        ("update,event\n1,add_nodes\n", ":2"),
+        ("update,event\n2,add_node\n1,add_node\n", ":3"),
+        ("update,event,count\n1,add_node,-1\n", "whole number"),
+        ("update,event\n", "no event"),
+    ],
+)
+def test_a_wrong_file_of_events_is_refused_with_its_line(tmp_path, text, message):
+    path = tmp_path / "events.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_events(path)
+
+
+def test_the_command_writes_a_document_of_its_schema(capsys, tmp_path):
+    import jsonschema
+
+    events = tmp_path / "events.csv"
+    events.write_text("update,event\n1,add_node\n2,add_edge\n")
+    arguments = ["stream", "gcn-cora", "--events", str(events), "--set", "toolchain.compile_fixed=5s"]
+    assert run([*arguments, "--set", "npu.tiles=4", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert run(["schema", "stream"]) == 0
+    jsonschema.validate(document, json.loads(capsys.readouterr().out))
+    assert document["updates"] == 2
+    assert document["strategies"][0]["compile_s"] > 15.0
+
+
+def test_a_wrong_setting_of_the_toolchain_is_answered(capsys):
+    assert run(["stream", "gcn-cora", "--set", "toolchain.compile_fixd=5s"]) == 2
+    assert "compile_fixed" in capsys.readouterr().err
+    assert run(["stream", "gcn-cora", "--mix", "add_node"]) == 2
+    assert "--mix" in capsys.readouterr().err
+
+
+def test_the_page_fits_into_eighty_columns():
+    text = io.StringIO()
+    Console(file=text, width=80).print(stream_page(followed(generated(30, 0), inferences=5)))
+    assert max(map(len, text.getvalue().splitlines())) <= 80
+    assert "…" not in text.getvalue()
