@@ -149,7 +149,8 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
 
 
 def chain_s(costs: list[Any]) -> float:
-    """Return the time of operators that hand rows on in stripes: units overlap, what no unit accounts for adds up."""
+    """Return the time of operators that hand rows on in stripes: units overlap, what no unit accounts for
+    adds up."""
     units = ("dpu_s", "dsp_s", "dma_s")
     apart = sum(c.latency_s - max(getattr(c, unit) for unit in units) for c in costs)
     return max(sum(getattr(c, unit) for c in costs) for unit in units) + apart

@@ -1,7 +1,7 @@
 """The fitted parameters of the DMA engines: what a transfer costs by its direction.
 
-Like a removal van: loading takes the same whether it holds one chair or ten, then distance and speed decide, and many small parcels
-cost more than one large crate. `npusim.cost.dma` has the equations.
+Like a removal van: loading takes the same whether it holds one chair or ten, then distance and speed decide,
+and many small parcels cost more than one large crate. `npusim.cost.dma` has the equations.
 """
 
 from npusim.config import Section

@@ -1,8 +1,8 @@
 """The kernels a DSP runs, by generation: how many cycles each operator takes.
 
-Like the recipe books of one kitchen: the same dish from the old book takes an hour, from the new one ten minutes, on the same stove.
-Sources disagree about which book the compiler uses, so all are kept by name: the one in use stands in the SoC's file, the others in
-`configs/dsp/<library>/<generation>.yaml`.
+Like the recipe books of one kitchen: the same dish from the old book takes an hour, from the new one ten
+minutes, on the same stove. Sources disagree about which book the compiler uses, so all are kept by name: the
+one in use stands in the SoC's file, the others in `configs/dsp/<library>/<generation>.yaml`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class DspKernel(Section):
     one_row_fixed: Cycles = _NO_CYCLES
     """Call with a single row, which is worked through along itself."""
     vector_share: Fraction | None = None
-    """Share of the element cycles that more lanes shorten: 1 for a vector kernel, 0 for a scalar one; None: the generation's."""
+    """Share of the element cycles that more lanes shorten: 1 for a vector kernel, 0 for a scalar one; None:
+    the generation's."""
 
 
 class DspGeneration(Section):

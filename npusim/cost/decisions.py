@@ -36,7 +36,8 @@ class Residency:
     cached: Mapping[str, float] = field(default_factory=dict)
     """Inputs and constants kept after their first use, and the share of each that is kept (0 to 1)."""
     striped: frozenset[str] = frozenset()
-    """Intermediate tensors that never exist as a whole: a stripe of rows is handed on as soon as it is made."""
+    """Intermediate tensors that never exist as a whole: a stripe of rows is handed on as soon as it is
+    made."""
 
 
 @dataclass(frozen=True, slots=True)

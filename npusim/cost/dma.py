@@ -43,18 +43,18 @@ def latency_s(p: Any, direction: int, payload_bytes: float) -> float:
     """
     start_s = p.dma_start_cycles / p.vpu_clock_hz
     if direction == CMX2CMX:
-        return start_s
+        return float(start_s)
     if direction == CMX2DDR:
-        return start_s + p.dma_dram_write_latency_s
+        return float(start_s + p.dma_dram_write_latency_s)
     if direction == DDR2CMX and payload_bytes > p.dma_page_bytes:
-        return start_s + p.dma_dram_read_latency_s + p.dma_page_walk_s
-    return start_s + p.dma_dram_read_latency_s
+        return float(start_s + p.dma_dram_read_latency_s + p.dma_page_walk_s)
+    return float(start_s + p.dma_dram_read_latency_s)
 
 
 @kernel
 def width_bytes_per_s(p: Any, engines: float) -> float:
     """Rate of `engines` engines at full width (B/s)."""
-    return p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines
+    return float(p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines)
 
 
 @kernel
@@ -65,12 +65,12 @@ def bytes_per_s(p: Any, direction: int, engines: float) -> float:
     """
     width = width_bytes_per_s(p, engines)
     if direction == CMX2CMX:
-        return width * p.dma_cmx2cmx_share
+        return float(width * p.dma_cmx2cmx_share)
     if direction == CMX2DDR:
-        return min(width * p.dma_cmx2ddr_share, p.dram_bytes_per_s)
+        return float(min(width * p.dma_cmx2ddr_share, p.dram_bytes_per_s))
     if direction == DDR2CMX:
-        return min(width * p.dma_ddr2cmx_share, p.dram_bytes_per_s)
-    return min(width * p.dma_ddr2cmx_share, 0.5 * p.dram_bytes_per_s)
+        return float(min(width * p.dma_ddr2cmx_share, p.dram_bytes_per_s))
+    return float(min(width * p.dma_ddr2cmx_share, 0.5 * p.dram_bytes_per_s))
 
 
 @kernel
@@ -81,7 +81,7 @@ def row_gap_s(p: Any, direction: int) -> float:
         cycles = p.dma_cmx2cmx_row_cycles
     elif direction == CMX2DDR:
         cycles = p.dma_cmx2ddr_row_cycles
-    return cycles / p.vpu_clock_hz
+    return float(cycles / p.vpu_clock_hz)
 
 
 @kernel

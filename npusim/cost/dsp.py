@@ -1,11 +1,12 @@
 """DSP kernels: a crew of vector processors (Intel: SHAVEs) that share one pile of elements.
 
-Calling the crew costs a fixed time; after that the pile shrinks at so many cycles an element. A small pile is worked through by the
-plain loop, a large one by the unrolled loop with a set-up of its own, and a kernel that works along an axis (Softmax, Gather) pays
-again at each new row: its vectors, or at least a head of the row that is worked through one by one. A vector kernel gets faster with
-more lanes, a scalar one does not.
+Calling the crew costs a fixed time; after that the pile shrinks at so many cycles an element. A small pile is
+worked through by the plain loop, a large one by the unrolled loop with a set-up of its own, and a kernel that
+works along an axis (Softmax, Gather) pays again at each new row: its vectors, or at least a head of the row
+that is worked through one by one. A vector kernel gets faster with more lanes, a scalar one does not.
 
-A kernel is data (`DSP_KERNEL_DTYPE`, filled from a SoC's kernel generation; the fields' meaning stands in `npusim.arch.dsp_model`).
+A kernel is data (`DSP_KERNEL_DTYPE`, filled from a SoC's kernel generation; the fields' meaning stands in
+`npusim.arch.dsp_model`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["dsp_kernel_cycles", "dsp_operator_s"]
 @kernel
 def _lane_factor(cost: Any, lanes: float) -> float:
     """Time of an element's work relative to the reference machine: the vector share shrinks with lanes."""
-    return 1.0 - cost.vector_share + cost.vector_share * cost.reference_lanes / lanes
+    return float(1.0 - cost.vector_share + cost.vector_share * cost.reference_lanes / lanes)
 
 
 @kernel
@@ -28,31 +29,33 @@ def _main_cycles(cost: Any, elements: float, rows: float, factor: float) -> floa
     """Cycles of the unrolled loop over `rows` rows that hold `elements` elements together."""
     head = cost.row_scalar_cycles * min(elements, cost.row_scalar_elements * rows)
     body = cost.cycles_per_element * factor * elements
-    return cost.fixed_cycles + cost.cycles_per_row * rows + max(head, body)
+    return float(cost.fixed_cycles + cost.cycles_per_row * rows + max(head, body))
 
 
 @kernel
 def _small_cycles(cost: Any, elements: float, factor: float) -> float:
     """Cycles of the plain loop; where it counts a vector's elements only, further ones are free."""
     counted = min(elements, cost.small_counted_elements) if cost.small_counted_elements > 0.0 else elements
-    return cost.small_fixed_cycles + cost.small_cycles_per_element * factor * counted
+    return float(cost.small_fixed_cycles + cost.small_cycles_per_element * factor * counted)
 
 
 @kernel
 def _few_rows_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
-    """Cycles of a kernel that puts a row in each lane and has lanes to spare: all rows advance position by position.
+    """Cycles of a kernel that puts a row in each lane and has lanes to spare: all rows advance position by
+    position.
 
     A single row is worked through along itself instead.
     """
     if rows <= 1.0:
-        return cost.one_row_fixed_cycles + cost.cycles_per_element * factor * elements
-    return cost.few_rows_fixed_cycles + cost.few_rows_cycles_per_position * elements / rows
+        return float(cost.one_row_fixed_cycles + cost.cycles_per_element * factor * elements)
+    return float(cost.few_rows_fixed_cycles + cost.few_rows_cycles_per_position * elements / rows)
 
 
 @kernel
 def _stream_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
     """Cycles of the streaming loop over `rows` rows that hold `elements` elements together."""
-    return cost.fixed_cycles + cost.stream_cycles_per_row * rows + cost.stream_cycles_per_element * factor * elements
+    per_row, per_element = cost.stream_cycles_per_row, cost.stream_cycles_per_element
+    return float(cost.fixed_cycles + per_row * rows + per_element * factor * elements)
 
 
 @kernel
@@ -67,8 +70,8 @@ def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad
     lanes : float
         fp16 lanes of the DSP.
     pad : bool
-        True: the compiler may pad a share up to the next loop's threshold where that is faster, so that time never falls as the
-        share grows. False: one bare kernel call, as the tables of kernels list it.
+        True: the compiler may pad a share up to the next loop's threshold where that is faster, so that time
+        never falls as the share grows. False: one bare kernel call, as the tables of kernels list it.
     """
     if elements <= 0.0:
         return 0.0
@@ -97,6 +100,8 @@ def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad
 
 
 @kernel
-def dsp_operator_s(cost: Any, elements: float, rows: float, dsps: float, lanes: float, clock_hz: float, pad: bool) -> float:
+def dsp_operator_s(
+    cost: Any, elements: float, rows: float, dsps: float, lanes: float, clock_hz: float, pad: bool
+) -> float:
     """Time of an operator split evenly over `dsps` DSPs whose calls overlap (s)."""
     return dsp_kernel_cycles(cost, elements / dsps, rows / dsps, lanes, pad) / clock_hz

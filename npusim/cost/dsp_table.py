@@ -53,7 +53,9 @@ def fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> Non
 
 
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
-    """Return an operator's kernel: its name, and (generation, its data, kernel); None where nobody has one."""
+    """Return an operator's kernel: its name, and (generation, its data, kernel); None where nobody has
+    one.
+    """
     name = op.kind.dsp_kernel or op.type.lower()
     for spelling in (name, *_SPELLINGS.get(name, ())):
         found = npu.dsp.kernel(spelling)
@@ -81,5 +83,7 @@ def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> N
     record["few_rows_fixed_cycles"] = kernel.few_rows_fixed + generation.call
     record["few_rows_cycles_per_position"] = kernel.few_rows_per_position
     record["one_row_fixed_cycles"] = kernel.one_row_fixed + generation.call
-    record["vector_share"] = kernel.vector_share if kernel.vector_share is not None else generation.vector_share
+    record["vector_share"] = (
+        kernel.vector_share if kernel.vector_share is not None else generation.vector_share
+    )
     record["reference_lanes"] = generation.reference_lanes

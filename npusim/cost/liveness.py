@@ -30,7 +30,8 @@ def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
 
 
 def stripe_bytes(tensor: Tensor, soc: Soc) -> float:
-    """Return what a tensor that is handed on in stripes takes in a tile: one stripe is made while one is read.
+    """Return what a tensor that is handed on in stripes takes in a tile: one stripe is made while one is
+    read.
 
     A stripe has as many rows as the grid has pixels.
     """

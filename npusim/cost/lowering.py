@@ -96,6 +96,7 @@ class _Lowering:
         last = self.graph.operators[group.fused[-1]] if group.fused else op
         results = self.graph.outputs_of(last)
         self._shape(row, op, work, inputs, group)
+        row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
         if group.unit in (Unit.CPU, Unit.GPU):
             self._host(row, op, work, inputs, outputs)
             return
@@ -105,7 +106,6 @@ class _Lowering:
         elif group.unit is Unit.DMA:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self._operands(row, index, op, group, inputs, results, first)
-        row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
 
     def _shape(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], group: Group) -> None:
         for name in _SIZES:
@@ -222,9 +222,9 @@ class _Lowering:
         """Charge the copies that a kernel needs before it can start, at the rate of Broadcast.
 
         An operand that was computed and is smaller than the result is spread out first (GraNNite, Fig. 17:
-        broadcasts and a transpose around the sum of scores); a mask or a bias is known beforehand and laid out
-        as the kernel likes it. A scatter starts from a copy of the tensor that it updates, and one DSP does all
-        of it: indices may meet.
+        broadcasts and a transpose around the sum of scores); a mask or a bias is known beforehand and laid
+        out as the kernel likes it. A scatter starts from a copy of the tensor that it updates, and one DSP
+        does all of it: indices may meet.
         """
         copy = self.soc.npu.dsp.kernel("broadcast")
         copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
@@ -243,7 +243,8 @@ class _Lowering:
     ) -> None:
         device = self.soc.cpu if row["unit"] == Unit.CPU else self.soc.gpu
         rates = device.macs_per_cycle
-        # A device that multiplies fp16 no faster than fp32 has no arithmetic of its own for it: it works on fp32.
+        # A device that multiplies fp16 no faster than fp32 has no arithmetic of its own for it: it works on
+        # fp32.
         plain = rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and op.family not in _MOVES
         wide = 4.0 if plain else 0.0
 
@@ -258,7 +259,8 @@ class _Lowering:
         row["host_is_float"] = bool(inputs) and inputs[0].dtype.is_float
         row["host_macs"] = work.macs + work.elements
         if op.family is Family.MATMUL and inputs[0].storage is Storage.ZVC:
-            # What is stored as a list of non-zeros is worked through as one, what is stored dense is multiplied dense.
+            # What is stored as a list of non-zeros is worked through as one, what is stored dense is
+            # multiplied dense.
             matrix = inputs[0]
             row["host_macs"] = work.macs * matrix.density
             row["host_bytes"] = matrix.density * (size(matrix) + 4.0 * matrix.elements)

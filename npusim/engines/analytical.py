@@ -45,7 +45,8 @@ def run_of(
     ----------
     soc : Soc
     hint : {"latency", "throughput"}
-        One inference at a time on the SoC's tiles for latency, or several in flight on its tiles for throughput.
+        One inference at a time on the SoC's tiles for latency, or several in flight on its tiles for
+        throughput.
     requests : int, optional
         Inferences in flight; None: the SoC's default for the hint.
     tiles : int, optional
@@ -158,7 +159,7 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
         energy_j=float(result["energy_j"]),
         macs=mapped.graph.work(op).macs,
         dram_bytes=float(result["dram_bytes"]),
-        bound=Bound(int(result["bound"])).name.lower(),  # type: ignore[arg-type]  # the names are those of the literal
+        bound=Bound(int(result["bound"])).name.lower(),
     )
 
 
@@ -166,5 +167,7 @@ def _warnings(mapped: Mapped) -> list[str]:
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     found = list(mapped.lowered.warnings)
     if unknown:
-        found.insert(0, f"operators npusim does not know are costed by the bytes they move: {', '.join(unknown)}")
+        found.insert(
+            0, f"operators npusim does not know are costed by the bytes they move: {', '.join(unknown)}"
+        )
     return found

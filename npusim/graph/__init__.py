@@ -1,5 +1,6 @@
 """The operator graph: an immutable DAG of operators and tensors, and the editor that makes and rewrites
-it."""
+it.
+"""
 
 from npusim.graph.editor import Editor
 from npusim.graph.graph import Graph

@@ -13,7 +13,7 @@ from typing import Any
 from npusim.errors import GraphError, ShapeError
 from npusim.graph.graph import Graph
 from npusim.graph.structure import GraphStructure
-from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind, op_type
+from npusim.ops import DType, Family, Operator, Tensor, TensorKind, op_type
 
 __all__ = ["Editor"]
 
@@ -173,14 +173,16 @@ class Editor:
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove operators and the tensors they write; whoever reads those must be rewired before
-        `finish`."""
+        `finish`.
+        """
         for name in names:
             for tensor in self.operators.pop(name).outputs:
                 del self.tensors[tensor]
 
     def rewire(self, old: str, new: str, only: Iterable[str] | None = None) -> None:
         """Let readers of tensor `old` (all, or the operators in `only`) read `new`; outputs follow when all
-        do."""
+        do.
+        """
         chosen = None if only is None else set(only)
         for name, op in self.operators.items():
             if old in op.inputs and new not in op.outputs and (chosen is None or name in chosen):

@@ -76,7 +76,9 @@ class Graph:
         for op in operators:
             for name in op.inputs:
                 if name not in self.tensors:
-                    raise GraphError(f"graph {self.name!r}: operator {op.name!r} reads unknown tensor {name!r}")
+                    raise GraphError(
+                        f"graph {self.name!r}: operator {op.name!r} reads unknown tensor {name!r}"
+                    )
         for tensor in self.tensors.values():
             if tensor.kind is TensorKind.ACTIVATION and tensor.name not in self._writer:
                 raise GraphError(
@@ -103,7 +105,8 @@ class Graph:
     @cached_property
     def dag(self) -> nx.DiGraph[tuple[str, str]]:
         """The networkx view: nodes ("operator", name) and ("tensor", name), edges in the direction of the
-        data."""
+        data.
+        """
         dag: nx.DiGraph[tuple[str, str]] = nx.DiGraph(name=self.name)
         for tensor in self.tensors.values():
             dag.add_node(("tensor", tensor.name), tensor=tensor)
@@ -121,7 +124,8 @@ class Graph:
         return len(self.operators)
 
     def __repr__(self) -> str:
-        return f"Graph({self.name!r}, {len(self)} operators, {self.macs / 1e6:.1f} MMAC, techniques={self.techniques!r})"
+        work = f"{len(self)} operators, {self.macs / 1e6:.1f} MMAC"
+        return f"Graph({self.name!r}, {work}, techniques={self.techniques!r})"
 
     def writer(self, tensor: str) -> Operator | None:
         """Return the operator that writes a tensor, or None for an input or a constant."""

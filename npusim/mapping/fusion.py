@@ -1,7 +1,7 @@
 """Which operators ride along with another: the stamp that is put on a parcel before it leaves the counter.
 
-The post-processing engine behind the MAC grid applies biases, activations and requantisation to an output on its way to SRAM, so
-these cost nothing of their own. The SoC lists what it can apply (`npu.dpu.fused_ops`).
+The post-processing engine behind the MAC grid applies biases, activations and requantisation to an output on
+its way to SRAM, so these cost nothing of their own. The SoC lists what it can apply (`npu.dpu.fused_ops`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
     device : {"auto", "npu", "cpu", "gpu"}
         See `npusim.mapping.placement.unit_of`.
     swap_operands : bool
-        Lay the right operand of every product of two 2-D matrices on the pixels, so that the left one is the weight.
+        Lay the right operand of every product of two 2-D matrices on the pixels, so that the left one is the
+        weight.
 
     Returns
     -------
@@ -40,9 +41,13 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
         if op.name in taken:
             continue
         unit = unit_of(op, graph, soc, device)
-        fused = _followers(op, graph, soc, device) if unit is Unit.DPU and op.family is not Family.POOLING else ()
+        fused = (
+            _followers(op, graph, soc, device) if unit is Unit.DPU and op.family is not Family.POOLING else ()
+        )
         taken.update(fused)
-        swapped = swap_operands and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
+        swapped = (
+            swap_operands and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
+        )
         groups.append(Group(op.name, fused, unit, swapped))
     return in_runs(graph, tuple(groups))
 
@@ -64,7 +69,10 @@ def _followers(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> tu
 
 
 def _rides_along(op: Operator, result: str, graph: Graph, soc: Soc, device: DeviceChoice) -> bool:
-    if op.type.lower() not in soc.npu.dpu.fused_ops or unit_of(op, graph, soc, device) in (Unit.CPU, Unit.GPU):
+    if op.type.lower() not in soc.npu.dpu.fused_ops or unit_of(op, graph, soc, device) in (
+        Unit.CPU,
+        Unit.GPU,
+    ):
         return False
     if graph.tensors[op.outputs[0]].elements != graph.tensors[result].elements:
         return False

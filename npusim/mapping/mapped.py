@@ -84,6 +84,7 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
         stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))].main
         raise InfeasibleError(
             f"operator {stuck!r} does not fit into {run.tiles} x "
-            f"{float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; give more: --set npu.sram.per_tile=..."
+            f"{float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; "
+            "give more: --set npu.sram.per_tile=..."
         )
     return Mapped(graph, soc, run, tables.decisions[chosen], lowered, arch[0], results, total[0])

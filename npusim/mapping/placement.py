@@ -1,7 +1,7 @@
 """Which device and unit runs which operator: the foreman's morning round.
 
-A technique may have written a wish on an operator (GraphSplit: preprocessing to the CPU); the round honours it unless the user sends
-everybody to one device.
+A technique may have written a wish on an operator (GraphSplit: preprocessing to the CPU); the round honours
+it unless the user sends everybody to one device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
 """Where a network runs; `auto` is the NPU, with the wishes that techniques wrote on operators."""
 
 _HOSTS = {"cpu": Unit.CPU, "gpu": Unit.GPU}
-_DMA_MOVES = frozenset({"Concat", "StridedSlice", "Slice", "Split", "VariadicSplit", "Pad", "Roll", "Reverse"})
+_DMA_MOVES = frozenset(
+    {"Concat", "StridedSlice", "Slice", "Split", "VariadicSplit", "Pad", "Roll", "Reverse"}
+)
 """Moves of whole rows, which a DMA engine does without a DSP."""
 
 
@@ -46,7 +48,9 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
     target = (op.device or "npu") if device == "auto" else device
     if not soc.has(target):
         have = ", ".join(soc.devices)
-        raise InfeasibleError(f"operator {op.name!r} should run on the {target.upper()}, which {soc.name} lacks; it has: {have}")
+        raise InfeasibleError(
+            f"operator {op.name!r} should run on the {target.upper()}, which {soc.name} lacks; it has: {have}"
+        )
     if target in _HOSTS:
         return _HOSTS[target]
     if op.type in _DMA_MOVES:
@@ -55,11 +59,16 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
 
 
 def _grid_can(op: Operator, graph: Graph, soc: Soc) -> bool:
-    """Whether the MAC grid runs an operator whose type it may run: elementwise only types it lists, on tensors of one shape."""
+    """Whether the MAC grid runs an operator whose type it may run: elementwise only types it lists, on
+    tensors of one shape.
+    """
     inputs = graph.inputs_of(op)
     dtype = inputs[0].dtype
     rates = soc.npu.dpu.macs_per_mpe
-    if not (dtype.is_float and "fp16" in rates or dtype.bits <= 8 and "int8" in rates and dtype is not DType.BOOL):
+    if not (
+        (dtype.is_float and "fp16" in rates)
+        or (dtype.bits <= 8 and "int8" in rates and dtype is not DType.BOOL)
+    ):
         return False
     if op.family is not Family.ELTWISE:
         return True

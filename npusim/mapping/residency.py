@@ -1,12 +1,14 @@
 """Which tensors stay in SRAM between operators: packing a rucksack for a walk of several days.
 
-Two kinds of tensors compete for room. Intermediate results that fit need never see DRAM. A matrix that several layers read, such as
-a GCN's norm, can be kept from its first use, as much of it as fits (GraNNite's CacheG, asked for by the `cached` mark). What is kept
-takes room from the operators' own tiles, so plans are costed and the cheapest is taken.
+Two kinds of tensors compete for room. Intermediate results that fit need never see DRAM. A matrix that
+several layers read, such as a GCN's norm, can be kept from its first use, as much of it as fits (GraNNite's
+CacheG, asked for by the `cached` mark). What is kept takes room from the operators' own tiles, so plans are
+costed and the cheapest is taken.
 
-The plans are: for each size in turn, keep all intermediates up to that size; with each of them, keep none to all of the marked
-matrices in steps. Intermediates that can be handed on in stripes are (`npusim.mapping.stripes`), but in the plan that keeps nothing
-at all. A plan that is possible with some SRAM is possible with more, and costs no more there, so more SRAM never hurts.
+The plans are: for each size in turn, keep all intermediates up to that size; with each of them, keep none to
+all of the marked matrices in steps. Intermediates that can be handed on in stripes are
+(`npusim.mapping.stripes`), but in the plan that keeps nothing at all. A plan that is possible with some SRAM
+is possible with more, and costs no more there, so more SRAM never hurts.
 """
 
 from __future__ import annotations

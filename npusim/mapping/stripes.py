@@ -1,8 +1,10 @@
-"""Which intermediate tensors never exist as a whole: a bucket chain, where nobody keeps more than two buckets at a time.
+"""Which intermediate tensors never exist as a whole: a bucket chain, where nobody keeps more than two buckets
+at a time.
 
-Attention makes N x N scores, and masks, scales and normalises them row by row before a product eats them up. Compilers run such a
-chain a stripe of rows at a time (vertical fusion), so that only masks and results cross DRAM. A tensor can be handed on in stripes
-where its maker makes it by rows, its one reader uses it by rows, and nobody else asks for it.
+Attention makes N x N scores, and masks, scales and normalises them row by row before a product eats them up.
+Compilers run such a chain a stripe of rows at a time (vertical fusion), so that only masks and results cross
+DRAM. A tensor can be handed on in stripes where its maker makes it by rows, its one reader uses it by rows,
+and nobody else asks for it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def handed_on(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> 
     readers: dict[str, list[tuple[Group, str]]] = {}
     for group in groups:
         if group.unit is not Unit.VIEW:
-            for name in dict.fromkeys(t for op in (group.main, *group.fused) for t in graph.operators[op].inputs):
+            for name in dict.fromkeys(
+                t for op in (group.main, *group.fused) for t in graph.operators[op].inputs
+            ):
                 readers.setdefault(root[name], []).append((group, name))
     leaving = {root[name] for name in graph.outputs}
     found = set()
@@ -43,7 +47,11 @@ def handed_on(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> 
         if group.unit not in _NPU_UNITS or len(last.outputs) != 1 or not _makes_rows(op, graph):
             continue
         name = root[last.outputs[0]]
-        if name not in leaving and len(readers.get(name, ())) == 1 and _reads_rows(*readers[name][0], name, graph):
+        if (
+            name not in leaving
+            and len(readers.get(name, ())) == 1
+            and _reads_rows(*readers[name][0], name, graph)
+        ):
             found.add(name)
     return frozenset(found)
 
@@ -52,7 +60,11 @@ def _makes_rows(op: Operator, graph: Graph) -> bool:
     """Whether an operator can make its result row after row, each from rows of its operands."""
     if op.family in _ALONG_AXES:
         return _spares_rows(op, graph.tensors[op.inputs[0]])
-    return op.family in _ELEMENTWISE or op.family in (Family.MATMUL, Family.GATHER, Family.POOLING) or op.type == "Broadcast"
+    return (
+        op.family in _ELEMENTWISE
+        or op.family in (Family.MATMUL, Family.GATHER, Family.POOLING)
+        or op.type == "Broadcast"
+    )
 
 
 def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:

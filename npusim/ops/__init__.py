@@ -1,5 +1,6 @@
 """What an operator *is*: its type, its tensors, how much it has to do. Description only; no cost, no
-machine."""
+machine.
+"""
 
 from npusim.ops.catalogue import CATALOGUE, Family, OpType, op_type
 from npusim.ops.dtypes import DType

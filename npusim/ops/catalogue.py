@@ -177,6 +177,7 @@ CATALOGUE: dict[str, OpType] = {
 
 def op_type(name: str) -> OpType:
     """Return the catalogue's entry for an operator type, or an entry of family `unknown` for a type it does
-    not list."""
+    not list.
+    """
     entry = CATALOGUE.get(name)
     return entry if entry is not None else OpType(name, Family.UNKNOWN, "unknown", known=False)

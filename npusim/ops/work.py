@@ -93,7 +93,8 @@ def _matmul(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -
     kb, n = (b[-1], b[-2]) if op.attrs.get("transpose_b") else (b[-2], b[-1])
     if k != kb:
         raise ShapeError(
-            f"operator {op.name!r} (MatMul): inner dimensions differ, {inputs[0].shape} x {inputs[1].shape}: {k} and {kb}"
+            f"operator {op.name!r} (MatMul): inner dimensions differ, "
+            f"{inputs[0].shape} x {inputs[1].shape}: {k} and {kb}"
         )
     batch = math.prod(outputs[0].shape[:-2]) if len(outputs[0].shape) > 2 else 1
     if math.prod(b[:-2]) == 1:  # one matrix on the right: the batch is only more rows
