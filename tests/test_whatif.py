@@ -13,7 +13,7 @@ from rich.console import Console
 
 from npusim import load_soc, load_workload
 from npusim.cli.running import run
-from npusim.engines import WhatIf, whatif
+from npusim.engines import WhatIf, run_of, whatif
 from npusim.engines.over import whatif_over
 from npusim.engines.uncertainty import draw, sampled, uncertain_numbers
 from npusim.engines.whatif import step_from
@@ -111,14 +111,16 @@ def test_the_same_seed_draws_the_same_machines():
     assert first.variants[1].speedup_interval != other.variants[1].speedup_interval
 
 
-def test_without_uncertainty_an_interval_has_no_width():
-    exact = sampled(SERIES2, [], [])
-    numbers = uncertain_numbers(exact)
-    mapped = [map_graph(apply(GCN, stack), SERIES2, Run(tiles=4)) for stack in STACKS]
+@pytest.mark.parametrize("hint", ["latency", "throughput"])
+@pytest.mark.parametrize("name", ["gcn-cora", "gat-cora", "sage-mean-cora", "sage-max-cora"])
+def test_a_machine_drawn_in_the_middle_is_the_machine_itself(name, hint):
+    stacks = ["none", "stagr", "graphsplit"]
+    mapped = [map_graph(apply(load_workload(name), s), SERIES2, run_of(SERIES2, hint)) for s in stacks]
     still = draw(mapped, samples=1)  # the only sample of one lies in the middle
-    assert len(numbers) > 20
+    assert len(still.numbers) > 20
     for i, one in enumerate(mapped):
         assert still.latency_s[i, 0] == pytest.approx(float(one.total["latency_s"]))
+        assert still.interval_s[i, 0] == pytest.approx(1.0 / float(one.total["throughput_per_s"]))
 
 
 @given(st.integers(0, 2**31), st.floats(-3, 3))

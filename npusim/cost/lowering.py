@@ -20,7 +20,7 @@ from npusim.cost.tables import Form, Unit, empty_ops
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work
 
-__all__ = ["Lowered", "lower"]
+__all__ = ["Lowered", "fill_dsp", "lower"]
 
 _FORMS = {
     Family.MATMUL: Form.MATMUL,
@@ -101,8 +101,7 @@ class _Lowering:
             self._host(row, op, work, inputs, outputs)
             return
         if group.unit is Unit.DSP:
-            fill_kernel(row["dsp"], self.soc.npu, op, self.warnings)
-            self._copies(row["dsp"], op, inputs, outputs[0], work)
+            fill_dsp(row["dsp"], self.graph, op, self.soc, self.warnings)
         elif group.unit is Unit.DMA:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self._operands(row, index, op, group, inputs, results, first)
@@ -216,28 +215,6 @@ class _Lowering:
                 f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that"
             )
 
-    def _copies(
-        self, record: Any, op: Operator, inputs: tuple[Tensor, ...], result: Tensor, work: Work
-    ) -> None:
-        """Charge the copies that a kernel needs before it can start, at the rate of Broadcast.
-
-        An operand that was computed and is smaller than the result is spread out first (GraNNite, Fig. 17:
-        broadcasts and a transpose around the sum of scores); a mask or a bias is known beforehand and laid
-        out as the kernel likes it. A scatter starts from a copy of the tensor that it updates, and one DSP
-        does all of it: indices may meet.
-        """
-        copy = self.soc.npu.dsp.kernel("broadcast")
-        copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
-        if op.family in _PAIRWISE:
-            known = self.graph.structural
-            computed = [t for t in inputs if t.kind is TensorKind.ACTIVATION and t.name not in known]
-            small = sum(1 < t.elements < result.elements for t in computed)
-            record["cycles_per_element"] += copy_cycles * small
-        elif op.family is Family.SCATTER:
-            alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
-            record["fixed_cycles"] += alone + copy_cycles * result.elements
-            record["cycles_per_element"] = record["cycles_per_row"] = 0.0
-
     def _host(
         self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
     ) -> None:
@@ -289,3 +266,27 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
         One row a group; rows of unit VIEW are empty.
     """
     return _Lowering(graph, decisions, soc).run()
+
+
+def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[str]) -> None:
+    """Fill a record of DSP_KERNEL_DTYPE with an operator's kernel and the copies that it needs beforehand.
+
+    Copies are charged at the rate of Broadcast. An operand that was computed and is smaller than the result
+    is spread out first (GraNNite, Fig. 17: broadcasts and a transpose around the sum of scores); a mask or a
+    bias is known beforehand and laid out as the kernel likes it. A scatter starts from a copy of the tensor
+    that it updates, and one DSP does all of it: indices may meet.
+    """
+    fill_kernel(record, soc.npu, op, warnings)
+    copy = soc.npu.dsp.kernel("broadcast")
+    copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
+    result = graph.outputs_of(op)[0]
+    if op.family in _PAIRWISE:
+        known = graph.structural
+        computed = [t for t in graph.inputs_of(op) if t.kind is TensorKind.ACTIVATION and t.name not in known]
+        small = sum(1 < t.elements < result.elements for t in computed)
+        record["cycles_per_element"] += copy_cycles * small
+    elif op.family is Family.SCATTER:
+        work = graph.work(op)
+        alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
+        record["fixed_cycles"] += alone + copy_cycles * result.elements
+        record["cycles_per_element"] = record["cycles_per_row"] = 0.0

@@ -25,8 +25,9 @@ from pydantic import BaseModel
 from npusim.arch import Soc
 from npusim.config.paths import children, field_key, kind_of
 from npusim.cost.architecture import arch_row
-from npusim.cost.dsp_table import fill_kernel, kernel_of
+from npusim.cost.dsp_table import kernel_of
 from npusim.cost.kernel import evaluate
+from npusim.cost.lowering import fill_dsp
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
@@ -202,6 +203,9 @@ def _with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tu
                     used.add((hit[1][0], hit[0]))
                 elif (unknown := dsp.kernel("unknown")) is not None:
                     used.add((unknown[0], "unknown"))
+    copy = dsp.kernel("broadcast")  # kernels that copy before they start do so at its rate
+    if used and copy is not None:
+        used.add((copy[0], "broadcast"))
     generations = {name: dsp.generation(name) for name, _ in used}
     if not generations:
         return soc, frozenset()
@@ -233,9 +237,8 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     for s in range(samples):
         machine = sampled(soc, numbers, normals[s])
         arch = arch_row(machine, mapped[0].run.tiles, mapped[0].run.requests)[0]
-        kernels: dict[str, Any] = {}
         for i, one in enumerate(mapped):
-            total = _evaluated(one, machine, arch, kernels)
+            total = _evaluated(one, machine, arch)
             latency[i, s], interval[i, s] = total["latency_s"], 1.0 / total["throughput_per_s"]
     return Draws(latency, interval, numbers, normals)
 
@@ -249,16 +252,12 @@ def _latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
     return np.stack(columns, axis=1) if columns else np.empty((samples, 0))
 
 
-def _evaluated(mapped: Mapped, machine: Soc, arch: Any, kernels: dict[str, Any]) -> Any:
-    """Return the totals on one machine; `kernels` keeps its DSP kernels by operator type."""
+def _evaluated(mapped: Mapped, machine: Soc, arch: Any) -> Any:
+    """Return the totals on one machine."""
     ops = mapped.lowered.ops.copy()
     for i, group in enumerate(mapped.decisions.groups):
         if group.unit is Unit.DSP:
-            op = mapped.graph.operators[group.main]
-            if op.type not in kernels:
-                fill_kernel(ops[i]["dsp"], machine.npu, op, [])
-                kernels[op.type] = ops[i]["dsp"].copy()
-            ops[i]["dsp"] = kernels[op.type]
+            fill_dsp(ops[i]["dsp"], mapped.graph, mapped.graph.operators[group.main], machine, [])
     results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
     evaluate(arch, ops, results, total[0])
     return total[0]
