@@ -123,8 +123,8 @@ def parse_seeds(text: str) -> list[int]:
     """
     seeds: dict[int, None] = {}
     for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        last = last or first
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
         if not (first.isdecimal() and last.isdecimal() and 0 <= int(last) - int(first) < _MOST_SEEDS):
             raise ConfigError(
                 f"`{text}`", file="--seeds", allowed="whole numbers and ranges, such as 0-2 or 0,3,7"

@@ -1,0 +1,206 @@
+"""Accuracy of technique stacks on real Cora and Citeseer: each technique's effect is the measured one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from npusim.errors import ConfigError, FileError, IllegalTechniqueError
+from npusim.report.accuracy_figures import AccuracyReport, StackAccuracy
+from npusim.techniques import stacks, technique_names
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+pytest.importorskip("openvino")
+pytest.importorskip("nncf")
+
+from npusim.accuracy import kept  # noqa: E402
+from npusim.accuracy.judging import judge  # noqa: E402
+from npusim.accuracy.training import Recipe  # noqa: E402
+from npusim.cli.accuracy import parse_seeds  # noqa: E402
+from npusim.cli.running import run  # noqa: E402
+from npusim.report.accuracy import accuracy_page  # noqa: E402
+
+TOLERANCE = 0.005
+"""Half a point of accuracy: five of the thousand test nodes."""
+MODELS = ("gcn", "gat", "sage-mean", "sage-max")
+
+# Base accuracy and change by technique as measured on Cora with these versions of PyTorch, torch_geometric,
+# OpenVINO and NNCF, before this project.
+BASE = {
+    "cora": {
+        "gcn": (0.806, 0.812), "gat": (0.789, 0.815), "sage-mean": (0.793, 0.807), "sage-max": (0.756, 0.777),
+    },
+    "citeseer": {
+        "gcn": (0.677, 0.686), "gat": (0.663, 0.663), "sage-mean": (0.673, 0.673), "sage-max": (0.661, 0.661),
+    },
+}  # fmt: skip
+CHANGED = {"grax2": 0.003, "grax2:form=source": 0.0, "quantgr": -0.001}
+"""All other techniques: no change."""
+
+
+def expected_change(techniques: str) -> float:
+    return sum(CHANGED.get(part, 0.0) for part in techniques.split("+"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """A cache of these tests, so that they train what they judge."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NPUSIM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def cora(planetoid_root: Path, own_cache: object) -> AccuracyReport:
+    """One training a model, and each technique on what it needs."""
+    chosen = [
+        "graphsplit+preg", "stagr+grasp+symg+cacheg", "grad+nodepad", "effop", "effop+grax1",
+        "effop+grax2:form=literal", "effop+grax2:form=source", "effop+grax2:form=rank2", "grax3",
+        "stagr+quantgr", "grax3+quantgr",
+    ]  # fmt: skip
+    return judge([f"{model}-cora" for model in MODELS], chosen, planetoid_root)
+
+
+def of(report: AccuracyReport, workload: str) -> list[StackAccuracy]:
+    return [result for result in report.results if result.workload == workload]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_base_accuracy_is_that_of_the_published_recipe(model: str, cora: AccuracyReport) -> None:
+    low, high = BASE["cora"][model]
+    base = of(cora, f"{model}-cora")[0]
+    assert (base.techniques, base.numbers, base.agreement, base.largest_difference) == ("none", "fp32", 1, 0)
+    assert low - 2 * TOLERANCE <= base.accuracy <= high + 2 * TOLERANCE
+
+
+def test_each_technique_changes_accuracy_as_measured(cora: AccuracyReport) -> None:
+    for result in cora.results:
+        assert result.change == pytest.approx(expected_change(result.techniques), abs=TOLERANCE), result
+    judged = {name for result in cora.results for name in result.techniques.replace(":", "+").split("+")}
+    assert judged >= set(technique_names())
+
+
+def test_exact_techniques_keep_every_answer_in_fp32(cora: AccuracyReport) -> None:
+    for result in cora.results:
+        if result.numbers == "fp32" and result.techniques not in ("effop+grax2", "effop+grax2:form=source"):
+            assert result.agreement == 1.0, result
+            assert result.largest_difference is not None
+            assert result.largest_difference < 1e-4, result
+
+
+def test_fp16_and_8_bits_change_few_answers(cora: AccuracyReport) -> None:
+    exact = [r for r in cora.results if "grax2" not in r.techniques or "rank2" in r.techniques]
+    assert all(result.agreement > 0.998 for result in exact if result.numbers == "fp16")
+    assert all(result.agreement > 0.98 for result in exact if result.numbers == "int8")
+    numbers = {(r.techniques, r.numbers) for r in exact}
+    assert {("stagr+quantgr", "int8"), ("none", "fp16")} <= numbers
+    assert ("stagr+quantgr", "fp32") not in numbers
+
+
+def test_grax2_literal_differs_where_rank2_does_not(cora: AccuracyReport) -> None:
+    found = {r.techniques: r for r in of(cora, "gat-cora") if r.numbers == "fp32"}
+    literal, exact = found["effop+grax2"], found["effop+grax2:form=rank2"]
+    assert literal.largest_difference > 1 > 1e-4 > exact.largest_difference
+    assert literal.agreement < exact.agreement == 1.0
+
+
+def test_stacks_that_a_model_does_not_allow_are_left_out_with_the_reason(cora: AccuracyReport) -> None:
+    left = {(one.workload, one.techniques): one.reason for one in cora.skipped}
+    assert "masked maximum" in left[("gcn-cora", "grax3")]
+    assert "symmetric" in left[("sage-mean-cora", "stagr+grasp+symg+cacheg")]
+    assert not {(r.workload, r.techniques) for r in cora.results} & set(left)
+
+
+def test_the_report_is_a_document_of_its_schema_and_a_page(cora: AccuracyReport) -> None:
+    import jsonschema
+    from rich.console import Console
+
+    from npusim.config import schema_of
+
+    document = json.loads(cora.to_json())
+    jsonschema.validate(document, schema_of(AccuracyReport))
+    assert document["schema"] == "npusim.accuracy/1"
+    assert {"workload", "techniques", "numbers", "accuracy", "change", "agreement"} <= set(
+        document["results"][0]
+    )
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(accuracy_page(cora))
+    text = console.export_text()
+    assert "effop+grax2:form=rank2" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_training_is_kept_and_found_again(
+    planetoid_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPUSIM_CACHE", str(tmp_path))
+    trainings: list[int] = []
+    train = kept.train
+
+    def counted(*given: object) -> object:
+        trainings.append(1)
+        return train(*given)
+
+    monkeypatch.setattr(kept, "train", counted)
+    quick = Recipe(epochs=2)
+    first, again = (judge(["gcn-cora"], ["stagr"], planetoid_root, recipe=quick) for _ in range(2))
+    assert (len(trainings), first) == (1, again)
+    assert [path.suffix for path in (tmp_path / "trained").iterdir()] == [".npz"]
+    judge(["gcn-cora"], ["grad"], planetoid_root, overrides=("workload.form=dense",), recipe=quick)
+    assert len(trainings) == 1  # the form matters to no parameter
+    judge(["gcn-cora"], [], planetoid_root, overrides=("workload.hidden=8",), recipe=quick)
+    judge(["gcn-cora"], [], planetoid_root, seeds=[1], recipe=quick)
+    judge(["gcn-cora"], [], planetoid_root, recipe=quick, retrain=True)
+    assert len(trainings) == 4
+    for path in (tmp_path / "trained").iterdir():
+        path.write_bytes(path.read_bytes()[:100])
+    assert judge(["gcn-cora"], ["stagr"], planetoid_root, recipe=quick) == first
+    assert len(trainings) == 5
+
+
+def test_bad_requests_are_told_before_any_training(
+    planetoid_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NPUSIM_DATA", raising=False)
+    monkeypatch.setattr(kept, "train", None)
+    with pytest.raises(IllegalTechniqueError, match="grax1 needs a masked softmax"):
+        judge(["gcn-cora"], ["grax1"], planetoid_root)
+    with pytest.raises(FileError, match="pass --data DIR"):
+        judge(["gcn-cora"], ["stagr"])
+    assert parse_seeds("0-2, 7") == [0, 1, 2, 7]
+    for wrong in ("", "x", "2-1", "1-", "-3", "0-5000"):
+        with pytest.raises(ConfigError, match="--seeds"):
+            parse_seeds(wrong)
+
+
+def test_the_command_prints_a_table_or_one_json_document(
+    planetoid_root: Path, cora: AccuracyReport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["accuracy", "gcn-cora", "-t", "stagr+quantgr", "--data", str(planetoid_root)]
+    assert run(words) == 0
+    table = capsys.readouterr().out
+    assert "stagr+quantgr" in table
+    assert "int8" in table
+    assert run([*words, "--format", "json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["results"][0]["techniques"] == "none"
+    assert captured.err == ""
+    assert run([*words, "--set", "npu.tiles=2"]) == 2
+    assert "depends on no machine" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("dataset", ["cora", "citeseer"])
+@pytest.mark.parametrize("model", MODELS)
+def test_every_technique_on_three_seeds_changes_accuracy_as_measured(
+    model: str, dataset: str, planetoid_root: Path
+) -> None:
+    report = judge([f"{model}-{dataset}"], stacks()["accuracy"], planetoid_root, seeds=range(3))
+    low, high = BASE[dataset][model]
+    base = [one.accuracy for one in report.results[0].seeds]
+    assert min(base) <= high + 2 * TOLERANCE
+    assert max(base) >= low - 4 * TOLERANCE
+    for result in report.results:
+        assert result.change == pytest.approx(expected_change(result.techniques), abs=TOLERANCE), result
