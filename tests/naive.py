@@ -29,6 +29,9 @@ NOTHING = {
         "dram_bytes",
         "sram_bytes",
         "energy_j",
+        "edges_s",
+        "refilling_s",
+        "waits_s",
     )
 }
 
@@ -92,8 +95,12 @@ def _stream(arch: Any, op: Any) -> Any:
     first = read / arch.stream_pieces
     last = op.c_dram_bytes / arch.stream_pieces
     cost.sram_bytes = kept + min(2 * (first + last), free)
-    edges = dma.edges_s(arch, 0.0 if op.a_prefetch else first, last, read > 0, op.c_dram_bytes > 0)
-    cost.latency_s = float(max(cost.dpu_s, cost.dsp_s, cost.dma_s) + edges)
+    first = 0.0 if op.a_prefetch else first
+    cost.edges_s = dma.stream_s(arch, first, last)
+    cost.waits_s = float(dma.waits_s(arch, first, read > 0, op.c_dram_bytes > 0))
+    cost.refilling_s = read / free * dma.first_byte_s(arch) if read > 0 else 0.0
+    work = max(cost.dpu_s, cost.dsp_s)
+    cost.latency_s = float(dma.together_s(work, cost.dma_s, cost.edges_s, cost.refilling_s) + cost.waits_s)
     cost.split, cost.tiles, cost.mode = Split.ROWS, arch.tiles, 0
     return cost
 
@@ -149,11 +156,13 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
 
 
 def chain_s(costs: list[Any]) -> float:
-    """Return the time of operators that hand rows on in stripes: units overlap, what no unit accounts for
-    adds up."""
-    units = ("dpu_s", "dsp_s", "dma_s")
-    apart = sum(c.latency_s - max(getattr(c, unit) for unit in units) for c in costs)
-    return max(sum(getattr(c, unit) for c in costs) for unit in units) + apart
+    """Return the time of operators that hand rows on in stripes: one long operator with the parts of all."""
+    part = {
+        name: sum(getattr(c, name) for c in costs)
+        for name in ("dpu_s", "dsp_s", "dma_s", "edges_s", "refilling_s", "waits_s")
+    }
+    work = max(part["dpu_s"], part["dsp_s"])
+    return float(dma.together_s(work, part["dma_s"], part["edges_s"], part["refilling_s"]) + part["waits_s"])
 
 
 def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:

@@ -38,13 +38,25 @@ def copy_s(arch: Any, copied: float) -> float:
     return quick / width + (copied - quick) / (width * arch.dma_cmx2cmx_share)
 
 
-def edges_s(arch: Any, first: Any, last: Any, reads: bool, writes: bool) -> Any:
-    """Time before the first piece is there and after the last has been computed."""
-    start = arch.dma_start_cycles / arch.vpu_clock_hz
-    time = stream_s(arch, first, last)
+def first_byte_s(arch: Any) -> float:
+    """Wait for the first byte from DRAM."""
+    return arch.dma_start_cycles / arch.vpu_clock_hz + arch.dma_dram_read_latency_s
+
+
+def waits_s(arch: Any, first: Any, reads: bool, writes: bool) -> Any:
+    """Waits that nothing hides: for the first byte, for the address of a first piece, for the last write."""
+    time = np.zeros_like(first, dtype=float)
     if reads:
-        time = time + start + arch.dma_dram_read_latency_s
+        time = time + first_byte_s(arch)
         time = time + np.where(np.asarray(first) > arch.dma_page_bytes, arch.dma_page_walk_s, 0.0)
     if writes:
-        time = time + start + arch.dma_dram_write_latency_s
+        time = time + arch.dma_start_cycles / arch.vpu_clock_hz + arch.dma_dram_write_latency_s
     return time
+
+
+def together_s(work: Any, moving: Any, edges: Any, refilling: Any) -> Any:
+    """Time of pieces that come in, are worked on and go out, without the waits that nothing hides."""
+    work_bound, dma_bound = work + edges, moving
+    # Two buffers, each taken while its piece is waited for, moved and used.
+    room_bound = (work + moving) / 2 + refilling
+    return np.maximum(np.maximum(work_bound, dma_bound), room_bound)

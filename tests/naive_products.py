@@ -86,6 +86,27 @@ def working_set(s: Any, row_blocks: Any, column_blocks: Any, chunks: Any) -> Any
     return a + b + c + np.where(chunks > 1, rows * columns * s.sums, 0.0)
 
 
+def streamed(op: Any, order: Order, row_blocks: Any, column_blocks: Any, rows: float, channels: float) -> Any:
+    """Bytes that stream past on one tile with so much of the rows and channels."""
+    a = op.a_dram_bytes * rows * column_blocks
+    b = op.b_dram_bytes * channels * row_blocks
+    return {Order.WEIGHTS_HELD: a, Order.ACTIVATIONS_HELD: b, Order.OUTPUTS_HELD: a + b}[order]
+
+
+def waiting(s: Any, order: Order, column_blocks: Any) -> Any:
+    """Bytes of weights that wait on a tile while activations stream past."""
+    if order is not Order.WEIGHTS_HELD:
+        return 0.0
+    return -(-s.columns // column_blocks) * s.b * np.where(column_blocks > 1, 2.0, 1.0)
+
+
+def overlapped(arch: Any, cost: Any, refills: Any) -> dict[str, Any]:
+    """What follows from an operator's parts: waits for room that must be filled again, and the latency."""
+    refilling = refills * dma.first_byte_s(arch)
+    together = dma.together_s(cost["dpu_s"], cost["dma_s"], cost["edges_s"], refilling)
+    return {"refilling_s": refilling, "latency_s": together + cost["waits_s"]}
+
+
 def choices(arch: Any, op: Any) -> list[Choice]:
     """Return every tiling that fits, for every split, mode and order, with its cost."""
     found = []
@@ -102,7 +123,12 @@ def choices(arch: Any, op: Any) -> list[Choice]:
             fits = needed <= free
             tilings = [x[fits] for x in (row_blocks, column_blocks, chunks)]
             for order in Order:
+                length = op.out_w if op.form == Form.MATMUL else op.out_h
+                shares = (rows / length, channels / op.out_c)
+                past = streamed(op, order, *tilings[:2], *shares)
                 table = _costs(arch, op, s, cycles, order, *tilings)
+                refills = past / np.where(past > 0, free - waiting(s, order, tilings[1]), 1.0)
+                table |= overlapped(arch, table, refills)
                 table |= {"sram_bytes": used * needed[fits] + kept}
                 keep = table.pop("possible")
                 table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
@@ -132,10 +158,10 @@ def _costs(
     if op.b_dram_bytes > 0 and not op.b_prefetch:
         first = first + s.b * piece
     reads, writes = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0, op.c_dram_bytes > 0
-    edges = dma.edges_s(arch, first, s.c if writes else 0.0, reads, writes)
     return {
         "possible": (chunks > 1) if order is Order.OUTPUTS_HELD else (chunks == 1),
-        "latency_s": np.maximum(dpu_s, dma_s) + edges,
+        "edges_s": dma.stream_s(arch, first, s.c if writes else 0.0),
+        "waits_s": dma.waits_s(arch, first, reads, writes),
         "dpu_s": dpu_s,
         "dma_s": dma_s,
         "dram_bytes": moved,

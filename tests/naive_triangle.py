@@ -5,7 +5,7 @@ from typing import Any
 
 import naive_dma as dma
 from naive_interpreted import interpreted
-from naive_products import Choice, tiles_and_share
+from naive_products import Choice, overlapped, tiles_and_share
 
 from npusim.cost import dpu
 from npusim.cost.tables import Order, Split
@@ -38,7 +38,8 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
     b = 0.0 if op.b_resident else op.in_c * channels * op.b_item
     c = 0.0 if op.c_resident else side * channels * op.c_item
     working = b + sums + two_blocks + 2 * c
-    if working > arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles:
+    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
+    if working > free:
         return None
     rate = arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
     product = interpreted(dpu.matmul_mode_cycles)(
@@ -68,6 +69,14 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
     if op.b_dram_bytes > 0 and not op.b_prefetch:
         first += side * channels * op.b_item
     reads = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0
+    times = {
+        "dpu_s": dpu_s,
+        "dma_s": dma_s,
+        "edges_s": dma.stream_s(arch, first, c if op.c_dram_bytes > 0 else 0.0),
+        "waits_s": float(dma.waits_s(arch, first, reads, op.c_dram_bytes > 0)),
+    }
+    past = op.a_triangle_bytes / used
+    times |= overlapped(arch, times, past / (free - b - sums) if past > 0 else 0.0)
     return Choice(
         split=split,
         mode=mode,
@@ -76,9 +85,7 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
         row_blocks=per_side,
         column_blocks=1,
         channel_chunks=per_side,
-        latency_s=float(max(dpu_s, dma_s) + dma.edges_s(arch, first, c, reads, op.c_dram_bytes > 0)),
-        dpu_s=dpu_s,
-        dma_s=dma_s,
+        **{name: float(time) for name, time in times.items()},
         dram_bytes=read + op.c_dram_bytes,
         sram_bytes=used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes,
     )

@@ -41,7 +41,10 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
     bounds = np.empty((1, ops.shape[0] + 1), np.int64)
     found = search_plans(arch, ops.reshape(1, ops.shape[0]), bounds)
     rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
-    fill_rates(arch, rates, 0)
+    # Numbers of a type of their own: callees would be compiled anew for each literal.
+    point: Any = np.int64(0)
+    points: Any = np.int64(1)
+    fill_rates(arch, rates, point)
     for o in range(ops.shape[0]):
         op, result = ops[o], results[o]
         if op.unit == _VIEW:
@@ -54,14 +57,14 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
             continue
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
         rates[_DSP_RATE, 0] = dsp_s
-        choose(found, bounds[0, o], bounds[0, o + 1], rates, 1, choices)
+        choose(found, bounds[0, o], bounds[0, o + 1], rates, points, choices)
         way = found[int(choices[_PLACE, 0])]
         wait_s = (rates[_READ_WAIT, 0] if reads(op) else 0.0) + (
             rates[_WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0
         )
         result.latency_s = choices[_BEST, 0] + wait_s
         result.dpu_s, result.dsp_s = way.grid_cycles * rates[_CYCLE, 0], dsp_s
-        result.dma_s = dma_time_s(way, rates, 0)
+        result.dma_s = dma_time_s(way, rates, point)
         result.dram_bytes, result.sram_bytes = way.dram_bytes, way.sram_bytes
         int8_macs, fp16_macs, sram_bytes = fixed_work(arch, ops[o : o + 1])
         lane_cycles = dsp_lane_cycles(arch, op, dsp_s) if op.unit == _DSP else 0.0

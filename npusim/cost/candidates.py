@@ -3,8 +3,8 @@ before prices are known.
 
 Choosing a caterer, one can strike off whoever needs more cooks, more deliveries and a longer setting-up
 than another before asking for a single price. A way is struck off when another needs no more of anything
-that will be priced: cycles of the grid, bytes and gaps of the DMA, first and last piece, bytes through
-SRAM. What remains is priced for each design point (`npusim.cost.pricing`), and the cheapest of the
+that will be priced: cycles of the grid, bytes and gaps of the DMA, first and last piece, refills, bytes
+through SRAM. What remains is priced for each design point (`npusim.cost.pricing`), and the cheapest of the
 shortlist is the cheapest of all, because every price rises with each of these amounts.
 """
 
@@ -28,6 +28,7 @@ CANDIDATE_DTYPE = np.dtype(
         ("copied_bytes", "f8"),  # between the tiles' SRAM
         ("first_bytes", "f8"),  # the pieces at the edges, which nothing hides
         ("last_bytes", "f8"),
+        ("refills", "f8"),  # times that what is read fills the room that SRAM has for it
         ("walks", "f8"),  # 1 where the first piece waits for address translation
         ("grid_sram_bytes", "f8"),  # what the MAC grid reads and writes in SRAM
         ("dram_bytes", "f8"),
@@ -54,6 +55,7 @@ def _needs_no_more(a: Any, b: Any) -> bool:
         and a.first_bytes <= b.first_bytes
         and a.read_gaps <= b.read_gaps
         and a.last_bytes <= b.last_bytes
+        and a.refills <= b.refills
         and a.copied_bytes <= b.copied_bytes
         and a.grid_sram_bytes <= b.grid_sram_bytes
     )

@@ -87,7 +87,8 @@ def is_compiled() -> bool:
 
 
 def _compile(function: _Function, **options: Any) -> _Function:
-    compiled = numba.njit(error_model="numpy", **options)(function)
+    # Nobody calls a kernel from C.
+    compiled = numba.njit(error_model="numpy", no_cfunc_wrapper=True, **options)(function)
     folder = _folder()
     if folder is not None:
         # numba fixes a function's cache folder when its cache is made; other users of numba in this

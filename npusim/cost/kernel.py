@@ -20,7 +20,18 @@ from npusim.cost.energy import dsp_lane_cycles, dynamic_j
 from npusim.cost.fixed import dsp_time_s, fixed_work, reads
 from npusim.cost.hosts import cost_host
 from npusim.cost.jit import kernel, parallel_kernel
-from npusim.cost.pricing import BLOCK, CHOICES, RATES, Choice, Rate, choose, dma_time_s, fill_rates
+from npusim.cost.pricing import (
+    BLOCK,
+    CHOICES,
+    RATES,
+    Choice,
+    Rate,
+    choose,
+    dma_time_s,
+    edges_s,
+    fill_rates,
+    together_s,
+)
 from npusim.cost.search import search_plans
 from npusim.cost.tables import TOTAL_DTYPE, Unit
 from npusim.cost.totals import inference_times
@@ -31,14 +42,15 @@ _VIEW, _DPU, _DSP, _DMA, _CPU, _GPU = (
     int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU)
 )
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
+_PAGE = int(Rate.PAGE)
 _DSP_RATE, _BEST, _PLACE = int(Rate.DSP), int(Choice.BEST), int(Choice.PLACE)
 
 # Rows of the table of sums that a plan makes at each point.
 _NPU_S, _DRAM, _SRAM_TRAFFIC, _SRAM_PEAK, _DPU_S, _DMA_S = range(6)
 _SUMS = 6
-# Rows of the table of sums over a chain: time of each unit, and what no unit accounts for.
-_CHAIN_DPU, _CHAIN_DSP, _CHAIN_DMA, _CHAIN_EDGES = range(4)
-_CHAIN_SUMS = 4
+# Rows of the table of sums over a chain: time of each unit, and of what cannot overlap.
+_CHAIN_DPU, _CHAIN_DSP, _CHAIN_DMA, _CHAIN_EDGES, _CHAIN_REFILLING, _CHAIN_WALKS = range(6)
+_CHAIN_SUMS = 6
 # Rows of the table of what is the same under all plans.
 _CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S, _LANE_CYCLES, _HOST_J, _HOST_DRAM = range(7)
 _COMMON = 7
@@ -78,7 +90,9 @@ def _common_costs(arch: Any, ops: Any, dsp_s: Any, common: Any, p: int) -> None:
 def _add_up(
     found: Any, choices: Any, rates: Any, reads: bool, writes: bool, chained: bool, points: int, sums: Any
 ) -> None:
-    """Add the chosen candidates of one operator to the sums of a plan; of a link in a chain only the waits."""
+    """Add the chosen candidates of one operator to the sums of a plan; of a link in a chain only the
+    waits.
+    """
     for p in range(points):
         way = found[int(choices[_PLACE, p])]
         wait_s = (rates[_READ_WAIT, p] if reads else 0.0) + (rates[_WRITE_WAIT, p] if writes else 0.0)
@@ -95,12 +109,12 @@ def _add_link(found: Any, choices: Any, rates: Any, points: int, links: Any) -> 
     """Add the chosen candidates of one operator of a chain to the chain's sums, unit by unit."""
     for p in range(points):
         way = found[int(choices[_PLACE, p])]
-        dpu_s, dsp_s = way.grid_cycles * rates[_CYCLE, p], rates[_DSP_RATE, p]
-        dma_s = dma_time_s(way, rates, p)
-        links[_CHAIN_DPU, p] += dpu_s
-        links[_CHAIN_DSP, p] += dsp_s
-        links[_CHAIN_DMA, p] += dma_s
-        links[_CHAIN_EDGES, p] += choices[_BEST, p] - max(dpu_s, max(dsp_s, dma_s))
+        links[_CHAIN_DPU, p] += way.grid_cycles * rates[_CYCLE, p]
+        links[_CHAIN_DSP, p] += rates[_DSP_RATE, p]
+        links[_CHAIN_DMA, p] += dma_time_s(way, rates, p)
+        links[_CHAIN_EDGES, p] += edges_s(way, rates, p)
+        links[_CHAIN_REFILLING, p] += way.refills * rates[_READ_WAIT, p]
+        links[_CHAIN_WALKS, p] += way.walks * rates[_PAGE, p]
 
 
 @kernel
@@ -110,8 +124,9 @@ def _join_chain(links: Any, points: int, sums: Any) -> None:
     Operators that hand rows on in stripes work at the same time: the units overlap, starts and ends add up.
     """
     for p in range(points):
-        together = max(links[_CHAIN_DPU, p], max(links[_CHAIN_DSP, p], links[_CHAIN_DMA, p]))
-        sums[_NPU_S, p] += together + links[_CHAIN_EDGES, p]
+        work_s, dma_s = max(links[_CHAIN_DPU, p], links[_CHAIN_DSP, p]), links[_CHAIN_DMA, p]
+        chain_s = together_s(work_s, dma_s, links[_CHAIN_EDGES, p], links[_CHAIN_REFILLING, p])
+        sums[_NPU_S, p] += chain_s + links[_CHAIN_WALKS, p]
 
 
 @kernel
@@ -120,6 +135,7 @@ def _keep_better(
     common: Any,
     sums: Any,
     plan: int,
+    waits: bool,
     points: int,
     totals: Any,
     first: int,
@@ -128,9 +144,14 @@ def _keep_better(
 ) -> None:
     """Compare a plan with the best so far at each point: by time, then by what it moves, then by what it
     holds.
+
+    A plan under which something `waits` in SRAM while a host works is none for points with several requests
+    in flight: the others need the room.
     """
     for p in range(points):
         arch, total = archs[p, 0], totals[first + p]
+        if waits and arch.requests > 1.0:
+            continue
         dram = sums[_DRAM, p] + common[_HOST_DRAM, p]
         latency, interval = inference_times(
             arch, sums[_NPU_S, p], common[_CPU_S, p], common[_GPU_S, p], common[_LAUNCHES_S, p], dram
@@ -185,7 +206,8 @@ def _cost_group(
     block by block.
     """
     row = np.empty((1, base.shape[0]))
-    row[0] = base
+    for c in range(base.shape[0]):
+        row[0, c] = base[c]
     for c in range(columns.shape[0]):
         row[0, columns[c]] = values[start, c]
     arch = row.view(ARCH_DTYPE)[0, 0]
@@ -193,7 +215,9 @@ def _cost_group(
     bounds = np.empty((ops.shape[0], ops.shape[1] + 1), np.int64)
     found = search_plans(arch, ops, bounds)
     flat = np.empty((min(BLOCK, stop - start), base.shape[0]))
-    flat[:] = row
+    for p in range(flat.shape[0]):
+        for c in range(base.shape[0]):
+            flat[p, c] = row[0, c]
     archs = flat.view(ARCH_DTYPE)
     rates, choices, dsp_s = (
         np.zeros((RATES, BLOCK)),
@@ -221,14 +245,16 @@ def _cost_group(
                     op = ops[plan, o]
                     if op.chain != chain or op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
                         continue
-                    rates[_DSP_RATE, :points] = dsp_s[o, :points]
+                    for p in range(points):
+                        rates[_DSP_RATE, p] = dsp_s[o, p]
                     choose(found, bounds[plan, o], bounds[plan, o + 1], rates, points, choices)
                     _add_up(found, choices, rates, reads(op), op.c_dram_bytes > 0.0, chain > 0, points, sums)
                     if chain > 0:
                         _add_link(found, choices, rates, points, links)
                 if chain > 0:
                     _join_chain(links, points, sums)
-            _keep_better(archs, common, sums, plan, points, totals, first, plans, traffic)
+            waits = _waits_for_host(ops[plan])
+            _keep_better(archs, common, sums, plan, waits, points, totals, first, plans, traffic)
         _finish(archs, ops[0], common, traffic, points, totals, first, plans)
 
 
@@ -242,6 +268,16 @@ def _chains(ops: Any) -> int:
 
 
 @kernel
+def _waits_for_host(ops: Any) -> bool:
+    """Whether a plan keeps something in the NPU's SRAM while a host works."""
+    for o in range(ops.shape[0]):
+        on_host = ops[o].unit == _CPU or ops[o].unit == _GPU
+        if on_host and ops[o].live_spread_bytes + ops[o].live_copied_bytes > 0.0:
+            return True
+    return False
+
+
+@kernel
 def plan_fits(ops: Any, bounds: Any) -> bool:
     """Whether every operator of a plan has a way to be done."""
     for o in range(ops.shape[0]):
@@ -251,7 +287,6 @@ def plan_fits(ops: Any, bounds: Any) -> bool:
     return True
 
 
-@kernel
 def evaluate_plans(arch: Any, ops: Any, totals: Any, plans: Any) -> None:
     """Cost a network on one architecture under the best of its residency plans.
 

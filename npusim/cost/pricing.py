@@ -5,7 +5,15 @@ A hauler's quotation: amounts stand on the shortlist (`npusim.cost.candidates`),
 column for each point of a block, and a quotation is a sum of products. The loop over points is the inner
 one and has no branches, so the processor quotes for several at once.
 
-    latency = max(grid, DSP, DMA) + first piece in + last piece out, waits for DRAM included
+    work    = max(grid, DSP)
+    latency = max(work + first piece in + last piece out, DMA, (work + DMA) / 2 + refills * wait) + waits
+
+Of `n` pieces that come in, are worked on and go out, three things set the pace. Work waits for the first
+piece and the last result is written after it. DMA carries all pieces, the first and the last among them; what
+it cannot do while the last piece is worked on, it uses for what the next operator needs. And pieces need
+room: with two buffers each of half the room, a buffer is taken while its piece is waited for, brought in and
+worked on, so `n` pieces take `n / 2` times (wait + DMA / n + work / n), where n = 2 * refills. The third only
+shows where SRAM has little room for much that streams past.
 """
 
 from __future__ import annotations
@@ -18,7 +26,18 @@ import numpy as np
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
 from npusim.cost.jit import kernel
 
-__all__ = ["BLOCK", "CHOICES", "RATES", "Choice", "Rate", "choose", "dma_time_s", "fill_rates"]
+__all__ = [
+    "BLOCK",
+    "CHOICES",
+    "RATES",
+    "Choice",
+    "Rate",
+    "choose",
+    "dma_time_s",
+    "edges_s",
+    "fill_rates",
+    "together_s",
+]
 
 BLOCK = 128
 """Points that are priced at a time, so that their rates stay in the nearest cache."""
@@ -85,7 +104,7 @@ _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE = (
     _GAP * BLOCK,
     _PAGE * BLOCK,
 )
-_AT_DSP, _AT_COPIES = _DSP * BLOCK, _COPIES * BLOCK
+_AT_DSP, _AT_COPIES, _AT_WAIT = _DSP * BLOCK, _COPIES * BLOCK, _READ_WAIT * BLOCK
 _AT_BEST, _AT_PLACE = _BEST * BLOCK, _PLACE * BLOCK
 
 
@@ -130,6 +149,28 @@ def dma_time_s(way: Any, rates: Any, point: int) -> float:
 
 
 @kernel
+def edges_s(way: Any, rates: Any, point: int) -> float:
+    """Time of the first piece in and the last piece out of a candidate (s)."""
+    return float(way.first_bytes * rates[_READ, point] + way.last_bytes * rates[_WRITE, point])
+
+
+@kernel
+def together_s(work_s: float, dma_s: float, edges_s: float, refilling_s: float) -> float:
+    """Time of work and transfers that overlap piece by piece, without the waits that nothing hides (s).
+
+    Parameters
+    ----------
+    work_s, dma_s : float
+        Time of the busiest of MAC grid and DSPs, and of all transfers.
+    edges_s : float
+        Time of the first piece in and the last piece out.
+    refilling_s : float
+        Waits for the first byte from DRAM, one each time that what is read fills its room in SRAM.
+    """
+    return max(max(work_s + edges_s, dma_s), 0.5 * (work_s + dma_s) + refilling_s)
+
+
+@kernel
 def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: Any) -> None:
     """Choose, for each point of a block, the fastest candidate of one operator; of equally fast ones the
     first.
@@ -158,14 +199,14 @@ def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: 
                 rates[_COPIES, p] = copies_s(way.copied_bytes, rates, p)
         _quote(
             way.grid_cycles, way.read_bytes, way.written_bytes, way.read_gaps, way.first_bytes,
-            way.last_bytes, way.walks, float(c), flat_rates, points, flat_choices,
+            way.last_bytes, way.refills, way.walks, float(c), flat_rates, points, flat_choices,
         )  # fmt: skip
 
 
 @kernel
 def _quote(
-    grid: float, read: float, written: float, gaps: float, first: float, last: float, walks: float, place:
-    float, rates: Any, points: int, choices: Any,
+    grid: float, read: float, written: float, gaps: float, first: float, last: float, refills: float,
+    walks: float, place: float, rates: Any, points: int, choices: Any,
 ) -> None:  # fmt: skip
     """Quote one candidate for all points."""
     for p in range(points):
@@ -176,8 +217,9 @@ def _quote(
             + rates[_AT_COPIES + p]
         )
         work = max(grid * rates[_AT_CYCLE + p], rates[_AT_DSP + p])
-        edges = first * rates[_AT_READ + p] + last * rates[_AT_WRITE + p] + walks * rates[_AT_PAGE + p]
-        latency = max(work, dma) + edges
+        edges = first * rates[_AT_READ + p] + last * rates[_AT_WRITE + p]
+        latency = together_s(work, dma, edges, refills * rates[_AT_WAIT + p])
+        latency += walks * rates[_AT_PAGE + p]
         better = latency < choices[_AT_BEST + p]
         choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
         choices[_AT_PLACE + p] = place if better else choices[_AT_PLACE + p]

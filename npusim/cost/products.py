@@ -8,7 +8,7 @@ that can be the best is put on a shortlist.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
 from npusim.cost.energy import grid_sram_bytes
 from npusim.cost.jit import kernel
 from npusim.cost.tables import Form, Order, Split
-from npusim.cost.tiling import Block, best_blocks, largest_share, next_count
+from npusim.cost.tiling import Block, Tiling, best_blocks, copies, largest_share, next_count
 
 __all__ = ["search_product", "sum_rate", "tile_share"]
 
@@ -28,6 +28,13 @@ _WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = (
     int(Order.ACTIVATIONS_HELD),
     int(Order.OUTPUTS_HELD),
 )
+
+
+class Share(NamedTuple):
+    """What one pass over the operands brings from DRAM into one tile."""
+
+    a_dram_bytes: float
+    b_dram_bytes: float
 
 
 @kernel
@@ -104,6 +111,23 @@ def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tupl
 
 
 @kernel
+def _refills(tile: Share, block: Block, order: int, tiling: Tiling) -> float:
+    """Return how often what streams past fills the SRAM of a tile that is free for it.
+
+    Weights that wait take their room; of other operands that wait no more is known than that they fit.
+    """
+    room = block.sram_bytes
+    streamed = 0.0
+    if order != _ACTIVATIONS_HELD:
+        streamed += tile.a_dram_bytes * tiling.column_blocks
+    if order == _WEIGHTS_HELD:
+        room -= np.ceil(block.columns / tiling.column_blocks) * block.b_bytes * copies(tiling.column_blocks)
+    else:
+        streamed += tile.b_dram_bytes * tiling.row_blocks
+    return float(streamed / room) if streamed > 0.0 else 0.0
+
+
+@kernel
 def sum_rate(arch: Any) -> float:
     """Bytes of partial sums a cycle that the grid puts down in SRAM or takes up again: the rate of its
     outputs.
@@ -134,18 +158,10 @@ def search_product(arch: Any, op: Any, found: Any, start: int) -> int:
         used, rows, channels = tile_share(arch, op, split)
         for mode in range(3):
             cycles = _tile_cycles(arch, op, rows, channels, mode)
-            stop = _search(
-                arch,
-                op,
-                found,
-                start,
-                stop,
-                split,
-                mode,
-                used,
-                cycles,
-                _block(arch, op, rows, channels, mode),
-            )
+            block = _block(arch, op, rows, channels, mode)
+            length = op.out_w if op.form == _MATMUL else op.out_h
+            share = Share(op.a_dram_bytes * rows / length, op.b_dram_bytes * channels / op.out_c)
+            stop = _search(arch, op, found, start, stop, split, mode, used, cycles, block, share)
     return stop
 
 
@@ -161,6 +177,7 @@ def _search(
     used: float,
     cycles: float,
     block: Block,
+    tile: Share,
 ) -> int:
     """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`)."""
     if stop < 0:
@@ -198,6 +215,7 @@ def _search(
                     new.copied_bytes = 0.0
                     new.first_bytes = first
                     new.last_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
+                    new.refills = _refills(tile, block, order, tiling)
                     new.walks = 1.0 if first > arch.dma_page_bytes else 0.0
                     new.grid_sram_bytes = sram_traffic
                     new.dram_bytes = a_read + other_read + op.c_dram_bytes

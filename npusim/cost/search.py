@@ -53,7 +53,8 @@ def search_plans(arch: Any, ops: Any, bounds: Any) -> Any:
     found : array of CANDIDATE_DTYPE
     """
     found = np.empty(_FIRST_PLACES, CANDIDATE_DTYPE)
-    place = 0
+    # Of a type of its own: a literal would have everything compiled for it as well.
+    place: Any = np.int64(0)
     for p in range(ops.shape[0]):
         for o in range(ops.shape[1]):
             op = ops[p, o]
@@ -63,7 +64,8 @@ def search_plans(arch: Any, ops: Any, bounds: Any) -> Any:
             stop = _search_operator(arch, op, found, place)
             while stop < 0:  # the table was too short
                 longer = np.empty(2 * found.shape[0], CANDIDATE_DTYPE)
-                longer[:place] = found[:place]
+                for i in range(place):
+                    longer[i] = found[i]
                 found = longer
                 stop = _search_operator(arch, op, found, place)
             sort_candidates(found, place, stop)

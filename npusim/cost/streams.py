@@ -70,6 +70,7 @@ def search_stream(arch: Any, op: Any, found: Any, start: int, on_grid: bool, on_
     new.copied_bytes = 0.0 if on_grid or on_dsp else max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
     new.first_bytes = 0.0 if op.a_prefetch else first
     new.last_bytes = last
+    new.refills = read / free if read > 0.0 else 0.0
     new.walks = 1.0 if new.first_bytes > arch.dma_page_bytes else 0.0
     new.grid_sram_bytes = grid_sram_bytes(arch, op, 0) if on_grid else 0.0
     new.dram_bytes = read + op.c_dram_bytes

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "DSP_KERNEL_DTYPE",
     "OP_DTYPE",
     "RESULT_DTYPE",
     "TOTAL_DTYPE",
     "Bound",
-    "DSP_KERNEL_DTYPE",
     "Form",
     "Order",
     "Split",
@@ -145,7 +145,8 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("a_prefetch", "i8"),
     ("b_prefetch", "i8"),
     ("a_constant", "i8"),  # laid out at compile time in the order of its use
-    # SRAM taken by tensors that live across this operator: spread over the tiles, or held whole in each
+    # SRAM of the NPU taken by tensors that live across this operator, be it on a host: spread over the tiles,
+    # or held whole in each
     ("live_spread_bytes", "f8"),
     ("live_copied_bytes", "f8"),
     # Zeros that the MAC grid may skip: density of elements and of the grid's granules, 1 where skipping is

@@ -6,15 +6,16 @@ done on one tile, and within a tile cut into `row_blocks` x `column_blocks` bloc
 operand of the outer loop waiting in SRAM while the other streams past (double-buffered); or both stream in
 `channel_chunks` while partial sums wait.
 
-Why the candidates suffice. For one split, mode and order, latency = max(compute, DMA) + start, where
-compute grows with the number of blocks (each is a start-up), DMA traffic grows with `row_blocks` and
-`column_blocks` (the streamed operand is fetched again for each block of the held one), and the start does
-not depend on either. So latency never falls when one of these counts grows, and only the smallest feasible
-`row_blocks` for each `column_blocks` (and each `channel_chunks`) can be the best. What fits, and what must
-arrive before the start, depend on a count only through its largest piece, ceil(total / count); everything
-else gets worse as the count grows. So of all counts with the same largest piece the smallest is the best,
-which leaves about 2 sqrt(total) values of `column_blocks` and of `channel_chunks`. The search runs over all
-of these. The set does not depend on SRAM, and a larger SRAM makes every candidate it allowed before allowed
+Why the candidates suffice. For one split, mode and order, latency grows with compute, with DMA traffic and
+with how often what streams past fills its room in SRAM. Compute grows with the number of blocks (each is a
+start-up); DMA traffic, and with it what streams past, grows with `row_blocks` and `column_blocks` (the
+streamed operand is fetched again for each block of the held one); the start does not depend on either. So
+latency never falls when one of these counts grows, and only the smallest feasible `row_blocks` for each
+`column_blocks` (and each `channel_chunks`) can be the best. What fits, what must arrive before the start, and
+the room of what waits, depend on a count only through its largest piece, ceil(total / count); everything else
+gets worse as the count grows. So of all counts with the same largest piece the smallest is the best, which
+leaves about 2 sqrt(total) values of `column_blocks` and of `channel_chunks`. The search runs over all of
+these. The set does not depend on SRAM, and a larger SRAM makes every candidate it allowed before allowed
 again, so more SRAM is never slower.
 """
 
@@ -26,7 +27,7 @@ import numpy as np
 
 from npusim.cost.jit import kernel
 
-__all__ = ["Block", "Tiling", "best_blocks", "largest_share", "next_count"]
+__all__ = ["Block", "Tiling", "best_blocks", "copies", "largest_share", "next_count"]
 
 
 class Block(NamedTuple):
@@ -93,7 +94,7 @@ def _fit(total: float, fixed: float, once: float, each: float, sram: float) -> f
 
 
 @kernel
-def _copies(count: float) -> float:
+def copies(count: float) -> float:
     """Buffers of an operand that comes in `count` pieces: two as soon as there is a next one."""
     return 2.0 if count > 1.0 else 1.0
 
@@ -116,7 +117,7 @@ def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Ti
     """
     columns = np.ceil(block.columns / column_blocks)
     chunk = largest_share(channel_chunks, block.chunks)
-    b_buffers = _copies(column_blocks * channel_chunks)
+    b_buffers = copies(column_blocks * channel_chunks)
     b_once = columns * block.b_bytes * chunk * b_buffers
     c_each = columns * block.c_bytes
     sums = columns * block.sum_bytes if channel_chunks > 1.0 else 0.0

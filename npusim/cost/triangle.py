@@ -74,7 +74,8 @@ def _fetch_once(
     sums = op.out_w * channels * arch.dpu_sum_bytes
     out_bytes = 0.0 if op.c_resident else 2.0 * pixels * channels * op.c_item
     working = b_bytes + sums + block_bytes + out_bytes
-    if working > arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles:
+    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
+    if working > free:
         return stop
     first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
     if op.b_dram_bytes > 0.0 and not op.b_prefetch:
@@ -87,6 +88,8 @@ def _fetch_once(
     new.written_bytes = op.c_dram_bytes
     new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
     new.first_bytes, new.last_bytes = first, 0.5 * out_bytes
+    room = used * (free - b_bytes - sums)
+    new.refills = op.a_triangle_bytes / room if op.a_triangle_bytes > 0.0 else 0.0
     new.walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.grid_sram_bytes = grid_sram_bytes(arch, op, mode)
     new.dram_bytes = new.read_bytes + op.c_dram_bytes
