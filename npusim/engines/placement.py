@@ -33,6 +33,8 @@ from npusim.mapping.order import entries
 __all__ = ["Alone", "Cut", "DeviceCost", "PlacedGroup", "Placement", "place"]
 
 DEVICES = ("npu", "cpu", "gpu")
+_TRIED = 7
+"""Further placements of the price list that are mapped in full."""
 _METHOD = (
     "dynamic programming over the order of execution, exact on chains and series-parallel graphs for any "
     "number of devices"
@@ -194,7 +196,8 @@ def place(
     terms = Terms.of(soc, run, minimise)
     found = best_placement(problem, terms)
     everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
-    best = _best(graph, problem, found.placement, everywhere, soc, run, minimise)
+    ways = (found.placement, *found.others[:_TRIED])
+    best = _best(graph, problem, ways, everywhere, soc, run, minimise)
     placement, mapped = best
     return Placement(
         workload=graph.name,
@@ -241,19 +244,19 @@ def _mapped_alone(graph: Graph, problem: Problem, soc: Soc, run: Run, device: in
 def _best(
     graph: Graph,
     problem: Problem,
-    found: tuple[int, ...],
+    ways: tuple[tuple[int, ...], ...],
     alone: dict[str, Mapped | None],
     soc: Soc,
     run: Run,
     minimise: Objective,
 ) -> tuple[tuple[int, ...], Mapped]:
-    """Map the placement found in full; a device alone is taken where the engine finds it better after all."""
+    """Map the best of the price list in full, and each device alone; what the engine finds best is taken."""
 
     def value(candidate: tuple[tuple[int, ...], Mapped]) -> float:
         total = candidate[1].total
         return float(1.0 / total["throughput_per_s"] if minimise == "latency" else total["energy_j"])
 
-    candidates = [(found, map_placed(placed(graph, problem, found, soc), soc, run))]
+    candidates = [(way, map_placed(placed(graph, problem, way, soc), soc, run)) for way in ways]
     for i, mapped in enumerate(alone.values()):
         if mapped is not None:
             candidates.append(((i,) * len(problem.names), mapped))
