@@ -82,6 +82,9 @@ class RooflineDevice(Section):
     """Multiply-accumulates a core starts in a cycle, by format."""
     dense_efficiency: Fraction
     """Part of the peak that matrix products and convolutions of ordinary size reach."""
+    busy_outputs: PositiveRatio | None = None
+    """Results of a product that a core needs to be kept busy; a product of fewer takes as long as one of so
+    many. None: products of any size keep it busy."""
     caches: dict[str, Cache] = Field(default_factory=dict)
     """Cache levels by name, nearest to the core first."""
     cache_line: Bytes

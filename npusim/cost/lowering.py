@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch import Soc
+from npusim.arch import Cpu, Gpu, Soc
 from npusim.cost.decisions import Decisions, Group
 from npusim.cost.dsp_table import fill_kernel
 from npusim.cost.liveness import Liveness, packing
@@ -215,6 +215,12 @@ class _Lowering:
                 f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that"
             )
 
+    def _idle_share(self, device: Cpu | Gpu, op: Operator, result: Tensor) -> float:
+        """Return how much longer a product takes because it has too few results to keep all cores busy."""
+        if device.busy_outputs is None or op.family not in _PRODUCTS:
+            return 1.0
+        return max(1.0, float(device.cores * device.busy_outputs) / max(1, result.elements))
+
     def _host(
         self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
     ) -> None:
@@ -234,7 +240,7 @@ class _Lowering:
         read = inputs[1:] if blank else inputs  # zeros are not read to be written
         row["host_bytes"] = sum(size(t) for t in (*read, *outputs))
         row["host_is_float"] = bool(inputs) and inputs[0].dtype.is_float
-        row["host_macs"] = work.macs + work.elements
+        row["host_macs"] = work.macs * self._idle_share(device, op, outputs[0]) + work.elements
         if op.family is Family.MATMUL and inputs[0].storage is Storage.ZVC:
             # What is stored as a list of non-zeros is worked through as one, what is stored dense is
             # multiplied dense.
