@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 PREDICTORS = {
+    "granite": "npusim.validation.granite:FIGURES",
     "costmodel-dma": "npusim.validation.dma_figures:ENGINES",
     "costmodel-dma-rows": "npusim.validation.dma_figures:ROWS",
     "costmodel-eltwise-pool": "npusim.validation.costmodel_figures:CHANNELWISE",

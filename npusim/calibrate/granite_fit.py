@@ -1,0 +1,195 @@
+"""The fit behind GraNNite's figures: the most likely numbers given what was known and what was published.
+
+Like settling a family's recollections of one journey: each is trusted as far as its teller usually is,
+and the diary (the priors) counts as well. `python -m npusim.calibrate.granite_fit` prints the result as
+tables, `--write` puts the numbers into the data sheets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.arch import Soc, load_soc
+from npusim.calibrate.granite_plan import Plan, load_plan
+from npusim.locate import resource
+from npusim.validation.figures import KeyedFigure, read_keyed
+from npusim.validation.granite import Key, parse_key, predict
+from npusim.validation.granite_definitions import load_definitions
+from npusim.validation.granite_runs import Bench
+
+__all__ = ["GraniteFit", "Result", "given_figures"]
+
+Floats = NDArray[np.float64]
+
+_STEP = 1e-3
+"""Step of the logarithms for slopes: small beside every width, large beside rounding."""
+_BEARS = 0.02
+"""A figure bears on a parameter when a doubling of the one moves the other by more than this share."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """Fitted parameters.
+
+    Attributes
+    ----------
+    names : tuple of str
+    logs : array, shape (parameters,)
+        Their logarithms.
+    predicted : array, shape (figures,)
+    slopes : array, shape (figures, parameters)
+        d log(prediction) / d log(parameter).
+    covariance : array, shape (parameters, parameters)
+        Of the logarithms, priors included.
+    """
+
+    names: tuple[str, ...]
+    logs: Floats
+    predicted: Floats
+    slopes: Floats
+    covariance: Floats
+
+    @property
+    def values(self) -> Floats:
+        """The parameters, shape (parameters,)."""
+        return np.exp(self.logs)
+
+    @property
+    def sigma(self) -> Floats:
+        """Standard deviation of the logarithms, shape (parameters,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def figures_of(self) -> list[int]:
+        """How many figures bear on each parameter."""
+        return [int(n) for n in (np.abs(self.slopes) * np.log(2.0) > _BEARS).sum(axis=0)]
+
+
+class GraniteFit:
+    """Maximum a posteriori: squared deviations from figures and priors, each in its own standard deviations.
+
+    Parameters
+    ----------
+    plan : Plan
+    figures : sequence of KeyedFigure
+        Published figures; their ids are keys of the suite.
+    """
+
+    def __init__(self, plan: Plan, figures: Sequence[KeyedFigure]) -> None:
+        self.plan, self.figures = plan, list(figures)
+        self.keys = [_known(figure) for figure in figures]
+        self.names = tuple(plan.parameters)
+        self.bench = Bench(load_definitions())
+        self._memory: dict[tuple[float, ...], Floats] = {}
+
+    @cached_property
+    def start(self) -> Floats:
+        """Logarithms of the priors' medians."""
+        return np.log([p.prior.value for p in self.plan.parameters.values()])
+
+    @cached_property
+    def widths(self) -> Floats:
+        """Widths of the priors."""
+        return np.array([p.prior.width for p in self.plan.parameters.values()])
+
+    def socs(self, logs: Floats) -> dict[str, Soc]:
+        """Return the SoCs with a set of parameters."""
+        settings: dict[str, dict[str, str]] = {}
+        for parameter, log in zip(self.plan.parameters.values(), logs, strict=True):
+            for number in parameter.numbers:
+                for soc in number.socs:
+                    value = f"{float(np.exp(log)) * number.share:.10g} {number.unit}".strip()
+                    settings.setdefault(soc, {})[number.path] = value
+        return {soc: load_soc(soc, found) for soc, found in settings.items()}
+
+    def predicted(self, logs: Floats) -> Floats:
+        """Return the predictions of all figures, shape (figures,)."""
+        key = tuple(logs.tolist())
+        if key not in self._memory:
+            bench = self.bench.with_socs(self.socs(logs))
+            self._memory[key] = np.array([predict(k, bench) for k in self.keys])
+        return self._memory[key]
+
+    def residuals(self, logs: Floats, left_out: int | None = None) -> Floats:
+        """Return deviations in standard deviations: figures (but one that is left out), then priors."""
+        found = []
+        for i, (figure, key, value) in enumerate(
+            zip(self.figures, self.keys, self.predicted(logs), strict=True)
+        ):
+            tolerance = self.plan.tolerance(key)
+            if i == left_out:
+                continue
+            if tolerance.points is not None:
+                found.append((value - figure.value) / tolerance.points)
+            else:
+                assert tolerance.ratio is not None, "a tolerance is a ratio or in points"
+                found.append(float(np.log(value / figure.value)) / tolerance.ratio)
+        return np.concatenate([found, (logs - self.start) / self.widths])
+
+    def solve(self, start: Floats | None = None, left_out: int | None = None) -> Result:
+        """Return the most likely parameters.
+
+        Parameters
+        ----------
+        start : array, shape (parameters,), optional
+            Logarithms to start from; None: the priors' medians.
+        left_out : int, optional
+            A figure that is not fitted to.
+        """
+        from scipy.optimize import least_squares  # slow to import
+
+        def at(logs: Floats) -> Floats:
+            return self.residuals(logs, left_out)
+
+        found = least_squares(
+            at, self.start if start is None else start, diff_step=_STEP, xtol=1e-6, ftol=1e-6
+        )
+        return Result(
+            names=self.names,
+            logs=found.x,
+            predicted=self.predicted(found.x),
+            slopes=self._slopes(found.x),
+            covariance=np.linalg.inv(found.jac.T @ found.jac),
+        )
+
+    def _slopes(self, logs: Floats) -> Floats:
+        here = np.log(np.maximum(self.predicted(logs), 1e-12))
+        columns = []
+        for i in range(len(logs)):
+            there = logs.copy()
+            there[i] += _STEP
+            columns.append((np.log(np.maximum(self.predicted(there), 1e-12)) - here) / _STEP)
+        return np.array(columns).T
+
+    def leave_one_out(self, best: Result) -> Floats:
+        """Return each figure as the fit without it predicts it, shape (figures,)."""
+        return np.array([self.solve(best.logs, left_out=i).predicted[i] for i in range(len(self.figures))])
+
+
+def given_figures() -> list[KeyedFigure]:
+    """Return the shipped figures of GraNNite."""
+    path = resource("validate", "figures", "published.yaml")
+    return read_keyed(path, lambda name: parse_key(name) is not None)[0]
+
+
+def _known(figure: KeyedFigure) -> Key:
+    key = parse_key(figure.id)
+    assert key is not None, f"{figure.id} is no figure of the suite"
+    return key
+
+
+def fit_shipped() -> tuple[GraniteFit, Result]:
+    """Fit the shipped plan to the shipped figures."""
+    fit = GraniteFit(load_plan(), given_figures())
+    return fit, fit.solve()
+
+
+if __name__ == "__main__":
+    from npusim.calibrate.granite_report import main
+
+    main()

@@ -1,0 +1,130 @@
+"""The tables of docs/granite.md: figures with their fit and leave-one-out prediction, parameters,
+alternatives.
+
+Like the appendix of an expert opinion: whoever doubts a sentence finds the numbers behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.calibrate.data_sheet import with_numbers
+from npusim.calibrate.granite_fit import GraniteFit, Result, fit_shipped
+from npusim.calibrate.unit_fit import FittedNumber
+from npusim.locate import resource
+from npusim.validation.granite_definitions import Definitions, Variant
+from npusim.validation.granite_runs import Bench
+
+__all__ = ["alternatives", "figure_table", "main", "numbers_of", "parameter_table", "tied"]
+
+Floats = NDArray[np.float64]
+
+_TIED = 0.6
+"""Two parameters are tied when their logarithms are correlated more than this."""
+_SOURCE = "[GRANNITE] fitted, docs/granite.md; beforehand"
+
+
+def figure_table(fit: GraniteFit, best: Result, left_out: Floats) -> Iterator[str]:
+    """Yield the lines of the table of figures."""
+    yield "| figure | published | fitted | error | left out | error |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for figure, value, alone in zip(fit.figures, best.predicted, left_out, strict=True):
+        name = figure.id.removeprefix("granite.")
+        errors = [f"{100 * (v / figure.value - 1):+.1f} %" for v in (value, alone)]
+        yield f"| {name} | {figure.value:g} | {value:.3g} | {errors[0]} | {alone:.3g} | {errors[1]} |"
+    published = np.array([figure.value for figure in fit.figures])
+    means = [float(np.abs(v / published - 1).mean()) for v in (best.predicted, left_out)]
+    yield f"| mean of the errors' sizes | | | {100 * means[0]:.1f} % | | {100 * means[1]:.1f} % |"
+
+
+def parameter_table(fit: GraniteFit, best: Result) -> Iterator[str]:
+    """Yield the lines of the table of parameters."""
+    yield "| parameter | value | one sigma | prior | prior's width | pull | figures bearing on it | tied to |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    rows = zip(best.names, best.values, best.sigma, best.figures_of, strict=True)
+    for i, (name, value, sigma, figures) in enumerate(rows):
+        parameter = fit.plan.parameters[name]
+        pull = (best.logs[i] - fit.start[i]) / fit.widths[i]
+        unit = parameter.numbers[0].unit
+        yield (
+            f"| {parameter.title} | {value:.4g} {unit} | {100 * sigma:.0f} % | {parameter.prior.value:g} | "
+            f"{100 * parameter.prior.width:.0f} % | {pull:+.1f} | {figures} | "
+            f"{', '.join(tied(best, i)) or '-'} |"
+        )
+
+
+def tied(best: Result, index: int) -> list[str]:
+    """Return the parameters whose errors go with those of one: only their sum or ratio is determined."""
+    sigma = best.sigma
+    correlation = best.covariance[index] / (sigma[index] * sigma)
+    return [
+        f"{best.names[i]} ({value:+.1f})"
+        for i, value in enumerate(correlation)
+        if i != index and abs(value) > _TIED
+    ]
+
+
+def alternatives(bench: Bench) -> Iterator[str]:
+    """Yield the lines of the table of other readings of the baselines, each beside the one that is used."""
+    definitions = bench.definitions
+    yield "| model | baseline | interval, ms | speed-up of the best variant |"
+    yield "| --- | --- | --- | --- |"
+    for model, variants in definitions.variants.items():
+        best = min(_interval_s(bench, model, variants[name]) for name in definitions.best_of[model])
+        for name, variant in variants.items():
+            if name.startswith("baseline"):
+                interval = _interval_s(bench, model, variant)
+                yield f"| {model} | {name} | {1e3 * interval:.3g} | {interval / best:.3g} |"
+    yield ""
+    yield "| model | device | best of the paper's variants, ms | along lists of edges, ms |"
+    yield "| --- | --- | --- | --- |"
+    for model, names in definitions.best_of.items():
+        for device in ("series2_gpu", "series2_cpu"):
+            variants = definitions.variants[model]
+            best = min(_interval_s(bench, model, variants[name], device) for name in names)
+            sparse = _interval_s(bench, model, definitions.sparse[model], device)
+            yield f"| {model} | {device.rpartition('_')[2]} | {1e3 * best:.3g} | {1e3 * sparse:.3g} |"
+
+
+def _interval_s(bench: Bench, model: str, variant: Variant, place: str = "series2") -> float:
+    definitions: Definitions = bench.definitions
+    workload = f"{model.replace('_', '-')}-cora"
+    return bench.outcome(workload, variant, definitions.places[place]).interval_s
+
+
+def numbers_of(fit: GraniteFit, best: Result, soc: str) -> list[FittedNumber]:
+    """Return the fitted numbers of one SoC's data sheet."""
+    found = []
+    for i, parameter in enumerate(fit.plan.parameters.values()):
+        with_ = tied(best, i)
+        names = ", ".join(name.partition(" ")[0] for name in with_)
+        note = f"; tied to {names}, sums are better determined" if with_ else ""
+        for number in parameter.numbers:
+            if soc in number.socs:
+                value, sigma = float(best.values[i]) * number.share, float(best.sigma[i])
+                before = f"{_SOURCE} {parameter.prior.value * number.share:.3g} {number.unit}".rstrip()
+                found.append(FittedNumber(number.path, value, number.unit, sigma, before + note, False))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit, print the tables, and write the data sheets when asked to."""
+    parser = argparse.ArgumentParser(prog="python -m npusim.calibrate.granite_fit", description=main.__doc__)
+    parser.add_argument("--write", action="store_true", help="write the fitted numbers into the data sheets")
+    parser.add_argument("--quick", action="store_true", help="leave out the leave-one-out predictions")
+    options = parser.parse_args(arguments)
+    fit, best = fit_shipped()
+    left_out = best.predicted if options.quick else fit.leave_one_out(best)
+    bench = fit.bench.with_socs(fit.socs(best.logs))
+    for part in (figure_table(fit, best, left_out), parameter_table(fit, best), alternatives(bench)):
+        print("\n".join(part), end="\n\n")
+    if options.write:
+        for soc in sorted({name for p in fit.plan.parameters.values() for n in p.numbers for name in n.socs}):
+            path = Path(resource("configs", "socs", f"{soc}.yaml"))
+            path.write_text(with_numbers(path.read_text("utf-8"), numbers_of(fit, best, soc)), "utf-8")
+            print(f"wrote {path}")

@@ -1,0 +1,197 @@
+"""GraNNite's figures, predicted beside published: each key of the file is answered by the definitions.
+
+Like reading an old travel report with a map in hand: for each sentence one looks up where the writer stood.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from npusim.errors import NpusimError
+from npusim.techniques import parse
+from npusim.validation.evidence import Evidence
+from npusim.validation.figures import read_keyed
+from npusim.validation.granite_definitions import Variant, load_definitions
+from npusim.validation.granite_runs import Bench
+from npusim.validation.machine import Machine
+from npusim.validation.suite import Suite
+
+__all__ = ["FIGURES", "GraniteFigures", "Key", "parse_key", "predict"]
+
+_DATASET = r"(?P<dataset>cora|citeseer)"
+_MODEL = r"(?P<model>gcn|gat|sage_max|sage_mean)"
+_FORMS = {
+    "fig4": r"fig4_preprocessing_share\.(?P<layer>graph_attn|graph_conv)",
+    "fig5": r"fig5_control_op_share_of_compute\.(?P<layer>graph_attn|graph_conv)",
+    "fig20": (
+        rf"fig20_speedup_over_baseline(_(?P<d1>cora|citeseer))?\.{_MODEL}([_.-](?P<d2>cora|citeseer))?"
+        r"\.(?P<stack>[a-z0-9+_]+)"
+    ),
+    "fig21": rf"fig21_series2_over_series1_throughput\.{_MODEL}_{_DATASET}_(?P<stack>[a-z0-9_+]+)",
+    "fig22": rf"fig22_npu_speedup_series2(_(?P<d1>cora|citeseer))?\.{_MODEL}\.over_(?P<device>gpu|cpu)",
+    "fig23": rf"fig23_npu_energy_efficiency_{_DATASET}\.(({_MODEL})\.)?over_(?P<device>gpu|cpu)",
+    "int8": r"int8_over_fp16\.(?P<measure>tops|tops_per_watt)",
+}
+_PATTERNS = {figure: re.compile(rf"granite\.{form}") for figure, form in _FORMS.items()}
+_PRESENT = ("model", "dataset", "stack", "device", "layer", "measure")
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a key of the file asks for; empty where the figure has no such thing."""
+
+    figure: str
+    model: str = ""
+    dataset: str = ""
+    stack: str = ""
+    device: str = ""
+    layer: str = ""
+    measure: str = ""
+
+    @property
+    def workload(self) -> str:
+        """The workload's name."""
+        return f"{self.model.replace('_', '-')}-{self.dataset}"
+
+
+def parse_key(path: str) -> Key | None:
+    """Return what a key path asks for, or None where it is no figure of the suite."""
+    for figure, pattern in _PATTERNS.items():
+        match = pattern.fullmatch(path)
+        if match is not None:
+            found = {name: value for name, value in match.groupdict().items() if value}
+            dataset = found.get("dataset") or found.get("d1") or found.get("d2") or "cora"
+            model = found.get("model") or ("gcn" if figure == "fig23" else "")
+            rest = {
+                name: found[name] for name in _PRESENT if name in found and name not in ("model", "dataset")
+            }
+            return Key(figure, model=model, dataset=dataset if model else "", **rest)
+    return None
+
+
+def predict(key: Key, bench: Bench) -> float:
+    """Return the prediction for a key.
+
+    Parameters
+    ----------
+    key : Key
+    bench : Bench
+        Machines and definitions.
+
+    Raises
+    ------
+    NpusimError
+        Where the stack cannot be applied to the model.
+    """
+    return float(_PREDICT[key.figure](key, bench))
+
+
+def _share(key: Key, bench: Bench) -> float:
+    shares = bench.shares(getattr(bench.definitions.layers, key.layer))
+    return shares.preprocessing if key.figure == "fig4" else shares.control
+
+
+def _speedup(key: Key, bench: Bench) -> float:
+    place, stack, start = bench.definitions.places["series2"], key.stack, "baseline"
+    if stack.endswith("_further"):  # grasp_further: on top of GrAd and NodePad
+        start = "grad+nodepad"
+        stack = f"{start}+{stack.removesuffix('_further')}"
+    new = bench.outcome(key.workload, variant_of(key.model, stack, bench), place)
+    old = bench.outcome(key.workload, variant_of(key.model, start, bench), place)
+    return old.interval_s / new.interval_s
+
+
+def _generations(key: Key, bench: Bench) -> float:
+    variant = variant_of(key.model, key.stack.replace("_", "+"), bench)
+    places = bench.definitions.places
+    series1 = bench.outcome(key.workload, variant, places["series1"])
+    return series1.interval_s / bench.outcome(key.workload, variant, places["series2"]).interval_s
+
+
+def _devices(key: Key, bench: Bench) -> float:
+    names = bench.definitions.best_of[key.model]
+    best = {}
+    for place in ("series2", f"series2_{key.device}"):
+        runs = [
+            bench.outcome(key.workload, variant_of(key.model, name, bench), bench.definitions.places[place])
+            for name in names
+        ]
+        best[place] = min(run.interval_s if key.figure == "fig22" else run.package_j for run in runs)
+    return best[f"series2_{key.device}"] / best["series2"]
+
+
+def _peak(key: Key, bench: Bench) -> float:
+    tops, tops_per_watt = bench.peak_ratio()
+    return tops if key.measure == "tops" else tops_per_watt
+
+
+_PREDICT = {
+    "fig4": _share,
+    "fig5": _share,
+    "fig20": _speedup,
+    "fig21": _generations,
+    "fig22": _devices,
+    "fig23": _devices,
+    "int8": _peak,
+}
+
+
+def variant_of(model: str, stack: str, bench: Bench) -> Variant:
+    """Return the variant that a figure's stack means; a stack without a definition is applied as it
+    is written.
+    """
+    definitions = bench.definitions
+    known = definitions.variants[model]
+    name = definitions.names.get(stack, stack)
+    if name in known:
+        return known[name]
+    wanted = set(name.split("+")) - {"graphsplit"}
+    for known_name, variant in known.items():
+        if set(known_name.split("+")) == wanted:
+            return variant
+    return Variant(techniques=str(parse(name)), reason="as the figure writes it")
+
+
+@dataclass(frozen=True)
+class GraniteFigures:
+    """The suite's predictor."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the figures of a file with their predictions; keys the suite does not know are
+        skipped with a note.
+        """
+        assert path is not None, "the suite needs a file"
+        figures, notes = read_keyed(path, lambda name: parse_key(name) is not None)
+        bench = Bench(load_definitions())
+        kept, predicted, keys = [], [], []
+        for figure in figures:
+            key = parse_key(figure.id)
+            assert key is not None
+            try:
+                predicted.append(predict(key, bench))
+            except NpusimError as error:
+                notes.append(f"{figure.id}: skipped, {error}")
+                continue
+            kept.append(figure)
+            keys.append(key)
+        return Evidence(
+            ids=[figure.id for figure in kept],
+            columns={
+                name: np.array([getattr(key, name) for key in keys], object)
+                for name in ("figure", "model", "dataset", "stack", "device", "layer", "measure")
+            },
+            measured=np.array([figure.value for figure in kept]),
+            predicted=np.array(predicted),
+            unit="",
+            dimensions=("figure", "model"),
+            notes=[note for note in notes if "granite.fig" in note],
+        )
+
+
+FIGURES = GraniteFigures()
+"""The predictor of the suite `granite`."""

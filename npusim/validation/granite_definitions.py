@@ -1,0 +1,123 @@
+"""What each figure of GraNNite compares, read from `validate/definitions/granite.yaml`.
+
+Like the small print of an advertisement: "three times faster" than what, and measured how. The small
+print is data, so that another reading of a figure is another line in a file.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from npusim.config import Section, load_model
+from npusim.locate import resource
+
+__all__ = [
+    "Definitions",
+    "LayerGraph",
+    "LayerVariant",
+    "Layers",
+    "Peak",
+    "Place",
+    "Variant",
+    "load_definitions",
+]
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Place(Section):
+    """Where and how something is run."""
+
+    soc: str
+    """Name of a SoC."""
+    hint: Literal["latency", "throughput"]
+    """OpenVINO's performance hint."""
+    tiles: Count
+    """NPU tiles."""
+    requests: Count | None = None
+    """Inferences in flight; None: the SoC's default for the hint."""
+    device: Literal["auto", "npu", "cpu", "gpu"] = "auto"
+    """Device; auto: the NPU, with preprocessing where a technique wants it."""
+
+
+class Variant(Section):
+    """A network as it was run."""
+
+    techniques: str
+    """Technique stack; `{capacity}` is the data set's."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """Settings of the workload, such as its form."""
+    form: Literal["as_built", "each_layer", "formula", "row_scaled"] = "as_built"
+    """What is done to the graph beyond techniques: see `npusim.validation.granite_graphs`."""
+    serial_cpu: bool = False
+    """Whether the CPU's part is waited for in each inference, even with several requests in flight."""
+    reason: str
+    """Why this is what the figure shows."""
+
+
+class LayerVariant(Variant):
+    """A single layer as it was run."""
+
+    model: str
+    """Model whose first layer it is."""
+
+
+class LayerGraph(Section):
+    """The data graph of Figs. 4 and 5."""
+
+    nodes: Count
+    edges: Count
+    """Entries of the edge list."""
+    features: Count
+    classes: Count
+
+
+class Layers(Section):
+    """Figs. 4 and 5."""
+
+    graph: LayerGraph
+    graph_conv: LayerVariant
+    graph_attn: LayerVariant
+    control: list[str]
+    """Operator types that Fig. 5 counts as control."""
+
+
+class Peak(Section):
+    """A product that only the MAC grid bounds."""
+
+    m: Count
+    k: Count
+    n: Count
+    place: str
+
+
+class Definitions(Section):
+    """All definitions."""
+
+    schema_name: Literal["npusim.granite-definitions/1"] = Field(alias="schema")
+    """Version of this file format."""
+    places: dict[str, Place]
+    """Machines and hints by name."""
+    variants: dict[str, dict[str, Variant]]
+    """Networks by model and name."""
+    capacity: dict[str, Count]
+    """Nodes that NodePad pads to, by data set; `{capacity}` in a technique stack stands for it."""
+    names: dict[str, str]
+    """Stacks as the figures call them, and the variant meant."""
+    best_of: dict[str, list[str]]
+    """Variants among which each device takes its best, by model."""
+    sparse: dict[str, Variant]
+    """Networks along lists of edges, by model."""
+    layers: Layers
+    """Figs. 4 and 5."""
+    peak: Peak
+    """The ratio of int8 over fp16."""
+
+
+@cache
+def load_definitions() -> Definitions:
+    """Return the shipped definitions."""
+    return load_model(resource("validate", "definitions", "granite.yaml"), Definitions)

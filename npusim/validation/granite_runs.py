@@ -1,0 +1,157 @@
+"""Runs a network as a definition says, and reads off what the authors read off: interval, package
+energy, shares of time.
+
+Like a test drive by the book of rules: same road, same load, and the meter that everybody uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from npusim.arch import Soc, load_soc
+from npusim.engines.analytical import mapped_estimate, run_of
+from npusim.engines.estimate import Estimate
+from npusim.graph import Graph, GraphStructure
+from npusim.mapping.mapped import map_placed
+from npusim.techniques import apply
+from npusim.techniques.frontier import preprocessing
+from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, Variant
+from npusim.validation.granite_graphs import FORMS, peak_product
+from npusim.workloads.loading import build, load_spec, load_workload
+
+__all__ = ["Bench", "Outcome", "Shares"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One network at one place.
+
+    Attributes
+    ----------
+    interval_s : float
+        Time between inferences in steady state.
+    package_j : float
+        Energy that the package draws in that time: the device at work, the others idle.
+    """
+
+    interval_s: float
+    package_j: float
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Where the time of a layer goes, by operators' latencies.
+
+    Attributes
+    ----------
+    preprocessing : float
+        Preprocessing over everything (Fig. 4).
+    control : float
+        Control operators over the layer's own (Fig. 5).
+    """
+
+    preprocessing: float
+    control: float
+
+
+@dataclass
+class Bench:
+    """Runs definitions; graphs are made once, SoCs may stand in for the shipped ones.
+
+    Attributes
+    ----------
+    definitions : Definitions
+    socs : dict
+        SoC by name; shipped ones are loaded when asked for.
+    """
+
+    definitions: Definitions
+    socs: dict[str, Soc] = field(default_factory=dict)
+    _graphs: dict[tuple[str, str], Graph] = field(default_factory=dict)
+
+    def with_socs(self, socs: dict[str, Soc]) -> Bench:
+        """Return a bench with other machines that shares the graphs."""
+        return Bench(self.definitions, socs, self._graphs)
+
+    def soc(self, name: str) -> Soc:
+        """Return a SoC."""
+        if name not in self.socs:
+            self.socs[name] = load_soc(name)
+        return self.socs[name]
+
+    def outcome(self, workload: str, variant: Variant, place: Place) -> Outcome:
+        """Run a network."""
+        soc, estimate = self.soc(place.soc), self._estimate(self._graph(workload, variant), place)
+        interval_s = 1.0 / estimate.throughput_per_s
+        if variant.serial_cpu and place.device == "auto":
+            npu_s = sum(o.latency_s for o in estimate.operators if o.unit.startswith("npu"))
+            interval_s = estimate.units["cpu"].busy_s + npu_s
+        return Outcome(interval_s, _package_j(soc, place.device, estimate, interval_s))
+
+    def shares(self, layer: LayerVariant) -> Shares:
+        """Run the first layer of a network on the data graph of Figs. 4 and 5."""
+        graph = self._layer_graph(layer)
+        estimate = self._estimate(graph, self.definitions.places["layer"])
+        before = {op.name for op in preprocessing(graph)}
+        taken = [(graph.operators[o.name], o.latency_s) for o in estimate.operators]
+        preprocess_s = sum(s for op, s in taken if op.name in before)
+        own = [
+            (op, s)
+            for op, s in taken
+            if op.name not in before and not op.region.startswith(("layer1", "readout"))
+        ]
+        own_s = sum(s for _, s in own)
+        control_s = sum(s for op, s in own if op.type in self.definitions.layers.control)
+        return Shares(preprocess_s / (preprocess_s + own_s), control_s / own_s)
+
+    def peak_ratio(self) -> tuple[float, float]:
+        """Return int8 over fp16 of a large product: (operations a second, operations a joule of
+        the NPU without DRAM).
+        """
+        peak = self.definitions.peak
+        place = self.definitions.places[peak.place]
+        seconds, joules = {}, {}
+        for precision in ("int8", "fp16"):
+            name = f"product-{precision}"
+            if (name, "") not in self._graphs:
+                self._graphs[name, ""] = peak_product(peak.m, peak.k, peak.n, precision)
+            estimate = self._estimate(self._graphs[name, ""], place)
+            seconds[precision] = 1.0 / estimate.throughput_per_s
+            prices = self.soc(place.soc).technology.energy
+            joules[precision] = estimate.energy_j - estimate.dram_bytes * float(prices.dram)
+        return seconds["fp16"] / seconds["int8"], joules["fp16"] / joules["int8"]
+
+    def _graph(self, workload: str, variant: Variant) -> Graph:
+        key = (workload, variant.model_dump_json())
+        if key not in self._graphs:
+            graph = load_workload(workload, variant.settings)
+            capacity = self.definitions.capacity.get(workload.rpartition("-")[2], 0)
+            self._graphs[key] = FORMS[variant.form](
+                apply(graph, variant.techniques.format(capacity=capacity))
+            )
+        return self._graphs[key]
+
+    def _layer_graph(self, layer: LayerVariant) -> Graph:
+        key = ("layer", layer.model_dump_json())
+        if key not in self._graphs:
+            data = self.definitions.layers.graph
+            structure = GraphStructure("layer", data.nodes, data.edges, data.features, data.classes)
+            graph = build(load_spec(f"{layer.model}-cora", layer.settings), structure)
+            self._graphs[key] = FORMS[layer.form](apply(graph, layer.techniques))
+        return self._graphs[key]
+
+    def _estimate(self, graph: Graph, place: Place) -> Estimate:
+        soc = self.soc(place.soc)
+        return mapped_estimate(
+            map_placed(graph, soc, run_of(soc, place.hint, place.requests, place.tiles, place.device))
+        )
+
+
+def _package_j(soc: Soc, device: str, estimate: Estimate, interval_s: float) -> float:
+    """Energy of the package: the device at work and the idle power of the others."""
+    cpu, gpu, npu = soc.cpu.power, soc.gpu.power, soc.npu.power
+    if device == "cpu":
+        return float(interval_s * (cpu.busy + gpu.idle + npu.idle))
+    if device == "gpu":
+        return float(interval_s * (gpu.busy + cpu.idle + npu.idle))
+    return float(estimate.energy_j + interval_s * (cpu.idle + gpu.idle))

@@ -1,0 +1,114 @@
+"""GraNNite's figures: the suite keeps its limits, knows the keys of figures it has not seen, and its
+graphs are what they say.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from npusim.techniques import apply
+from npusim.validation import run_suite
+from npusim.validation.granite import Key, parse_key, predict
+from npusim.validation.granite_definitions import load_definitions
+from npusim.validation.granite_graphs import each_layer, formula, row_scaled
+from npusim.validation.granite_runs import Bench
+from npusim.workloads import load_workload
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench(load_definitions())
+
+
+def test_every_published_figure_is_met_within_its_limit() -> None:
+    judged = run_suite("granite")
+    missed = [group.name for group in judged.groups if not group.ok]
+    assert not missed
+    assert len(judged.evidence.ids) == 18
+
+
+def test_the_mean_over_all_figures_is_within_8_percent() -> None:
+    assert run_suite("granite").evidence.errors.mean() < 0.08
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("fig20_speedup_over_baseline.sage_max.effop", Key("fig20", "sage_max", "cora", "effop")),
+        ("fig20_speedup_over_baseline.sage_max.effop+grax3", Key("fig20", "sage_max", "cora", "effop+grax3")),
+        (
+            "fig20_speedup_over_baseline.gcn_citeseer.stagr+graphsplit",
+            Key("fig20", "gcn", "citeseer", "stagr+graphsplit"),
+        ),
+        (
+            "fig21_series2_over_series1_throughput.gcn_citeseer_grad_nodepad_quantgr",
+            Key("fig21", "gcn", "citeseer", "grad_nodepad_quantgr"),
+        ),
+        ("fig22_npu_speedup_series2.sage_mean.over_cpu", Key("fig22", "sage_mean", "cora", device="cpu")),
+        ("fig23_npu_energy_efficiency_citeseer.over_gpu", Key("fig23", "gcn", "citeseer", device="gpu")),
+    ],
+)
+def test_figures_that_were_not_given_are_known_and_predicted(path: str, key: Key, bench: Bench) -> None:
+    assert parse_key(f"granite.{path}") == key
+    assert 0.3 < predict(key, bench) < 30.0
+
+
+@pytest.mark.parametrize(
+    "path", ["nitro.ms_per_token.llama3-8b.npu", "granite.setup.hidden_features", "granite.fig99.x"]
+)
+def test_other_keys_are_no_figures(path: str) -> None:
+    assert parse_key(path) is None
+
+
+def test_unknown_keys_and_stacks_that_do_not_apply_are_skipped_with_a_note(tmp_path: Path) -> None:
+    file = tmp_path / "more.yaml"
+    file.write_text(
+        "granite:\n"
+        "  fig20_speedup_over_baseline:\n"
+        "    gcn: {stagr+graphsplit: 1.5, grax3: 2.0}\n"
+        "  fig99_something: {gcn: 1.0}\n"
+    )
+    evidence = run_suite("granite", file).evidence
+    assert list(evidence.ids) == ["granite.fig20_speedup_over_baseline.gcn.stagr+graphsplit"]
+    assert any("fig99_something" in note for note in evidence.notes)
+    assert any("gcn.grax3" in note for note in evidence.notes)
+
+
+def test_graphs_with_preprocessing_in_each_layer_compute_the_same_twice() -> None:
+    graph = load_workload("gat-cora")
+    twice = each_layer(graph)
+    made = [op.type for op in graph if graph.structural.issuperset(op.outputs)]
+    assert sorted(op.type for op in twice) == sorted([*(op.type for op in graph), *made])
+    assert all(op.region == "layer1/preprocess" for op in twice if op.name.startswith("layer1/preprocess/"))
+
+
+def test_the_formula_divides_by_a_root_on_all_pairs_of_nodes() -> None:
+    graph = formula(load_workload("gcn-cora", {"form": "dense"}))
+    shapes = {op.type: graph.tensors[op.outputs[0]].shape for op in graph if op.region == "preprocess"}
+    assert shapes["Sqrt"] == shapes["Divide"] == (2708, 2708)
+    assert "Power" not in shapes
+
+
+def test_row_scaling_leaves_the_adjacency_alone() -> None:
+    graph = row_scaled(apply(load_workload("gcn-cora", {"form": "dense"}), "grad"))
+    products = [op for op in graph if op.type == "MatMul" and op.region.endswith("aggregate")]
+    assert len(products) == 2
+    assert len({op.inputs[0] for op in products}) == 1
+    assert all(max(graph.tensors[t].elements for t in op.outputs) < 2708**2 for op in graph)
+
+
+def test_every_definition_says_why(bench: Bench) -> None:
+    definitions = bench.definitions
+    variants = [v for by_name in definitions.variants.values() for v in by_name.values()]
+    assert all(len(v.reason) > 8 for v in [*variants, *definitions.sparse.values()])
+
+
+def test_each_device_takes_its_best_variant(bench: Bench) -> None:
+    key = Key("fig22", "gcn", "cora", device="cpu")
+    places, variants = bench.definitions.places, bench.definitions.variants["gcn"]
+    names = bench.definitions.best_of["gcn"]
+    best = {
+        p: min(bench.outcome("gcn-cora", variants[n], places[p]).interval_s for n in names)
+        for p in ("series2", "series2_cpu")
+    }
+    assert predict(key, bench) == pytest.approx(best["series2_cpu"] / best["series2"])
