@@ -190,6 +190,20 @@ def test_the_command_prints_a_table_or_one_json_document(
     assert "depends on no machine" in capsys.readouterr().err
 
 
+def test_whatif_shows_accuracy_beside_the_speed_up(
+    planetoid_root: Path, cora: AccuracyReport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = {r.techniques: r.accuracy for r in of(cora, "gcn-cora")}  # the last format is the machine's
+    words = ["whatif", "gcn-cora", "--stack", "none,stagr+quantgr", "--data", str(planetoid_root)]
+    assert run([*words, "--accuracy", "--format", "json"]) == 0
+    variants = json.loads(capsys.readouterr().out)["variants"]
+    assert {v["techniques"]: v["accuracy"] for v in variants} == {
+        stack: judged[stack] for stack in ("none", "stagr+quantgr")
+    }
+    assert run(["whatif", "model.xml", "--accuracy"]) == 2
+    assert "--accuracy" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("dataset", ["cora", "citeseer"])

@@ -156,9 +156,9 @@ def _of_model(model: _Model, stacks: list[str], progress: _Progress) -> list[tup
         progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
         stack = parse(text)
         form = model.form(stack)
-        formats = ("int8",) if "quantgr" in stack.names else ("fp32", "fp16")
-        if model.spec.precision == "fp32":
-            formats = formats[:1]
+        formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
+        if "quantgr" in stack.names:
+            formats = ("int8",)
         for numbers in formats:
             scores = outputs_of(form, numbers)[: model.data.nodes]
             found.append((text, numbers, _compared(scores, baseline, model)))

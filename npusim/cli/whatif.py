@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npusim.cli.accuracy import DataFolder
 from npusim.cli.completing import complete_stacks
 from npusim.cli.options import (
     DEFAULT_SOC,
@@ -22,6 +23,7 @@ from npusim.cli.options import (
     Tiles,
     WorkloadName,
 )
+from npusim.cli.whatif_accuracy import Accuracy, refuse_unjudgeable, with_accuracy
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -102,6 +104,8 @@ def whatif(
     html: Html = None,
     form: Format = None,
     output: Output = None,
+    accuracy: Accuracy = False,
+    data: DataFolder = None,
 ) -> None:
     """Compare technique stacks: what would SymG, CacheG or INT8 give this network?
 
@@ -121,7 +125,11 @@ def whatif(
         return load_inputs(workload, soc, [*(settings or ()), *varied], shapes)
 
     run = {"hint": hint, "requests": requests, "tiles": tiles, "device": device, "seed": seed}
+    if accuracy:
+        refuse_unjudgeable(workload)
     result = _compared(load, stack, axes, run)
+    if accuracy:
+        result = with_accuracy(result, workload, settings or (), data)
 
     def page() -> RenderableType:
         from npusim.report.whatif import whatif_page

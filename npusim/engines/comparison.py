@@ -64,6 +64,9 @@ class Variant(_Document):
     dominated_by: str | None
     """A stack with the same results that is at least as good in time, energy and DRAM traffic and better in
     one, without merely adding to this one; or null."""
+    accuracy: float | None = None
+    """Share of the test nodes that the trained model classifies correctly with this stack, in the numbers
+    that the machine computes in; null where it was not asked for."""
 
 
 class Skipped(_Document):

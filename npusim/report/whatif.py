@@ -91,6 +91,9 @@ def _table(result: WhatIf) -> Table:
     for heading in ("latency", "inf/s", "energy", "DRAM", *_speedup_headings(result.variants)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
+    judged = any(variant.accuracy is not None for variant in result.variants)
+    if judged:
+        table.add_column("accuracy", justify="right", no_wrap=True)
     for variant in result.variants:
         table.add_row(
             LongName(variant.techniques, _JOINTS),
@@ -100,6 +103,7 @@ def _table(result: WhatIf) -> Table:
             engineering(variant.dram_bytes, "B"),
             *_speedups(variant, result.variants),
             variant.bound.removeprefix("npu."),
+            *(["-" if variant.accuracy is None else f"{100 * variant.accuracy:.1f} %"] if judged else []),
             style="bold green" if variant is best else "dim" if variant.dominated_by else "",
         )
     return table
