@@ -28,7 +28,8 @@ _STYLE = f"""
 body {{ font: 15px/1.5 {_FONT}; color: #222; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #e5e5e5; }}
+th, td {{ padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #e5e5e5; white-space: nowrap; }}
+.wide {{ overflow-x: auto; }}
 th:first-child, td:first-child {{ text-align: left; }} th {{ font-weight: 600; color: #555; }}
 .note {{ color: #555; }} .verdict {{ font-weight: 600; }}
 """
@@ -65,7 +66,7 @@ def whatif_html(result: WhatIf) -> str:
 
 
 def _plot(figure: go.Figure) -> str:
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False)
+    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False})
     return text
 
 
@@ -76,7 +77,14 @@ def _layout(figure: go.Figure, title: str, height: int) -> go.Figure:
         font={"family": _FONT, "size": 13},
         template="plotly_white",
         margin={"l": 10, "r": 10, "t": 60, "b": 40},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 1, "xanchor": "right"},
+        legend={
+            "orientation": "h",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 1,
+            "xanchor": "right",
+            "traceorder": "normal",
+        },
     )
     return figure
 
@@ -220,7 +228,8 @@ def _table(result: WhatIf) -> str:
             "".join(f"<td>{html.escape(cell)}</td>" for cell in (*cells, v.bound.removeprefix("npu.")))
         )
     head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
-    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
 
 
 def _range(interval: tuple[float, float] | None) -> str:
