@@ -10,6 +10,7 @@ A view is a module with two methods: `prepare(*graph)` makes of the graph's inpu
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,12 +44,12 @@ class View(nn.Module):
         self.register_buffer(name, value, persistent=False)
 
 
-class GraphMatrix(View):
+class GraphMatrix(View, ABC):
     """A graph that the layers see as a matrix [N, N], wherever it comes from."""
 
+    @abstractmethod
     def matrix(self, *graph: Tensor) -> Tensor:
         """Return the matrix [N, N]."""
-        raise NotImplementedError  # each kind of matrix says how
 
 
 class EdgeView(View):

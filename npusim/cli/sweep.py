@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -69,22 +69,14 @@ def sweep(
     """
     from npusim.cli.exploring import Stopper, gauge, use_cores
     from npusim.cli.output import Destination
-    from npusim.explore import load_space, parse_keep
+    from npusim.explore import load_space
     from npusim.explore import sweep as run
 
     destination = Destination(None, form)
     loaded = load_space(space)
-    if keep is not None:
-        try:
-            parse_keep(keep)
-        except ValueError as error:
-            raise NpusimError(f"--keep: {error}") from None
+    _check_keep(keep)
     use_cores(cores)
-    runner = None
-    if scheduler is not None:
-        from npusim.explore.cluster import on_cluster
-
-        runner = on_cluster(scheduler)
+    runner = _runner(scheduler)
     stopper = Stopper()
     with gauge("points", quiet) as progress, stopper.listening():
         result = run(
@@ -104,3 +96,24 @@ def sweep(
         return sweep_page(result, space)
 
     destination.write(page, result.to_json)
+
+
+def _check_keep(keep: str | None) -> None:
+    """Refuse a wrong `--keep` before any work."""
+    from npusim.explore import parse_keep
+
+    if keep is None:
+        return
+    try:
+        parse_keep(keep)
+    except ValueError as error:
+        raise NpusimError(f"--keep: {error}") from None
+
+
+def _runner(scheduler: str | None) -> Any:
+    """Return what runs chunks on a cluster; None runs them here."""
+    if scheduler is None:
+        return None
+    from npusim.explore.cluster import on_cluster
+
+    return on_cluster(scheduler)
