@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,19 +18,19 @@ _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True)
-class Column:
+class Column(ABC):
     """One column by its name in the header."""
 
     name: str
 
     @property
+    @abstractmethod
     def allowed(self) -> str:
         """What may stand in it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, text: str) -> float | str | None:
         """Return the value of a text, or None where it is none."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
