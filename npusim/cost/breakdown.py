@@ -14,8 +14,18 @@ from npusim.cost.energy import dsp_lane_cycles, dynamic_j
 from npusim.cost.fixed import dsp_time_s, fixed_work, reads
 from npusim.cost.hosts import cost_host
 from npusim.cost.jit import kernel
-from npusim.cost.pricing import BLOCK, CHOICES, RATES, Choice, Rate, choose, dma_time_s, fill_rates
-from npusim.cost.search import search_plans
+from npusim.cost.pricing import (
+    BLOCK,
+    CHOICES,
+    RATES,
+    Choice,
+    Rate,
+    choose,
+    dma_time_s,
+    extreme_rates,
+    fill_rates,
+)
+from npusim.cost.search import search_rows
 from npusim.cost.tables import Bound, Unit
 
 __all__ = ["operator_costs"]
@@ -38,13 +48,14 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before. The latency of an operator that does not fit into SRAM is infinite.
     """
-    bounds = np.empty((1, ops.shape[0] + 1), np.int64)
-    found = search_plans(arch, ops.reshape(1, ops.shape[0]), bounds)
     rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
     # Numbers of a type of their own: callees would be compiled anew for each literal.
     point: Any = np.int64(0)
     points: Any = np.int64(1)
     fill_rates(arch, rates, point)
+    extremes, bounds = np.empty((RATES, 2)), np.empty(ops.shape[0] + 1, np.int64)
+    extreme_rates(rates, points, extremes)
+    found = search_rows(arch, ops, extremes, bounds)
     for o in range(ops.shape[0]):
         op, result = ops[o], results[o]
         if op.unit == _VIEW:
@@ -52,12 +63,12 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
         if op.unit == _CPU or op.unit == _GPU:
             _host_cost(arch, op, result)
             continue
-        if bounds[0, o] == bounds[0, o + 1]:
+        if bounds[o] == bounds[o + 1]:
             result.latency_s = np.inf
             continue
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
         rates[_DSP_RATE, 0] = dsp_s
-        choose(found, bounds[0, o], bounds[0, o + 1], rates, points, choices)
+        choose(found, bounds[o], bounds[o + 1], rates, points, choices)
         way = found[int(choices[_PLACE, 0])]
         wait_s = (rates[_READ_WAIT, 0] if reads(op) else 0.0) + (
             rates[_WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0

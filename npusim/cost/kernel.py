@@ -14,46 +14,40 @@ import numba
 import numpy as np
 
 from npusim.cost.architecture import ARCH_DTYPE, row_numbers
+from npusim.cost.bill import (
+    ITEMS,
+    LINKS,
+    SUMS,
+    Common,
+    add_plan,
+    itemise,
+    keep_better,
+    on_npu,
+    plan_fits,
+    waits_for_host,
+)
 from npusim.cost.breakdown import operator_costs
+from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.derived import derive
 from npusim.cost.energy import dsp_lane_cycles, dynamic_j
 from npusim.cost.fixed import dsp_time_s, fixed_work, reads
 from npusim.cost.hosts import cost_host
 from npusim.cost.jit import kernel, parallel_kernel
-from npusim.cost.pricing import (
-    BLOCK,
-    CHOICES,
-    RATES,
-    Choice,
-    Rate,
-    choose,
-    dma_time_s,
-    edges_s,
-    fill_rates,
-    together_s,
-)
-from npusim.cost.search import search_plans
+from npusim.cost.pricing import BLOCK, CHOICES, RATES, Rate, choose, extreme_rates, fill_rates, forget_rates
+from npusim.cost.search import search_rows
 from npusim.cost.tables import TOTAL_DTYPE, Unit
-from npusim.cost.totals import inference_times
 
 __all__ = ["evaluate", "evaluate_plans", "evaluate_points"]
 
 _VIEW, _DPU, _DSP, _DMA, _CPU, _GPU = (
     int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU)
 )
-_CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
-_PAGE = int(Rate.PAGE)
-_DSP_RATE, _BEST, _PLACE = int(Rate.DSP), int(Choice.BEST), int(Choice.PLACE)
-
-# Rows of the table of sums that a plan makes at each point.
-_NPU_S, _DRAM, _SRAM_TRAFFIC, _SRAM_PEAK, _DPU_S, _DMA_S = range(6)
-_SUMS = 6
-# Rows of the table of sums over a chain: time of each unit, and of what cannot overlap.
-_CHAIN_DPU, _CHAIN_DSP, _CHAIN_DMA, _CHAIN_EDGES, _CHAIN_REFILLING, _CHAIN_WALKS = range(6)
-_CHAIN_SUMS = 6
-# Rows of the table of what is the same under all plans.
-_CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S, _LANE_CYCLES, _HOST_J, _HOST_DRAM = range(7)
-_COMMON = 7
+_DSP_RATE = int(Rate.DSP)
+_CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S = (
+    int(c) for c in (Common.CPU_S, Common.GPU_S, Common.LAUNCHES_S, Common.DSP_S)
+)
+_LANE_CYCLES, _HOST_J, _HOST_DRAM = int(Common.LANE_CYCLES), int(Common.HOST_J), int(Common.HOST_DRAM)
+_COMMON = len(Common)
 
 
 @kernel
@@ -87,95 +81,6 @@ def _common_costs(arch: Any, ops: Any, dsp_s: Any, common: Any, p: int) -> None:
 
 
 @kernel
-def _add_up(
-    found: Any, choices: Any, rates: Any, reads: bool, writes: bool, chained: bool, points: int, sums: Any
-) -> None:
-    """Add the chosen candidates of one operator to the sums of a plan; of a link in a chain only the
-    waits.
-    """
-    for p in range(points):
-        way = found[int(choices[_PLACE, p])]
-        wait_s = (rates[_READ_WAIT, p] if reads else 0.0) + (rates[_WRITE_WAIT, p] if writes else 0.0)
-        sums[_NPU_S, p] += wait_s if chained else choices[_BEST, p] + wait_s
-        sums[_DRAM, p] += way.dram_bytes
-        sums[_SRAM_TRAFFIC, p] += way.grid_sram_bytes
-        sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], way.sram_bytes)
-        sums[_DPU_S, p] += way.grid_cycles * rates[_CYCLE, p]
-        sums[_DMA_S, p] += dma_time_s(way, rates, p)
-
-
-@kernel
-def _add_link(found: Any, choices: Any, rates: Any, points: int, links: Any) -> None:
-    """Add the chosen candidates of one operator of a chain to the chain's sums, unit by unit."""
-    for p in range(points):
-        way = found[int(choices[_PLACE, p])]
-        links[_CHAIN_DPU, p] += way.grid_cycles * rates[_CYCLE, p]
-        links[_CHAIN_DSP, p] += rates[_DSP_RATE, p]
-        links[_CHAIN_DMA, p] += dma_time_s(way, rates, p)
-        links[_CHAIN_EDGES, p] += edges_s(way, rates, p)
-        links[_CHAIN_REFILLING, p] += way.refills * rates[_READ_WAIT, p]
-        links[_CHAIN_WALKS, p] += way.walks * rates[_PAGE, p]
-
-
-@kernel
-def _join_chain(links: Any, points: int, sums: Any) -> None:
-    """Replace the latencies of a chain's operators, added up one by one, by the time of the chain.
-
-    Operators that hand rows on in stripes work at the same time: the units overlap, starts and ends add up.
-    """
-    for p in range(points):
-        work_s, dma_s = max(links[_CHAIN_DPU, p], links[_CHAIN_DSP, p]), links[_CHAIN_DMA, p]
-        chain_s = together_s(work_s, dma_s, links[_CHAIN_EDGES, p], links[_CHAIN_REFILLING, p])
-        sums[_NPU_S, p] += chain_s + links[_CHAIN_WALKS, p]
-
-
-@kernel
-def _keep_better(
-    archs: Any,
-    common: Any,
-    sums: Any,
-    plan: int,
-    waits: bool,
-    points: int,
-    totals: Any,
-    first: int,
-    plans: Any,
-    traffic: Any,
-) -> None:
-    """Compare a plan with the best so far at each point: by time, then by what it moves, then by what it
-    holds.
-
-    A plan under which something `waits` in SRAM while a host works is none for points with several requests
-    in flight: the others need the room.
-    """
-    for p in range(points):
-        arch, total = archs[p, 0], totals[first + p]
-        if waits and arch.requests > 1.0:
-            continue
-        dram = sums[_DRAM, p] + common[_HOST_DRAM, p]
-        latency, interval = inference_times(
-            arch, sums[_NPU_S, p], common[_CPU_S, p], common[_GPU_S, p], common[_LAUNCHES_S, p], dram
-        )
-        # The total's throughput holds the interval until all plans are compared.
-        if plans[first + p] >= 0:
-            if interval > total.throughput_per_s:
-                continue
-            if interval == total.throughput_per_s:
-                if latency > total.latency_s:
-                    continue
-                if latency == total.latency_s:
-                    if dram > total.dram_bytes:
-                        continue
-                    if dram == total.dram_bytes and sums[_SRAM_PEAK, p] >= total.sram_peak_bytes:
-                        continue
-        plans[first + p] = plan
-        total.latency_s, total.throughput_per_s = latency, interval
-        total.dram_bytes, total.sram_peak_bytes = dram, sums[_SRAM_PEAK, p]
-        total.dpu_s, total.dma_s = sums[_DPU_S, p], sums[_DMA_S, p]
-        traffic[p] = sums[_SRAM_TRAFFIC, p]
-
-
-@kernel
 def _finish(
     archs: Any, ops: Any, common: Any, traffic: Any, points: int, totals: Any, first: int, plans: Any
 ) -> None:
@@ -200,34 +105,35 @@ def _finish(
 
 @kernel
 def _cost_group(
-    base: Any, columns: Any, values: Any, start: int, stop: int, ops: Any, totals: Any, plans: Any
+    base: Any,
+    columns: Any,
+    values: Any,
+    start: int,
+    stop: int,
+    ops: Any,
+    rows: Any,
+    slots: Any,
+    totals: Any,
+    plans: Any,
 ) -> None:
     """Cost the points `start` to `stop`, which share all that the search looks at: search once, then price
     block by block.
     """
-    row = np.empty((1, base.shape[0]))
-    for c in range(base.shape[0]):
-        row[0, c] = base[c]
-    for c in range(columns.shape[0]):
-        row[0, columns[c]] = values[start, c]
-    arch = row.view(ARCH_DTYPE)[0, 0]
-    derive(arch)
-    bounds = np.empty((ops.shape[0], ops.shape[1] + 1), np.int64)
-    found = search_plans(arch, ops, bounds)
     flat = np.empty((min(BLOCK, stop - start), base.shape[0]))
     for p in range(flat.shape[0]):
         for c in range(base.shape[0]):
-            flat[p, c] = row[0, c]
+            flat[p, c] = base[c]
     archs = flat.view(ARCH_DTYPE)
-    rates, choices, dsp_s = (
-        np.zeros((RATES, BLOCK)),
-        np.empty((CHOICES, BLOCK)),
-        np.empty((ops.shape[1], BLOCK)),
-    )
-    common, sums, traffic = np.empty((_COMMON, BLOCK)), np.empty((_SUMS, BLOCK)), np.empty(BLOCK)
-    links = np.empty((_CHAIN_SUMS, BLOCK))
+    bounds, extremes = np.empty(rows.shape[0] + 1, np.int64), np.empty((RATES, 2))
+    found = np.empty(0, CANDIDATE_DTYPE)
+    rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
+    dsp_s, items = np.empty((ops.shape[1], BLOCK)), np.empty((rows.shape[0], ITEMS, BLOCK))
+    common, traffic = np.empty((_COMMON, BLOCK)), np.empty(BLOCK)
+    sums, links = np.empty((SUMS, BLOCK)), np.empty((LINKS, BLOCK))
+    is_itemised = np.empty(rows.shape[0], np.bool_)
     for first in range(start, stop, BLOCK):
         points = min(BLOCK, stop - first)
+        is_itemised[:] = False
         for p in range(points):
             for c in range(columns.shape[0]):
                 flat[p, columns[c]] = values[first + p, c]
@@ -235,56 +141,59 @@ def _cost_group(
             fill_rates(archs[p, 0], rates, p)
             _common_costs(archs[p, 0], ops[0], dsp_s, common, p)
             plans[first + p] = -1
+        if first == start:
+            forget_rates(extremes)
+            if stop - start <= BLOCK:  # few points: what is too dear for all of them need not be listed
+                extreme_rates(rates, points, extremes)
+            found = search_rows(archs[0, 0], rows, extremes, bounds)
         for plan in range(ops.shape[0]):
-            if not plan_fits(ops[plan], bounds[plan]):
+            if not plan_fits(ops[plan], slots[plan], bounds):
                 continue
-            sums[:] = 0.0
-            for chain in range(_chains(ops[plan]) + 1):
-                links[:] = 0.0
-                for o in range(ops.shape[1]):
-                    op = ops[plan, o]
-                    if op.chain != chain or op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
-                        continue
+            for o in range(ops.shape[1]):
+                op, r = ops[plan, o], slots[plan, o]
+                if on_npu(op) and not is_itemised[r]:
+                    is_itemised[r] = True
                     for p in range(points):
                         rates[_DSP_RATE, p] = dsp_s[o, p]
-                    choose(found, bounds[plan, o], bounds[plan, o + 1], rates, points, choices)
-                    _add_up(found, choices, rates, reads(op), op.c_dram_bytes > 0.0, chain > 0, points, sums)
-                    if chain > 0:
-                        _add_link(found, choices, rates, points, links)
-                if chain > 0:
-                    _join_chain(links, points, sums)
-            waits = _waits_for_host(ops[plan])
-            _keep_better(archs, common, sums, plan, waits, points, totals, first, plans, traffic)
+                    choose(found, bounds[r], bounds[r + 1], rates, points, choices)
+                    itemise(found, choices, rates, reads(op), op.c_dram_bytes > 0.0, points, items[r])
+            add_plan(ops[plan], slots[plan], items, dsp_s, points, sums, links)
+            waits = waits_for_host(ops[plan])
+            keep_better(archs, common, sums, plan, waits, points, totals, first, plans, traffic)
         _finish(archs, ops[0], common, traffic, points, totals, first, plans)
 
 
-@kernel
-def _chains(ops: Any) -> int:
-    """Return how many chains a plan has: numbers run from 1."""
-    most = 0
-    for o in range(ops.shape[0]):
-        most = max(most, ops[o].chain)
-    return most
+@parallel_kernel
+def _evaluate_all(
+    base: Any,
+    columns: Any,
+    values: Any,
+    groups: Any,
+    ops: Any,
+    rows: Any,
+    slots: Any,
+    totals: Any,
+    plans: Any,
+) -> None:
+    for g in numba.prange(groups.shape[0] - 1):
+        _cost_group(base, columns, values, groups[g], groups[g + 1], ops, rows, slots, totals, plans)
 
 
-@kernel
-def _waits_for_host(ops: Any) -> bool:
-    """Whether a plan keeps something in the NPU's SRAM while a host works."""
-    for o in range(ops.shape[0]):
-        on_host = ops[o].unit == _CPU or ops[o].unit == _GPU
-        if on_host and ops[o].live_spread_bytes + ops[o].live_copied_bytes > 0.0:
-            return True
-    return False
+def _distinct(ops: Any) -> tuple[Any, Any]:
+    """Return the operators under all plans, each that is alike under several once, and who is which.
 
-
-@kernel
-def plan_fits(ops: Any, bounds: Any) -> bool:
-    """Whether every operator of a plan has a way to be done."""
-    for o in range(ops.shape[0]):
-        on_npu = ops[o].unit == _DPU or ops[o].unit == _DSP or ops[o].unit == _DMA
-        if on_npu and bounds[o] == bounds[o + 1]:
-            return False
-    return True
+    Returns
+    -------
+    rows : array of OP_DTYPE, shape (rows,)
+    slots : array of int64, shape (plans, operators)
+        The row of each operator under each plan.
+    """
+    alike = ops.copy()
+    alike["chain"] = 0  # it says who works at the same time, not what an operator needs
+    place: dict[bytes, int] = {}
+    slots = [place.setdefault(row.tobytes(), len(place)) for row in alike.reshape(-1)]
+    rows = np.frombuffer(b"".join(place), ops.dtype).copy()
+    return rows, np.array(slots, np.int64).reshape(ops.shape)
 
 
 def evaluate_plans(arch: Any, ops: Any, totals: Any, plans: Any) -> None:
@@ -300,10 +209,10 @@ def evaluate_plans(arch: Any, ops: Any, totals: Any, plans: Any) -> None:
     plans : array of int64, shape (1,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    _cost_group(arch, np.empty(0, np.int64), np.empty((1, 0)), 0, 1, ops, totals, plans)
+    rows, slots = _distinct(ops)
+    _cost_group(arch, np.empty(0, np.int64), np.empty((1, 0)), 0, 1, ops, rows, slots, totals, plans)
 
 
-@parallel_kernel
 def evaluate_points(
     base: Any, columns: Any, values: Any, groups: Any, ops: Any, totals: Any, plans: Any
 ) -> None:
@@ -326,8 +235,7 @@ def evaluate_points(
     plans : array of int64, shape (points,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    for g in numba.prange(groups.shape[0] - 1):
-        _cost_group(base, columns, values, groups[g], groups[g + 1], ops, totals, plans)
+    _evaluate_all(base, columns, values, groups, ops, *_distinct(ops), totals, plans)
 
 
 def evaluate(arch: Any, ops: Any, results: Any, total: Any) -> None:

@@ -1,6 +1,7 @@
 """How long tensors stay in SRAM: the reservations book of a small hotel.
 
-A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader.
+A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader,
+and through all of a chain that either belongs to (`npusim.cost.chains`).
 A tensor that serves as the right operand of a product is held whole by every tile; any other is spread over
 them. A tensor that is handed on in stripes takes two stripes in each tile.
 """
@@ -8,6 +9,7 @@ them. A tensor that is handed on in stripes takes two stripes in each tile.
 from __future__ import annotations
 
 from npusim.arch import Soc
+from npusim.cost.chains import chains
 from npusim.cost.decisions import Decisions
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
@@ -87,9 +89,14 @@ class Liveness:
         for name in decisions.residency.striped:
             kept[name] = stripe_bytes(graph.tensors[name], soc)
             copied.add(name)
+        begin, end = dict(self._first), last
+        for members in chains(graph, decisions, root):  # all of a chain work at once
+            for name in kept:
+                if begin[name] <= members[-1] and end[name] >= members[0]:
+                    begin[name], end[name] = min(begin[name], members[0]), max(end[name], members[-1])
         for name, size in kept.items():
             column = self._copied if name in copied else self._spread
-            for i in range(self._first[name], last[name] + 1):
+            for i in range(begin[name], end[name] + 1):
                 column[i] += size
 
     def first_use(self, root: str) -> int:

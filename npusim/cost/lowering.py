@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Cpu, Gpu, Soc
+from npusim.cost.chains import chains
 from npusim.cost.decisions import Decisions, Group
 from npusim.cost.dsp_table import fill_kernel
 from npusim.cost.liveness import Liveness, packing
@@ -68,26 +69,11 @@ class _Lowering:
             row["launches"] = 1.0 if entered != device else 0.0
             self._row(row, i, group, first=entered != device)
             device = entered
-        self._chains(table)
+        for number, members in enumerate(chains(self.graph, self.decisions, self.root), start=1):
+            table["chain"][list(members)] = number
         if not device:  # nothing but views: the runtime is called all the same
             table["launches"][:1] = 1.0
         return Lowered(table, self.decisions.groups, tuple(self.warnings))
-
-    def _chains(self, table: Any) -> None:
-        """Give the groups that are linked by striped tensors the number of their chain, from 1 on."""
-        striped = self.decisions.residency.striped
-        chains: list[tuple[set[str], set[int]]] = []
-        for i, group in enumerate(self.decisions.groups):
-            if group.unit is Unit.VIEW:
-                continue
-            ops = [self.graph.operators[name] for name in (group.main, *group.fused)]
-            tensors = {self.root[t] for op in ops for t in (*op.inputs, *op.outputs)} & striped
-            if tensors:
-                met = [chain for chain in chains if chain[0] & tensors]
-                chains = [chain for chain in chains if not chain[0] & tensors]
-                chains.append((tensors.union(*(c[0] for c in met)), {i}.union(*(c[1] for c in met))))
-        for number, (_, members) in enumerate(chains, start=1):
-            table["chain"][sorted(members)] = number
 
     def _row(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]

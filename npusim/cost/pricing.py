@@ -32,10 +32,14 @@ __all__ = [
     "RATES",
     "Choice",
     "Rate",
+    "ceiling_s",
     "choose",
     "dma_time_s",
     "edges_s",
+    "extreme_rates",
     "fill_rates",
+    "floor_s",
+    "forget_rates",
     "together_s",
 ]
 
@@ -95,6 +99,9 @@ _READ_WAIT, _WRITE_WAIT = int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
 _COPY, _QUICK_COPY, _BUFFER = int(Rate.COPY), int(Rate.QUICK_COPY), int(Rate.BUFFER)
 _DSP, _COPIES = int(Rate.DSP), int(Rate.COPIES)
 _BEST, _PLACE = int(Choice.BEST), int(Choice.PLACE)
+
+# Columns of the table of extreme rates.
+_CHEAPEST, _DEAREST = 0, 1
 
 # Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
 _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE = (
@@ -204,22 +211,77 @@ def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: 
 
 
 @kernel
+def latency_of(
+    grid: float, read: float, written: float, gaps: float, first: float, last: float, refills: float,
+    walks: float, cycle_s: float, read_s: float, write_s: float, gap_s: float, wait_s: float, page_s: float,
+    dsp_s: float, copies: float,
+) -> float:  # fmt: skip
+    """Latency (s) of amounts at rates, without the waits that all ways share."""
+    dma = read * read_s + written * write_s + gaps * gap_s + copies
+    edges = first * read_s + last * write_s
+    together = together_s(max(grid * cycle_s, dsp_s), dma, edges, refills * wait_s)
+    return float(together + walks * page_s)
+
+
+@kernel
+def quote_s(way: Any, rates: Any, point: int) -> float:
+    """Latency (s) of a candidate at one point, without waits and without the DSPs."""
+    copies = copies_s(way.copied_bytes, rates, point)
+    return float(
+        latency_of(
+            way.grid_cycles, way.read_bytes, way.written_bytes, way.read_gaps, way.first_bytes,
+            way.last_bytes, way.refills, way.walks,
+            rates[_CYCLE, point], rates[_READ, point], rates[_WRITE, point], rates[_GAP, point], rates[_READ_WAIT, point], rates[_PAGE, point], 0.0, copies,
+        )
+    )  # fmt: skip
+
+
+@kernel
+def extreme_rates(rates: Any, points: int, extremes: Any) -> None:
+    """Write the cheapest and the dearest of each rate over some points into two columns of a table."""
+    for r in range(RATES):
+        low, high = np.inf, -np.inf
+        for p in range(points):
+            low, high = min(low, rates[r, p]), max(high, rates[r, p])
+        extremes[r, _CHEAPEST], extremes[r, _DEAREST] = low, high
+    # A larger buffer makes copies cheaper.
+    low, high = extremes[_BUFFER, _CHEAPEST], extremes[_BUFFER, _DEAREST]
+    extremes[_BUFFER, _CHEAPEST], extremes[_BUFFER, _DEAREST] = high, low
+
+
+@kernel
+def ceiling_s(way: Any, extremes: Any) -> float:
+    """Latency (s) that a candidate keeps to at every point; infinite where prices are not known."""
+    if extremes[_CYCLE, _DEAREST] == np.inf:
+        return np.inf
+    return quote_s(way, extremes, _DEAREST)
+
+
+@kernel
+def floor_s(way: Any, extremes: Any) -> float:
+    """Latency (s) that a candidate falls below at no point."""
+    return quote_s(way, extremes, _CHEAPEST)
+
+
+@kernel
+def forget_rates(extremes: Any) -> None:
+    """Fill the two columns so that nothing is ruled out by price: everything may be for nothing."""
+    extremes[:, _CHEAPEST] = 0.0
+    extremes[:, _DEAREST] = np.inf
+
+
+@kernel
 def _quote(
     grid: float, read: float, written: float, gaps: float, first: float, last: float, refills: float,
     walks: float, place: float, rates: Any, points: int, choices: Any,
 ) -> None:  # fmt: skip
     """Quote one candidate for all points."""
     for p in range(points):
-        dma = (
-            read * rates[_AT_READ + p]
-            + written * rates[_AT_WRITE + p]
-            + gaps * rates[_AT_GAP + p]
-            + rates[_AT_COPIES + p]
-        )
-        work = max(grid * rates[_AT_CYCLE + p], rates[_AT_DSP + p])
-        edges = first * rates[_AT_READ + p] + last * rates[_AT_WRITE + p]
-        latency = together_s(work, dma, edges, refills * rates[_AT_WAIT + p])
-        latency += walks * rates[_AT_PAGE + p]
+        latency = latency_of(
+            grid, read, written, gaps, first, last, refills, walks, rates[_AT_CYCLE + p], rates[_AT_READ + p],
+            rates[_AT_WRITE + p], rates[_AT_GAP + p], rates[_AT_WAIT + p], rates[_AT_PAGE + p],
+            rates[_AT_DSP + p], rates[_AT_COPIES + p],
+        )  # fmt: skip
         better = latency < choices[_AT_BEST + p]
         choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
         choices[_AT_PLACE + p] = place if better else choices[_AT_PLACE + p]

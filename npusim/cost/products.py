@@ -16,6 +16,7 @@ from npusim.cost.candidates import add_candidate
 from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
 from npusim.cost.energy import grid_sram_bytes
 from npusim.cost.jit import kernel
+from npusim.cost.pricing import ceiling_s, floor_s
 from npusim.cost.tables import Form, Order, Split
 from npusim.cost.tiling import Block, Tiling, best_blocks, copies, largest_share, next_count
 
@@ -136,7 +137,7 @@ def sum_rate(arch: Any) -> float:
 
 
 @kernel
-def search_product(arch: Any, op: Any, found: Any, start: int) -> int:
+def search_product(arch: Any, op: Any, extremes: Any, found: Any, start: int) -> int:
     """Put every split, mode, order and tiling of a product that can be the fastest on a shortlist.
 
     Parameters
@@ -144,6 +145,10 @@ def search_product(arch: Any, op: Any, found: Any, start: int) -> int:
     arch : record of ARCH_DTYPE
         Only what the search may look at (`npusim.cost.architecture.SEARCH_COLUMNS`) and what follows from it.
     op : record of OP_DTYPE
+    extremes : array of float64, shape (RATES, 2)
+        The cheapest and the dearest that each rate will be, where that is known
+        (`npusim.cost.pricing.extreme_rates`): what is slower at the cheapest than another at the dearest is
+        left out.
     found : array of CANDIDATE_DTYPE, shape (places,)
         Written from `start`.
     start : int
@@ -153,7 +158,7 @@ def search_product(arch: Any, op: Any, found: Any, start: int) -> int:
     int
         Where the shortlist ends: `start` where no tiling fits into SRAM, -1 where `found` is too short.
     """
-    stop = start
+    stop, ceiling = start, np.inf
     for split in range(3):
         used, rows, channels = tile_share(arch, op, split)
         for mode in range(3):
@@ -161,7 +166,9 @@ def search_product(arch: Any, op: Any, found: Any, start: int) -> int:
             block = _block(arch, op, rows, channels, mode)
             length = op.out_w if op.form == _MATMUL else op.out_h
             share = Share(op.a_dram_bytes * rows / length, op.b_dram_bytes * channels / op.out_c)
-            stop = _search(arch, op, found, start, stop, split, mode, used, cycles, block, share)
+            stop, ceiling = _search(
+                arch, op, extremes, found, start, stop, ceiling, split, mode, used, cycles, block, share
+            )
     return stop
 
 
@@ -169,60 +176,125 @@ def search_product(arch: Any, op: Any, found: Any, start: int) -> int:
 def _search(
     arch: Any,
     op: Any,
+    extremes: Any,
     found: Any,
     start: int,
     stop: int,
+    ceiling: float,
     split: int,
     mode: int,
     used: float,
     cycles: float,
     block: Block,
     tile: Share,
-) -> int:
-    """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`)."""
-    if stop < 0:
-        return stop
+) -> tuple[int, float]:
+    """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`).
+
+    More chunks never shorten anything but the start, so the search ends where even the shortest start is too
+    long.
+    """
+    if stop < 0 or stop + 1 >= found.shape[0]:
+        return -1, ceiling
     chunks = 1.0
-    sram_traffic = grid_sram_bytes(arch, op, mode)
-    kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
         spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / sum_rate(arch)
-        share = largest_share(chunks, block.chunks)
-        first = 0.0
-        if op.a_dram_bytes > 0.0 and not op.a_prefetch:
-            first += (block.a_bytes + block.a_halo_bytes) * share
-        if op.b_dram_bytes > 0.0 and not op.b_prefetch:
-            first += block.b_bytes * share
         # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each
         # row, unless the compiler laid a constant out in the order of its use.
         row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
-        columns = 1.0
-        while columns > 0.0:
-            tiling = best_blocks(block, columns, chunks)
-            if tiling.sram_bytes < np.inf:
-                for held in range(1 if chunks > 1.0 else 2):
-                    order = _OUTPUTS_HELD if chunks > 1.0 else held
-                    if stop + 1 >= found.shape[0]:
-                        return -1
-                    pieces = tiling.row_blocks * columns * chunks
-                    a_read, other_read = _reads(op, order, tiling.row_blocks, columns)
-                    new = found[stop]
-                    new.grid_cycles = op.batch * (cycles + spill + (pieces - 1.0) * arch.dpu_startup_cycles)
-                    new.read_bytes = a_read + other_read
-                    new.read_gaps = max(0.0, a_read / row_bytes - 1.0) if row_bytes > 0.0 else 0.0
-                    new.written_bytes = op.c_dram_bytes
-                    new.copied_bytes = 0.0
-                    new.first_bytes = first
-                    new.last_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
-                    new.refills = _refills(tile, block, order, tiling)
-                    new.walks = 1.0 if first > arch.dma_page_bytes else 0.0
-                    new.grid_sram_bytes = sram_traffic
-                    new.dram_bytes = a_read + other_read + op.c_dram_bytes
-                    new.sram_bytes = used * tiling.sram_bytes + kept
-                    new.split, new.order, new.mode, new.tiles = split, order, mode, used
-                    new.row_blocks, new.column_blocks, new.channel_chunks = tiling.row_blocks, columns, chunks
-                    stop = add_candidate(found, start, stop, stop)
-            columns = next_count(columns, block.columns)
+        least = found[stop]
+        _fill(arch, op, least, 0, 1.0, 1.0, cycles + spill, row_bytes)
+        least.refills = 0.0
+        _set_edges(arch, op, least, block, block.chunks)
+        if floor_s(least, extremes) > ceiling:
+            return stop, ceiling
+        _set_edges(arch, op, least, block, chunks)
+        if floor_s(least, extremes) <= ceiling:
+            stop, ceiling = _try_blocks(
+                arch, op, extremes, found, start, stop, ceiling, split, mode, used, cycles + spill, block,
+                tile, chunks, row_bytes,
+            )  # fmt: skip
+            if stop < 0:
+                return stop, ceiling
         chunks = next_count(chunks, block.chunks)
-    return stop
+    return stop, ceiling
+
+
+@kernel
+def _try_blocks(
+    arch: Any,
+    op: Any,
+    extremes: Any,
+    found: Any,
+    start: int,
+    stop: int,
+    ceiling: float,
+    split: int,
+    mode: int,
+    used: float,
+    cycles: float,
+    block: Block,
+    tile: Share,
+    chunks: float,
+    row_bytes: float,
+) -> tuple[int, float]:
+    """Try every candidate of column blocks, each with the fewest row blocks."""
+    columns = 1.0
+    while columns > 0.0:
+        tiling = best_blocks(block, columns, chunks)
+        if tiling.sram_bytes < np.inf:
+            for held in range(1 if chunks > 1.0 else 2):
+                if stop + 1 >= found.shape[0]:
+                    return -1, ceiling
+                order = _OUTPUTS_HELD if chunks > 1.0 else held
+                new = found[stop]
+                starts = (tiling.row_blocks * columns * chunks - 1.0) * arch.dpu_startup_cycles
+                _fill(arch, op, new, order, tiling.row_blocks, columns, cycles + starts, row_bytes)
+                _set_edges(arch, op, new, block, chunks)
+                new.refills = _refills(tile, block, order, tiling)
+                if floor_s(new, extremes) <= ceiling:
+                    ceiling = min(ceiling, ceiling_s(new, extremes))
+                    kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+                    new.sram_bytes = used * tiling.sram_bytes + kept
+                    new.grid_sram_bytes = grid_sram_bytes(arch, op, mode)
+                    new.split, new.order, new.mode, new.tiles = split, order, mode, used
+                    new.row_blocks, new.column_blocks = tiling.row_blocks, columns
+                    new.channel_chunks = chunks
+                    stop = add_candidate(found, start, stop, stop)
+        columns = next_count(columns, block.columns)
+    return stop, ceiling
+
+
+@kernel
+def _fill(
+    arch: Any,
+    op: Any,
+    new: Any,
+    order: int,
+    row_blocks: float,
+    columns: float,
+    cycles: float,
+    row_bytes: float,
+) -> None:
+    """Fill in what a way to cut the product needs of the grid and of the DMA."""
+    a_read, other_read = _reads(op, order, row_blocks, columns)
+    new.grid_cycles = op.batch * cycles
+    new.read_bytes = a_read + other_read
+    new.read_gaps = max(0.0, a_read / row_bytes - 1.0) if row_bytes > 0.0 else 0.0
+    new.written_bytes = op.c_dram_bytes
+    new.copied_bytes = 0.0
+    new.dram_bytes = a_read + other_read + op.c_dram_bytes
+
+
+@kernel
+def _set_edges(arch: Any, op: Any, new: Any, block: Block, chunks: float) -> None:
+    """Fill in the pieces that nothing hides: the first ones in, the last one out."""
+    share = largest_share(chunks, block.chunks)
+    first = 0.0
+    if op.a_dram_bytes > 0.0 and not op.a_prefetch:
+        first += (block.a_bytes + block.a_halo_bytes) * share
+    if op.b_dram_bytes > 0.0 and not op.b_prefetch:
+        first += block.b_bytes * share
+    new.first_bytes = first
+    new.last_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
+    new.walks = 1.0 if first > arch.dma_page_bytes else 0.0

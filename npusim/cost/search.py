@@ -18,7 +18,7 @@ from npusim.cost.streams import search_stream
 from npusim.cost.tables import Form, Unit
 from npusim.cost.triangle import search_triangle
 
-__all__ = ["search_plans"]
+__all__ = ["search_rows"]
 
 _VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
 _MATMUL, _CONVOLUTION = int(Form.MATMUL), int(Form.CONVOLUTION)
@@ -26,27 +26,30 @@ _FIRST_PLACES = 512
 
 
 @kernel
-def _search_operator(arch: Any, op: Any, found: Any, start: int) -> int:
+def _search_operator(arch: Any, op: Any, extremes: Any, found: Any, start: int) -> int:
     if op.unit == _DPU and (op.form == _MATMUL or op.form == _CONVOLUTION):
         if op.triangle:
-            return search_triangle(arch, op, found, start)
-        return search_product(arch, op, found, start)
+            return search_triangle(arch, op, extremes, found, start)
+        return search_product(arch, op, extremes, found, start)
     if start + 1 >= found.shape[0]:
         return -1
     return search_stream(arch, op, found, start, op.unit == _DPU, op.unit == _DSP)
 
 
 @kernel
-def search_plans(arch: Any, ops: Any, bounds: Any) -> Any:
-    """Make the shortlist of every operator under every plan.
+def search_rows(arch: Any, rows: Any, extremes: Any, bounds: Any) -> Any:
+    """Make the shortlist of every row of an operator table.
 
     Parameters
     ----------
     arch : record of ARCH_DTYPE
-    ops : array of OP_DTYPE, shape (plans, operators)
-    bounds : array of int64, shape (plans, operators + 1)
-        Written: the shortlist of operator `o` under plan `p` is `found[bounds[p, o] : bounds[p, o + 1]]`.
-        Views and operators on a host have none.
+    rows : array of OP_DTYPE, shape (rows,)
+        The operators under all plans, those that are alike under several once.
+    extremes : array of float64, shape (RATES, 2)
+        See `npusim.cost.products.search_product`.
+    bounds : array of int64, shape (rows + 1,)
+        Written: the shortlist of row `r` is `found[bounds[r] : bounds[r + 1]]`. Views and operators on a host
+        have none.
 
     Returns
     -------
@@ -55,20 +58,19 @@ def search_plans(arch: Any, ops: Any, bounds: Any) -> Any:
     found = np.empty(_FIRST_PLACES, CANDIDATE_DTYPE)
     # Of a type of its own: a literal would have everything compiled for it as well.
     place: Any = np.int64(0)
-    for p in range(ops.shape[0]):
-        for o in range(ops.shape[1]):
-            op = ops[p, o]
-            bounds[p, o] = place
-            if op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
-                continue
-            stop = _search_operator(arch, op, found, place)
-            while stop < 0:  # the table was too short
-                longer = np.empty(2 * found.shape[0], CANDIDATE_DTYPE)
-                for i in range(place):
-                    longer[i] = found[i]
-                found = longer
-                stop = _search_operator(arch, op, found, place)
-            sort_candidates(found, place, stop)
-            place = stop
-        bounds[p, ops.shape[1]] = place
+    for r in range(rows.shape[0]):
+        op = rows[r]
+        bounds[r] = place
+        if op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
+            continue
+        stop = _search_operator(arch, op, extremes, found, place)
+        while stop < 0:  # the table was too short
+            longer = np.empty(2 * found.shape[0], CANDIDATE_DTYPE)
+            for i in range(place):
+                longer[i] = found[i]
+            found = longer
+            stop = _search_operator(arch, op, extremes, found, place)
+        sort_candidates(found, place, stop)
+        place = stop
+    bounds[rows.shape[0]] = place
     return found

@@ -40,14 +40,14 @@ def busiest_share(row_blocks: float, tiles: float) -> float:
 
 
 @kernel
-def search_triangle(arch: Any, op: Any, found: Any, start: int) -> int:
+def search_triangle(arch: Any, op: Any, extremes: Any, found: Any, start: int) -> int:
     """Put every way to do a product with a stored triangle that can be the fastest on a shortlist: fetching
     blocks twice and once.
 
     Arguments and result as of `npusim.cost.products.search_product`.
     """
     stop = search_product(
-        arch, op, found, start
+        arch, op, extremes, found, start
     )  # twice: the DRAM bytes of the row are those of the dense matrix
     for mode in range(3):
         for split in range(3):

@@ -19,9 +19,11 @@ from npusim.config import Override, valid_paths
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.spaces import AxisSpec, RunSpec, Space
+from npusim.mapping import Run
+from npusim.mapping.tables import READ_BY_LOWERING
 from npusim.units import Count, Quantity, format_quantity
 
-__all__ = ["Axis", "is_of_variant", "machine_row", "resolve_axes"]
+__all__ = ["Axis", "is_of_variant", "machine_row", "resolve_axes", "run_on"]
 
 _VARIANT_ROOTS = ("workload", "techniques", "soc")
 
@@ -97,6 +99,13 @@ def machine_row(soc: Soc, run: RunSpec) -> Any:
     tiles = float("inf") if run.tiles == "all" else run.tiles or getattr(soc.npu.tiles_for, run.hint)
     requests = run.requests or getattr(soc.npu.inflight_requests, run.hint)
     return row_numbers(arch_row(soc, tiles, requests))
+
+
+def run_on(soc: Soc, run: RunSpec) -> Run:
+    """Return how a network is run on one machine of the space, as the mapping takes it."""
+    wanted = soc.npu.tiles if run.tiles == "all" else run.tiles or getattr(soc.npu.tiles_for, run.hint)
+    requests = run.requests or getattr(soc.npu.inflight_requests, run.hint)
+    return Run(run.hint, int(requests), min(int(wanted), int(soc.npu.tiles)), run.device)
 
 
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
@@ -209,6 +218,8 @@ def _wired(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
     base = machine_row(soc, run)
     rows = np.array([machine_row(one, run) for one in socs])
     changed = [c for c in PRIMITIVE_COLUMNS if np.any(rows[:, c] != base[c])]
+    if axis.path.startswith(READ_BY_LOWERING):
+        changed = []  # it makes another operator table, and the whole machine is set with it
     if axis.is_continuous and (len(changed) != 1 or not np.array_equal(rows[:, changed[0]], axis.numbers)):
         raise _wrong(
             axis.path, "a range to draw from", "`values`, `step` or `count`: it changes more than one number"

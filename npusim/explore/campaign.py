@@ -6,8 +6,8 @@ who walks which square, and when, changes nothing in the report.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore.axes import Axis, resolve_axes
 from npusim.explore.decoding import decode
 from npusim.explore.metrics import METRICS
+from npusim.explore.placing import place_each
 from npusim.explore.points import Points
 from npusim.explore.spaces import Space
 from npusim.explore.variants import Variant, base_soc, make_variant
@@ -95,20 +96,21 @@ class Campaign:
         shared = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
         step = min(shared, _LONGEST_GROUP)
         for number in range(start // block, -(-stop // block)):
-            first, last = max(start, number * block), min(stop, (number + 1) * block)
-            variant = self._variant(self.points.coordinates([number * block])[0])
-            values = decode(
-                first - number * block, last - first, sizes, [self.axes[i].wires for i in self._machine]
-            )
+            origin = number * block
+            first, last = max(start, origin) - origin, min(stop, origin + block) - origin
+            values = decode(first, last - first, sizes, [self.axes[i].wires for i in self._machine])
             # A group ends where the search must be made anew, and where it would get too long.
-            ends = np.arange(0, last - number * block + step, step)
+            ends = np.arange(0, last + step, step)
             if shared > step:
-                ends = np.union1d(ends, np.arange(0, last - number * block + shared, shared))
-            inner = ends[(ends > first - number * block) & (ends < last - number * block)] - (
-                first - number * block
-            )
+                ends = np.union1d(ends, np.arange(0, last + shared, shared))
+            inner = ends[(ends > first) & (ends < last)] - first
             groups = np.concatenate([[0], inner, [last - first]]).astype(np.int64)
-            self._evaluate(variant, values, groups, totals[first - start : last - start])
+            variant = self._variant(self.points.coordinates([origin])[0])
+            here = np.arange(origin + first, origin + last)
+            self._evaluate(
+                variant, values, groups, totals[here[0] - start :][: len(here)],
+                partial(self.points.coordinates, here),
+            )  # fmt: skip
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
         """Evaluate any points: those of a variant together, sorted by what the search looks at."""
@@ -127,9 +129,11 @@ class Campaign:
             new = np.any(searched[1:] != searched[:-1], axis=1)
             groups = np.concatenate([[0], np.flatnonzero(new) + 1, [len(rows)]]).astype(np.int64)
             found = np.zeros(len(rows), TOTAL_DTYPE)
+            picked = coordinates[rows]
             self._evaluate(
-                self._variant(coordinates[rows[0]]), np.ascontiguousarray(values[rows]), groups, found
-            )
+                self._variant(picked[0]), np.ascontiguousarray(values[rows]), groups, found,
+                partial(np.asarray, picked),
+            )  # fmt: skip
             totals[rows] = found
 
     def _values(self, coordinates: Any) -> Any:
@@ -142,13 +146,16 @@ class Campaign:
             )
         return np.concatenate(parts, axis=1) if parts else np.empty((len(coordinates), 0))
 
-    def _evaluate(self, variant: Variant, values: Any, groups: Any, totals: Any) -> None:
-        if variant.ops is None:
+    def _evaluate(
+        self, variant: Variant, values: Any, groups: Any, totals: Any, coordinates: Callable[[], Any]
+    ) -> None:
+        plans = np.empty(len(totals), np.int64)
+        if variant.ops is not None:
+            evaluate_points(variant.row, self._columns, values, groups, variant.ops, totals, plans)
+        elif variant.open_graph is not None:
+            place_each(variant, self.axes, coordinates(), self.space.run, totals)
+        else:
             totals["latency_s"] = totals["energy_j"] = np.inf
-            return
-        evaluate_points(
-            variant.row, self._columns, values, groups, variant.ops, totals, np.empty(len(totals), np.int64)
-        )
 
     def _variant(self, coordinates: Any) -> Variant:
         """Return the variant that a point belongs to; the latest few are kept."""

@@ -17,6 +17,7 @@ from npusim.errors import IllegalTechniqueError
 from npusim.explore.axes import machine_row
 from npusim.explore.spaces import Scalar, Space
 from npusim.graph import Graph
+from npusim.mapping.graphsplit import wished
 from npusim.mapping.tables import plan_tables
 from npusim.techniques import apply
 from npusim.workloads import load_workload
@@ -37,6 +38,10 @@ class Variant:
     """Numbers of the architecture table's row before machine axes set their columns."""
     reason: str = ""
     """Why there are no tables."""
+    open_graph: Graph | None = None
+    """The network, where its placement depends on the speed of devices: each point is then mapped alone."""
+    soc: Soc | None = None
+    """The machine that goes with it, before machine axes."""
 
 
 def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) -> list[Override]:
@@ -71,6 +76,8 @@ def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
         graph = apply(_network(str(chosen.get("workload", space.workload)), settings), stack)
     except IllegalTechniqueError as error:
         return Variant(None, row, str(error))
+    if space.run.device == "auto" and soc.has("cpu") and wished(graph):
+        return Variant(None, row, open_graph=graph, soc=soc)
     return Variant(plan_tables(graph, soc, space.run.device).ops, row)
 
 

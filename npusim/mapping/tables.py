@@ -1,7 +1,7 @@
 """A graph under every residency plan, as one table: the rehearsals that the kernel compares.
 
 Everything here depends on the network and on what the machine is able to do, never on how fast it is: a
-sweep makes it once.
+sweep makes it once for all machines that differ in clocks, sizes and rates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ from npusim.mapping.fusion import fuse
 from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.residency import plans
 
-__all__ = ["PlanTables", "plan_tables"]
+__all__ = ["READ_BY_LOWERING", "PlanTables", "plan_tables"]
+
+READ_BY_LOWERING = ("npu.dpu.grid.vpe", "npu.dpu.macs_per_mpe")
+"""Paths of numbers that change the tables although the architecture table holds them too: tensors handed on
+in stripes are sized by the pixels of a stencil, and a grid without a format leaves it to the DSPs."""
 
 
 @dataclass(frozen=True, slots=True)
