@@ -11,6 +11,7 @@ from typing import Any
 from npusim.cost.decisions import Group
 from npusim.cost.liveness import roots
 from npusim.cost.tables import Unit
+from npusim.engines.event.chaining import Chain, chains_of
 from npusim.engines.event.emission import Emitted, Job, emit
 from npusim.engines.event.jobs import Station, job_of
 from npusim.engines.event.kept import kept_tensors
@@ -21,6 +22,12 @@ from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
 
 __all__ = ["build_program"]
+
+
+def _ends(done: Emitted) -> list[int]:
+    """Tasks after which nothing of an operator is left to do."""
+    return [done.computed] if done.written == done.computed else [done.computed, done.written]
+
 
 _HOSTS = {Unit.CPU: (Kind.CPU, "cpu"), Unit.GPU: (Kind.GPU, "gpu")}
 
@@ -68,6 +75,8 @@ class _Build:
         self.returns: list[int] = []
         """Groups at which the NPU takes up work."""
         self.held = self._held_across()
+        self.striped = mapped.decisions.residency.striped
+        self.chains = chains_of(mapped, self.kept)
 
     def _held_across(self) -> set[int]:
         """Groups at which the NPU takes up work again while a tensor still lies in its SRAM.
@@ -98,7 +107,7 @@ class _Build:
                 self._leave(i)
                 self._enter(i, device, float(self.mapped.lowered.ops[i]["launches"]))
             if device == "npu":
-                self._on_npu(i, group)
+                self._on_npu(i)
             else:
                 self._on_host(i, group)
         if not self.device:  # nothing but views: the runtime is called all the same
@@ -168,26 +177,37 @@ class _Build:
         )
         return [i for i in dict.fromkeys(found) if i in self.done and i != index]
 
-    def _on_npu(self, index: int, group: Group) -> None:
+    def _on_npu(self, index: int) -> None:
+        chain = self.chains.get(index, Chain((index,), 0))
+        members = chain.members
+        if index != members[-1]:
+            return  # written with the last of its chain, which has everything it needs by then
+        jobs = [self._job(i, chain) for i in members]
+        for i, done in zip(members, emit(self.builder, jobs, self.last_reserve), strict=True):
+            self.last_reserve = done.last_reserve
+            self.done[i] = done
+            self.buffers.update(done.born)
+            self.stretch += _ends(done)
+        for i in members:
+            self._say_goodbye(i)
+
+    def _job(self, index: int, chain: Chain) -> Job:
         op: Any = self.mapped.lowered.ops[index]
-        job = job_of(self.arch, op, self.mapped.results[index], index, self._macs(group), self.station)
+        group, members, result = self.groups[index], chain.members, self.mapped.results[index]
+        job = job_of(self.arch, op, result, index, self._macs(group), self.station, chain.pieces)
         self._name(job, index, group)
         self._gates(job, index, group)
-        births = [k for k in self.kept if k.first == index]
-        job.births = [(k.name, k.bytes) for k in births]
-        done = emit(self.builder, job, self.last_reserve)
-        self.last_reserve = done.last_reserve
-        self.done[index] = done
-        self.buffers.update(done.born)
-        self.stretch += [done.computed] if done.written == done.computed else [done.computed, done.written]
-        self._say_goodbye(index, done)
+        if len(members) > 1:
+            made = (self.maker.get(t, -1) for t in self._inputs(group) if t in self.striped)
+            job.makers = tuple(members.index(i) for i in made if i in members and i != index)
+        job.births = [(k.name, k.bytes) for k in self.kept if k.first == index]
+        return job
 
-    def _say_goodbye(self, index: int, done: Emitted) -> None:
+    def _say_goodbye(self, index: int) -> None:
         """Let go of kept tensors that this group touches; their room is free when all have done so."""
         for kept in self.kept:
             if index in kept.users and kept.name in self.buffers:
-                ends = [done.computed] if done.written == done.computed else [done.computed, done.written]
-                self.builder.release(self.buffers[kept.name], ends)
+                self.builder.release(self.buffers[kept.name], _ends(self.done[index]))
 
     def _name(self, job: Job, index: int, group: Group) -> None:
         a, b, result = self._operands(group)

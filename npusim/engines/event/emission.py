@@ -5,14 +5,19 @@ A foreman who turns the day's plan into tickets: which bench, which crate, and w
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from npusim.engines.event.cutting import Step, apportion
 from npusim.engines.event.tasks import ProgramBuilder
 from npusim.engines.timeline.kinds import Kind
 
-__all__ = ["Job", "emit"]
+__all__ = ["Emitted", "Job", "emit"]
+
+_SLIVER = 1e-9
+"""Share of the work that is rounding."""
 
 
 @dataclass(slots=True)
@@ -59,6 +64,8 @@ class Job:
     b_gate: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
     """What must be over before work can start: operands that wait in SRAM."""
+    makers: tuple[int, ...] = ()
+    """Places in the chain of those whose results come in stripes: work starts on what is there."""
     births: list[tuple[str, float]] = field(default_factory=list)
     """Tensors that stay in SRAM and begin to live here."""
 
@@ -76,62 +83,98 @@ class Emitted:
     """Buffers of tensors that began to live."""
 
 
-def emit(builder: ProgramBuilder, job: Job, last_reserve: int) -> Emitted:
-    """Write the tasks of an operator.
+def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> list[Emitted]:
+    """Write the tasks of an operator, or of a chain of operators that hand stripes on.
 
     Parameters
     ----------
     builder : ProgramBuilder
-    job : Job
+    jobs : sequence of Job
+        A chain's makers before their readers; the last one is where the chain ends.
     last_reserve : int
         The reservation before: room is handed out in program order, which is why the NPU cannot lock itself
         up.
     """
-    return _Emission(builder, job, last_reserve).run()
+    room = _Room(last_reserve)
+    links: list[_Emission] = []
+    for job in jobs:
+        links.append(_Emission(builder, job, room, [links[place] for place in job.makers]))
+    links[-1].advance(1.0)
+    return [link.emitted() for link in links]
+
+
+@dataclass(slots=True)
+class _Room:
+    """Where the queue for room in SRAM ends."""
+
+    last: int
 
 
 class _Emission:
-    def __init__(self, builder: ProgramBuilder, job: Job, last_reserve: int) -> None:
-        self.builder, self.job, self.last = builder, job, last_reserve
+    """Tasks of one job, written step by step as its reader asks for results."""
+
+    def __init__(self, builder: ProgramBuilder, job: Job, room: _Room, makers: list[_Emission]) -> None:
+        self.builder, self.job, self.room, self.makers = builder, job, room, makers
         steps = job.steps
         # The shares of all steps add up to a whole number of passes.
         self.a = apportion(job.a_bytes * round(sum(s.a for s in steps)), [s.a for s in steps])
         self.b = apportion(job.b_bytes * round(sum(s.b for s in steps)), [s.b for s in steps])
         self.out = apportion(job.out_bytes, [s.out for s in steps])
         self.macs = apportion(job.macs, [s.work for s in steps])
+        self.copies = sum(s.last_of_pass for s in steps) or len(steps)
+        self.ends = [*accumulate(s.work for s in steps[:-1]), 1.0]
+        """Share of the work that is done after each step."""
         self.born: dict[str, int] = {}
         self.waiting: dict[int, list[int]] = {}
         """Buffers to be released by the work of a later step."""
+        self.results: list[list[int]] = []
+        """Tasks after which each step's results stand in SRAM."""
+        self.computed: list[int] = []
+        self.written: list[int] = []
+        self.b_ready: list[int] = []
+        self.a_ready: dict[int, list[int]] = {}
 
-    def run(self) -> Emitted:
+    def advance(self, share: float) -> list[int]:
+        """Write steps until so much of the work is written, makers first; return the tasks that end it.
+
+        Rows come in proportion to work.
+        """
+        place = min(bisect_left(self.ends, share - _SLIVER), len(self.ends) - 1)
+        while len(self.results) <= place:
+            i = len(self.results)
+            fed = [task for maker in self.makers for task in maker.advance(self.ends[i])]
+            self._step(i, self.job.steps[i], fed)
+        return self.results[place]
+
+    def _step(self, i: int, step: Step, fed: list[int]) -> None:
         builder, job = self.builder, self.job
-        computed: list[int] = []
-        written: list[int] = []
-        b_ready: list[int] = []
-        a_ready: dict[int, list[int]] = {}
-        copies = sum(s.last_of_pass for s in job.steps) or len(job.steps)
-        for i, step in enumerate(job.steps):
-            if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b_bytes > 0.0):
-                b_ready = self._bring_b(i, step)
-            a_loads, out_buffer = self._bring_a(i, step)
-            if a_loads:
-                a_ready[i] = a_loads
-            work = self._work(i, step, [*self._held(a_ready, i), *b_ready])
-            computed += work
-            for buffer in self.waiting.pop(i, ()):
-                builder.release(buffer, work)
-            after = self._copy(step, work, copies)
-            if after is not work:
-                computed += after
-            if self.out[i] > 0.0:
-                stores = self._move(Kind.DMA_OUT, self.out[i], job.write_s_per_byte, after)
-                written += stores
-                if out_buffer >= 0:
-                    builder.release(out_buffer, stores)
-            elif out_buffer >= 0:
-                builder.release(out_buffer, after)
-        done = builder.sync(computed, job.operator)
-        return Emitted(done, builder.sync(written, job.operator) if written else done, self.last, self.born)
+        if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b_bytes > 0.0):
+            self.b_ready = self._bring_b(i, step)
+        a_loads, out_buffer = self._bring_a(i, step)
+        if a_loads:
+            self.a_ready[i] = a_loads
+        work = self._work(i, step, [*self._held(self.a_ready, i), *self.b_ready, *fed])
+        self.computed += work
+        for buffer in self.waiting.pop(i, ()):
+            builder.release(buffer, work)
+        after = self._copy(step, work, self.copies)
+        if after is not work:
+            self.computed += after
+        if self.out[i] > 0.0:
+            stores = self._move(Kind.DMA_OUT, self.out[i], job.write_s_per_byte, after)
+            self.written += stores
+            if out_buffer >= 0:
+                builder.release(out_buffer, stores)
+        elif out_buffer >= 0:
+            builder.release(out_buffer, after)
+        self.results.append(after)
+
+    def emitted(self) -> Emitted:
+        """Return what others need to know, when all steps are written."""
+        builder, operator = self.builder, self.job.operator
+        done = builder.sync(self.computed, operator)
+        stored = builder.sync(self.written, operator) if self.written else done
+        return Emitted(done, stored, self.room.last, self.born)
 
     def _held(self, a_ready: dict[int, list[int]], i: int) -> list[int]:
         """Loads of the activations that step `i` works on: its own, or those a step before held for it."""
@@ -146,8 +189,9 @@ class _Emission:
         wanted = [(name, size) for name, size in buffers if size > 0.0]
         if not wanted and not gate:
             return []
-        self.last = self.builder.task(Kind.RESERVE, operator=self.job.operator, after=(self.last, *gate))
-        return [self.builder.buffer(self.last, name, size) for name, size in wanted]
+        after = (self.room.last, *gate)
+        self.room.last = self.builder.task(Kind.RESERVE, operator=self.job.operator, after=after)
+        return [self.builder.buffer(self.room.last, name, size) for name, size in wanted]
 
     def _bring_b(self, i: int, step: Step) -> list[int]:
         job = self.job
@@ -156,7 +200,7 @@ class _Emission:
             job.b_gate if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]
         ):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
-        return self._move(Kind.DMA_IN, self.b[i] + extra, job.b_s_per_byte, [self.last])
+        return self._move(Kind.DMA_IN, self.b[i] + extra, job.b_s_per_byte, [self.room.last])
 
     def _bring_a(self, i: int, step: Step) -> tuple[list[int], int]:
         """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of
@@ -182,7 +226,7 @@ class _Emission:
             out_buffer = next(taken)
         self.born.update((name, next(taken)) for name, size in births if size > 0.0)
         pace = job.a_s_per_byte if self.a[i] > 0.0 else job.b_s_per_byte
-        return self._move(Kind.DMA_IN, self.a[i] + extra, pace, [self.last]), out_buffer
+        return self._move(Kind.DMA_IN, self.a[i] + extra, pace, [self.room.last]), out_buffer
 
     def _move(self, kind: Kind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
         """Write one transfer, shared evenly by all engines: no task for nothing."""
@@ -206,7 +250,7 @@ class _Emission:
 
     def _work(self, i: int, step: Step, after: Sequence[int]) -> list[int]:
         job = self.job
-        waits = [*after, *job.start, self.last]
+        waits = [*after, *job.start, self.room.last]
         if job.kind is Kind.SYNC:
             return [self.builder.sync(waits, job.operator)]
         macs = apportion(self.macs[i], [1.0] * len(job.units))

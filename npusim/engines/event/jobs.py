@@ -46,7 +46,9 @@ class Station:
         return [*dma, *dpu, *dsp, ("cpu", "cpu"), ("gpu", "gpu")]
 
 
-def job_of(arch: Any, op: Any, result: Any, number: int, macs: float, station: Station) -> Job:
+def job_of(
+    arch: Any, op: Any, result: Any, number: int, macs: float, station: Station, pieces: int = 0
+) -> Job:
     """Return the job of an operator on the NPU, without names and dependencies.
 
     Parameters
@@ -57,10 +59,15 @@ def job_of(arch: Any, op: Any, result: Any, number: int, macs: float, station: S
         Of the operator.
     macs : float
     station : Station
+    pieces : int
+        Pieces to cut it into at least; 0: as the SoC's compiler does.
     """
+    pieces = max(pieces, int(arch["stream_pieces"]))
     product = op["unit"] == Unit.DPU and op["form"] in _PRODUCTS
     job = (
-        _product(arch, op, result, number, station) if product else _stream(arch, op, result, number, station)
+        _product(arch, op, result, number, station, pieces)
+        if product
+        else _stream(arch, op, result, number, station, pieces)
     )
     job.macs = macs
     _pace(arch, job, float(result["dma_s"]))
@@ -85,10 +92,10 @@ def _pace(arch: Any, job: Job, dma_s: float) -> None:
     job.a_s_per_byte = read_s + (gaps_s / a_bytes if a_bytes else 0.0)
 
 
-def _product(arch: Any, op: Any, result: Any, number: int, station: Station) -> Job:
+def _product(arch: Any, op: Any, result: Any, number: int, station: Station, pieces: int) -> Job:
     used = int(result["tiles"])
     once = is_fetched_once(op, result)
-    steps = triangle_steps(result) if once else product_steps(arch, op, result, int(arch["stream_pieces"]))
+    steps = triangle_steps(result) if once else product_steps(arch, op, result, pieces)
     split = int(result["split"])
     copied_a = used if split == Split.COLUMNS else 1
     copied_b = used if split == Split.ROWS else 1
@@ -128,15 +135,15 @@ def _add_up_sums(arch: Any, op: Any, result: Any, job: Job) -> None:
     job.copy_s = copy_s(arch, job.copy_bytes)
 
 
-def _stream(arch: Any, op: Any, result: Any, number: int, station: Station) -> Job:
+def _stream(arch: Any, op: Any, result: Any, number: int, station: Station, pieces: int) -> Job:
     read = float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"])
     written = float(op["c_dram_bytes"])
     tiles = float(arch["tiles"])
     free = tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"]
-    count = 1
+    count = pieces if op["chain"] else 1
     if read + written > 0.0:
         # Two pieces coming in and two going out fit side by side.
-        count = max(int(arch["stream_pieces"]), ceil(2.0 * (read + written) / free))
+        count = max(pieces, ceil(2.0 * (read + written) / free))
     kind, units, work_s = Kind.SYNC, [], 0.0
     if op["unit"] == Unit.DPU:
         kind, units, work_s = Kind.DPU, station.grids(station.tiles), float(result["dpu_s"])
