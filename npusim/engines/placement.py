@@ -127,7 +127,8 @@ class Placement(_Document):
     value: float
     """What the price list says of the placement found: s between two inferences, or J of one."""
     bound: float
-    """Least that any placement can reach, in the same unit."""
+    """Least that any placement can reach by the price list, in the same unit; the engine may plan SRAM
+    anew for what is left on the NPU, and end up below."""
     latency_s: float
     """Time of an inference, in s, as `npusim estimate` has it."""
     throughput_per_s: float

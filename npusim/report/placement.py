@@ -152,11 +152,10 @@ def _notes(result: Placement) -> list[str]:
         notes.append("no placement in this order of execution is better")
     else:
         notes.append(
-            f"at most {result.value / result.bound - 1.0:.1%} above the least that any placement can reach"
+            f"at most {result.value / result.bound - 1.0:.1%} above the least that the price list allows"
         )
     notes.append(
-        "devices share DRAM: what crosses costs its way through it; a cut's figures add "
-        "up the operators' own"
+        "devices share DRAM: what crosses costs its way through it; a cut's figures add up the operators' own"
     )
     return notes
 
