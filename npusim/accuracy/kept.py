@@ -83,7 +83,7 @@ def _sources() -> str:
 def _read(path: Path) -> Trained | None:
     """Return what a file of the cache holds; None where there is none or it is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             held = {name: file[name] for name in file.files}
         figures = {name: float(held.pop(f"figure/{name}")) for name in _FIGURES}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
