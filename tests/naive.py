@@ -155,14 +155,18 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
     return energy
 
 
-def chain_s(costs: list[Any]) -> float:
-    """Return the time of operators that hand rows on in stripes: one long operator with the parts of all."""
+def chain_s(costs: list[Any], pieces: float) -> float:
+    """Return the time of operators that hand rows on in stripes: one stripe goes through all of them alone,
+    the others as through one long operator with the parts of all.
+    """
     part = {
         name: sum(getattr(c, name) for c in costs)
         for name in ("dpu_s", "dsp_s", "dma_s", "edges_s", "refilling_s", "waits_s")
     }
     work = max(part["dpu_s"], part["dsp_s"])
-    return float(dma.together_s(work, part["dma_s"], part["edges_s"], part["refilling_s"]) + part["waits_s"])
+    together = float(dma.together_s(work, part["dma_s"], part["edges_s"], part["refilling_s"]))
+    alone = sum(c.latency_s - c.waits_s for c in costs)
+    return alone / pieces + together * (1 - 1 / pieces) + part["waits_s"]
 
 
 def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
@@ -172,7 +176,8 @@ def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
     launches = sum(op.launches * calls.get(Unit(op.unit), arch.launch_s) for op in ops)
     pairs = list(zip(ops, costs, strict=True))
     chains = {op.chain for op in ops if op.chain}
-    chained_s = sum(chain_s([c for op, c in pairs if op.chain == chain]) for chain in chains)
+    links = [[c for op, c in pairs if op.chain == chain] for chain in chains]
+    chained_s = sum(chain_s(costs, arch.stream_pieces) for costs in links)
     one_after_another = sum(c.latency_s for op, c in pairs if not op.chain) + chained_s + launches
     npu_s = sum(c.latency_s for op, c in pairs if op.unit not in calls and not op.chain) + chained_s
     sums = {

@@ -141,8 +141,10 @@ def test_kept_tensors_are_those_that_the_cost_model_counts(case):
     for i, group in enumerate(mapped.decisions.groups):
         if group.unit not in (Unit.VIEW, Unit.CPU, Unit.GPU):
             spread, copied = counted.bytes_at(i)
+            chained = mapped.lowered.ops[i]["chain"] > 0
             named = sum(k.bytes for k in kept if k.users[0] <= i <= k.users[-1])
-            assert named == pytest.approx(spread + copied * tiles, rel=ROUNDING)
+            live = spread + copied * tiles
+            assert named <= live * (1 + ROUNDING) if chained else named == pytest.approx(live, rel=ROUNDING)
 
 
 @pytest.mark.parametrize("stack", ["none", "stagr", "stagr+symg+cacheg", "graphsplit+grad+nodepad+quantgr"])

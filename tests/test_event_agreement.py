@@ -60,4 +60,4 @@ def test_traced_networks_are_never_predicted_longer_than_measured():
 
 def test_the_suite_of_all_workloads_has_a_limit_for_each_machine():
     suite = load_suite("engines")
-    assert [group.limit for group in suite.groups] == [0.05]
+    assert [(group.limit, group.max_error) for group in suite.groups] == [(0.05, 0.15)]

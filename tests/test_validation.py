@@ -169,6 +169,12 @@ class TestGrouping:
             (group,) = sum_up(["g"] * 3, {"g": entry}, errors)
             assert group.ok is kept
 
+    def test_one_row_beyond_the_limit_of_single_rows_suffices_to_fail(self):
+        for largest, kept in ((0.1, True), (0.2, False)):
+            entry = Group(group="g", limit=0.05, statistic="median_error", max_error=0.15)
+            (group,) = sum_up(["g"] * 3, {"g": entry}, np.array([0.0, 0.0, largest]))
+            assert group.ok is kept
+
     def test_an_unknown_column_is_refused(self):
         with pytest.raises(ConfigError, match="unknown column `colour`"):
             group_of_rows([Group(group="{op}", where={"colour": Condition(below=1)})], self.ROWS)

@@ -58,8 +58,8 @@ _HOST_DRAM = int(Common.HOST_DRAM)
 _NPU_S, _DRAM, _SRAM_TRAFFIC, _SRAM_PEAK, _DPU_S, _DMA_S = range(6)
 SUMS = 6
 # Rows of the table of sums over a chain: time of each unit, and of what cannot overlap.
-_CHAIN_DPU, _CHAIN_DSP, _CHAIN_DMA, _CHAIN_EDGES, _CHAIN_REFILLING, _CHAIN_WALKS = range(6)
-LINKS = 6
+_CHAIN_DPU, _CHAIN_DSP, _CHAIN_DMA, _CHAIN_EDGES, _CHAIN_REFILLING, _CHAIN_WALKS, _CHAIN_APART = range(7)
+LINKS = 7
 # Rows of the table of what one operator comes to at each point.
 _BEST_S, _WAIT_S, _EDGES_S, _REFILLING_S, _WALKS_S = range(5)
 _ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_TRAFFIC, _ITEM_SRAM = range(5, 10)
@@ -121,18 +121,21 @@ def _add_link(items: Any, dsp_s: Any, points: int, links: Any) -> None:
         links[_CHAIN_EDGES, p] += items[_EDGES_S, p]
         links[_CHAIN_REFILLING, p] += items[_REFILLING_S, p]
         links[_CHAIN_WALKS, p] += items[_WALKS_S, p]
+        links[_CHAIN_APART, p] += items[_BEST_S, p] - items[_WALKS_S, p]
 
 
 @kernel
-def _join_chain(links: Any, points: int, sums: Any) -> None:
+def _join_chain(links: Any, pieces: float, points: int, sums: Any) -> None:
     """Replace the latencies of a chain's operators, added up one by one, by the time of the chain.
 
     Operators that hand rows on in stripes work at the same time: the units overlap, starts and ends add up.
+    But one of `pieces` stripes has to go through all of them, one after the other, as in any pipeline.
     """
     for p in range(points):
         work_s, dma_s = max(links[_CHAIN_DPU, p], links[_CHAIN_DSP, p]), links[_CHAIN_DMA, p]
         chain_s = together_s(work_s, dma_s, links[_CHAIN_EDGES, p], links[_CHAIN_REFILLING, p])
-        sums[_NPU_S, p] += chain_s + links[_CHAIN_WALKS, p]
+        filling_s = (links[_CHAIN_APART, p] - chain_s) / pieces
+        sums[_NPU_S, p] += chain_s + filling_s + links[_CHAIN_WALKS, p]
 
 
 @kernel
@@ -145,8 +148,10 @@ def _chains(ops: Any) -> int:
 
 
 @kernel
-def add_plan(ops: Any, slots: Any, items: Any, dsp_s: Any, points: int, sums: Any, links: Any) -> None:
-    """Add the operators of one plan up, chain by chain."""
+def add_plan(
+    ops: Any, slots: Any, items: Any, dsp_s: Any, pieces: float, points: int, sums: Any, links: Any
+) -> None:
+    """Add the operators of one plan up, chain by chain; a chain's stripes are `pieces`."""
     sums[:] = 0.0
     for chain in range(_chains(ops) + 1):
         links[:] = 0.0
@@ -158,7 +163,7 @@ def add_plan(ops: Any, slots: Any, items: Any, dsp_s: Any, points: int, sums: An
             if chain > 0:
                 _add_link(items[slots[o]], dsp_s[o], points, links)
         if chain > 0:
-            _join_chain(links, points, sums)
+            _join_chain(links, pieces, points, sums)
 
 
 @kernel

@@ -157,7 +157,8 @@ def _cost_group(
                         rates[_DSP_RATE, p] = dsp_s[o, p]
                     choose(found, bounds[r], bounds[r + 1], rates, points, choices)
                     itemise(found, choices, rates, reads(op), op.c_dram_bytes > 0.0, points, items[r])
-            add_plan(ops[plan], slots[plan], items, dsp_s, points, sums, links)
+            pieces = archs[0, 0].stream_pieces
+            add_plan(ops[plan], slots[plan], items, dsp_s, pieces, points, sums, links)
             waits = waits_for_host(ops[plan])
             keep_better(archs, common, sums, plan, waits, points, totals, first, plans, traffic)
         _finish(archs, ops[0], common, traffic, points, totals, first, plans)

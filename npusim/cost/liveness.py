@@ -1,12 +1,15 @@
 """How long tensors stay in SRAM: the reservations book of a small hotel.
 
 A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader,
-and through all of a chain that either belongs to (`npusim.cost.chains`).
-A tensor that serves as the right operand of a product is held whole by every tile; any other is spread over
-them. A tensor that is handed on in stripes takes two stripes in each tile.
+and through all of a chain that either belongs to (`npusim.cost.chains`). A tensor that serves as the right
+operand of a product is held whole by every tile; any other is spread over them. A tensor that is handed on
+in stripes takes two stripes in each tile, and the weights of a chain's products wait in every tile as long
+as the chain works.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from npusim.arch import Soc
 from npusim.cost.chains import chains
@@ -94,10 +97,28 @@ class Liveness:
             for name in kept:
                 if begin[name] <= members[-1] and end[name] >= members[0]:
                     begin[name], end[name] = min(begin[name], members[0]), max(end[name], members[-1])
+            self._hold_weights(graph, decisions, soc, members, kept)
         for name, size in kept.items():
             column = self._copied if name in copied else self._spread
             for i in range(begin[name], end[name] + 1):
                 column[i] += size
+
+    def _hold_weights(
+        self, graph: Graph, decisions: Decisions, soc: Soc, members: tuple[int, ...], kept: Iterable[str]
+    ) -> None:
+        """Count the weights of a chain's products for the other operators of the chain: they wait in every
+        tile for the next stripe.
+        """
+        for i in members:
+            group = decisions.groups[i]
+            op = graph.operators[group.main]
+            if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
+                continue
+            weights = graph.tensors[op.inputs[0 if group.swapped else 1]]
+            if self.root[weights.name] not in kept:
+                for other in members:
+                    if other != i:
+                        self._copied[other] += weights.bytes * packing(weights, True, soc)
 
     def first_use(self, root: str) -> int:
         """Index of the group on the NPU that makes a tensor or reads it first."""

@@ -7,8 +7,10 @@ costed and the cheapest is taken.
 
 The plans are: for each size in turn, keep all intermediates up to that size; with each of them, keep none to
 all of the marked matrices in steps. Intermediates that can be handed on in stripes are
-(`npusim.mapping.stripes`), but in the plan that keeps nothing at all. A plan that is possible with some SRAM
-is possible with more, and costs no more there, so more SRAM never hurts.
+(`npusim.mapping.stripes`); as stripes and the weights of their readers may not fit side by side, there are
+plans without stripes and marked matrices, too. A plan that is possible with some SRAM is possible with more,
+and costs no more there, so more SRAM never hurts. What stays in SRAM while a host works stays for one request
+in flight only; the kernel leaves such plans out where there are several.
 """
 
 from __future__ import annotations
@@ -51,6 +53,9 @@ def plans(graph: Graph, groups: tuple[Group, ...]) -> Iterator[Residency]:
             yield Residency(whole, striped=stripes)
         for step in range(1, CACHE_STEPS + 1 if marked else 1):
             yield Residency(whole, dict.fromkeys(marked, step / CACHE_STEPS), stripes)
+    if stripes:  # stripes and the weights of their readers may not fit side by side
+        for limit in sorted(set(sizes.values())):
+            yield Residency(frozenset(name for name, size in sizes.items() if size <= limit))
 
 
 def _intermediates(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict[str, float]:

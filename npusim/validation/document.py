@@ -33,7 +33,8 @@ class GroupResult(_Part):
     """Largest error allowed; the suite's file says whether it binds mean or median. None: the group informs
     only."""
     ok: bool
-    """Whether the limit is kept; true where there is none."""
+    """Whether the limit is kept, and that of single rows where the suite's file has one; true where there is
+    none."""
 
 
 class RowResult(_Part):

@@ -1,5 +1,5 @@
 """The event engine beside the analytical one: every named workload under every stack that it allows, on every
-SoC with an NPU.
+SoC with an NPU, one inference at a time; and some of them with several in flight.
 
 Two clocks on one wall: they need not be right to be compared, but where they part one of them misses
 something. Where it is more than a twentieth, the time line is asked what the closed form did not see.
@@ -17,7 +17,6 @@ from npusim.arch import load_soc, soc_names
 from npusim.engines.analytical import run_of
 from npusim.engines.event import run_events
 from npusim.engines.timeline import Timeline, critical_path, summary
-from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
 from npusim.techniques import apply, stacks
 from npusim.techniques.stack import legal
@@ -30,6 +29,9 @@ __all__ = ["ENGINES", "reasons"]
 
 _WORTH_A_REASON = 0.05
 _MOST_REASONS = 12
+_IN_FLIGHT_STACKS = ("none", "graphsplit", "stagr", "graphsplit+preg+stagr")
+_IN_FLIGHT_GRAPH = "-cora"
+"""What is compared with several inferences in flight, too: acting that out takes many inferences."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class _Row:
     id: str
     soc: str
     workload: str
+    hint: str
     analytical_s: float
     event_s: float
     why: str
@@ -63,6 +66,7 @@ class _Engines:
             columns={
                 "soc": np.array([row.soc for row in rows]),
                 "workload": np.array([row.workload for row in rows]),
+                "hint": np.array([row.hint for row in rows]),
             },
             measured=event,
             predicted=analytical,
@@ -85,15 +89,28 @@ def _rows() -> Iterator[_Row]:
         soc = load_soc(name)
         if soc.has("npu"):
             for (workload, stack), graph in rewritten.items():
-                yield _compare(name, workload, stack, graph, map_graph(graph, soc, run_of(soc)))
+                yield _compare(workload, stack, map_graph(graph, soc, run_of(soc)))
+                if workload.endswith(_IN_FLIGHT_GRAPH) and stack in _IN_FLIGHT_STACKS:
+                    several = run_of(soc, "throughput")
+                    yield _compare_in_flight(workload, stack, map_graph(graph, soc, several))
 
 
-def _compare(soc: str, workload: str, stack: str, graph: Graph, mapped: Mapped) -> _Row:
+def _compare(workload: str, stack: str, mapped: Mapped) -> _Row:
+    """Compare the latency of one inference."""
     acted = run_events(mapped)
     analytical_s, event_s = float(mapped.total["latency_s"]), acted.estimate.latency_s
     parted = abs(analytical_s / event_s - 1.0) > _WORTH_A_REASON
     why = reasons(mapped, acted.timeline) if parted else ""
-    return _Row(f"{soc}.{workload}.{stack}", soc, workload, analytical_s, event_s, why)
+    soc = mapped.soc.name
+    return _Row(f"{soc}.{workload}.{stack}", soc, workload, mapped.run.hint, analytical_s, event_s, why)
+
+
+def _compare_in_flight(workload: str, stack: str, mapped: Mapped) -> _Row:
+    """Compare the time between two inferences with several in flight."""
+    event_s = 1.0 / run_events(mapped).estimate.throughput_per_s
+    analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
+    soc, hint = mapped.soc.name, mapped.run.hint
+    return _Row(f"{soc}.{workload}.{stack}.{hint}", soc, workload, hint, analytical_s, event_s, "")
 
 
 def reasons(mapped: Mapped, line: Timeline) -> str:
@@ -136,4 +153,4 @@ def _mechanism(line: Timeline, operator: int, size_us: float) -> str:
 
 
 ENGINES = _Engines()
-"""Latency with one request in flight, event and analytical."""
+"""Latency with one request in flight, time between inferences with several; event and analytical."""

@@ -59,16 +59,22 @@ class GroupErrors:
         return float(np.quantile(self.errors, 0.9))
 
     @property
+    def max_error(self) -> float:
+        """Largest error of a row."""
+        return float(self.errors.max())
+
+    @property
     def limit(self) -> float | None:
         """Largest value that the bound statistic may have; None: there is none."""
         return None if self.rule is None or self.rule.limit is None else float(self.rule.limit)
 
     @property
     def ok(self) -> bool:
-        """Whether the limit is kept; true where there is none."""
-        if self.rule is None or self.rule.limit is None:
+        """Whether the limits of the group and of its rows are kept; true where there are none."""
+        if self.rule is None:
             return True
-        return bool(getattr(self, self.rule.statistic) <= self.rule.limit)
+        whole = self.rule.limit is None or getattr(self, self.rule.statistic) <= self.rule.limit
+        return bool(whole and (self.rule.max_error is None or self.max_error <= self.rule.max_error))
 
 
 def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[str], dict[str, Group]]:

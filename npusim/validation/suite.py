@@ -49,6 +49,8 @@ class Group(Section):
     """Largest error allowed; None: the group informs only."""
     statistic: Statistic = "mean_error"
     """What the limit binds."""
+    max_error: PositiveRatio | None = None
+    """Largest error that any one row of the group may have; None: no row is bound by itself."""
     yardstick: str = ""
     """Mean error of Intel's own cost model on the same kind of rows, to compare with."""
     note: str = ""

@@ -52,26 +52,37 @@ def chains_of(mapped: Mapped, kept: list[Kept]) -> dict[int, Chain]:
         between = mapped.decisions.groups[members[0] : members[-1] + 1]
         if any(group.unit in _HOSTS for group in between):
             continue
-        coarsest = int(mapped.arch["stream_pieces"])
-        for pieces in (coarsest << halved for halved in range(_FINEST + 1)):
-            if _fits(mapped, kept, members, pieces):
-                found.update(dict.fromkeys(members, Chain(members, pieces)))
-                break
+        pieces = _pieces(mapped, kept, members)
+        if pieces:
+            found.update(dict.fromkeys(members, Chain(members, pieces)))
     return found
 
 
-def _fits(mapped: Mapped, kept: list[Kept], members: tuple[int, ...], pieces: int) -> bool:
-    """Whether two steps of every operator, with what waits for them, have room beside the others."""
+def _pieces(mapped: Mapped, kept: list[Kept], members: tuple[int, ...]) -> int:
+    """Pieces that make a chain fit, with two buffers if that can be, else with one; 0 where none do."""
+    coarsest = int(mapped.arch["stream_pieces"])
+    for buffers in (2.0, 1.0):
+        for pieces in (coarsest << halved for halved in range(_FINEST + 1)):
+            if _fits(mapped, kept, members, pieces, buffers):
+                return pieces
+    return 0
+
+
+def _fits(
+    mapped: Mapped, kept: list[Kept], members: tuple[int, ...], pieces: int, buffers: float
+) -> bool:
+    """Whether steps of every operator, with what waits for them, have room beside the others."""
     arch, ops = mapped.arch, mapped.lowered.ops
     station = Station(arch)
     beside = sum(k.bytes for k in kept if k.users[0] <= members[-1] and k.users[-1] >= members[0])
     jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, station, pieces) for i in members]
-    return sum(_room(job) for job in jobs) + beside <= float(arch["tiles"]) * float(arch["sram_tile_bytes"])
+    room = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
+    return sum(_room(job, buffers) for job in jobs) + beside <= room
 
 
-def _room(job: Job) -> float:
-    """Room that an operator's buffers need for it to go on without a break."""
+def _room(job: Job, buffers: float) -> float:
+    """Room that an operator needs to go on with so many steps in SRAM."""
     streamed = max(job.a_sram * step.a + job.out_sram * step.out for step in job.steps)
     waiting = max(job.b_sram * step.b + job.sums_sram * step.sums for step in job.steps)
     held = max((job.a_sram * step.a for step in job.steps if step.a_until), default=0.0)
-    return 2.0 * streamed + waiting + held + job.once_bytes
+    return buffers * streamed + waiting + held + job.once_bytes
