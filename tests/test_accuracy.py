@@ -46,9 +46,10 @@ def expected_change(techniques: str) -> float:
 
 @pytest.fixture(scope="module", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """A cache of these tests, so that they train what they judge."""
+    """A larder of these tests, so that they train what they judge; compiled kernels stay where they are."""
+    folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NPUSIM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(kept, "cache_dir", lambda *_: folder)
         yield
 
 
@@ -135,7 +136,7 @@ def test_the_report_is_a_document_of_its_schema_and_a_page(cora: AccuracyReport)
 def test_a_training_is_kept_and_found_again(
     planetoid_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("NPUSIM_CACHE", str(tmp_path))
+    monkeypatch.setattr(kept, "cache_dir", lambda *_: tmp_path)
     trainings: list[int] = []
     train = kept.train
 
@@ -147,14 +148,14 @@ def test_a_training_is_kept_and_found_again(
     quick = Recipe(epochs=2)
     first, again = (judge(["gcn-cora"], ["stagr"], planetoid_root, recipe=quick) for _ in range(2))
     assert (len(trainings), first) == (1, again)
-    assert [path.suffix for path in (tmp_path / "trained").iterdir()] == [".npz"]
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
     judge(["gcn-cora"], ["grad"], planetoid_root, overrides=("workload.form=dense",), recipe=quick)
     assert len(trainings) == 1  # the form matters to no parameter
     judge(["gcn-cora"], [], planetoid_root, overrides=("workload.hidden=8",), recipe=quick)
     judge(["gcn-cora"], [], planetoid_root, seeds=[1], recipe=quick)
     judge(["gcn-cora"], [], planetoid_root, recipe=quick, retrain=True)
     assert len(trainings) == 4
-    for path in (tmp_path / "trained").iterdir():
+    for path in tmp_path.iterdir():
         path.write_bytes(path.read_bytes()[:100])
     assert judge(["gcn-cora"], ["stagr"], planetoid_root, recipe=quick) == first
     assert len(trainings) == 5
