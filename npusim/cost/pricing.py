@@ -227,13 +227,12 @@ def latency_of(
 def quote_s(way: Any, rates: Any, point: int) -> float:
     """Latency (s) of a candidate at one point, without waits and without the DSPs."""
     copies = copies_s(way.copied_bytes, rates, point)
-    return float(
-        latency_of(
-            way.grid_cycles, way.read_bytes, way.written_bytes, way.read_gaps, way.first_bytes,
-            way.last_bytes, way.refills, way.walks,
-            rates[_CYCLE, point], rates[_READ, point], rates[_WRITE, point], rates[_GAP, point], rates[_READ_WAIT, point], rates[_PAGE, point], 0.0, copies,
-        )
+    latency = latency_of(
+        way.grid_cycles, way.read_bytes, way.written_bytes, way.read_gaps, way.first_bytes, way.last_bytes,
+        way.refills, way.walks, rates[_CYCLE, point], rates[_READ, point], rates[_WRITE, point],
+        rates[_GAP, point], rates[_READ_WAIT, point], rates[_PAGE, point], 0.0, copies,
     )  # fmt: skip
+    return float(latency)
 
 
 @kernel

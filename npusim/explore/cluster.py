@@ -66,7 +66,8 @@ def _collect(client: Any, text: str, chunks: Iterator[tuple[int, int, int]]) -> 
         todo = [chunk for _, chunk in zip(range(count), chunks, strict=False)]
         return [client.submit(_compute, text, mine, *chunk, pure=False, retries=_RETRIES) for chunk in todo]
 
-    running = as_completed(submit(_AHEAD * max(1, len(client.scheduler_info()["workers"]))))
+    workers = max(1, len(client.scheduler_info()["workers"]))
+    running = as_completed(submit(_AHEAD * workers), loop=client.loop)
     for future in running:
         yield future.result()
         future.release()

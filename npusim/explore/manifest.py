@@ -21,7 +21,7 @@ from npusim.explore.spaces import Space
 from npusim.explore.store import write_whole
 from npusim.explore.variants import base_soc
 
-__all__ = ["MANIFEST", "Manifest", "equations", "read_manifest", "space_hash"]
+__all__ = ["MANIFEST", "Manifest", "equations", "manifest_of", "read_manifest", "refuse_other", "space_hash"]
 
 MANIFEST = "manifest.json"
 _PACKAGES = (
@@ -84,6 +84,18 @@ def space_hash(space: Space) -> str:
         base_soc(space)
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def manifest_of(space: Space, points: int, chunk: int) -> Manifest:
+    """Return the manifest of a space's results, made by this npusim."""
+    return Manifest(
+        npusim=npusim.__version__,
+        equations=equations(),
+        hash=space_hash(space),
+        points=points,
+        chunk=chunk,
+        space=space,
+    )
 
 
 def read_manifest(directory: Path) -> Manifest:

@@ -49,8 +49,8 @@ def query(directory: str | Path, sql: str) -> Any:
         relation = connection.read_parquet(files)
         connection.register(TABLE, relation)
         try:
-            answer = connection.execute(sql)
-            return answer.to_arrow_table() if answer.description else None
+            answer = connection.sql(sql)
+            return answer.to_arrow_table() if answer is not None else None
         except duckdb.Error as error:
             columns = ", ".join(f'"{name}"' for name in relation.columns)
             raise NpusimError(

@@ -25,6 +25,7 @@ from pymoo.operators.sampling.rnd import IntegerRandomSampling
 from npusim.errors import NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
+from npusim.explore.manifest import manifest_of
 from npusim.explore.metrics import admitted, objectives
 from npusim.explore.pareto import front
 from npusim.explore.search_log import SearchLog
@@ -188,6 +189,7 @@ def _report(
     numbers = np.ravel_multi_index(tuple(asked[kept].T), [axis.size for axis in campaign.axes])
     table = table_of(campaign.axes, numbers, asked[kept].astype(float), scores, int(good.sum()))
     write_whole(Store(log.directory).result, to_bytes(table))
+    manifest_of(campaign.space, campaign.total, campaign.total).write(log.directory)  # for query and pareto
     return SearchResult(
         points=campaign.total,
         evaluations=len(asked),

@@ -14,11 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-import npusim
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.keeping import best_of, keep
-from npusim.explore.manifest import MANIFEST, Manifest, equations, read_manifest, refuse_other, space_hash
+from npusim.explore.manifest import MANIFEST, Manifest, manifest_of, read_manifest, refuse_other
 from npusim.explore.spaces import Space, load_space, parse_keep
 from npusim.explore.store import POINT, Store, table_of, to_bytes, write_whole
 
@@ -175,14 +174,7 @@ def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tup
     """Prepare the directory of results, or check that it is this sweep's."""
     total = campaign_of(space).total
     size = chunk or CHUNK[parse_keep(space.keep)[0]]
-    manifest = Manifest(
-        npusim=npusim.__version__,
-        equations=equations(),
-        hash=space_hash(space),
-        points=total,
-        chunk=size,
-        space=space,
-    )
+    manifest = manifest_of(space, total, size)
     store = Store(directory)
     if resume and (directory / MANIFEST).exists():
         found = read_manifest(directory)
