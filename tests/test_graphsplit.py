@@ -187,7 +187,7 @@ def test_the_price_list_says_what_the_engine_says(name):
         engine = map_placed(placed(graph, problem, placement, SERIES2), SERIES2, run).total["latency_s"]
         # The engine may find a better order of execution or residency plan for what is left on the NPU; the
         # price list takes one result through DRAM at a time, and in the NPU's own plan neighbours overlap.
-        assert engine <= objective_of(problem, terms, placement) * 1.05
+        assert engine <= objective_of(problem, terms, placement) * 1.1
 
 
 @given(graphs(), machines(), st.sampled_from([1, 4]))

@@ -33,6 +33,8 @@ class SheetNumber(Section):
     """Unit, as in the sheet."""
     share: Positive = 1.0
     """The number over the parameter."""
+    source: str = ""
+    """What the sheet says of it; empty: that it was fitted here, and what it was beforehand."""
 
 
 class Prior(Section):

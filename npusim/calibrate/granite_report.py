@@ -108,6 +108,7 @@ def numbers_of(fit: GraniteFit, best: Result, soc: str) -> list[FittedNumber]:
             if soc in number.socs:
                 value, sigma = float(best.values[i]) * number.share, float(best.sigma[i])
                 before = f"{_SOURCE} {parameter.prior.value * number.share:.3g} {number.unit}".rstrip()
+                before = number.source or before
                 found.append(FittedNumber(number.path, value, number.unit, sigma, before + note, False))
     return found
 
