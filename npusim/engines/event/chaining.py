@@ -68,9 +68,7 @@ def _pieces(mapped: Mapped, kept: list[Kept], members: tuple[int, ...]) -> int:
     return 0
 
 
-def _fits(
-    mapped: Mapped, kept: list[Kept], members: tuple[int, ...], pieces: int, buffers: float
-) -> bool:
+def _fits(mapped: Mapped, kept: list[Kept], members: tuple[int, ...], pieces: int, buffers: float) -> bool:
     """Whether steps of every operator, with what waits for them, have room beside the others."""
     arch, ops = mapped.arch, mapped.lowered.ops
     station = Station(arch)
