@@ -24,6 +24,7 @@ from typer.main import get_command
 from npusim.cli.output import forget_output, standard_output
 from npusim.cli.plain_text import tolerant
 from npusim.cli.program import program
+from npusim.cost.first_time import COMPILING_S, tell_once
 from npusim.errors import NpusimError, nearest
 
 __all__ = ["run"]
@@ -57,11 +58,19 @@ def run(arguments: Sequence[str]) -> int:
         The exit status.
     """
     tolerant(sys.stdout, sys.stderr)
+    tell_once(_say_that_it_compiles)
     with warnings.catch_warnings():
         # What a library warns of is for who writes npusim; `python -W default -m npusim` shows it.
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
         return _run_guarded(arguments)
+
+
+def _say_that_it_compiles() -> None:
+    """Say why nothing happens for a while."""
+    about = f"compiling the cost kernels, once on this machine (about {COMPILING_S} s) ..."
+    with suppress(OSError):
+        print(about, file=sys.stderr, flush=True)
 
 
 def _run_guarded(arguments: Sequence[str]) -> int:

@@ -23,6 +23,7 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.runtime import rtsys
 
+from npusim.cost.first_time import announce
 from npusim.locate import cache_dir
 
 __all__ = ["fingerprint", "is_compiled", "kernel", "parallel_kernel"]
@@ -43,8 +44,12 @@ class _Cache(FunctionCache):
         imports the rest.
         """
         rtsys.initialize(target_context)
+        found = None
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+            found = self._load_overload(sig, target_context)
+        if found is None:
+            announce()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Save compiled code where that is possible."""

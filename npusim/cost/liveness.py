@@ -1,24 +1,23 @@
 """How long tensors stay in SRAM: the reservations book of a small hotel.
 
-A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader,
-and through all of a chain that either belongs to (`npusim.cost.chains`). A tensor that serves as the right
-operand of a product is held whole by every tile; any other is spread over them. A tensor that is handed on
-in stripes takes two stripes in each tile, and the weights of a chain's products wait in every tile as long
-as the chain works.
+A tensor that stays occupies its bytes from the operator that makes (or first reads) it to its last reader.
+A tensor that serves as the right operand of a product is held whole by every tile; any other is spread over
+them. Operators of a chain (`npusim.cost.chains`) work at the same time: stripes and weights of all of them
+lie in SRAM side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from npusim.arch import Soc
-from npusim.cost.chains import chains
-from npusim.cost.decisions import Decisions
+from npusim.cost.chains import chains, stripe_sizes
+from npusim.cost.decisions import Decisions, Group
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.ops import Family, Storage, Tensor
 
-__all__ = ["Liveness", "packing", "roots", "stripe_bytes"]
+__all__ = ["Liveness", "packing", "roots"]
 
 
 def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
@@ -32,16 +31,6 @@ def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
     if tensor.storage is not Storage.ZVC or not accepted or not tensor.bytes:
         return 1.0
     return min(1.0, tensor.stored_bytes / tensor.bytes)
-
-
-def stripe_bytes(tensor: Tensor, soc: Soc) -> float:
-    """Return what a tensor that is handed on in stripes takes in a tile: one stripe is made while one is
-    read.
-
-    A stripe has as many rows as the grid has pixels.
-    """
-    rows = 2.0 * float(soc.npu.dpu.grid.vpe) ** 2
-    return float(min(tensor.bytes, rows * tensor.shape[-1] * tensor.dtype.bytes))
 
 
 def roots(graph: Graph) -> dict[str, str]:
@@ -67,17 +56,24 @@ class Liveness:
 
     def __init__(self, graph: Graph, decisions: Decisions, soc: Soc) -> None:
         self.root = root = roots(graph)
+        found = chains(graph, decisions, root)
+        # A chain's last operator has everything it needs by its turn, so all of a chain work at that time.
+        self._when = {i: members[-1] for members in found for i in members}
         self._first: dict[str, int] = {}
-        last: dict[str, int] = {}
+        begin: dict[str, int] = {}
+        end: dict[str, int] = {}
         copied: set[str] = set()
         for i, group in enumerate(decisions.groups):
             if group.unit in (Unit.VIEW, Unit.CPU, Unit.GPU):
                 continue  # these bring nothing into SRAM
+            time = self._when.get(i, i)
             for name in (group.main, *group.fused):
                 op = graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
-                    self._first.setdefault(root[tensor], i)
-                    last[root[tensor]] = i
+                    stored = root[tensor]
+                    self._first.setdefault(stored, i)
+                    begin[stored] = min(begin.get(stored, time), time)
+                    end[stored] = max(end.get(stored, time), time)
             op = graph.operators[group.main]
             if group.unit is Unit.DPU and op.family is Family.MATMUL:
                 copied.add(root[op.inputs[0 if group.swapped else 1]])
@@ -89,41 +85,32 @@ class Liveness:
             triangle = marked.storage is Storage.TRIANGLE
             whole = marked.stored_bytes if triangle else marked.bytes * packing(marked, name in copied, soc)
             kept[name] = whole * share
-        for name in decisions.residency.striped:
-            kept[name] = stripe_bytes(graph.tensors[name], soc)
-            copied.add(name)
-        begin, end = dict(self._first), last
-        for members in chains(graph, decisions, root):  # all of a chain work at once
-            for name in kept:
-                if begin[name] <= members[-1] and end[name] >= members[0]:
-                    begin[name], end[name] = min(begin[name], members[0]), max(end[name], members[-1])
-            self._hold_weights(graph, decisions, soc, members, kept)
-        for name, size in kept.items():
-            column = self._copied if name in copied else self._spread
+        stripes = stripe_sizes(graph, decisions, root, soc)
+        for name, size in (kept | stripes).items():
+            column = self._copied if name in copied or name in stripes else self._spread
             for i in range(begin[name], end[name] + 1):
                 column[i] += size
+        self._weights = {i: self._weight_bytes(graph, decisions.groups[i], kept, soc) for i in self._when}
+        """Of each operator of a chain; they wait in every tile for the next stripe."""
 
-    def _hold_weights(
-        self, graph: Graph, decisions: Decisions, soc: Soc, members: tuple[int, ...], kept: Iterable[str]
-    ) -> None:
-        """Count the weights of a chain's products for the other operators of the chain: they wait in every
-        tile for the next stripe.
-        """
-        for i in members:
-            group = decisions.groups[i]
-            op = graph.operators[group.main]
-            if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
-                continue
-            weights = graph.tensors[op.inputs[0 if group.swapped else 1]]
-            if self.root[weights.name] not in kept:
-                for other in members:
-                    if other != i:
-                        self._copied[other] += weights.bytes * packing(weights, True, soc)
+    def _weight_bytes(self, graph: Graph, group: Group, kept: Mapping[str, float], soc: Soc) -> float:
+        """Bytes of a product's weights, where they are not kept anyhow."""
+        op = graph.operators[group.main]
+        if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
+            return 0.0
+        weights = graph.tensors[op.inputs[0 if group.swapped else 1]]
+        return 0.0 if self.root[weights.name] in kept else weights.bytes * packing(weights, True, soc)
 
     def first_use(self, root: str) -> int:
         """Index of the group on the NPU that makes a tensor or reads it first."""
         return self._first[root]
 
     def bytes_at(self, index: int) -> tuple[float, float]:
-        """Return the live bytes at a group: (spread over the tiles, held whole by each tile)."""
-        return self._spread[index], self._copied[index]
+        """Return the live bytes at a group: (spread over the tiles, held whole by each tile).
+
+        In a chain the weights of all other operators are among the latter.
+        """
+        time = self._when.get(index, index)
+        others = sum(size for i, size in self._weights.items() if i != index and self._when[i] == time)
+        on_chain = index in self._when
+        return self._spread[time], self._copied[time] + (others if on_chain else 0.0)

@@ -4,7 +4,7 @@ at a time.
 Attention makes N x N scores, and masks, scales and normalises them row by row before a product eats them up.
 Compilers run such a chain a stripe of rows at a time (vertical fusion), so that only masks and results cross
 DRAM. A tensor can be handed on in stripes where its maker makes it by rows, its one reader uses it by rows,
-and nobody else asks for it.
+nobody else asks for it, and no host works in between.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ __all__ = ["handed_on"]
 _ELEMENTWISE = frozenset({Family.ELTWISE, Family.COMPARE, Family.SELECT, Family.ACTIVATION, Family.CONVERT})
 _ALONG_AXES = frozenset({Family.SOFTMAX, Family.REDUCE})
 _NPU_UNITS = frozenset({Unit.DPU, Unit.DSP, Unit.DMA})
+_HOSTS = frozenset({Unit.CPU, Unit.GPU})
 
 
 def handed_on(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
@@ -33,7 +34,12 @@ def handed_on(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> 
         The tensor whose bytes each tensor is, from `npusim.cost.liveness.roots`.
     """
     readers: dict[str, list[tuple[Group, str]]] = {}
+    stretch: dict[str, int] = {}
+    """Of each group: how often the NPU was interrupted before it."""
+    interrupted = 0
     for group in groups:
+        interrupted += group.unit in _HOSTS
+        stretch[group.main] = interrupted
         if group.unit is not Unit.VIEW:
             for name in dict.fromkeys(
                 t for op in (group.main, *group.fused) for t in graph.operators[op].inputs
@@ -51,6 +57,7 @@ def handed_on(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> 
             name not in leaving
             and len(readers.get(name, ())) == 1
             and _reads_rows(*readers[name][0], name, graph)
+            and stretch[readers[name][0][0].main] == stretch[group.main]
         ):
             found.add(name)
     return frozenset(found)

@@ -1,14 +1,13 @@
 """Which operators of a mapped graph work at the same time: the links of its bucket chains.
 
 Buckets can be handed on only where everyone has a place to stand: a chain whose operators do not fit into
-SRAM side by side, however fine the stripes, or that a host interrupts, is worked off one after the other.
+SRAM side by side, however fine the stripes, is worked off one operator after the other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npusim.cost.tables import Unit
 from npusim.engines.event.emission import Job
 from npusim.engines.event.jobs import Station, job_of
 from npusim.engines.event.kept import Kept
@@ -16,7 +15,6 @@ from npusim.mapping import Mapped
 
 __all__ = ["Chain", "chains_of"]
 
-_HOSTS = (Unit.CPU, Unit.GPU)
 _FINEST = 6
 """Times that pieces are cut in two before a chain is given up."""
 
@@ -49,9 +47,6 @@ def chains_of(mapped: Mapped, kept: list[Kept]) -> dict[int, Chain]:
     found: dict[int, Chain] = {}
     for number in range(1, int(numbers.max(initial=0)) + 1):
         members = tuple(i for i, other in enumerate(numbers.tolist()) if other == number)
-        between = mapped.decisions.groups[members[0] : members[-1] + 1]
-        if any(group.unit in _HOSTS for group in between):
-            continue
         pieces = _pieces(mapped, kept, members)
         if pieces:
             found.update(dict.fromkeys(members, Chain(members, pieces)))
@@ -72,7 +67,10 @@ def _fits(mapped: Mapped, kept: list[Kept], members: tuple[int, ...], pieces: in
     """Whether steps of every operator, with what waits for them, have room beside the others."""
     arch, ops = mapped.arch, mapped.lowered.ops
     station = Station(arch)
-    beside = sum(k.bytes for k in kept if k.users[0] <= members[-1] and k.users[-1] >= members[0])
+    last = members[-1]
+    beside = sum(
+        k.bytes for k in kept if k.users[0] < last < k.users[-1] or not set(members).isdisjoint(k.users)
+    )
     jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, station, pieces) for i in members]
     room = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
     return sum(_room(job, buffers) for job in jobs) + beside <= room

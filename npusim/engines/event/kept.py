@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npusim.cost.liveness import packing, roots, stripe_bytes
+from npusim.cost.chains import stripe_sizes
+from npusim.cost.liveness import packing, roots
 from npusim.cost.tables import Unit
 from npusim.mapping import Mapped
 from npusim.ops import Family, Storage
@@ -50,9 +51,9 @@ def kept_tensors(mapped: Mapped) -> list[Kept]:
         for name in touched:
             users.setdefault(name, []).append(i)
     sizes = {name: graph.tensors[name].bytes for name in residency.whole}
-    for name in residency.striped:
-        sizes[name] = stripe_bytes(graph.tensors[name], mapped.soc)
-        copied.add(name)
+    stripes = stripe_sizes(graph, mapped.decisions, root, mapped.soc)
+    copied.update(stripes)
+    sizes |= stripes
     for name, share in residency.cached.items():
         tensor = graph.tensors[name]
         triangle = tensor.storage is Storage.TRIANGLE

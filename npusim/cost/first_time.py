@@ -1,0 +1,31 @@
+"""Tells whoever asked that kernels have to be compiled before a first answer: the note on a shop's door, back
+in a few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["COMPILING_S", "announce", "tell_once"]
+
+COMPILING_S = 20
+"""About what compiling all kernels takes on one core of a laptop."""
+
+_listeners: list[Callable[[], None]] = []
+
+
+def tell_once(listener: Callable[[], None]) -> None:
+    """Let a function be called when a kernel has to be compiled: before the first one, and only then.
+
+    Parameters
+    ----------
+    listener : callable
+        Without arguments; it replaces an earlier one.
+    """
+    _listeners[:] = [listener]
+
+
+def announce() -> None:
+    """Tell the listener, if there is one that does not know yet."""
+    while _listeners:
+        _listeners.pop()()
