@@ -15,8 +15,10 @@ SCRIPT = """
 import sys
 import numpy as np
 from npusim.cost.architecture import ARCH_DTYPE
+from npusim.cost.first_time import tell_once
 from npusim.cost.pricing import RATES, Rate, fill_rates
 
+tell_once(lambda: print("compiling", file=sys.stderr))
 arch, rates = np.ones(1, ARCH_DTYPE)[0], np.zeros((RATES, 1))
 fill_rates(arch, rates, 0)
 seconds = rates[Rate.GAP, 0]
@@ -73,6 +75,12 @@ def test_a_changed_callee_is_noticed_and_the_cache_is_where_the_variable_says(co
         source.write(CALLEE)
     after, hits = answer(start(copy, **cache))
     assert (after, hits) == (42.0, 0)
+
+
+def test_whoever_asks_is_told_once_that_kernels_are_compiled_and_not_when_they_are_on_disk(copy, tmp_path):
+    for told in ("compiling\n", ""):
+        process = start(copy, NPUSIM_CACHE=str(tmp_path / "cache"))
+        assert process.communicate(timeout=120)[1] == told
 
 
 def test_two_processes_at_once_leave_a_good_cache(copy, tmp_path):
