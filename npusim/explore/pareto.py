@@ -19,6 +19,10 @@ from npusim.cost.jit import kernel, parallel_kernel
 __all__ = ["front"]
 
 _STRETCH = 8192
+_STRETCHES = 64
+"""Stretches of at least so many points, and of a large set so many of them: where most points of a small
+stretch do not beat each other, those of a large one still may.
+"""
 _PIVOTS = 8
 _WORST = np.finfo(np.float64).max
 
@@ -42,9 +46,8 @@ def front(objectives: Any) -> Any:
     values = np.ascontiguousarray(values)
     places = np.arange(values.shape[1], dtype=np.int64)
     while len(places) > _STRETCH:
-        kept = np.ones(len(places), np.bool_)
-        _stretches(values, kept)
-        before = len(places)
+        kept, before = np.ones(len(places), np.bool_), len(places)
+        _stretches(values, max(_STRETCH, before // _STRETCHES), kept)
         places, values = places[kept], np.ascontiguousarray(values[:, kept])
         if len(places) > before // 2:
             break
@@ -54,10 +57,10 @@ def front(objectives: Any) -> Any:
 
 
 @parallel_kernel
-def _stretches(values: Any, kept: Any) -> None:
-    """Clear in `kept` what is dominated within its own stretch."""
-    for s in numba.prange((kept.shape[0] + _STRETCH - 1) // _STRETCH):
-        start, stop = s * _STRETCH, min((s + 1) * _STRETCH, kept.shape[0])
+def _stretches(values: Any, length: int, kept: Any) -> None:
+    """Clear in `kept` what is dominated within its own stretch of so many points."""
+    for s in numba.prange((kept.shape[0] + length - 1) // length):
+        start, stop = s * length, min((s + 1) * length, kept.shape[0])
         _clear_by_pivots(values, start, stop, kept)
         _sweep(values, start, stop, kept)
 
@@ -110,16 +113,29 @@ def _dominates(values: Any, a: int, b: int) -> bool:
 @kernel
 def _sweep(values: Any, start: int, stop: int, kept: Any) -> None:
     """Clear in `kept[start:stop]` every point that another of those points dominates."""
-    left = start + np.flatnonzero(kept[start:stop])
-    order = left
-    for k in range(
-        values.shape[0] - 1, -1, -1
-    ):  # stable sorts, the first objective last: lexicographic order
-        order = order[np.argsort(values[k][order], kind="mergesort")]
+    order = _lexicographic(values, start + np.flatnonzero(kept[start:stop]))
     if values.shape[0] <= 3:
         _sweep_three(values, order, kept)
     else:
         _sweep_many(values, order, kept)
+
+
+@kernel
+def _lexicographic(values: Any, places: Any) -> Any:
+    """Return places in lexicographic order of their objectives."""
+    order = places[np.argsort(values[0][places])]
+    start = 0
+    while start < order.shape[0]:
+        stop = start + 1
+        while stop < order.shape[0] and values[0, order[stop]] == values[0, order[start]]:
+            stop += 1
+        if stop - start > 1 and values.shape[0] > 1:
+            tied = order[start:stop].copy()
+            for k in range(values.shape[0] - 1, 0, -1):  # stable sorts, the most important one last
+                tied = tied[np.argsort(values[k][tied], kind="mergesort")]
+            order[start:stop] = tied
+        start = stop
+    return order
 
 
 @kernel
@@ -134,26 +150,28 @@ def _is_equal(values: Any, a: int, b: int) -> bool:
 def _sweep_three(values: Any, order: Any, kept: Any) -> None:
     """Sweep points in lexicographic order of up to three objectives."""
     count = order.shape[0]
-    second, third = min(1, values.shape[0] - 1), values.shape[0] - 1
-    levels = np.unique(values[second][order])
-    least = np.full(
-        levels.shape[0] + 1, np.inf
-    )  # Fenwick tree: least third objective up to a level of the second
+    second, third = values[min(1, values.shape[0] - 1)][order], values[values.shape[0] - 1][order]
+    level = np.empty(count, np.int64)  # rank of the second objective, from 1; equal ones share a rank
+    rank = 0
+    by_second = np.argsort(second)
+    for i in range(count):
+        if i == 0 or second[by_second[i]] != second[by_second[i - 1]]:
+            rank += 1
+        level[by_second[i]] = rank
+    least = np.full(rank + 1, np.inf)  # Fenwick tree: least third objective up to a level of the second
     i = 0
     while i < count:
-        point = order[i]
-        level = np.searchsorted(levels, values[second, point]) + 1
-        beaten, node = False, level
+        beaten, node = False, level[i]
         while node > 0 and not beaten:
-            beaten = least[node] <= values[third, point]
+            beaten = least[node] <= third[i]
             node -= node & -node
         if not beaten:
-            node = level
-            while node <= levels.shape[0]:
-                least[node] = min(least[node], values[third, point])
+            node = level[i]
+            while node <= rank:
+                least[node] = min(least[node], third[i])
                 node += node & -node
         same = i
-        while same < count and _is_equal(values, order[same], point):
+        while same < count and _is_equal(values, order[same], order[i]):
             kept[order[same]] = not beaten
             same += 1
         i = same
