@@ -94,3 +94,16 @@ def test_a_matrix_seen_first_through_a_view_is_fetched_whole_once():
     editor.outputs.append(editor.matmul(square, first, "second"))
     total = map_graph(editor.finish(), SERIES2, Run(tiles=4)).total
     assert total["dram_bytes"] >= (256 * 256 + 2 * 256 * 64) * 2.0
+
+
+def test_nothing_waits_in_sram_for_a_host_while_other_inferences_need_the_room():
+    editor = Editor("interrupted")
+    norm = editor.constant("norm", (256, 256), DType.FP16, cached=True)
+    first = editor.matmul(norm, editor.input("x", (256, 64), DType.FP16), "first")
+    asked = editor.unary("Relu", first, "asked", device="cpu")
+    editor.outputs.append(editor.matmul(norm, asked, "second"))
+    graph = editor.finish()
+    for requests, waits in ((1, True), (4, False)):
+        ops = map_graph(graph, SERIES2, Run(tiles=4, requests=requests)).lowered.ops
+        on_host = ops[ops["unit"] == Unit.CPU]
+        assert bool(on_host["live_spread_bytes"].sum() > 0.0) is waits
