@@ -175,9 +175,12 @@ def _evaluate_all(
     slots: Any,
     totals: Any,
     plans: Any,
+    hands: int,
 ) -> None:
-    for g in numba.prange(groups.shape[0] - 1):
-        _cost_group(base, columns, values, groups[g], groups[g + 1], ops, rows, slots, totals, plans)
+    # Neighbouring groups cost much the same, so dealing them out in turn gives all hands equal work.
+    for hand in numba.prange(hands):
+        for g in range(hand, groups.shape[0] - 1, hands):
+            _cost_group(base, columns, values, groups[g], groups[g + 1], ops, rows, slots, totals, plans)
 
 
 def _distinct(ops: Any) -> tuple[Any, Any]:
@@ -236,7 +239,9 @@ def evaluate_points(
     plans : array of int64, shape (points,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    _evaluate_all(base, columns, values, groups, ops, *_distinct(ops), totals, plans)
+    rows, slots = _distinct(ops)
+    hands = numba.get_num_threads()
+    _evaluate_all(base, columns, values, groups, ops, rows, slots, totals, plans, hands)
 
 
 def evaluate(arch: Any, ops: Any, results: Any, total: Any) -> None:
