@@ -64,12 +64,17 @@ class Campaign:
 
         The latency of a point that cannot run the network is infinite.
         """
+        totals = self.totals(start, stop)
+        return {name: totals[name] for name in METRICS}
+
+    def totals(self, start: int, stop: int) -> Any:
+        """Return the same as an array of TOTAL_DTYPE, shape (points,)."""
         totals = np.zeros(stop - start, TOTAL_DTYPE)
         if self.points.is_full:
             self._full(start, stop, totals)
         else:
             self._scattered(self.points.coordinates(np.arange(start, stop)), totals)
-        return {name: totals[name] for name in METRICS}
+        return totals
 
     def scores_at(self, coordinates: Any) -> dict[str, Any]:
         """Return the metrics of points by their coordinates, shape (points, axes); see

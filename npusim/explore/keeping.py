@@ -11,20 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from npusim.explore.metrics import admitted, objectives
-from npusim.explore.pareto import front
+from npusim.explore.gathering import gather
+from npusim.explore.metrics import objectives
+from npusim.explore.pareto import finite_front, front
 from npusim.explore.spaces import Space, parse_keep
 
 __all__ = ["best_of", "keep"]
 
 
-def keep(space: Space, scores: Mapping[str, Any]) -> tuple[Any, int]:
+def keep(space: Space, totals: Any) -> tuple[Any, int]:
     """Return the points of a stretch that are kept, and how many keep to the constraints.
 
     Parameters
     ----------
     space : Space
-    scores : mapping of metric to array, shape (points,)
+    totals : array of TOTAL_DTYPE, shape (points,)
 
     Returns
     -------
@@ -32,10 +33,16 @@ def keep(space: Space, scores: Mapping[str, Any]) -> tuple[Any, int]:
         Positions in the stretch, ascending.
     count : int
     """
-    good = np.flatnonzero(admitted(scores, space.constraints))
-    if parse_keep(space.keep)[0] == "all":
-        return good, len(good)
-    return good[best_of(space, {name: scores[name][good] for name in space.minimise})], len(good)
+    values, good = gather(totals, space.minimise, space.constraints)
+    count = int(np.count_nonzero(good))
+    way, best = parse_keep(space.keep)
+    if way == "all" or count == 0:
+        return np.flatnonzero(good), count
+    if way == "pareto":
+        return finite_front(values), count
+    places = np.flatnonzero(good)
+    # Of equally good points those with smaller numbers, which stand first.
+    return np.sort(places[np.argsort(values[0, places], kind="stable")[:best]]), count
 
 
 def best_of(space: Space, scores: Mapping[str, Any]) -> Any:

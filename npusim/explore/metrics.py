@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-__all__ = ["METRICS", "MetricName", "admitted", "objectives"]
+__all__ = ["METRICS", "MetricName", "admitted", "objectives", "sign_of"]
 
 MetricName = Literal[
     "latency_s",
@@ -58,6 +58,11 @@ def admitted(scores: Mapping[str, Any], constraints: Mapping[Any, Any]) -> Any:
     return good
 
 
+def sign_of(name: str) -> float:
+    """Return -1 for a metric of which more is better (those a second), else 1."""
+    return -1.0 if name.endswith(_MORE_IS_BETTER) else 1.0
+
+
 def objectives(scores: Mapping[str, Any], names: Sequence[str]) -> Any:
     """Return the metrics to minimise; those a second count negative, because more of them is better.
 
@@ -70,6 +75,4 @@ def objectives(scores: Mapping[str, Any], names: Sequence[str]) -> Any:
     -------
     array of float, shape (metrics, points)
     """
-    return np.stack(
-        [np.asarray(scores[n], float) * (-1.0 if n.endswith(_MORE_IS_BETTER) else 1.0) for n in names]
-    )
+    return np.stack([np.asarray(scores[name], float) * sign_of(name) for name in names])

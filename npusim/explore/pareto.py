@@ -16,7 +16,7 @@ import numpy as np
 
 from npusim.cost.jit import kernel, parallel_kernel
 
-__all__ = ["front"]
+__all__ = ["WORST", "finite_front", "front"]
 
 _STRETCH = 8192
 _STRETCHES = 64
@@ -24,7 +24,8 @@ _STRETCHES = 64
 stretch do not beat each other, those of a large one still may.
 """
 _PIVOTS = 8
-_WORST = np.finfo(np.float64).max
+WORST = float(np.finfo(np.float64).max)
+"""Stands for infinity where all objectives must be finite."""
 
 
 def front(objectives: Any) -> Any:
@@ -42,8 +43,12 @@ def front(objectives: Any) -> Any:
     """
     # The sweep starts from infinity, so what is infinite itself is made finite: worse than all else, still
     # equal.
-    values = np.nan_to_num(np.asarray(objectives, np.float64), nan=_WORST, posinf=_WORST, neginf=-_WORST)
-    values = np.ascontiguousarray(values)
+    values = np.nan_to_num(np.asarray(objectives, np.float64), nan=WORST, posinf=WORST, neginf=-WORST)
+    return finite_front(np.ascontiguousarray(values))
+
+
+def finite_front(values: Any) -> Any:
+    """Return the front of points whose objectives, a C-contiguous float64 array, are finite; see `front`."""
     places = np.arange(values.shape[1], dtype=np.int64)
     while len(places) > _STRETCH:
         kept, before = np.ones(len(places), np.bool_), len(places)

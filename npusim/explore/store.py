@@ -7,7 +7,7 @@ finished: whoever opens the binder, at whatever moment, finds finished reports a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,7 @@ class Store:
         return sum(int(m[_ADMITTED]) for m in metadata)
 
 
-def table_of(
-    axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Mapping[str, Any], admitted: int
-) -> Any:
+def table_of(axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any, admitted: int) -> Any:
     """Return points as an Arrow table: number, axes by path, metrics.
 
     Parameters
@@ -86,7 +84,7 @@ def table_of(
     axes : tuple of Axis
     numbers : array of int64, shape (points,)
     coordinates : array of float, shape (points, axes)
-    scores : mapping of metric to array, shape (points,)
+    scores : mapping of metric to array, or array of TOTAL_DTYPE; shape (points,)
     admitted : int
         How many points of the chunk keep to the constraints, kept or not.
     """

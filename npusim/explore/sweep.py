@@ -148,16 +148,14 @@ def sweep(
 
 def chunk_bytes(campaign: Campaign, start: int, stop: int) -> bytes:
     """Return the file of a chunk: the points `start` to `stop` that are kept."""
-    scores = campaign.scores(start, stop)
-    rows, admitted = keep(campaign.space, scores)
+    totals = campaign.totals(start, stop)
+    rows, admitted = keep(campaign.space, totals)
     numbers = start + rows
     if campaign.points.is_full:
         coordinates = campaign.points.coordinates(numbers)
     else:
         coordinates = campaign.points.coordinates(np.arange(start, stop))[rows]
-    return to_bytes(
-        table_of(campaign.axes, numbers, coordinates, {k: v[rows] for k, v in scores.items()}, admitted)
-    )
+    return to_bytes(table_of(campaign.axes, numbers, coordinates, totals[rows], admitted))
 
 
 def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
