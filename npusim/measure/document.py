@@ -1,0 +1,216 @@
+"""The record of a measurement: which device, which networks, how long each took and how much that wavered.
+
+Like the log of a laboratory: conditions at the top of the page, then one line a trial, with the spread beside
+each reading; who stood at the bench is nobody's business and is not written down.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "Benchmark",
+    "Counter",
+    "Device",
+    "EnergySource",
+    "Measurement",
+    "ModelFile",
+    "ModelRef",
+    "Network",
+    "Row",
+    "Spread",
+    "Workload",
+]
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+EnergySource = Literal["intel-pmt", "intel-rapl", "hwinfo"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True, strict=False
+    )
+
+
+class Spread(_Part):
+    """Repeated readings of one time, in s."""
+
+    median_s: Seconds
+    """Median."""
+    low_s: Seconds
+    """10 % of the readings lie below."""
+    high_s: Seconds
+    """10 % of the readings lie above."""
+    repetitions: Count
+    """How many readings."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Spread:
+        if not self.low_s <= self.median_s <= self.high_s:
+            raise ValueError("low_s, median_s, high_s must not decrease")
+        return self
+
+
+class Device(_Part):
+    """The device that was measured, and how it was set. Nothing here tells whose machine it was."""
+
+    kind: Literal["npu", "gpu", "cpu"]
+    """Class of device."""
+    name: Text
+    """Name of the chip, as OpenVINO tells it; "unknown" where a tool did not say."""
+    driver: str | None = None
+    """Version of the driver."""
+    openvino: str | None = None
+    """Version of OpenVINO."""
+    os: str | None = None
+    """Operating system: Linux, Windows."""
+    cores: Count | None = None
+    """Threads of a CPU, execution units of a GPU."""
+    tiles: Count | None = None
+    """Tiles of an NPU."""
+    clock_hz: Positive | None = None
+    """Highest clock that the device reports."""
+    turbo: bool | None = None
+    """Whether the NPU's turbo was on."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """Further properties that were set or read back, by OpenVINO's name."""
+
+
+class Workload(_Part):
+    """A named workload of npusim."""
+
+    kind: Literal["workload"] = "workload"
+    workload: Text
+    """Name or content of `--workload`, such as gcn-cora."""
+    techniques: Text = "none"
+    """Canonical technique stack."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """What `--set workload.KEY=VALUE` set."""
+
+
+class Benchmark(_Part):
+    """A micro-benchmark: one operator, or none."""
+
+    kind: Literal["benchmark"] = "benchmark"
+    operator: Text
+    """OpenVINO operation name, such as MatMul; "Copy" for a copy, "Empty" for a network that does next to
+    nothing."""
+    sizes: dict[str, Count]
+    """Its dimensions by name, such as m, k, n."""
+    dtype: Text = "fp32"
+    """Number format of the operator: fp32, bf16, fp16, int8."""
+
+
+class ModelFile(_Part):
+    """A model file."""
+
+    kind: Literal["file"] = "file"
+    name: Text
+    """File name, without its folders."""
+    sha256: str | None = None
+    """Hash of the `.xml` or `.onnx` file."""
+
+
+class Network(_Part):
+    """A network by its common name, as published tables have it."""
+
+    kind: Literal["network"] = "network"
+    network: Text
+    """Such as resnet-50."""
+    precision: Text
+    """Such as int8, fp16."""
+
+
+ModelRef = Annotated[Workload | Benchmark | ModelFile | Network, Field(discriminator="kind")]
+"""What ran."""
+
+
+class Counter(_Part):
+    """One executed operator, as the device's profiler tells; operators of one device may overlap."""
+
+    name: Text
+    """Name of the executed node."""
+    type: str
+    """Type of the executed node, such as FullyConnected."""
+    executed_as: str = ""
+    """What ran it: on a CPU the kernel, on an NPU the engine (DPU, Shave, DMA)."""
+    originals: tuple[str, ...] = ()
+    """Operators of the model that it stands for, where the device tells."""
+    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    """Median time."""
+
+
+class Row(_Part):
+    """One network, run one way."""
+
+    id: Text
+    """What the row is called in reports: unique in its document."""
+    model: ModelRef
+    """What ran."""
+    hint: Literal["latency", "throughput"] = "latency"
+    """Performance hint."""
+    requests: Count = 1
+    """Inferences in flight."""
+    tiles: Count | None = None
+    """Tiles of the NPU that were used, where known."""
+    precision: str | None = None
+    """Number format that the device computed floating point in: f32, bf16, f16."""
+    latency_s: Spread | None = None
+    """Time of one inference, without profiling."""
+    throughput_per_s: Positive | None = None
+    """Inferences a second."""
+    energy_j: Positive | None = None
+    """Energy of one inference; null where it is not available, never 0."""
+    energy_source: EnergySource | None = None
+    """Where the energy comes from; null where it is not available."""
+    operators: tuple[Counter, ...] = ()
+    """Executed operators, from a run with PERF_COUNT."""
+    note: str = ""
+    """What a reader should know, such as a rate that its table calls anomalous."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Row:
+        if self.latency_s is None and self.throughput_per_s is None:
+            raise ValueError("a row needs latency_s or throughput_per_s")
+        if (self.energy_j is None) != (self.energy_source is None):
+            raise ValueError("energy_j and energy_source go together")
+        return self
+
+
+class Measurement(_Part):
+    """A file of measurements: one device, one setting, many rows."""
+
+    schema_: Literal["npusim.measurement/1"] = Field("npusim.measurement/1", alias="schema")
+    """Version of this document."""
+    npusim: str
+    """Version of npusim that wrote it."""
+    tool: Literal["npusim", "benchmark_app", "npu-profiling", "openvino-benchmarks"] = "npusim"
+    """What measured."""
+    date: str | None = None
+    """Day of the measurement, as 2026-01-31."""
+    complete: bool = True
+    """False where the measurement was interrupted."""
+    device: Device
+    """What was measured."""
+    rows: tuple[Row, ...] = Field(min_length=1)
+    """One entry a network and hint."""
+    warnings: tuple[str, ...] = ()
+    """What was not as one would expect."""
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Measurement:
+        seen: set[str] = set()
+        for row in self.rows:
+            if row.id in seen:
+                raise ValueError(f"two rows are called {row.id!r}")
+            seen.add(row.id)
+        return self
+
+    def to_json(self) -> str:
+        """Return the document as JSON (schema `npusim.measurement/1`)."""
+        return self.model_dump_json(by_alias=True, indent=2)
