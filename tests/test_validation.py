@@ -10,10 +10,10 @@ import pytest
 
 from npusim.cli.running import run
 from npusim.config import schema_of
+from npusim.config.columns import Choice, Number, Pair, Text
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import resource
 from npusim.validation import Validation, load_suite, run_suite, validate
-from npusim.validation.columns import Choice, Number, Pair, Text
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import read_csv, read_keyed
 from npusim.validation.grouping import group_of_rows, sum_up

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from npusim.errors import ConfigError, FileError, nearest, shown
+from npusim.config.texts import read_text
+from npusim.errors import ConfigError, nearest, shown
 
 __all__ = ["Document", "Key", "compose", "plain_scalar", "read_document"]
 
@@ -83,22 +84,8 @@ def read_document(path: Path) -> Document:
     ConfigError
         Where it is not YAML, is empty or holds a key twice.
     """
-    return compose(_read_text(path), str(path))
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise FileError(str(path), "no such file", _nearby(path)) from None
-    except IsADirectoryError:
-        raise FileError(str(path), "is a directory", "name a YAML file in it") from None
-    except UnicodeDecodeError as error:
-        remedy = f"byte {error.start} is not text; save the file as UTF-8"
-        raise FileError(str(path), "is not UTF-8", remedy) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(str(path), f"cannot be read ({reason})", "check its name and permissions") from None
+    text = read_text(path, missing=lambda: _nearby(path), directory="name a YAML file in it")
+    return compose(text, str(path))
 
 
 def _nearby(path: Path) -> str:

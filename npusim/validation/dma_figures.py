@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.config.columns import Choice, Number
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR
 from npusim.validation.batches import transfer_seconds
-from npusim.validation.columns import Choice, Number
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.keys import same

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.config.columns import Choice, Number, Text
 from npusim.cost.dsp_table import fill_numbers
 from npusim.cost.tables import DSP_KERNEL_DTYPE
 from npusim.validation.batches import dsp_seconds
-from npusim.validation.columns import Choice, Number, Text
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.machine import Machine

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.config.columns import Column
 from npusim.errors import ConfigError, nearest, shown
-from npusim.validation.columns import Column
 from npusim.validation.figures import Figures, read_csv
 from npusim.validation.machine import Machine
 from npusim.validation.suite import Suite

@@ -6,8 +6,6 @@ with that number on it instead of being guessed at.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.config.columns import Column, Number
 from npusim.config.reading import read_document
-from npusim.errors import ConfigError, FileError, nearest, shown
-from npusim.validation.columns import Column, Number
+from npusim.config.tables import read_table
+from npusim.errors import ConfigError, shown
 
 __all__ = ["Figures", "KeyedFigure", "read_csv", "read_keyed"]
 
@@ -99,29 +98,13 @@ def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
     ConfigError
         Where a column is missing, a value is none of its kind, or there is no row.
     """
-    lines = _records(_text(path), str(path))
-    line, header = next(lines, (1, []))
-    if not any(header):
-        raise ConfigError("an empty file", file=str(path), line=1, allowed=_header(columns))
-    places = _places(header, columns, str(path), line)
-    ids: list[int] = []
-    values: list[list[Any]] = [[] for _ in columns]
-    for line, record in lines:
-        if len(record) != len(header):
-            found = f"{len(record)} fields"
-            raise ConfigError(found, file=str(path), line=line, allowed=f"{len(header)}, as in the header")
-        ids.append(line)
-        for into, column, place in zip(values, columns, places, strict=True):
-            into.append(_value(column, record[place].strip(), str(path), line))
-    if not ids:
-        raise ConfigError("no rows below the header", file=str(path), line=1, allowed="at least one row")
-    extra = sorted(set(header) - {column.name for column in columns})
-    notes = (f"{path.name}: skipped the unknown columns {', '.join(extra)}",) if extra else ()
+    table = read_table(path, columns)
+    notes = (f"{path.name}: skipped the unknown columns {', '.join(table.skipped)}",) if table.skipped else ()
     arrays = {
-        column.name: np.array(into, float if isinstance(column, Number) else object)
-        for column, into in zip(columns, values, strict=True)
+        column.name: np.array(table.columns[column.name], float if isinstance(column, Number) else object)
+        for column in columns
     }
-    return Figures(str(path), np.array(ids), arrays, notes)
+    return Figures(table.file, np.array(table.lines), arrays, notes)
 
 
 def read_keyed(path: Path, known: Callable[[str], bool]) -> tuple[list[KeyedFigure], list[str]]:
@@ -170,62 +153,3 @@ def _leaves(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str 
         return
     for key, value in inner:
         yield from _leaves(value, (*path, key))
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise FileError(str(path), "no such file", "check the path") from None
-    except IsADirectoryError:
-        raise FileError(str(path), "is a directory", "name a file in it") from None
-    except UnicodeDecodeError as error:
-        remedy = f"byte {error.start} is not text; save the file as UTF-8"
-        raise FileError(str(path), "is not UTF-8", remedy) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise FileError(str(path), f"cannot be read ({reason})", "check its name and permissions") from None
-
-
-def _records(text: str, file: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield (line it begins on, fields) of each record that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    before = 0
-    while True:
-        try:
-            record = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            allowed = "comma-separated values, quotes closed"
-            raise ConfigError(f"broken CSV ({error})", file=file, line=before + 1, allowed=allowed) from None
-        line, before = before + 1, reader.line_num
-        if any(field.strip() for field in record):
-            yield line, [field.strip() for field in record]
-
-
-def _header(columns: Sequence[Column]) -> str:
-    return f"a table with the columns {', '.join(column.name for column in columns)}"
-
-
-def _places(header: list[str], columns: Sequence[Column], file: str, line: int) -> list[int]:
-    for name in header:
-        if name and header.count(name) > 1:
-            raise ConfigError(f"the column `{name}` twice", file=file, line=line, allowed="each column once")
-    for column in columns:
-        if column.name not in header:
-            others = set(header) - {known.name for known in columns}
-            meant = nearest(column.name, others)
-            raise ConfigError(
-                f"no column `{column.name}`" + (f" but `{meant}`" if meant else ""),
-                file=file, line=line, allowed=_header(columns),
-            )  # fmt: skip
-    return [header.index(column.name) for column in columns]
-
-
-def _value(column: Column, text: str, file: str, line: int) -> float | str:
-    value = column.value(text)
-    if value is None:
-        found = shown(text) if text else "nothing"
-        raise ConfigError(found, file=file, line=line, key=column.name, allowed=column.allowed)
-    return value

@@ -11,12 +11,12 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.config.columns import Choice, Text
 from npusim.cost.dma import DDR2CMX
 from npusim.cost.dsp_table import fill_numbers
 from npusim.cost.tables import DSP_KERNEL_DTYPE, Form
 from npusim.errors import ConfigError
 from npusim.validation.batches import dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
-from npusim.validation.columns import Choice, Text
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.keys import same

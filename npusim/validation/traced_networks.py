@@ -11,11 +11,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.config.columns import Choice, Text
 from npusim.engines.event import run_events
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, map_graph
 from npusim.ops import DType
-from npusim.validation.columns import Choice, Text
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.keys import same

@@ -1,0 +1,118 @@
+"""Reads a CSV table with a header: every value is checked against its column and remembers its line.
+
+Like a clerk who enters receipts: every amount keeps the number of its receipt, and a smudged one goes back
+with that number on it instead of being guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npusim.config.columns import Column
+from npusim.config.texts import csv_records, read_text
+from npusim.errors import ConfigError, nearest, shown
+
+__all__ = ["Table", "places_of", "read_table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of values.
+
+    Attributes
+    ----------
+    file : str
+        The file, as messages call it.
+    lines : list of int
+        The line of each row.
+    columns : dict
+        Values by column, one entry a row.
+    skipped : tuple of str
+        Columns that nobody asked for.
+    """
+
+    file: str
+    lines: list[int]
+    columns: dict[str, list[float | str]]
+    skipped: tuple[str, ...]
+
+
+def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -> Table:
+    """Read a CSV file with a header.
+
+    Parameters
+    ----------
+    path : Path
+        The file, UTF-8.
+    columns : sequence of Column
+        What it must hold, in any order.
+    further : bool, optional
+        Whether it may hold further columns; they are skipped.
+
+    Returns
+    -------
+    Table
+        All rows, in the order of the file.
+
+    Raises
+    ------
+    FileError
+        Where the file cannot be read.
+    ConfigError
+        Where a column is missing or not allowed, a value is none of its kind, or there is no row.
+    """
+    file = str(path)
+    records = csv_records(read_text(path), file)
+    line, header = next(records, (1, []))
+    if not any(header):
+        raise ConfigError("an empty file", file=file, line=1, allowed=_header(columns))
+    places = places_of(header, columns, file, line, further=further)
+    lines: list[int] = []
+    values: list[list[float | str]] = [[] for _ in columns]
+    for line, record in records:
+        if len(record) != len(header):
+            found = f"{len(record)} fields"
+            raise ConfigError(found, file=file, line=line, allowed=f"{len(header)}, as in the header")
+        lines.append(line)
+        for into, column, place in zip(values, columns, places, strict=True):
+            into.append(_value(column, record[place].strip(), file, line))
+    if not lines:
+        raise ConfigError("no rows below the header", file=file, line=1, allowed="at least one row")
+    skipped = tuple(sorted(set(header) - {column.name for column in columns}))
+    return Table(file, lines, {c.name: v for c, v in zip(columns, values, strict=True)}, skipped)
+
+
+def places_of(
+    header: list[str], columns: Sequence[Column], file: str, line: int, *, further: bool = True
+) -> list[int]:
+    """Return where each column stands in a header; parameters and errors as for `read_table`."""
+    for name in header:
+        if name and header.count(name) > 1:
+            raise ConfigError(f"the column `{name}` twice", file=file, line=line, allowed="each column once")
+    names = [column.name for column in columns]
+    others = [name for name in header if name not in names]
+    for column in columns:
+        if column.name not in header:
+            meant = nearest(column.name, others)
+            raise ConfigError(
+                f"no column `{column.name}`" + (f" but `{meant}`" if meant else ""),
+                file=file, line=line, allowed=_header(columns),
+            )  # fmt: skip
+    if others and not further:
+        found = f"the unknown column {shown(others[0])}"
+        raise ConfigError(found, file=file, line=line, allowed=_header(columns))
+    return [header.index(column.name) for column in columns]
+
+
+def _header(columns: Sequence[Column]) -> str:
+    return f"a table with the columns {', '.join(column.name for column in columns)}"
+
+
+def _value(column: Column, text: str, file: str, line: int) -> float | str:
+    value = column.value(text)
+    if value is None:
+        found = shown(text) if text else "nothing"
+        raise ConfigError(found, file=file, line=line, key=column.name, allowed=column.allowed)
+    return value
