@@ -5,6 +5,7 @@ side by side, altered with a pencil, and handed to whoever calculates.
 """
 
 from npusim.arch.accelerator import Accelerator
+from npusim.arch.calibration import Calibration
 from npusim.arch.cpu import Cpu
 from npusim.arch.device import Cache, DevicePoint, DevicePower, RooflineDevice
 from npusim.arch.dma_model import DmaModel
@@ -22,6 +23,7 @@ __all__ = [
     "Accelerator",
     "AreaCosts",
     "Cache",
+    "Calibration",
     "Cpu",
     "Device",
     "DevicePoint",

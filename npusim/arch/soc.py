@@ -6,12 +6,14 @@ whoever wants to know how long an order takes needs all of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from npusim.arch.accelerator import Accelerator
+from npusim.arch.calibration import Calibration
 from npusim.arch.cpu import Cpu
 from npusim.arch.device import DeviceName
 from npusim.arch.dram import Dram
@@ -39,6 +41,10 @@ class Soc(Section):
     """Short name, as in `--soc NAME`."""
     title: str
     """Commercial name."""
+    chips: dict[Literal["npu", "cpu", "gpu"], list[str]] = Field(default_factory=dict)
+    """Regular expressions, by class of device, for the names that drivers give to its own chips, such as
+    `Ultra [579] 1[0-9]{2}H`: a measurement of another chip is not taken for one of this SoC. A class without
+    entry stands for any chip of that class."""
     sources: dict[str, str]
     """References behind the short keys, such as [VPUNN], that the `source` of a number uses."""
     dram: Dram
@@ -47,6 +53,18 @@ class Soc(Section):
     """Process node."""
     devices: dict[DeviceName, Device] = Field(min_length=1)
     """Devices by name; paths of settings begin with that name: `npu.sram.per_tile`."""
+    calibration: Calibration | None = None
+    """How the numbers were fitted to measurements; nothing where they were not."""
+
+    @model_validator(mode="after")
+    def _chips_are_expressions(self) -> Soc:
+        for kind, patterns in self.chips.items():
+            for pattern in patterns:
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    refuse(f"`{pattern}`", f"a regular expression ({error})", at=f"chips.{kind}")
+        return self
 
     @model_validator(mode="after")
     def _device_names_are_free(self) -> Soc:
@@ -78,6 +96,11 @@ class Soc(Section):
     def has(self, kind: str) -> bool:
         """Tell whether the SoC has a device of a kind: npu, cpu, gpu or accelerator."""
         return any(device.kind == kind for device in self.devices.values())
+
+    def is_chip(self, kind: str, name: str) -> bool:
+        """Tell whether a chip, by the name that its driver gives, is one of this SoC's."""
+        patterns = next((found for of, found in self.chips.items() if of == kind), None)
+        return patterns is None or any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
 
     def device(self, name: str) -> Npu | Cpu | Gpu | Accelerator:
         """Return a device by its name.

@@ -65,6 +65,15 @@ def estimate(
             rich_help_panel="How it runs",
         ),
     ] = "analytical",
+    interval: Annotated[
+        bool,
+        typer.Option(
+            "--interval",
+            help="Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
+            "fitted to measurements always gets one.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -85,6 +94,7 @@ def estimate(
     graph, machine = load_inputs(workload, soc, settings, shapes)
 
     trace_file = _trace_file(trace, engine)
+    _refuse_interval(interval, engine)
 
     import npusim.engines
     from npusim.techniques import apply
@@ -101,7 +111,13 @@ def estimate(
         destination.write(lambda: _event_page(acted, rewritten, machine, device), acted.estimate.to_json)
         return
     result = npusim.engines.estimate(
-        rewritten, machine, hint=hint, requests=requests, tiles=tiles, device=device
+        rewritten,
+        machine,
+        hint=hint,
+        requests=requests,
+        tiles=tiles,
+        device=device,
+        interval=interval or None,
     )
 
     def page() -> RenderableType:
@@ -126,6 +142,14 @@ def _trace_file(path: Path | None, engine: str) -> Path | None:
     if path.suffix not in (".json", ".html"):
         raise ConfigError(f"`{path.name}`", file="--trace", allowed="a file that ends in .json or .html")
     return Destination(path, "json").path
+
+
+def _refuse_interval(wanted: bool, engine: str) -> None:
+    """Refuse an interval of the event engine: acting out a hundred machines would take minutes."""
+    from npusim.errors import ConfigError
+
+    if wanted and engine != "analytical":
+        raise ConfigError(f"the {engine} engine", file="--interval", allowed="--engine analytical")
 
 
 def _write_trace(path: Path, acted: EventRun) -> None:

@@ -12,13 +12,14 @@ from npusim.cost.decisions import Group
 from npusim.cost.tables import Bound, Unit
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.provenance import provenance_of
+from npusim.engines.uncertainty import SAMPLES, draw, method_of
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, Run, map_graph
 from npusim.mapping.placement import DeviceChoice
 from npusim.ops import Family
 
-__all__ = ["estimate", "mapped_estimate", "run_of"]
+__all__ = ["estimate", "mapped_estimate", "run_of", "with_interval"]
 
 _UNIT_NAMES = {
     Unit.VIEW: "none",
@@ -84,6 +85,7 @@ def estimate(
     tiles: int | None = None,
     device: str = "auto",
     swap_operands: bool = False,
+    interval: bool | None = None,
 ) -> Estimate:
     """Estimate what one inference of a graph costs on a SoC.
 
@@ -95,6 +97,8 @@ def estimate(
         From `npusim.load_soc`.
     hint, requests, tiles, device, swap_operands
         See `run_of`.
+    interval : bool, optional
+        Whether to find the 90 % interval of the latency; None: where the SoC was fitted to measurements.
 
     Returns
     -------
@@ -108,7 +112,19 @@ def estimate(
     >>> e.operators[0].unit
     'npu.dpu'
     """
-    return mapped_estimate(map_graph(graph, soc, run_of(soc, hint, requests, tiles, device, swap_operands)))
+    mapped = map_graph(graph, soc, run_of(soc, hint, requests, tiles, device, swap_operands))
+    found = mapped_estimate(mapped)
+    wanted = soc.calibration is not None if interval is None else interval
+    return with_interval(found, mapped) if wanted else found
+
+
+def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
+    """Return an estimate with the 90 % interval of its latency; see `npusim.engines.uncertainty`."""
+    bounds = draw([mapped], samples, seed).latency_interval(0)
+    notes = [*found.provenance["notes"], method_of(mapped.soc, samples, seed)]
+    return found.model_copy(
+        update={"latency_interval_s": bounds, "provenance": {**found.provenance, "notes": notes}}
+    )
 
 
 def mapped_estimate(mapped: Mapped) -> Estimate:

@@ -72,7 +72,7 @@ class Estimate(_Document):
     latency_s: float
     """Time from the start of an inference to its end, in s."""
     latency_interval_s: tuple[float, float] | None
-    """90 % interval of the latency, or null where the SoC's numbers carry no fitted uncertainty."""
+    """90 % interval of the latency; null where nobody asked and the SoC was not fitted to measurements."""
     throughput_per_s: float
     """Inferences a second in steady state."""
     energy_j: float

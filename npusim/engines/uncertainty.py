@@ -7,79 +7,55 @@ Method. Every number of the data sheet that states an uncertainty (a relative st
 log-normally around its value, clipped to what its kind allows: memory, clocks, the fitted terms of grid and
 DMA, DSP kernels, the rate of transposed reads. The draws are a Latin hypercube with a seed, the same for all
 stacks, so that what two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay
-those of the data sheet: a compiler would not know better either; the tiling is searched anew. Parameters are
-drawn independently of each other, although fitted ones are correlated, so an interval is rather too wide than
-too narrow. What the equations themselves leave out is not in it.
+those of the data sheet: a compiler would not know better either; the tiling is searched anew.
+
+Where the data sheet was fitted to measurements (`Soc.calibration`), errors of fitted numbers are drawn
+together, as the fit found them, and what the equations leave out is drawn too: each type of operator on the
+measured device errs by a factor of its own, as wide as operators that were held out of the fit were missed.
+Elsewhere numbers are drawn independently of each other, although some are correlated, so an interval is
+rather too wide than too narrow; and what the equations leave out is not in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel
 
-from npusim.arch import Soc
-from npusim.config.paths import children, field_key, kind_of
+from npusim.arch import Calibration, Soc
+from npusim.arch.calibration import OTHER_OPERATORS
 from npusim.cost.architecture import arch_row
-from npusim.cost.dsp_table import kernel_of
-from npusim.cost.kernel import evaluate
-from npusim.cost.lowering import fill_dsp
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost.tables import Unit
+from npusim.engines.machines import Uncertain, evaluated, sampled, uncertain_numbers, with_library
 from npusim.mapping import Mapped
-from npusim.units import Count, Kind, Quantity
 
-__all__ = [
-    "METHOD",
-    "SAMPLES",
-    "Draws",
-    "Uncertain",
-    "draw",
-    "sampled",
-    "uncertain_numbers",
-]
+__all__ = ["METHOD", "METHOD_CALIBRATED", "SAMPLES", "Draws", "draw", "method_of"]
 
 METHOD = (
     "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}); what the "
     "equations leave out is not in them"
 )
+METHOD_CALIBRATED = (
+    "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}), with the error "
+    "of the equations as measured on {chip}"
+)
 SAMPLES = 128
 """Machines that are drawn."""
-_PARTS = ("dram", "npu", "cpu", "gpu")
-_NO_TIME = frozenset({"power", "energy_factors", "voltage"})
-"""Parts of a data sheet that say nothing about time."""
 _TELLING = 0.05
 """Least share of a variance that names its parameter."""
 _LOW, _HIGH = 5.0, 95.0
 _SAME = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Uncertain:
-    """A number of the data sheet that is not known exactly."""
-
-    path: tuple[str, ...]
-    """Fields that lead to it from the SoC."""
-    value: float
-    sigma: float
-    """Standard deviation of its logarithm."""
-    upper: float
-    """Most that its kind allows."""
-    whole: bool
-    """Whether it is a count."""
-
-    @property
-    def name(self) -> str:
-        """The path as `--set` writes it."""
-        return ".".join(self.path[1:] if self.path[0] == "devices" else self.path)
-
-    def at(self, normal: float) -> float:
-        """Return the value at a standard normal deviate."""
-        drawn = min(self.value * float(np.exp(self.sigma * normal)), self.upper)
-        return max(1.0, round(drawn)) if self.whole else drawn
+_UNITS = {
+    "cpu": frozenset({Unit.CPU}),
+    "gpu": frozenset({Unit.GPU}),
+    "npu": frozenset({Unit.DPU, Unit.DSP, Unit.DMA}),
+}
+"""Units of each class of device."""
+EQUATIONS = "equations"
+"""First word of the names of model errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,103 +95,11 @@ class Draws:
         return {self.numbers[j].name: round(float(shares[j]), 3) for j in order if shares[j] >= _TELLING}
 
 
-def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str]] = frozenset()) -> list[Uncertain]:
-    """Return the numbers of a SoC that bear on time and state an uncertainty.
-
-    Parameters
-    ----------
-    soc : Soc
-    kernels : frozenset of (generation, kernel)
-        DSP kernels that are used; the others are left out.
-    """
-    found = []
-    for part in _PARTS:
-        path = (part,) if part == "dram" else ("devices", part)
-        section = soc.dram if part == "dram" else soc.devices.get(part)
-        if section is None:
-            continue
-        for leaf, number, kind in _numbers(section):
-            if number.uncertainty and float(number) > 0.0 and not _NO_TIME.intersection(leaf):
-                if leaf[:2] == ("dsp", "kernels") and len(leaf) > 5 and (leaf[2], leaf[4]) not in kernels:
-                    continue
-                upper = kind.upper if isinstance(kind, Kind) and kind.upper is not None else float("inf")
-                sigma = float(np.sqrt(np.log1p(number.uncertainty**2)))
-                whole = isinstance(number, Count)
-                found.append(Uncertain((*path, *leaf), float(number), sigma, upper, whole))
-    return found
-
-
-def _numbers(
-    value: Any, kind: Any = None, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Quantity | Count, Any]]:
-    """Yield every quantity below a section with its path and kind."""
-    if isinstance(value, BaseModel):
-        behind = children(type(value))
-        for name, info in type(value).model_fields.items():
-            key = field_key(name, info)
-            yield from _numbers(getattr(value, name), behind[key], (*path, name))
-    elif isinstance(value, Mapping):
-        for key, inside in value.items():
-            yield from _numbers(inside, kind, (*path, str(key)))
-    elif isinstance(value, Quantity | Count):
-        yield path, value, _kind_within(kind)
-
-
-def _kind_within(annotation: Any) -> Any:
-    """Return the kind behind an annotation, also of a mapping's values."""
-    found = kind_of(annotation)
-    inner: tuple[Any, ...] = get_args(annotation)
-    return found if found is not None or len(inner) < 2 else kind_of(inner[1])
-
-
-def sampled(soc: Soc, numbers: Sequence[Uncertain], normals: Sequence[float]) -> Soc:
-    """Return the SoC with its uncertain numbers at given standard normal deviates."""
-    tree: dict[str, Any] = {}
-    for number, normal in zip(numbers, normals, strict=True):
-        branch = tree
-        for step in number.path[:-1]:
-            branch = branch.setdefault(step, {})
-        branch[number.path[-1]] = number.at(normal)
-    changed: Soc = _replaced(soc, tree)
-    return changed
-
-
-def _replaced(value: Any, tree: Any) -> Any:
-    """Copy a section along the branches of a tree of new values; nothing is validated again."""
-    if isinstance(tree, _Whole) or not isinstance(tree, dict):
-        return tree
-    if isinstance(value, BaseModel):
-        return value.model_copy(
-            update={name: _replaced(getattr(value, name), sub) for name, sub in tree.items()}
-        )
-    return {**value, **{name: _replaced(value[name], sub) for name, sub in tree.items()}}
-
-
-def _with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tuple[str, str]]]:
-    """Write the library's DSP kernels that are used into the SoC, so that they are drawn too."""
-    dsp = soc.npu.dsp
-    used: set[tuple[str, str]] = set()
-    for mapped in groups:
-        for group in mapped.decisions.groups:
-            if group.unit is Unit.DSP:
-                hit = kernel_of(soc.npu, mapped.graph.operators[group.main])
-                if hit is not None:
-                    used.add((hit[1][0], hit[0]))
-                elif (unknown := dsp.kernel("unknown")) is not None:
-                    used.add((unknown[0], "unknown"))
-    copy = dsp.kernel("broadcast")  # kernels that copy before they start do so at its rate
-    if used and copy is not None:
-        used.add((copy[0], "broadcast"))
-    generations = {name: dsp.generation(name) for name, _ in used}
-    if not generations:
-        return soc, frozenset()
-    kernels = {**dsp.kernels, **generations}
-    home = next(name for name, device in soc.devices.items() if device is soc.npu)
-    return _replaced(soc, {"devices": {home: {"dsp": {"kernels": _Whole(kernels)}}}}), frozenset(used)
-
-
-class _Whole(dict[str, Any]):
-    """A mapping that replaces what was there."""
+def method_of(soc: Soc, samples: int, seed: int) -> str:
+    """Return how intervals of a SoC were found, in a sentence."""
+    if soc.calibration is None:
+        return METHOD.format(samples=samples, seed=seed)
+    return METHOD_CALIBRATED.format(samples=samples, seed=seed, chip=soc.calibration.chip)
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:
@@ -230,17 +114,68 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     seed : int
         The same seed draws the same machines.
     """
-    soc, used = _with_library(mapped[0].soc, mapped)
-    numbers = uncertain_numbers(soc, used)
+    soc, used = with_library(mapped[0].soc, mapped)
+    numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
+    known = len(numbers)
+    if soc.calibration is not None:
+        errors, shares = _model_errors(soc.calibration, mapped)
+        numbers += errors
     normals = _latin_hypercube(samples, len(numbers), seed)
+    if soc.calibration is not None:
+        _correlate(normals, numbers, soc.calibration)
     latency, interval = (np.empty((len(mapped), samples)) for _ in range(2))
+    sigma = np.array([number.sigma for number in numbers[known:]])
     for s in range(samples):
-        machine = sampled(soc, numbers, normals[s])
+        machine = sampled(soc, numbers[:known], normals[s, :known])
         arch = arch_row(machine, mapped[0].run.tiles, mapped[0].run.requests)[0]
+        factors = np.exp(shares @ (sigma * normals[s, known:]))
         for i, one in enumerate(mapped):
-            total = _evaluated(one, machine, arch)
-            latency[i, s], interval[i, s] = total["latency_s"], 1.0 / total["throughput_per_s"]
+            total = evaluated(one, machine, arch)
+            latency[i, s] = total["latency_s"] * factors[i]
+            interval[i, s] = factors[i] / total["throughput_per_s"]
     return Draws(latency, interval, numbers, normals)
+
+
+def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[list[Uncertain], Any]:
+    """Return the error of the equations by type of operator, and the share of each graph's time that it
+    bears on, array of shape (graphs, types).
+
+    Operators of one type err together, different types independently: what the equation of a type leaves out
+    is left out wherever it is used.
+    """
+    units = _UNITS[calibration.device]
+    times: list[dict[str, float]] = []
+    for one in mapped:
+        found: dict[str, float] = {}
+        total = max(float(one.total["latency_s"]), float(one.results["latency_s"].sum()))
+        for group, result in zip(one.decisions.groups, one.results, strict=True):
+            if group.unit in units and total > 0.0:
+                kind = one.graph.operators[group.main].type
+                kind = kind if kind in calibration.model_error else OTHER_OPERATORS
+                found[kind] = found.get(kind, 0.0) + float(result["latency_s"]) / total
+        times.append(found)
+    types = sorted({kind for found in times for kind in found})
+    errors = [
+        Uncertain((EQUATIONS, kind), 1.0, calibration.model_error[kind], float("inf"), False)
+        for kind in types
+    ]
+    return errors, np.array([[found.get(kind, 0.0) for kind in types] for found in times])
+
+
+def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibration) -> None:
+    """Let the deviates of numbers that were fitted together go together, in place."""
+    place = {number.name: i for i, number in enumerate(numbers)}
+    there = [k for k, name in enumerate(calibration.parameters) if name in place]
+    if len(there) < 2:
+        return
+    size = len(calibration.parameters)
+    lower = np.array([row + [0.0] * (size - len(row)) for row in calibration.correlation])
+    whole = (lower + np.tril(lower, -1).T)[np.ix_(there, there)]
+    strengths, directions = np.linalg.eigh(whole)
+    # Rounded correlations may leave a direction a little below nothing.
+    root = directions @ np.diag(np.sqrt(np.maximum(strengths, 0.0))) @ directions.T
+    columns = [place[calibration.parameters[k]] for k in there]
+    normals[:, columns] = normals[:, columns] @ root
 
 
 def _latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
@@ -250,17 +185,6 @@ def _latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
     random = np.random.default_rng(seed)
     columns = [random.permutation(column) for _ in range(dimensions)]
     return np.stack(columns, axis=1) if columns else np.empty((samples, 0))
-
-
-def _evaluated(mapped: Mapped, machine: Soc, arch: Any) -> Any:
-    """Return the totals on one machine."""
-    ops = mapped.lowered.ops.copy()
-    for i, group in enumerate(mapped.decisions.groups):
-        if group.unit is Unit.DSP:
-            fill_dsp(ops[i]["dsp"], mapped.graph, mapped.graph.operators[group.main], machine, [])
-    results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
-    evaluate(arch, ops, results, total[0])
-    return total[0]
 
 
 def _quantiles(values: Any) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from npusim.arch import Soc
 from npusim.engines.analytical import mapped_estimate, run_of
 from npusim.engines.comparison import Skipped, Variant, WhatIf
 from npusim.engines.estimate import Estimate
-from npusim.engines.uncertainty import METHOD, SAMPLES, Draws, draw
+from npusim.engines.uncertainty import SAMPLES, Draws, draw, method_of
 from npusim.engines.verdict import conclusion_of, dominator_of, notes_of, rests_on
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.graph import Graph
@@ -88,7 +88,7 @@ def whatif(
     variants = [_variant(i, estimates, draws) for i in range(len(estimates))]
     notes = notes_of(graph, soc, estimates)
     if draws is not None:
-        notes += [METHOD.format(samples=samples, seed=seed), *rests_on(variants)]
+        notes += [method_of(soc, samples, seed), *rests_on(variants)]
     return WhatIf(
         workload=base.workload,
         soc=base.soc,

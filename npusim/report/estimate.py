@@ -72,7 +72,7 @@ def _figures(estimate: Estimate) -> Table:
     latency = engineering(estimate.latency_s, "s")
     if estimate.latency_interval_s is not None:
         low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
-        latency += f" ({low} to {high})"
+        latency += f" [{low} to {high}]"
     figures = (
         ("latency", latency),
         ("throughput", engineering(estimate.throughput_per_s, "/s")),

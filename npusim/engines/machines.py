@@ -1,0 +1,209 @@
+"""The same mapped network on many machines that differ in numbers: moving a data sheet, evaluating anew.
+
+Like trying a recipe in one oven after another that differ by a few degrees: nobody rewrites the recipe, only
+the dials move. Intervals draw such machines at random; a calibration moves them until they agree with what a
+real device did.
+
+Decisions (fusion, residency, placement) stay as they were mapped; the tiling is searched anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from pydantic import BaseModel
+
+from npusim.arch import Soc
+from npusim.config.paths import children, field_key, kind_of
+from npusim.cost.dsp_table import kernel_of
+from npusim.cost.kernel import evaluate
+from npusim.cost.lowering import fill_dsp, lower
+from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.mapping import Mapped
+from npusim.units import Count, Kind, Quantity
+
+__all__ = ["Uncertain", "evaluated", "moved", "numbers_of", "sampled", "uncertain_numbers", "with_library"]
+
+_PARTS = ("dram", "npu", "cpu", "gpu")
+_NO_TIME = frozenset({"power", "energy_factors", "voltage"})
+"""Parts of a data sheet that say nothing about time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertain:
+    """A number of the data sheet that is not known exactly."""
+
+    path: tuple[str, ...]
+    """Fields that lead to it from the SoC."""
+    value: float
+    sigma: float
+    """Standard deviation of its logarithm."""
+    upper: float
+    """Most that its kind allows."""
+    whole: bool
+    """Whether it is a count."""
+
+    @property
+    def name(self) -> str:
+        """The path as `--set` writes it."""
+        return ".".join(self.path[1:] if self.path[0] == "devices" else self.path)
+
+    def at(self, normal: float) -> float:
+        """Return the value at a standard normal deviate."""
+        drawn = min(self.value * float(np.exp(self.sigma * normal)), self.upper)
+        return max(1.0, round(drawn)) if self.whole else drawn
+
+
+def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str]] = frozenset()) -> list[Uncertain]:
+    """Return the numbers of a SoC that bear on time and state an uncertainty.
+
+    Parameters
+    ----------
+    soc : Soc
+    kernels : frozenset of (generation, kernel)
+        DSP kernels that are used; the others are left out.
+    """
+    found = []
+    for number, stated in numbers_of(soc):
+        if not stated or number.value <= 0.0 or _NO_TIME.intersection(number.path):
+            continue
+        leaf = number.path[2:]
+        if leaf[:2] == ("dsp", "kernels") and len(leaf) > 5 and (leaf[2], leaf[4]) not in kernels:
+            continue
+        found.append(number)
+    return found
+
+
+def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
+    """Yield every number of the DRAM and the devices, and whether it states an uncertainty."""
+    for part in _PARTS:
+        path = (part,) if part == "dram" else ("devices", part)
+        section = soc.dram if part == "dram" else soc.devices.get(part)
+        if section is None:
+            continue
+        for leaf, number, kind in _numbers(section):
+            upper = kind.upper if isinstance(kind, Kind) and kind.upper is not None else float("inf")
+            sigma = float(np.sqrt(np.log1p((number.uncertainty or 0.0) ** 2)))
+            whole = isinstance(number, Count)
+            yield Uncertain((*path, *leaf), float(number), sigma, upper, whole), bool(number.uncertainty)
+
+
+def _numbers(
+    value: Any, kind: Any = None, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Quantity | Count, Any]]:
+    """Yield every quantity below a section with its path and kind."""
+    if isinstance(value, BaseModel):
+        behind = children(type(value))
+        for name, info in type(value).model_fields.items():
+            key = field_key(name, info)
+            yield from _numbers(getattr(value, name), behind[key], (*path, name))
+    elif isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield from _numbers(inside, kind, (*path, str(key)))
+    elif isinstance(value, Quantity | Count):
+        yield path, value, _kind_within(kind)
+
+
+def _kind_within(annotation: Any) -> Any:
+    """Return the kind behind an annotation, also of a mapping's values."""
+    found = kind_of(annotation)
+    inner: tuple[Any, ...] = get_args(annotation)
+    return found if found is not None or len(inner) < 2 else kind_of(inner[1])
+
+
+def sampled(soc: Soc, numbers: Sequence[Uncertain], normals: Sequence[float]) -> Soc:
+    """Return the SoC with its uncertain numbers at given standard normal deviates."""
+    return moved(soc, {n.path: n.at(z) for n, z in zip(numbers, normals, strict=True)})
+
+
+def moved(soc: Soc, values: Mapping[tuple[str, ...], float]) -> Soc:
+    """Return the SoC with other values at some paths (fields from the SoC on); nothing is validated again."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        branch = tree
+        for step in path[:-1]:
+            branch = branch.setdefault(step, {})
+        branch[path[-1]] = value
+    changed: Soc = _replaced(soc, tree)
+    return changed
+
+
+class _Whole(dict[str, Any]):
+    """A mapping that replaces what was there."""
+
+
+def _replaced(value: Any, tree: Any) -> Any:
+    """Copy a section along the branches of a tree of new values; nothing is validated again."""
+    if isinstance(tree, _Whole) or not isinstance(tree, dict):
+        return tree
+    if isinstance(value, BaseModel):
+        return value.model_copy(
+            update={name: _replaced(getattr(value, name), sub) for name, sub in tree.items()}
+        )
+    return {**value, **{name: _replaced(value[name], sub) for name, sub in tree.items()}}
+
+
+def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tuple[str, str]]]:
+    """Write the library's DSP kernels that are used into the SoC, so that they can be moved too.
+
+    Returns
+    -------
+    soc : Soc
+    kernels : frozenset of (generation, kernel)
+        Kernels that the mapped graphs use.
+    """
+    used: set[tuple[str, str]] = set()
+    for mapped in groups:
+        for group in mapped.decisions.groups:
+            if group.unit is Unit.DSP:
+                hit = kernel_of(soc.npu, mapped.graph.operators[group.main])
+                if hit is not None:
+                    used.add((hit[1][0], hit[0]))
+                elif (unknown := soc.npu.dsp.kernel("unknown")) is not None:
+                    used.add((unknown[0], "unknown"))
+    if not used:
+        return soc, frozenset()
+    dsp = soc.npu.dsp
+    copy = dsp.kernel("broadcast")  # kernels that copy before they start do so at its rate
+    if copy is not None:
+        used.add((copy[0], "broadcast"))
+    kernels = {**dsp.kernels, **{name: dsp.generation(name) for name, _ in used}}
+    home = next(name for name, device in soc.devices.items() if device is soc.npu)
+    return _replaced(soc, {"devices": {home: {"dsp": {"kernels": _Whole(kernels)}}}}), frozenset(used)
+
+
+def evaluated(mapped: Mapped, machine: Soc, arch: Any) -> Any:
+    """Return the totals of a mapped graph on another machine.
+
+    Parameters
+    ----------
+    mapped : Mapped
+        Its decisions are kept.
+    machine : Soc
+        The SoC that it was mapped for, with other numbers.
+    arch : record of ARCH_DTYPE
+        The machine's row of the architecture table.
+
+    Returns
+    -------
+    record of TOTAL_DTYPE
+    """
+    ops = _lowered(mapped, machine)
+    results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
+    evaluate(arch, ops, results, total[0])
+    return total[0]
+
+
+def _lowered(mapped: Mapped, machine: Soc) -> Any:
+    """Return the operator table with what depends on the machine's numbers made anew."""
+    groups = mapped.decisions.groups
+    if any(group.unit in (Unit.CPU, Unit.GPU) for group in groups):
+        return lower(mapped.graph, mapped.decisions, machine).ops
+    ops = mapped.lowered.ops.copy()
+    for i, group in enumerate(groups):
+        if group.unit is Unit.DSP:
+            fill_dsp(ops[i]["dsp"], mapped.graph, mapped.graph.operators[group.main], machine, [])
+    return ops
