@@ -1,0 +1,205 @@
+"""How each type of operator is written for OpenVINO: npusim's settings become ingredients again.
+
+The inverse of `npusim.frontends.settings`: an axis, an order or a target shape that npusim keeps as a
+setting, or as the shape of the result, is handed over as a constant, like the oven temperature on a slip of
+paper beside the dough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from npusim.errors import NpusimError
+from npusim.ops import DType, Operator, Tensor
+
+__all__ = ["ELEMENT_TYPES", "WRITERS", "UnwritableError"]
+
+ELEMENT_TYPES: Mapping[DType, str] = {
+    DType.FP64: "f64",
+    DType.FP32: "f32",
+    DType.FP16: "f16",
+    DType.BF16: "bf16",
+    DType.INT64: "i64",
+    DType.INT32: "i32",
+    DType.INT16: "i16",
+    DType.INT8: "i8",
+    DType.UINT8: "u8",
+    DType.BOOL: "boolean",
+}
+"""OpenVINO's name of each number format that can be written."""
+
+Writer = Callable[[Any, Operator, Sequence[Any], Tensor, Tensor], Any]
+"""(operation set, operator, written operands, first operand's tensor, result's tensor) -> node."""
+
+
+class UnwritableError(NpusimError):
+    """An operator or tensor that cannot be written as an OpenVINO model."""
+
+
+def _same_name(function: str) -> Writer:
+    return lambda ops, _, inputs, __, ___: getattr(ops, function)(*inputs)
+
+
+def _integers(ops: Any, values: Sequence[int]) -> Any:
+    return ops.constant(np.asarray(values, dtype=np.int64))
+
+
+def _matmul(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    transposed = bool(op.attrs.get("transpose_a")), bool(op.attrs.get("transpose_b"))
+    return ops.matmul(inputs[0], inputs[1], *transposed)
+
+
+def _by_axis(function: str) -> Writer:
+    def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+        return getattr(ops, function)(inputs[0], axis=_axis(op, len(source.shape) - 1))
+
+    return write
+
+
+def _axis(op: Operator, default: int) -> int:
+    return int((*op.attrs.get("axes", ()), default)[0])
+
+
+def _reduce(function: str) -> Writer:
+    def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+        axes = _integers(ops, op.attrs.get("axes", range(len(source.shape))))
+        return getattr(ops, function)(inputs[0], axes, keep_dims=bool(op.attrs.get("keep_dims")))
+
+    return write
+
+
+def _concat(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.concat(list(inputs), axis=_axis(op, 0))
+
+
+def _gather(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.gather(inputs[0], inputs[1], ops.constant(np.int64(_axis(op, 0))))
+
+
+def _scatter_elements(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    reduction = op.attrs.get("reduction", "none")
+    # A maximum over messages must not see the blank's zero; a sum may start from it, which is one pass less.
+    first = reduction in ("none", "sum")
+    axis = ops.constant(np.int64(_axis(op, 0)))
+    return ops.scatter_elements_update(*inputs[:3], axis, reduction=reduction, use_init_val=first)
+
+
+def _scatter_nd(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.scatter_nd_update(*inputs[:3], reduction=op.attrs.get("reduction", "none"))
+
+
+def _reshape(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.reshape(inputs[0], _integers(ops, result.shape), special_zero=False)
+
+
+def _unsqueeze(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.unsqueeze(inputs[0], _integers(ops, _inserted(op, source.shape, result.shape)))
+
+
+def _squeeze(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.squeeze(inputs[0], _integers(ops, _inserted(op, result.shape, source.shape)))
+
+
+def _inserted(op: Operator, short: tuple[int, ...], long: tuple[int, ...]) -> list[int]:
+    """Return the places of the ones that make the longer shape of the shorter one."""
+    axes, left = [], list(short)
+    for axis, size in enumerate(long):
+        if left and left[0] == size:
+            left.pop(0)
+        elif size == 1:
+            axes.append(axis)
+    if left or len(long) - len(axes) != len(short):
+        raise UnwritableError(
+            f"operator {op.name!r} ({op.type}): {short} and {long} differ by more than ones"
+        )
+    return axes
+
+
+def _transpose(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    order = op.attrs.get("order", tuple(reversed(range(len(source.shape)))))
+    return ops.transpose(inputs[0], _integers(ops, order))
+
+
+def _broadcast(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.broadcast(inputs[0], _integers(ops, result.shape))
+
+
+def _convert(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.convert(inputs[0], ELEMENT_TYPES[result.dtype])
+
+
+def _elu(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.elu(inputs[0], float(op.attrs.get("alpha", 1.0)))
+
+
+def _window(op: Operator, rank: int) -> dict[str, list[int]]:
+    """Return strides and padding of a convolution or pooling over `rank` spatial dimensions."""
+    defaults = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1}
+    return {key: list(op.attrs.get(key, (value,) * rank)) for key, value in defaults.items()}
+
+
+def _convolution(function: str) -> Writer:
+    def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+        window = _window(op, len(source.shape) - 2)
+        return getattr(ops, function)(inputs[0], inputs[1], **window)
+
+    return write
+
+
+def _max_pool(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    kernel = list(op.attrs["kernel"])
+    return ops.max_pool(inputs[0], **_window(op, len(kernel)), kernel_shape=kernel)
+
+
+def _avg_pool(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    kernel = list(op.attrs["kernel"])
+    window = _window(op, len(kernel))
+    del window["dilations"]
+    return ops.avg_pool(inputs[0], **window, kernel_shape=kernel, exclude_pad=True)
+
+
+WRITERS: Mapping[str, Writer] = {
+    **{
+        name: _same_name(function)
+        for name, function in {
+            "Add": "add", "Subtract": "subtract", "Multiply": "multiply", "Divide": "divide",
+            "Maximum": "maximum", "Minimum": "minimum", "Power": "power", "FloorMod": "floor_mod",
+            "SquaredDifference": "squared_difference", "Greater": "greater", "GreaterEqual": "greater_equal",
+            "Less": "less", "LessEqual": "less_equal", "Equal": "equal", "NotEqual": "not_equal",
+            "LogicalAnd": "logical_and", "LogicalOr": "logical_or", "LogicalNot": "logical_not",
+            "Select": "select", "Relu": "relu", "PRelu": "prelu", "Sigmoid": "sigmoid", "Tanh": "tanh",
+            "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Abs": "abs", "Negative": "negative", "Erf": "erf",
+            "Floor": "floor", "Ceiling": "ceiling", "HSwish": "hswish", "SoftPlus": "softplus",
+            "Mish": "mish", "Sin": "sin", "Cos": "cos",
+        }.items()
+    },
+    **{
+        name: _reduce(function)
+        for name, function in {
+            "ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max",
+            "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod", "ReduceL2": "reduce_l2",
+        }.items()
+    },
+    "MatMul": _matmul,
+    "Softmax": _by_axis("softmax"),
+    "LogSoftmax": _by_axis("log_softmax"),
+    "Concat": _concat,
+    "Gather": _gather,
+    "ScatterElementsUpdate": _scatter_elements,
+    "ScatterNDUpdate": _scatter_nd,
+    "Reshape": _reshape,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Transpose": _transpose,
+    "Broadcast": _broadcast,
+    "Convert": _convert,
+    "Elu": _elu,
+    "Convolution": _convolution("convolution"),
+    "GroupConvolution": _convolution("group_convolution"),
+    "MaxPool": _max_pool,
+    "AvgPool": _avg_pool,
+}  # fmt: skip
+"""How each type that can be written is written."""
