@@ -1,0 +1,181 @@
+"""The test bench: compiles one network after the other for one device, set one way, and notes what was odd.
+
+Like the bench of a workshop: clamps and meters stay, the pieces change; a piece that does not fit is put
+aside with a label, and the next one is taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npusim.errors import NpusimError
+from npusim.measure.counters import count_operators
+from npusim.measure.document import Counter, Device, Row
+from npusim.measure.energy import Drawn, Meter
+from npusim.measure.environment import describe, written
+from npusim.measure.loading import footprint_bytes, model_of, telling
+from npusim.measure.pace import Pace
+from npusim.measure.setting import Setting
+from npusim.measure.trial import Trial
+
+if TYPE_CHECKING:
+    from npusim.measure.suites import Item
+
+__all__ = ["Bench", "Entrant"]
+
+_MOST_NAMED = 3
+"""Rows that a warning names; it counts the others."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A model with values for its inputs, for all rows of a group that run it.
+
+    Attributes
+    ----------
+    model : openvino.Model
+    feed : list of openvino.Tensor
+    bytes : int
+        About how much memory one compiled network of it takes.
+    """
+
+    model: Any
+    feed: list[Any]
+    bytes: int
+
+
+@dataclass
+class Entrant:
+    """A row on its way: its compiled network and what was read so far."""
+
+    item: Item
+    piece: Piece
+    trial: Trial
+    precision: str | None
+    drawn: Drawn | None = None
+    operators: tuple[Counter, ...] = ()
+
+    def row(self, tiles: int | None) -> Row | None:
+        """Return the row; None where nothing was read."""
+        latency = self.trial.latency()
+        if latency is None:
+            return None
+        joules = self.drawn.joules_each if self.drawn else None
+        return Row(
+            id=self.item.id,
+            model=self.item.model,
+            hint=self.item.hint,
+            requests=self.trial.requests,
+            tiles=tiles,
+            precision=self.precision,
+            latency_s=latency,
+            throughput_per_s=self.trial.throughput_per_s(),
+            energy_j=joules,
+            energy_source=self.drawn.source if self.drawn and joules else None,
+            operators=self.operators,
+        )
+
+
+@dataclass
+class Bench:
+    """A device, set one way, with what is needed to measure on it.
+
+    Attributes
+    ----------
+    core : openvino.Core
+    setting : Setting
+    pace : Pace
+    files : mapping of str to Path
+        Where model files lie, by name.
+    meter : Meter or None
+        What counts energy.
+    stop : callable
+        Whether to stop.
+    root : Path
+        Where ``sys`` and ``proc`` lie.
+    device : Device or None
+        What is measured; known once the first network is compiled.
+    failures : dict of str to str
+        Rows that could not be measured, and why.
+    """
+
+    core: Any
+    setting: Setting
+    pace: Pace
+    files: Mapping[str, Path]
+    meter: Meter | None
+    stop: Callable[[], bool]
+    root: Path
+    device: Device | None = None
+    failures: dict[str, str] = field(default_factory=dict)
+    _computed_in: dict[str, list[str]] = field(default_factory=dict)
+
+    def piece(self, item: Item) -> Piece:
+        """Return a row's model with its inputs; NpusimError where it cannot be built."""
+        model, feed = model_of(self.core, item.model, self.setting.precision, self.files)
+        return Piece(model, feed, footprint_bytes(model))
+
+    def attempt(self, row: str, work: Callable[[], Any]) -> Any:
+        """Do something for a row; None, and a note, where it fails: the other rows go on."""
+        try:
+            return work()
+        except (NpusimError, RuntimeError, MemoryError) as error:  # OpenVINO's errors are RuntimeErrors
+            self.failures.setdefault(row, telling(error))
+            return None
+
+    def compile(self, item: Item, piece: Piece, profiling: bool = False) -> Any:
+        """Return a row's network compiled."""
+        properties = self.setting.properties(item.hint, item.requests, profiling)
+        return self.core.compile_model(piece.model, self.setting.device, properties)
+
+    def enter(self, item: Item, piece: Piece) -> Entrant:
+        """Compile a network and warm it up."""
+        compiled = self.compile(item, piece)
+        if self.device is None:
+            self.device = describe(self.core, self.setting.device, compiled, self.root)
+        entrant = Entrant(
+            item, piece, Trial.prepare(compiled, piece.feed, item.requests), self._precision(item, compiled)
+        )
+        entrant.trial.warm_up(self.pace)
+        return entrant
+
+    def weigh(self, entrant: Entrant) -> None:
+        """Run a network without a pause and note the energy, or when that was."""
+        before = self.meter.read() if self.meter else 0
+        began_s = time.time()
+        done = entrant.trial.run_for(self.pace.energy_s)
+        ended_s = time.time()
+        joules = self.meter.joules(before, self.meter.read()) if self.meter else None
+        source = self.meter.source if self.meter else None
+        entrant.drawn = Drawn(began_s, ended_s, done, joules, source)
+
+    def count(self, entrant: Entrant) -> None:
+        """Run a network with profiling and note each operator's time."""
+        compiled = self.compile(entrant.item, entrant.piece, profiling=True)
+        runs = self.pace.profiled_runs(entrant.trial.inference_s)
+        means = self.setting.kind == "cpu"
+        entrant.operators = count_operators(compiled, entrant.piece.feed, runs, means, self.stop)
+
+    def warnings(self) -> list[str]:
+        """Return what was not as one would expect."""
+        told = [f"{row}: {reason}" for row, reason in self.failures.items()]
+        asked = self.setting.precision
+        for found, rows in self._computed_in.items():
+            if found != asked:
+                named = ", ".join(rows[:_MOST_NAMED])
+                more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+                told.append(f"asked for {asked}, but the device computes in {found}: {named}{more}")
+        return told
+
+    def _precision(self, item: Item, compiled: Any) -> str | None:
+        """Return the format that the device says it computes in; what was asked for where it does not say."""
+        supported = set(compiled.get_property("SUPPORTED_PROPERTIES"))
+        if "INFERENCE_PRECISION_HINT" not in supported:
+            return self.setting.precision
+        found = written(compiled.get_property("INFERENCE_PRECISION_HINT"))
+        self._computed_in.setdefault(found, []).append(item.id)
+        return found

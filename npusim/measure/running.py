@@ -1,0 +1,247 @@
+"""Measuring networks on a device, turn by turn.
+
+Like a tasting in which every wine is tried in every round: whatever changes during the evening (a processor
+that gets warm, a neighbour who needs it) changes it for all alike. The networks of a group are compiled
+first; then each gets its turn, round after round; energy and each operator's share are read on laps of
+their own, so that reading them slows nothing down that counts.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npusim import __version__
+from npusim.errors import FileError, NpusimError
+from npusim.measure.bench import Bench, Entrant, Piece
+from npusim.measure.devices import find_device, load_openvino
+from npusim.measure.document import Measurement, Row
+from npusim.measure.energy import Drawn, find_meter
+from npusim.measure.logged import with_logged_energy
+from npusim.measure.pace import Pace
+from npusim.measure.setting import Setting
+
+if TYPE_CHECKING:
+    from npusim.measure.suites import Item
+
+__all__ = ["NothingMeasuredError", "Progress", "measure"]
+
+Progress = Callable[[float, int, str], None]
+"""Told how many rows are done (in parts, too), how many there are, and what runs."""
+
+_COMPILED, _RUN = 0.25, 0.75
+"""How far a row is once it is compiled, and once its turns are over; for the progress bar alone."""
+_COUNTED_S, _LOGGED_S = 1.0, 6.0
+"""Length of a run over which energy is read: from a counter; from a log with an entry every 2 s (s)."""
+_MOST_TOGETHER = 32
+"""Networks of a group."""
+_SHARE_OF_MEMORY = 0.25
+"""Part of the free memory that a group may take: its size is an estimate."""
+_ROOM_UNKNOWN = 2.0 * 1024**3
+"""Memory that a group may take where the operating system does not tell how much is free (B)."""
+
+
+class NothingMeasuredError(NpusimError):
+    """A measurement without a single row.
+
+    Parameters
+    ----------
+    device : str
+    failures : mapping of str to str
+        Why each row failed.
+    """
+
+    def __init__(self, device: str, failures: Mapping[str, str]) -> None:
+        self.failures = dict(failures)
+        told = [f"{row}: {reason}" for row, reason in failures.items()]
+        more = f" (and {len(told) - 1} more rows failed)" if len(told) > 1 else ""
+        said = f": {told[0]}{more}" if told else ": stopped before the first reading"
+        super().__init__(f"nothing was measured on {device}{said}")
+
+
+def measure(
+    items: Sequence[Item],
+    device: str,
+    *,
+    precision: str | None = None,
+    budget_s: float = 2.0,
+    tiles: int | None = None,
+    files: Mapping[str, Path] | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+    hwinfo: Path | None = None,
+    root: Path = Path("/"),
+) -> Measurement:
+    """Measure networks on a device of this machine with OpenVINO.
+
+    Parameters
+    ----------
+    items : sequence of Item
+        What to measure, a row each: ``npusim.measure.suites.load_suite("default").items``.
+    device : str
+        NPU, GPU or CPU, in any case; GPU.1 for the second of several.
+    precision : str, optional
+        Format of floating point that the device shall compute in: f32, bf16, f16. Default: f32 on a CPU, f16
+        elsewhere.
+    budget_s : float, optional
+        Time for one row, without compilation (s). Slow networks take longer: each is run at least 5 times.
+    tiles : int, optional
+        Tiles of the NPU to compile for.
+    files : mapping of str to Path, optional
+        Where the model files lie that rows name.
+    progress : callable, optional
+        Told what runs; see `Progress`.
+    stop : callable, optional
+        Asked between repetitions; once it answers True, what is measured is returned, with
+        ``complete=False``.
+    hwinfo : Path, optional
+        Log that HWiNFO writes meanwhile: power of the device over time.
+    root : Path, optional
+        Where ``sys`` and ``proc`` lie.
+
+    Returns
+    -------
+    Measurement
+        A row for each item that could be measured, in their order; a warning for each that could not.
+
+    Raises
+    ------
+    FileError
+        Where openvino is not installed, or the log of HWiNFO is not there.
+    DeviceMissingError
+        Where OpenVINO does not find the device; the message lists those it finds.
+    NothingMeasuredError
+        Where no item could be measured.
+    """
+    core = load_openvino().Core()
+    name = find_device(core, device)
+    setting = Setting.of(core, name, precision, tiles)
+    logged = hwinfo is not None
+    if hwinfo is not None and not hwinfo.is_file():
+        raise FileError(str(hwinfo), "no such file", "start logging in HWiNFO before you measure")
+    meter, obstacle = (None, "") if logged else find_meter(setting.kind, root)
+    pace = Pace(budget_s=budget_s, energy_s=_LOGGED_S if logged else _COUNTED_S if meter else 0.0)
+    stopped = stop or (lambda: False)
+    bench = Bench(core, setting, pace, dict(files or {}), meter, stopped, root)
+    measured = _run_all(bench, items, progress or (lambda done, total, what: None))
+    if hwinfo is not None:
+        measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
+    rows = [row for row, _ in measured]
+    if not rows or bench.device is None:
+        raise NothingMeasuredError(name, bench.failures)
+    return Measurement(
+        npusim=__version__,
+        date=datetime.date.today().isoformat(),
+        complete=not stopped(),
+        device=bench.device,
+        rows=tuple(rows),
+        warnings=(*bench.warnings(), *([f"energy is not available: {obstacle}"] if obstacle else ())),
+    )
+
+
+def _run_all(bench: Bench, items: Sequence[Item], progress: Progress) -> list[tuple[Row, Drawn | None]]:
+    """Measure group after group; the networks of one are released before the next."""
+    done: list[tuple[Row, Drawn | None]] = []
+    ahead = list(items)
+    gauge = _Gauge(progress, len(items))
+    while ahead and not bench.stop():
+        group = _enter_group(bench, ahead, gauge)
+        _take_turns(bench, group, gauge)
+        for entrant in group:
+            _finish(bench, entrant, gauge)
+            row = entrant.row(bench.setting.tiles)
+            done += [(row, entrant.drawn)] if row is not None else []
+        group.clear()
+        gc.collect()
+    return done
+
+
+def _enter_group(bench: Bench, ahead: list[Item], gauge: _Gauge) -> list[Entrant]:
+    """Compile as many of the next networks as fit into memory side by side; they leave the list."""
+    group: list[Entrant] = []
+    pieces: dict[str, Piece] = {}
+    room = _room_bytes(bench)
+    while ahead and len(group) < _MOST_TOGETHER and not bench.stop():
+        item = ahead[0]
+        gauge.show(f"compiling {item.id}")
+        piece = pieces.get(_key(item)) or bench.attempt(item.id, partial(bench.piece, item))
+        if piece is not None and group and piece.bytes > room:
+            break  # it opens the next group
+        ahead.pop(0)
+        entrant = bench.attempt(item.id, partial(bench.enter, item, piece)) if piece is not None else None
+        if entrant is None:
+            gauge.add(1.0)
+            continue
+        pieces[_key(item)] = piece
+        room -= piece.bytes
+        group.append(entrant)
+        gauge.add(_COMPILED)
+    return group
+
+
+def _take_turns(bench: Bench, group: list[Entrant], gauge: _Gauge) -> None:
+    """Let the networks of a group take turns until each has had its own."""
+    shares = {id(entrant): (_RUN - _COMPILED) / max(1, entrant.trial.turns_left) for entrant in group}
+    waiting = list(group)
+    while waiting:
+        for entrant in waiting:
+            if bench.stop():
+                return
+            gauge.show(f"running {entrant.item.id}")
+            if bench.attempt(entrant.item.id, partial(_turn, entrant, bench.pace)) is None:
+                entrant.trial.turns_left = 0
+            gauge.add(shares[id(entrant)])
+        waiting = [entrant for entrant in waiting if entrant.trial.turns_left > 0]
+
+
+def _turn(entrant: Entrant, pace: Pace) -> bool:
+    entrant.trial.take_turn(pace)
+    return True
+
+
+def _finish(bench: Bench, entrant: Entrant, gauge: _Gauge) -> None:
+    """Read energy and counters of a network whose turns are over.
+
+    Counters need one inference at a time: those of several at once lie over each other.
+    """
+    row = entrant.item.id
+    if bench.pace.energy_s > 0 and not bench.stop():
+        gauge.show(f"energy of {row}")
+        bench.attempt(row, partial(bench.weigh, entrant))
+    if entrant.item.hint == "latency" and not bench.stop():
+        gauge.show(f"operators of {row}")
+        bench.attempt(row, partial(bench.count, entrant))
+    gauge.add(1.0 - _RUN)
+
+
+class _Gauge:
+    """Adds up what is done and tells it on."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0.0
+
+    def add(self, rows: float) -> None:
+        self.done += rows
+
+    def show(self, what: str) -> None:
+        self.progress(self.done, self.total, what)
+
+
+def _key(item: Item) -> str:
+    """Return what two rows have in common that run the same network."""
+    return str(item.model.model_dump_json())
+
+
+def _room_bytes(bench: Bench) -> float:
+    """Return how much memory the networks of one group may take (B)."""
+    with suppress(OSError):
+        found = re.search(r"^MemAvailable:\s*(\d+) kB$", (bench.root / "proc" / "meminfo").read_text(), re.M)
+        if found:
+            return _SHARE_OF_MEMORY * int(found[1]) * 1024
+    return _ROOM_UNKNOWN

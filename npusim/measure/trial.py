@@ -1,0 +1,177 @@
+"""One compiled network, ready to be run again and again: each turn gives a few readings.
+
+Like a runner on a track with a stopwatch: a lap to get warm that nobody notes down, then laps that count.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npusim.measure.devices import load_openvino
+from npusim.measure.document import Spread
+from npusim.measure.pace import Pace
+
+__all__ = ["Batch", "Trial", "spread_of"]
+
+_SHORTEST_S = 1e-9
+"""Resolution of the clock: nothing takes 0 s."""
+_DISCARD_BELOW = 0.25
+"""Part of a turn below which an inference is run once more, so that the first, with caches that other
+networks have filled, does not count."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inferences that ran one after the other.
+
+    Attributes
+    ----------
+    latencies_s : list of float
+        Time of each inference, from its start to its end (s).
+    seconds : float
+        Time of all of them (s).
+    """
+
+    latencies_s: list[float]
+    seconds: float
+
+
+@dataclass
+class Trial:
+    """A network that is measured.
+
+    Attributes
+    ----------
+    compiled : openvino.CompiledModel
+    feed : list of openvino.Tensor
+        A value for each input.
+    requests : int
+        Inferences in flight.
+    batches : list of Batch
+        What was read so far, a batch a turn.
+    turns_left : int
+        How many turns are still to come.
+    """
+
+    compiled: Any
+    feed: list[Any]
+    requests: int
+    batches: list[Batch] = field(default_factory=list)
+    turns_left: int = 0
+    _run: Callable[[int], Batch] = field(init=False, repr=False)
+    inference_s: float = 0.0
+    """About how long one inference takes (s), in the pace of all requests together."""
+
+    def __post_init__(self) -> None:
+        """Make the requests and give each its inputs."""
+        run = _one_by_one if self.requests == 1 else _in_flight
+        self._run = run(self.compiled, self.feed, self.requests)
+
+    @classmethod
+    def prepare(cls, compiled: Any, feed: list[Any], requests: int | None) -> Trial:
+        """Return a trial with as many requests as asked for, or as the device finds best."""
+        best = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        return cls(compiled, feed, requests or max(1, best))
+
+    def warm_up(self, pace: Pace) -> None:
+        """Run until the warm-up's time is over, and learn how long an inference takes."""
+        begun = time.perf_counter()
+        batch = self._run(self.requests)  # the first: allocates, and on many devices still compiles
+        while time.perf_counter() - begun < pace.warm_up_s or self.inference_s == 0.0:
+            batch = self._run(self.requests)
+            self.inference_s = max(batch.seconds / self.requests, _SHORTEST_S)
+        self.turns_left = pace.turns(self.inference_s)
+
+    def take_turn(self, pace: Pace) -> None:
+        """Run for one turn and keep the readings."""
+        self.turns_left -= 1
+        if self.inference_s < _DISCARD_BELOW * pace.turn_s:
+            self._run(self.requests)
+        count = min(pace.most, max(self.requests, round(pace.turn_s / self.inference_s)))
+        self.batches.append(self._run(count))
+
+    def run_for(self, seconds: float) -> int:
+        """Run without a pause for at least so long; returns how many inferences that were."""
+        done, begun = 0, time.perf_counter()
+        while time.perf_counter() - begun < seconds:
+            count = max(self.requests, min(1000, round(0.1 * seconds / self.inference_s)))
+            self._run(count)
+            done += count
+        return done
+
+    def latency(self) -> Spread | None:
+        """Return the readings' median and spread; None before the first."""
+        return spread_of([reading for batch in self.batches for reading in batch.latencies_s])
+
+    def throughput_per_s(self) -> float | None:
+        """Return inferences a second: the median over turns; None before the first."""
+        if not self.batches:
+            return None
+        if self.requests == 1:
+            latency = self.latency()
+            return 1.0 / latency.median_s if latency else None
+        return float(np.median([len(b.latencies_s) / b.seconds for b in self.batches]))
+
+
+def spread_of(readings_s: list[float]) -> Spread | None:
+    """Return the median and the 10 % and 90 % quantiles of readings (s); None where there are none.
+
+    Examples
+    --------
+    >>> spread_of([0.2, 0.1, 0.3]).median_s
+    0.2
+    """
+    if not readings_s:
+        return None
+    low, median, high = (float(q) for q in np.quantile(readings_s, (0.1, 0.5, 0.9)))
+    return Spread(
+        median_s=max(median, _SHORTEST_S),
+        low_s=max(low, _SHORTEST_S),
+        high_s=max(high, _SHORTEST_S),
+        repetitions=len(readings_s),
+    )
+
+
+def _one_by_one(compiled: Any, feed: list[Any], _: int) -> Callable[[int], Batch]:
+    """Return what runs one inference after the other.
+
+    The time of each is what OpenVINO measures around it: Python's own share would be half of a small network.
+    """
+    request = compiled.create_infer_request()
+    for at, tensor in enumerate(feed):
+        request.set_input_tensor(at, tensor)
+
+    def run(count: int) -> Batch:
+        latencies = []
+        begun = time.perf_counter()
+        for _ in range(count):
+            request.infer(share_outputs=True)  # results are not copied
+            latencies.append(request.latency * 1e-3)
+        return Batch(latencies, time.perf_counter() - begun)
+
+    return run
+
+
+def _in_flight(compiled: Any, feed: list[Any], requests: int) -> Callable[[int], Batch]:
+    """Return what keeps as many inferences in flight as there are requests."""
+    queue = load_openvino().AsyncInferQueue(compiled, requests)
+    for request in queue:
+        for at, tensor in enumerate(feed):
+            request.set_input_tensor(at, tensor)
+    latencies: list[float] = []
+    queue.set_callback(lambda request, _: latencies.append(request.latency * 1e-3))
+
+    def run(count: int) -> Batch:
+        latencies.clear()
+        begun = time.perf_counter()
+        for _ in range(count):
+            queue.start_async()
+        queue.wait_all()
+        return Batch(list(latencies), time.perf_counter() - begun)
+
+    return run
