@@ -13,7 +13,7 @@ from npusim.arch import load_soc
 from npusim.cli.running import run as main
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.timeline import Timeline
-from npusim.errors import FileError
+from npusim.errors import ConfigError, FileError
 from npusim.report.gantt import MOST_BARS, gantt_page
 from npusim.report.trace import chrome_trace
 from npusim.report.trace_diff import diff_traces, read_layers
@@ -124,7 +124,7 @@ def test_tasks_stand_in_for_layers_where_a_profile_has_none(tmp_path):
 def test_what_is_no_trace_is_refused(tmp_path, text):
     path = tmp_path / "odd.json"
     path.write_text(text)
-    with pytest.raises(FileError, match=r"odd\.json"):
+    with pytest.raises((ConfigError, FileError), match=r"odd\.json"):
         diff_traces(path, path)
 
 

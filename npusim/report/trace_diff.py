@@ -6,12 +6,12 @@ about those that differ.
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Group, RenderableType
@@ -19,12 +19,12 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.errors import FileError
+from npusim.measure.traces import ENGINES, LAYER, Event, read_trace
 from npusim.report.engineering import engineering, percent
 from npusim.report.layout import grid, remarks
 
 __all__ = ["LayerPair", "TraceDiff", "diff_page", "diff_traces", "read_layers"]
 
-_US = 1e-6
 _SUFFIX = re.compile(r"(\?t_\w+.*|/cluster_\d+|/_?fused.*|/convert_\w+)$")
 _NOISE = re.compile(r"[^a-z0-9]+")
 _MOST_ROWS = 30
@@ -100,40 +100,24 @@ def read_layers(path: Path) -> list[Layer]:
 
     Raises
     ------
-    FileError
+    FileError, ConfigError
         Where the file cannot be read or is no trace.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(str(path), f"cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise FileError(
-            str(path), "is not JSON", "give a trace of `npusim estimate --trace` or a profiling.json"
-        ) from None
-    events = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(events, list):
-        raise FileError(str(path), "is no Chrome trace: it has no `traceEvents`")
-    try:
-        return _layers_of([e for e in events if e.get("ph") == "X"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise FileError(str(path), "is no Chrome trace: an event lacks its name, ts or dur") from None
+    return _layers_of(read_trace(path).events)
 
 
-def _layers_of(events: list[dict[str, Any]]) -> list[Layer]:
+def _layers_of(events: Sequence[Event]) -> list[Layer]:
     """Join the events of a layer; of several inferences the first counts."""
-    layers = [e for e in events if e.get("cat") == "Layer"]
-    tasks = [e for e in events if e.get("cat") in ("DPU", "SW", "DMA")]
+    layers = [event for event in events if event.category == LAYER]
+    tasks = [event for event in events if event.category in ENGINES]
     found: dict[str, Layer] = {}
-    for event in sorted(layers or tasks, key=lambda e: float(e["ts"])):
-        name = str(event["name"])
-        start, end = float(event["ts"]) * _US, (float(event["ts"]) + float(event["dur"])) * _US
-        key = name if layers else _SUFFIX.sub("", name)
+    for event in sorted(layers or tasks, key=lambda event: event.start_s):
+        key = event.name if layers else _SUFFIX.sub("", event.name)
         old = found.get(key)
         if old is None:
-            found[key] = Layer(key, str(event.get("args", {}).get("Layer type", "")), start, end)
+            found[key] = Layer(key, str(event.args.get("Layer type", "")), event.start_s, event.end_s)
         elif not layers:
-            found[key] = Layer(key, old.type, old.start_s, max(old.end_s, end))
+            found[key] = Layer(key, old.type, old.start_s, max(old.end_s, event.end_s))
     return list(found.values())
 
 

@@ -1,0 +1,184 @@
+"""Reads files of measurements, and joins several of one device.
+
+Like a head nurse who files temperature charts: each sheet is checked before it goes into the folder, and a
+sheet of another patient does not get in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import npusim
+from npusim.config.json_files import as_model, read_json
+from npusim.config.reading import Document
+from npusim.errors import ConfigError, NpusimError, nearest, shown
+from npusim.measure.document import Device, Measurement, Row
+
+__all__ = ["merge", "read_measurement"]
+
+SCHEMA = "npusim.measurement/1"
+_NUMBERED = re.compile(r"(?P<base>.*\S) #\d+")
+_ROW = re.compile(r"rows\.(?P<number>\d+)(\.(?P<rest>.*))?")
+
+
+def read_measurement(path: str | Path) -> Measurement:
+    """Read a file of measurements.
+
+    Parameters
+    ----------
+    path : str or Path
+        A JSON document of the schema `npusim.measurement/1`.
+
+    Returns
+    -------
+    Measurement
+        What it holds.
+
+    Raises
+    ------
+    FileError
+        Where the file is missing, a directory or not UTF-8.
+    ConfigError
+        Where it is empty, cut off, of another schema, or a value is not allowed; the message names the line,
+        the row, the key, the value and what is allowed.
+    """
+    document = read_json(Path(path))
+    _refuse_other_schemas(document)
+    try:
+        return as_model(document, Measurement)
+    except ConfigError as error:
+        raise _with_rows_named(error, document) from None
+
+
+def _refuse_other_schemas(document: Document) -> None:
+    data, name = document.data, document.name
+    remedy = f"a file of `npusim measure` (schema {SCHEMA})"
+    if not isinstance(data, dict):
+        raise ConfigError(shown(data), file=name, line=1, allowed=remedy)
+    schema = data.get("schema")
+    if schema is None:
+        meant = nearest("schema", [key for key in data if key != "npusim"])
+        found = f"no key `schema`{f' but `{meant}`' if meant else ''}"
+        raise ConfigError(found, file=name, line=1, allowed=remedy)
+    if schema != SCHEMA:
+        newer = isinstance(schema, str) and schema.startswith("npusim.measurement/")
+        found = shown(schema) + (", which another version of npusim wrote" if newer else "")
+        raise ConfigError(found, file=name, key="schema", allowed=remedy)
+
+
+def _with_rows_named(error: ConfigError, document: Document) -> ConfigError:
+    """Return an error whose keys call rows by number and id: `row 3 (`gemm-64`): latency_s.median_s`."""
+
+    def named(key: str | None) -> str | None:
+        match = _ROW.fullmatch(key or "")
+        if not match:
+            return key
+        number = int(match["number"])
+        row = document.data["rows"][number]
+        id_ = row.get("id") if isinstance(row, dict) else None
+        place = f"row {number + 1}" + (f" ({shown(id_)})" if isinstance(id_, str) else "")
+        return f"{place}: {match['rest']}" if match["rest"] else place
+
+    others = [
+        ConfigError(
+            one.found, file=one.file, line=one.line, key=named(one.key), allowed=one.allowed,
+            suggestion=one.suggestion,
+        )
+        for one in error.others
+    ]  # fmt: skip
+    return ConfigError(
+        error.found, file=error.file, line=error.line, key=named(error.key), allowed=error.allowed,
+        suggestion=error.suggestion, others=others, more=error.more,
+    )  # fmt: skip
+
+
+def merge(measurements: Sequence[Measurement]) -> Measurement:
+    """Join measurements of one device.
+
+    Rows keep their order; a row whose id is taken is called `ID #2`, `ID #3` and so on. What the documents
+    agree on stays; what they differ in (driver, version of OpenVINO, clock) becomes null and a warning. The
+    result is complete where all are.
+
+    Parameters
+    ----------
+    measurements : sequence of Measurement
+        At least one.
+
+    Returns
+    -------
+    Measurement
+        One document; a single measurement comes back as it is.
+
+    Raises
+    ------
+    NpusimError
+        Where there is none, or they are of different chips.
+    """
+    if not measurements:
+        raise NpusimError("no measurements to merge; give at least one file")
+    if len(measurements) == 1:
+        return measurements[0]
+    device, warnings = _common_device([one.device for one in measurements])
+    told = dict.fromkeys(text for one in measurements for text in one.warnings)
+    precisions = [
+        ", ".join(sorted({row.precision for row in one.rows if row.precision})) for one in measurements
+    ]
+    warnings += _difference("precision of floating point", [text or None for text in precisions])
+    tools, dates = [one.tool for one in measurements], {one.date for one in measurements}
+    return Measurement(
+        npusim=npusim.__version__,
+        tool=tools[0] if len(set(tools)) == 1 else "npusim",
+        date=dates.pop() if len(dates) == 1 else None,
+        complete=all(one.complete for one in measurements),
+        device=device,
+        rows=_told_apart([row for one in measurements for row in one.rows]),
+        warnings=tuple(dict.fromkeys([*told, *warnings])),
+    )
+
+
+def _common_device(devices: Sequence[Device]) -> tuple[Device, list[str]]:
+    """Return what all devices agree on, and what they do not."""
+    first = devices[0]
+    for other in devices[1:]:
+        if (other.kind, other.name) != (first.kind, first.name):
+            raise NpusimError(
+                f"measurements of different devices cannot be merged: {first.kind} {shown(first.name)} and "
+                f"{other.kind} {shown(other.name)}; calibrate with the files of one device at a time"
+            )
+    warnings: list[str] = []
+    agreed: dict[str, object] = {}
+    for field in Device.model_fields:
+        values = [getattr(device, field) for device in devices]
+        if all(value == values[0] for value in values):
+            agreed[field] = values[0]
+        elif field == "settings":
+            names = dict.fromkeys(name for value in values for name in value)
+            found = {name: [value.get(name) for value in values] for name in names}
+            agreed[field] = {name: said[0] for name, said in found.items() if len(set(said)) == 1}
+            warnings += [text for name, said in found.items() for text in _difference(name, said)]
+        else:
+            warnings += _difference(field, [None if value is None else str(value) for value in values])
+    return Device.model_validate(agreed), warnings
+
+
+def _difference(what: str, values: Sequence[str | None]) -> list[str]:
+    if len(set(values)) == 1:
+        return []
+    listed = dict.fromkeys("not told" if value is None else value for value in values)
+    return [f"the merged measurements differ in {what}: {' and '.join(listed)}"]
+
+
+def _told_apart(rows: Sequence[Row]) -> tuple[Row, ...]:
+    taken: set[str] = set()
+    apart: list[Row] = []
+    for row in rows:
+        name, number = row.id, 2
+        match = _NUMBERED.fullmatch(name)
+        base = match["base"] if match else name
+        while name in taken:
+            name, number = f"{base} #{number}", number + 1
+        taken.add(name)
+        apart.append(row if name == row.id else row.model_copy(update={"id": name}))
+    return tuple(apart)
