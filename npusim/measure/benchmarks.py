@@ -1,0 +1,253 @@
+"""Networks of one operator, which separate what a whole network mixes.
+
+Like tasting the ingredients one by one: the graph that is measured on a device is the very graph that is
+costed, so that a difference is the model's fault and nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from npusim.errors import ConfigError, UnknownNameError
+from npusim.graph import Editor, Graph
+from npusim.ops import DType, Operator, Role, Tensor
+
+__all__ = ["OPERATORS", "Kind", "benchmark_graph", "benchmark_id"]
+
+_COPIED = 256
+"""Numbers of a row of each half of a copy: long enough for every cache line to be used whole."""
+
+Sizes = Mapping[str, int]
+Build = Callable[[Editor, Sizes, DType], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of micro-benchmark."""
+
+    sizes: tuple[str, ...]
+    """Its dimensions, in the order in which an id names them."""
+    build: Build
+    """Adds the operator to an editor and returns its result."""
+    int8: bool = False
+    """Whether it exists in 8-bit integers."""
+
+
+def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return [m, k] x [k, n] with the right operand constant, as PyTorch stores a weight: [n, k].
+
+    In 8 bits the operands are bytes and the result is floating, as the last product of a network is.
+    """
+    x = editor.input("x", (sizes["m"], sizes["k"]), dtype, role=Role.FEATURES)
+    weight = editor.constant("weight", (sizes["n"], sizes["k"]), dtype, role=Role.WEIGHT)
+    result = editor.matmul(x, weight, "matmul", transpose_b=True)
+    if dtype is DType.INT8:
+        editor.change_tensor(result, dtype=DType(editor.meta["precision"]))
+    return result
+
+
+def _matrix(editor: Editor, sizes: Sizes, dtype: DType, name: str = "x") -> str:
+    return editor.input(name, (sizes["rows"], sizes["columns"]), dtype)
+
+
+def _binary(type_: str) -> Build:
+    def build(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+        a, b = _matrix(editor, sizes, dtype), _matrix(editor, sizes, dtype, "y")
+        return editor.eltwise(type_, a, b, type_.lower())
+
+    return build
+
+
+def _unary(type_: str, **attrs: object) -> Build:
+    def build(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+        return editor.unary(type_, _matrix(editor, sizes, dtype), type_.lower(), **attrs)
+
+    return build
+
+
+def _prelu(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return a leaky ReLU with one slope, as GAT's scores have it."""
+    x = _matrix(editor, sizes, dtype)
+    slope = editor.constant("slope", (), dtype)
+    return editor.op("PRelu", (x, slope), editor.tensors[x].shape, dtype, "prelu")
+
+
+def _gather(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return `rows` rows of a table [table, features], fetched in no order."""
+    x = editor.input("x", (sizes["table"], sizes["features"]), dtype)
+    index = editor.input("index", (sizes["rows"],), DType.INT32)
+    return editor.gather(x, index, "gather")
+
+
+def _scatter(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return sums of `rows` messages at the rows of a table of zeros, in no order.
+
+    The index has the shape of the messages, as OpenVINO wants it.
+    """
+    shape, table = (sizes["rows"], sizes["features"]), (sizes["table"], sizes["features"])
+    messages = editor.input("x", shape, dtype)
+    index = editor.input("index", shape, DType.INT32)
+    blank = editor.constant("blank", table, dtype, density=0.0)
+    inputs = (blank, index, messages)
+    return editor.op("ScatterElementsUpdate", inputs, table, dtype, "scatter", axes=(0,), reduction="sum")
+
+
+def _select(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return scores in the rows of which a mask is positive, and one low number elsewhere.
+
+    The condition is made in the network, as in a GNN: devices convert booleans that come from outside first.
+    It has one column, so that the comparison costs next to nothing.
+    """
+    x = _matrix(editor, sizes, dtype)
+    mask = editor.input("mask", (sizes["rows"], 1), dtype, role=Role.MASK, density=0.5)
+    zero = editor.constant("zero", (1, 1), dtype, density=0.0)
+    low = editor.constant("low", (1, 1), dtype)
+    return editor.select(editor.eltwise("Greater", mask, zero, "greater"), x, low, "select")
+
+
+def _greater(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return where numbers are positive, as 0 and 1: devices convert booleans that leave the network."""
+    zero = editor.constant("zero", (1, 1), dtype, density=0.0)
+    found = editor.eltwise("Greater", _matrix(editor, sizes, dtype), zero, "greater")
+    return editor.op("Convert", (found,), editor.tensors[found].shape, dtype, "convert")
+
+
+def _reduce_sum(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    return editor.reduce("ReduceSum", _matrix(editor, sizes, dtype), (1,), "reduce", keep_dims=True)
+
+
+def _reduce_max(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return the maximum over the neighbours that lie side by side, as SAGE-max takes it."""
+    x = editor.input("x", (sizes["rows"], sizes["neighbours"], sizes["features"]), dtype)
+    return editor.reduce("ReduceMax", x, (1,), "reduce")
+
+
+def _max_pool(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return the same maximum as a pooling over an image, as GrAx3 takes it."""
+    rows, neighbours, features = sizes["rows"], sizes["neighbours"], sizes["features"]
+    x = editor.input("x", (1, rows, neighbours, features), dtype)
+    window = {"kernel": (neighbours, 1), "strides": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
+    result = Tensor("maxpool", (1, rows, 1, features), dtype)
+    editor.add_operator(Operator("maxpool", "MaxPool", (x,), ("maxpool",), window), [result])
+    return result.name
+
+
+def _copy(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return two halves laid side by side, row by row: each byte is read once and written once.
+
+    No compiler can leave that out: a reshape or a slice of the whole would cost nothing, and halves laid one
+    behind the other are put into place as they are handed over.
+    """
+    row = 2 * _COPIED * int(dtype.bytes)
+    if sizes["bytes"] % row:
+        allowed = f"a multiple of {row}: two halves of {_COPIED} numbers each"
+        raise ConfigError(f"`{sizes['bytes']}`", file="benchmark Copy", key="bytes", allowed=allowed)
+    rows = sizes["bytes"] // row
+    halves = [editor.input(name, (rows, _COPIED), dtype) for name in ("x", "y")]
+    return editor.op("Concat", halves, (rows, 2 * _COPIED), dtype, "concat", axes=(1,))
+
+
+def _transpose(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    x = _matrix(editor, sizes, dtype)
+    return editor.op("Transpose", (x,), (sizes["columns"], sizes["rows"]), dtype, "transpose", order=(1, 0))
+
+
+def _empty(editor: Editor, _: Sizes, dtype: DType) -> str:
+    """Return the ReLU of 16 numbers: what is left of its time is what every launch costs."""
+    return editor.unary("Relu", editor.input("x", (1, 16), dtype), "relu")
+
+
+_PLANE = ("rows", "columns")
+_TABLE = ("rows", "table", "features")
+_NEIGHBOURS = ("rows", "neighbours", "features")
+
+OPERATORS: Mapping[str, Kind] = {
+    "MatMul": Kind(("m", "k", "n"), _matmul, int8=True),
+    **{name: Kind(_PLANE, _binary(name)) for name in ("Add", "Multiply", "Divide")},
+    "Relu": Kind(_PLANE, _unary("Relu")),
+    "Elu": Kind(_PLANE, _unary("Elu", alpha=1.0)),
+    "PRelu": Kind(_PLANE, _prelu),
+    "Softmax": Kind(_PLANE, _unary("Softmax", axes=(1,))),
+    "LogSoftmax": Kind(_PLANE, _unary("LogSoftmax", axes=(1,))),
+    "Gather": Kind(_TABLE, _gather),
+    "ScatterElementsUpdate": Kind(_TABLE, _scatter),
+    "Select": Kind(_PLANE, _select),
+    "Greater": Kind(_PLANE, _greater),
+    "ReduceSum": Kind(_PLANE, _reduce_sum),
+    "ReduceMax": Kind(_NEIGHBOURS, _reduce_max),
+    "MaxPool": Kind(_NEIGHBOURS, _max_pool),
+    "Transpose": Kind(_PLANE, _transpose),
+    "Copy": Kind(("bytes",), _copy),
+    "Empty": Kind((), _empty),
+}
+"""Every micro-benchmark, by its operator."""
+
+
+def benchmark_graph(
+    operator: str, sizes: Sizes, dtype: DType = DType.FP32, floats: DType = DType.FP32
+) -> Graph:
+    """Return the network of one operator.
+
+    Parameters
+    ----------
+    operator : str
+        One of `OPERATORS`.
+    sizes : mapping of str to int
+        Its dimensions by name.
+    dtype : DType, optional
+        Number format of its operands: floating point, for products also int8.
+    floats : DType, optional
+        Number format of what stays floating in a benchmark of int8.
+
+    Raises
+    ------
+    UnknownNameError
+        When there is no such operator or size.
+    ConfigError
+        When a size is missing, or the operator does not exist in the format.
+
+    Examples
+    --------
+    >>> benchmark_graph("MatMul", {"m": 128, "k": 64, "n": 32}).macs
+    262144.0
+    """
+    kind = _kind(operator)
+    place = f"benchmark {operator}"
+    for name in sizes:
+        if name not in kind.sizes:
+            raise UnknownNameError(f"size of {place}", name, kind.sizes)
+    missing = [name for name in kind.sizes if name not in sizes]
+    if missing:
+        raise ConfigError(f"no size {', '.join(missing)}", file=place, allowed=", ".join(kind.sizes))
+    for name, size in sizes.items():
+        if size < 1:
+            raise ConfigError(f"`{size}`", file=place, key=name, allowed="at least 1")
+    if not dtype.is_float and not (kind.int8 and dtype is DType.INT8):
+        allowed = "fp32, fp16, bf16" + (", int8" if kind.int8 else "")
+        raise ConfigError(f"`{dtype.value}`", file=place, key="dtype", allowed=allowed)
+    name, precision = benchmark_id(operator, sizes, dtype), dtype if dtype.is_float else floats
+    editor = Editor(name, model=operator, form="benchmark", precision=precision.value)
+    editor.outputs = [kind.build(editor, sizes, dtype)]
+    return editor.finish()
+
+
+def benchmark_id(operator: str, sizes: Sizes, dtype: DType = DType.FP32) -> str:
+    """Return what a benchmark is called in reports.
+
+    Examples
+    --------
+    >>> benchmark_id("MatMul", {"m": 128, "k": 64, "n": 32}, DType.INT8)
+    'MatMul-128x64x32-int8'
+    >>> benchmark_id("Empty", {})
+    'Empty'
+    """
+    shape = "x".join(str(sizes[name]) for name in _kind(operator).sizes)
+    parts = [operator, shape, "" if dtype is DType.FP32 else dtype.value]
+    return "-".join(part for part in parts if part)
+
+
+def _kind(operator: str) -> Kind:
+    if operator not in OPERATORS:
+        raise UnknownNameError("benchmark", operator, OPERATORS)
+    return OPERATORS[operator]
