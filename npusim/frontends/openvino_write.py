@@ -118,8 +118,12 @@ class _Writing:
         node = self.ops.parameter(list(tensor.shape), self._element(tensor))
         node.set_friendly_name(tensor.name)
         node.output(0).get_tensor().set_names({tensor.name})
-        is_bytes = tensor.dtype is DType.INT8
-        self.outputs[tensor.name] = (unpacked(self.ops, node, self.carrier) if is_bytes else node).output(0)
+        held = node
+        if tensor.dtype is DType.INT8:
+            # OpenVINO's CPU looks for 8-bit products only in a model with a FakeQuantize; this one changes
+            # nothing, and it leaves it out.
+            held = rounded(self.ops, unpacked(self.ops, node, self.carrier), self.carrier)
+        self.outputs[tensor.name] = held.output(0)
         return node
 
     def _constant(self, tensor: Tensor) -> Any:

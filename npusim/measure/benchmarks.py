@@ -47,6 +47,19 @@ def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     return result
 
 
+def _aggregate(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return [m, k] x [k, n] with the left operand constant: a norm matrix, as StaGr bakes it in.
+
+    The right operand is new in each inference, so that nothing of it can be laid out beforehand.
+    """
+    norm = editor.constant("norm", (sizes["m"], sizes["k"]), dtype, role=Role.NORM)
+    x = editor.input("x", (sizes["k"], sizes["n"]), dtype, role=Role.FEATURES)
+    result = editor.matmul(norm, x, "matmul")
+    if dtype is DType.INT8:
+        editor.change_tensor(result, dtype=DType(editor.meta["precision"]))
+    return result
+
+
 def _matrix(editor: Editor, sizes: Sizes, dtype: DType, name: str = "x") -> str:
     return editor.input(name, (sizes["rows"], sizes["columns"]), dtype)
 
@@ -164,6 +177,7 @@ _NEIGHBOURS = ("rows", "neighbours", "features")
 
 OPERATORS: Mapping[str, Kind] = {
     "MatMul": Kind(("m", "k", "n"), _matmul, int8=True),
+    "Aggregate": Kind(("m", "k", "n"), _aggregate, int8=True),
     **{name: Kind(_PLANE, _binary(name)) for name in ("Add", "Multiply", "Divide")},
     "Relu": Kind(_PLANE, _unary("Relu")),
     "Elu": Kind(_PLANE, _unary("Elu", alpha=1.0)),
