@@ -66,10 +66,16 @@ def use_cores(cores: int | None) -> None:
 
 
 class Stopper:
-    """Turns the first Ctrl-C into a wish to stop; the second ends at once."""
+    """Turns the first Ctrl-C into a wish to stop; the second ends at once.
 
-    def __init__(self) -> None:
-        self.wanted = False
+    Parameters
+    ----------
+    reply : str
+        What is said to the first.
+    """
+
+    def __init__(self, reply: str = "finishing the chunk") -> None:
+        self.wanted, self.reply = False, reply
 
     def __call__(self) -> bool:
         """Whether somebody wants to stop."""
@@ -83,7 +89,7 @@ class Stopper:
             if self.wanted:
                 raise KeyboardInterrupt
             self.wanted = True
-            print("finishing the chunk; once more ends at once", file=sys.stderr, flush=True)
+            print(f"{self.reply}; once more ends at once", file=sys.stderr, flush=True)
 
         before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -39,7 +39,7 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
         Format in which the device computed floating point: f32, f16, bf16. It replaces the floating-point
         format of workloads and benchmarks; tensors of int8 stay. Default: the format that they name.
     files : mapping of str to Path, optional
-        Where model files lie, by the name in the row.
+        Where model files and workload files lie, by the name in the row.
 
     Returns
     -------
@@ -72,7 +72,8 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
         settings = [f"{_full(key)}={value}" for key, value in ref.settings.items()]
         if floats is not None:
             settings.append(f"workload.precision={floats.value}")
-        return apply(load_workload(ref.workload, settings), ref.techniques)
+        named = (files or {}).get(ref.workload, ref.workload)
+        return apply(load_workload(str(named), settings), ref.techniques)
     if isinstance(ref, ModelFile):
         return _imported(ref, floats, files or {})
     assert isinstance(ref, Network)
