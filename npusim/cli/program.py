@@ -34,6 +34,7 @@ COMMANDS = {
     "pareto": "npusim.cli.pareto",
     "query": "npusim.cli.query",
     "search": "npusim.cli.search",
+    "measure": "npusim.cli.measure",
     "list": "npusim.cli.listing",
     "schema": "npusim.cli.schema",
 }

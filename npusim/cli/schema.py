@@ -23,6 +23,7 @@ FILES = {
     "toolchain": "npusim.arch.toolchain:Toolchain",
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore:Space",
+    "measurement-suite": "npusim.measure.suites:MeasurementSuite",
 }
 """Module and model of each kind of file that npusim reads."""
 
@@ -38,6 +39,7 @@ DOCUMENTS = {
     "pareto": "npusim.explore.fronts:Front",
     "search": "npusim.explore.search:SearchResult",
     "list": "npusim.report.catalogues:Listing",
+    "measurement": "npusim.measure:Measurement",
     "parameters": "npusim.validation.parameters:Unmeasured",
 }
 """Module and model of each kind of document that npusim writes."""

@@ -137,9 +137,9 @@ class Bench:
         compiled = self.compile(item, piece)
         if self.device is None:
             self.device = describe(self.core, self.setting.device, compiled, self.root)
-        entrant = Entrant(
-            item, piece, Trial.prepare(compiled, piece.feed, item.requests), self._precision(item, compiled)
-        )
+        requests = item.requests or (1 if item.hint == "latency" else None)
+        trial = Trial.prepare(compiled, piece.feed, requests)
+        entrant = Entrant(item, piece, trial, self._precision(item, compiled))
         entrant.trial.warm_up(self.pace)
         return entrant
 

@@ -56,7 +56,6 @@ def count_operators(
     for at, tensor in enumerate(feed):
         request.set_input_tensor(at, tensor)
     batch = -(-runs // _BATCHES) if means else 1
-    infos: dict[str, Any] = {}
     readings: Readings = []
     done = 0
     for size in [2, *[batch] * (_BATCHES if means else runs)]:
@@ -65,9 +64,8 @@ def count_operators(
                 return ()
             request.infer(share_outputs=True)
         done += size
-        told = {info.node_name: info for info in request.profiling_info if info.status.name != _NOT_RUN}
-        infos |= told
-        readings.append((done, {name: info.real_time.total_seconds() for name, info in told.items()}))
+        infos = {info.node_name: info for info in request.profiling_info}
+        readings.append((done, {name: info.real_time.total_seconds() for name, info in infos.items()}))
     times = times_from_means(readings) if means else times_from_last(readings)
     originals = _originals(compiled)
     return tuple(
@@ -79,7 +77,7 @@ def count_operators(
             latency_s=times[name],
         )
         for name, info in infos.items()
-        if name in times
+        if info.status.name != _NOT_RUN and name in times
     )
 
 
@@ -102,10 +100,10 @@ def times_from_means(readings: Readings) -> dict[str, float]:
 
     >>> shown = [(1, {"a": 900e-6}), (11, {"a": 172e-6}), (21, {"a": 138e-6}), (31, {"a": 125e-6})]
     >>> round(times_from_means(shown)["a"] * 1e6)
-    99
+    100
     """
     found = {}
-    for name in readings[0][1]:
+    for name in readings[-1][1]:
         runs = np.array([run for run, shown in readings if name in shown], dtype=float)
         # Cut off to whole ticks: half a tick more is right on average.
         mean_s = np.array([shown[name] for _, shown in readings if name in shown]) + 0.5 * _TICK_S

@@ -22,8 +22,8 @@ attribute says it)."""
 _LARGEST_INT8 = 127
 """What 1 is stored as in 8 bits."""
 _PASSES = frozenset(
-    {"Broadcast", "Concat", "Convert", "Gather", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Tile",
-     "Transpose", "Unsqueeze", "VariadicSplit"}
+    {"Broadcast", "Concat", "Convert", "Gather", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice",
+     "Tile", "Transpose", "Unsqueeze", "VariadicSplit"}
 )  # fmt: skip
 """Operations after which integers are still the same integers."""
 

@@ -16,7 +16,7 @@ from npusim.errors import ModelFileError
 from npusim.measure.document import ModelFile, ModelRef
 from npusim.measure.inputs import graph_tensors, input_tensors
 
-__all__ = ["footprint_bytes", "model_of", "telling"]
+__all__ = ["footprint_bytes", "model_of", "telling", "without_folders"]
 
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
 _PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
@@ -100,4 +100,9 @@ def telling(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     saying = [line for line in lines if line and not line.startswith(_PLACES)]
     text = saying[-1] if saying else str(error).strip() or type(error).__name__
-    return _FOLDERS.sub("", text)[:300]
+    return without_folders(text)[:300]
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which files are called by their names alone."""
+    return _FOLDERS.sub("", text)

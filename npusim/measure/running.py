@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import gc
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,7 @@ from npusim.measure.bench import Bench, Entrant, Piece
 from npusim.measure.devices import find_device, load_openvino
 from npusim.measure.document import Measurement, Row
 from npusim.measure.energy import Drawn, find_meter
+from npusim.measure.loading import without_folders
 from npusim.measure.logged import with_logged_energy
 from npusim.measure.pace import Pace
 from npusim.measure.setting import Setting
@@ -39,6 +41,8 @@ _COMPILED, _RUN = 0.25, 0.75
 """How far a row is once it is compiled, and once its turns are over; for the progress bar alone."""
 _COUNTED_S, _LOGGED_S = 1.0, 6.0
 """Length of a run over which energy is read: from a counter; from a log with an entry every 2 s (s)."""
+_LOG_LAG_S = 2.5
+"""How long to wait for the log's entry about the last row (s)."""
 _MOST_TOGETHER = 32
 """Networks of a group."""
 _SHARE_OF_MEMORY = 0.25
@@ -59,10 +63,11 @@ class NothingMeasuredError(NpusimError):
 
     def __init__(self, device: str, failures: Mapping[str, str]) -> None:
         self.failures = dict(failures)
-        told = [f"{row}: {reason}" for row, reason in failures.items()]
-        more = f" (and {len(told) - 1} more rows failed)" if len(told) > 1 else ""
-        said = f": {told[0]}{more}" if told else ": stopped before the first reading"
-        super().__init__(f"nothing was measured on {device}{said}")
+        reasons = list(dict.fromkeys(failures.values()))
+        said = reasons[0] if reasons else "stopped before the first reading"
+        more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
+        named = f"{next(iter(failures))}: " if len(reasons) > 1 else ""
+        super().__init__(f"nothing was measured on {device}: {named}{said}{more}")
 
 
 def measure(
@@ -131,6 +136,7 @@ def measure(
     bench = Bench(core, setting, pace, dict(files or {}), meter, stopped, root)
     measured = _run_all(bench, items, progress or (lambda done, total, what: None))
     if hwinfo is not None:
+        time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
     rows = [row for row, _ in measured]
     if not rows or bench.device is None:
@@ -141,7 +147,7 @@ def measure(
         complete=not stopped(),
         device=bench.device,
         rows=tuple(rows),
-        warnings=(*bench.warnings(), *([f"energy is not available: {obstacle}"] if obstacle else ())),
+        warnings=(*bench.warnings(), *([_energy_missing(obstacle)] if obstacle else ())),
     )
 
 
@@ -218,6 +224,10 @@ def _finish(bench: Bench, entrant: Entrant, gauge: _Gauge) -> None:
         gauge.show(f"operators of {row}")
         bench.attempt(row, partial(bench.count, entrant))
     gauge.add(1.0 - _RUN)
+
+
+def _energy_missing(obstacle: str) -> str:
+    return f"energy is not available: {without_folders(obstacle)}"
 
 
 class _Gauge:

@@ -74,7 +74,7 @@ class Trial:
 
     @classmethod
     def prepare(cls, compiled: Any, feed: list[Any], requests: int | None) -> Trial:
-        """Return a trial with as many requests as asked for, or as the device finds best."""
+        """Return a trial with as many requests as asked for, or as the device finds best for the hint."""
         best = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
         return cls(compiled, feed, requests or max(1, best))
 

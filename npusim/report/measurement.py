@@ -1,0 +1,108 @@
+"""A measurement for the terminal: what each network took, how much that wavered, where the time went.
+
+Like the sheet of lap times at the end of a race day, with the weather on top.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npusim.report.engineering import engineering, percent
+from npusim.report.layout import grid, remarks
+from npusim.report.long_name import LongName
+
+if TYPE_CHECKING:
+    from npusim.measure import Device, Measurement, Row
+
+__all__ = ["measurement_page"]
+
+_MOST_OPERATORS = 3
+_UNAVAILABLE = "not available"
+
+
+def measurement_page(measurement: Measurement) -> RenderableType:
+    """Return a measurement for the terminal.
+
+    Parameters
+    ----------
+    measurement : Measurement
+
+    Returns
+    -------
+    renderable
+        Device, a line a row, warnings.
+    """
+    device = measurement.device
+    head = Text(device.name, style="bold")
+    head.append(f" ({device.kind.upper()})", style="dim")
+    parts: list[RenderableType] = [
+        head,
+        Text(_circumstances(device), style="dim"),
+        Text(),
+        _rows(measurement),
+    ]
+    notes = [] if measurement.complete else ["the measurement was interrupted: further rows are missing"]
+    foot = remarks(("Warning", "bold yellow", measurement.warnings), ("Note", "dim", notes))
+    if foot.row_count:
+        parts += [Text(), foot]
+    return Group(*parts)
+
+
+def _circumstances(device: Device) -> str:
+    told = [
+        f"OpenVINO {device.openvino}" if device.openvino else "",
+        f"driver {device.driver}" if device.driver else "",
+        device.os or "",
+        f"{device.cores} {'threads' if device.kind == 'cpu' else 'execution units'}" if device.cores else "",
+        f"{device.tiles} tiles" if device.tiles else "",
+        f"at most {engineering(device.clock_hz, 'Hz')}" if device.clock_hz else "",
+        f"turbo {'on' if device.turbo else 'off'}" if device.turbo is not None else "",
+    ]
+    return ", ".join(part for part in told if part)
+
+
+def _rows(measurement: Measurement) -> Table:
+    rows = measurement.rows
+    table = grid()
+    table.show_header, table.header_style = True, "dim"
+    table.add_column("row", overflow="fold", ratio=2)
+    table.add_column("floats", no_wrap=True)
+    for heading in ("latency", "spread", "throughput", "energy"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    has_operators = any(row.operators for row in rows)
+    if has_operators:
+        table.add_column("operators by time", overflow="fold", ratio=3)
+    for row in rows:
+        cells: list[RenderableType] = [
+            LongName(row.id, "-/: "),
+            row.precision or "",
+            engineering(row.latency_s.median_s, "s") if row.latency_s else _UNAVAILABLE,
+            _spread(row),
+            engineering(row.throughput_per_s, "/s") if row.throughput_per_s else _UNAVAILABLE,
+            engineering(row.energy_j, "J") if row.energy_j else Text(_UNAVAILABLE, style="dim"),
+        ]
+        table.add_row(*cells, *([_operators(row)] if has_operators else []))
+    return table
+
+
+def _spread(row: Row) -> str:
+    """Return how far apart the 10 % and 90 % quantiles are, as a share of the median."""
+    spread = row.latency_s
+    if spread is None or spread.repetitions == 1:
+        return ""
+    return percent((spread.high_s - spread.low_s) / spread.median_s)
+
+
+def _operators(row: Row) -> Text:
+    """Return the kinds of operators that took longest, with their share of all operators' time."""
+    by_type: dict[str, float] = {}
+    for counter in row.operators:
+        by_type[counter.type] = by_type.get(counter.type, 0.0) + counter.latency_s
+    total_s = sum(by_type.values())
+    longest = sorted(by_type.items(), key=lambda item: -item[1])[:_MOST_OPERATORS]
+    told = [f"{kind} {percent(time_s / total_s)}" for kind, time_s in longest if time_s > 0]
+    return Text(", ".join(told), style="dim")
