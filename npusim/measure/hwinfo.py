@@ -17,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.texts import csv_records, read_text
-from npusim.errors import ConfigError, NpusimError, UnknownNameError, shown
+from npusim.errors import ConfigError, shown
 
 __all__ = ["ROLES", "HwinfoLog", "read_hwinfo"]
 
 ROLES: Mapping[str, tuple[str, ...]] = {
-    "npu_w": (r"\bNPU\b.*\bpower\b",),
-    "cpu_package_w": (r"\bCPU package power\b",),
-    "ia_cores_w": (r"\bIA cores power\b",),
-    "gpu_w": (r"\bGT cores power\b", r"\bGPU (?:\w+ )?power\b"),
-    "system_agent_w": (r"\bsystem agent power\b",),
-    "soc_w": (r"\btotal system power\b", r"\bSoC power\b"),
+    "npu": (r"\bNPU\b.*\bpower\b",),
+    "cpu": (r"\bCPU package power\b",),
+    "ia_cores": (r"\bIA cores power\b",),
+    "gpu": (r"\bGT cores power\b", r"\bGPU (?:\w+ )?power\b"),
+    "system_agent": (r"\bsystem agent power\b",),
+    "soc": (r"\btotal system power\b", r"\bSoC power\b"),
 }
 """What a column's name must hold to be the power of something; the first pattern with a column counts."""
 
@@ -50,7 +50,7 @@ class HwinfoLog:
     file : str
         The file, as messages call it.
     start : datetime
-        When the first reading was taken, by the machine's own clock, without a time zone.
+        When the first reading was taken, by the clock of the machine, without a time zone.
     seconds : array, shape (readings,)
         Times of the readings, from the first one, in s.
     power_w : mapping
@@ -68,45 +68,30 @@ class HwinfoLog:
     columns: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
-    def mean_power_w(self, role: str, start: float | datetime, stop: float | datetime) -> float:
-        """Return the mean power of a role between two moments, readings joined by straight lines.
+    def mean_power_w(self, role: str, start_s: float, stop_s: float) -> float | None:
+        """Return the mean power (W) of a role between two moments, readings joined by straight lines.
 
         Parameters
         ----------
         role : str
-            One of `columns`, such as ``npu_w``.
-        start, stop : float or datetime
-            Seconds from the first reading, or the time by the machine's own clock, without a time zone.
+            One of `ROLES`, such as npu or cpu.
+        start_s, stop_s : float
+            Moments of the wall clock (Unix time). The log's own times are taken for those of this machine's
+            time zone.
 
-        Raises
-        ------
-        UnknownNameError
-            Where the log has no such role.
-        NpusimError
-            Where the log does not cover the span, or the mean is 0: not available is not 0.
+        Returns
+        -------
+        float or None
+            None where the log does not tell: no such column, moments it does not cover, or a mean of 0.
         """
-        if role not in self.power_w:
-            raise UnknownNameError("power in the log", role, self.power_w)
-        begin, end = self._second(start), self._second(stop)
-        last = float(self.seconds[-1])
-        if not 0.0 <= begin < end <= last:
-            raise NpusimError(
-                f"{self.file}: the log has readings from 0 to {last:g} s ({self.start}), not from {begin:g} "
-                f"to {end:g} s; log from before the measurement to after it"
-            )
+        begin, end = start_s - self.start.timestamp(), stop_s - self.start.timestamp()
+        if role not in self.power_w or not 0.0 <= begin < end <= self.seconds[-1]:
+            return None
         inside = (self.seconds > begin) & (self.seconds < end)
         times = np.concatenate(([begin], self.seconds[inside], [end]))
         power_w = np.interp(times, self.seconds, self.power_w[role])
         mean = float(np.dot(power_w[1:] + power_w[:-1], np.diff(times)) / (2.0 * (end - begin)))
-        if not mean > 0.0:
-            column = shown(self.columns[role])
-            raise NpusimError(
-                f"{self.file}: {column} reads 0 W from {begin:g} to {end:g} s; no energy is told there"
-            )
-        return mean
-
-    def _second(self, moment: float | datetime) -> float:
-        return (moment - self.start).total_seconds() if isinstance(moment, datetime) else moment
+        return mean if mean > 0.0 else None
 
 
 def read_hwinfo(path: str | Path) -> HwinfoLog:
@@ -116,8 +101,8 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
     ----------
     path : str or Path
         A CSV file with the columns Date and Time, in UTF-8 or Windows-1252, fields parted by commas or
-        semicolons, decimals by points or commas. Names of columns are matched loosely; what is no power is not
-        read.
+        semicolons, decimals by points or commas. Names of columns are matched loosely; what is no power stays
+        unread.
 
     Returns
     -------
