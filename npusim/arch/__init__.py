@@ -14,7 +14,7 @@ from npusim.arch.dpu_model import DpuModel
 from npusim.arch.dram import Dram
 from npusim.arch.dsp_model import DspGeneration, DspKernel
 from npusim.arch.gpu import Gpu
-from npusim.arch.loading import load_soc, soc_names, with_overrides
+from npusim.arch.loading import load_soc, soc_file, soc_names, with_overrides
 from npusim.arch.npu import Dma, Dsp, Npu, NpuPoint, NpuPower, PerHint, Schedule, Sparsity, Sram, Symg
 from npusim.arch.soc import Device, Soc
 from npusim.arch.technology import AreaCosts, EnergyCosts, Technology
@@ -53,6 +53,7 @@ __all__ = [
     "Symg",
     "Technology",
     "load_soc",
+    "soc_file",
     "soc_names",
     "with_overrides",
 ]

@@ -12,7 +12,7 @@ from npusim.config import Settings, load_model, override_model
 from npusim.errors import UnknownNameError
 from npusim.locate import data_root, resource_names
 
-__all__ = ["load_soc", "soc_names", "with_overrides"]
+__all__ = ["load_soc", "soc_file", "soc_names", "with_overrides"]
 
 
 def soc_names() -> list[str]:
@@ -48,13 +48,18 @@ def load_soc(name_or_path: str | Path, overrides: Settings = ()) -> Soc:
     >>> int(soc.npu.tiles), soc.npu.sram.per_tile.text
     (6, '2MiB')
     """
+    return load_model(soc_file(name_or_path), Soc, overrides)
+
+
+def soc_file(name_or_path: str | Path) -> Path:
+    """Return the file of a SoC; parameters and errors as for `load_soc`, but it is not read."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")) or "/" in text or "\\" in text:
-        return load_model(text, Soc, overrides)
+        return Path(text)
     names = soc_names()
     if text not in names:
         raise UnknownNameError("SoC", text, names, "or give the path of a YAML file")
-    return load_model(data_root() / "configs" / "socs" / f"{text}.yaml", Soc, overrides)
+    return data_root() / "configs" / "socs" / f"{text}.yaml"
 
 
 def with_overrides(soc: Soc, overrides: Settings) -> Soc:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,16 @@ class Free:
     name : str
     start, low, high : float
         First guess and bounds, in the number's unit.
+    prior : tuple of float and float, optional
+        What was known before: median, in the number's unit, and standard deviation of the logarithm. None:
+        nothing.
     """
 
     name: str
     start: float
     low: float
     high: float
+    prior: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,12 @@ class Solution:
 
 
 def solve(
-    free: Sequence[Free], residual: Callable[[Mapping[str, float]], Floats], softness: float
+    free: Sequence[Free],
+    residual: Callable[[Mapping[str, float]], Floats],
+    softness: float,
+    slopes: Callable[[Mapping[str, float]], Floats] | None = None,
 ) -> Solution:
-    """Fit numbers by robust least squares.
+    """Fit numbers by robust least squares; priors count by their plain squares.
 
     Parameters
     ----------
@@ -76,6 +84,9 @@ def solve(
         From numbers by name to weighted log errors, shape (rows,).
     softness : float
         Residual above which a row counts less than its square (soft L1), so that outliers do not rule.
+    slopes : callable, optional
+        From numbers by name to the slopes of the weighted log errors against the numbers' logarithms, shape
+        (rows, numbers); None: finite differences.
 
     Returns
     -------
@@ -86,12 +97,29 @@ def solve(
 
     names = [number.name for number in free]
     start, low, high = np.log([[number.start, number.low, number.high] for number in free]).T
+    known = [i for i, number in enumerate(free) if number.prior is not None]
+    centre, width = np.array([number.prior for number in free if number.prior]).reshape(-1, 2).T
+    centre = np.log(centre)
+
+    def named(logs: Floats) -> dict[str, float]:
+        return dict(zip(names, np.exp(logs), strict=True))
 
     def at(logs: Floats) -> Floats:
-        return residual(dict(zip(names, np.exp(logs), strict=True)))
+        return np.concatenate([residual(named(logs)), (logs[known] - centre) / width])
 
-    found = least_squares(at, start, bounds=(low, high), loss="soft_l1", f_scale=softness)
-    covariance = _covariance(found.jac, found.fun)
+    def slopes_at(logs: Floats) -> Floats:
+        assert slopes is not None, "asked only where there are slopes"
+        return np.concatenate([slopes(named(logs)), np.eye(len(free))[known] / width[:, None]])
+
+    found = least_squares(
+        at,
+        start,
+        jac="2-point" if slopes is None else slopes_at,
+        bounds=(low, high),
+        loss="soft_l1" if not known else _soft_but_for(len(known)),
+        f_scale=softness,
+    )
+    covariance = np.linalg.inv(found.jac.T @ found.jac) if known else _covariance(found.jac, found.fun)
     sigma = np.sqrt(np.diag(covariance))
     edge = (found.x - low < 1e-6) | (high - found.x < 1e-6)
     open_ = [name for name, at_edge, s in zip(names, edge, sigma, strict=True) if at_edge or not s < _UNKNOWN]
@@ -101,6 +129,19 @@ def solve(
         covariance=covariance,
         undetermined=tuple(open_),
     )
+
+
+def _soft_but_for(priors: int) -> Callable[[Floats], Any]:
+    """Return the soft L1 loss of scipy, with its slopes, for all residuals but the last: those of priors."""
+
+    def loss(squares: Floats) -> Floats:
+        root = np.sqrt(1.0 + squares)
+        rho = np.stack([2.0 * (root - 1.0), 1.0 / root, -0.5 / root**3])
+        last = len(squares) - priors
+        rho[:, last:] = np.stack([squares[last:], np.ones(priors), np.zeros(priors)])
+        return rho
+
+    return loss
 
 
 def _covariance(jacobian: Floats, residuals: Floats) -> Floats:

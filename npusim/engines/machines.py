@@ -25,7 +25,16 @@ from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 
-__all__ = ["Uncertain", "evaluated", "moved", "numbers_of", "sampled", "uncertain_numbers", "with_library"]
+__all__ = [
+    "Uncertain",
+    "evaluated",
+    "moved",
+    "number_at",
+    "numbers_of",
+    "sampled",
+    "uncertain_numbers",
+    "with_library",
+]
 
 _PARTS = ("dram", "npu", "cpu", "gpu")
 _NO_TIME = frozenset({"power", "energy_factors", "voltage"})
@@ -129,6 +138,14 @@ def moved(soc: Soc, values: Mapping[tuple[str, ...], float]) -> Soc:
         branch[path[-1]] = value
     changed: Soc = _replaced(soc, tree)
     return changed
+
+
+def number_at(soc: Soc, path: Sequence[str]) -> Any:
+    """Return what stands at a path of fields."""
+    value: Any = soc
+    for step in path:
+        value = value[step] if isinstance(value, Mapping) else getattr(value, step)
+    return value
 
 
 class _Whole(dict[str, Any]):

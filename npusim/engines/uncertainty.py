@@ -39,8 +39,8 @@ METHOD = (
     "equations leave out is not in them"
 )
 METHOD_CALIBRATED = (
-    "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}), with the error "
-    "of the equations as measured on {chip}"
+    "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}), with the "
+    "error of the equations as measured on {chip}"
 )
 SAMPLES = 128
 """Machines that are drawn."""

@@ -1,0 +1,341 @@
+"""Fits a SoC to measurements of one of its devices, from files to a report and a new data sheet.
+
+Like having a watch regulated: it is compared with a clock that is right, a screw or two are turned, and it
+comes back with a slip that says how many seconds a day it may still be off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from npusim import __version__
+from npusim.arch import Soc, load_soc, soc_file, with_overrides
+from npusim.calibrate.calibration_report import CalibratedRow, CalibrationReport, SkippedRow
+from npusim.calibrate.data_sheet import with_numbers
+from npusim.calibrate.device_fit import BEARS, DeviceFit, FitResult, Floats
+from npusim.calibrate.device_parameters import Parameter, candidates, chosen
+from npusim.calibrate.device_rows import (
+    DeviceRow,
+    GraphOf,
+    LeftOut,
+    chip_text,
+    map_rows,
+    match_device,
+    remapped,
+)
+from npusim.calibrate.errors_left import family_errors, model_errors
+from npusim.calibrate.fitted_sheet import fitted_text
+from npusim.calibrate.folds import deal, held_out
+from npusim.calibrate.outcome import calibration_of, fitted_numbers, fitted_parameters
+from npusim.calibrate.unit_fit import FittedNumber
+from npusim.config import validate_data
+from npusim.config.reading import compose
+from npusim.config.texts import read_text
+from npusim.engines.uncertainty import draw
+from npusim.errors import ConfigError, NpusimError
+from npusim.measure.document import Measurement
+from npusim.measure.reading import merge, read_measurement
+
+__all__ = ["FOLDS", "Calibrated", "calibrate"]
+
+FOLDS = 5
+_MOST_ROUNDS = 3
+"""How often fusion and residency are decided anew at most."""
+_NORMAL = 1.645
+"""Half a 90 % interval of a normal variable, in standard deviations."""
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A fitted SoC.
+
+    Attributes
+    ----------
+    report : CalibrationReport
+    text : str
+        The fitted SoC file.
+    soc : Soc
+        The same, loaded.
+    """
+
+    report: CalibrationReport
+    text: str
+    soc: Soc
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A fit at whose machine the mapping stands."""
+
+    fit: DeviceFit
+    best: FitResult
+    swings: Floats
+    rounds: int
+
+
+def calibrate(
+    soc: str | Path,
+    measurements: Sequence[str | Path],
+    *,
+    free: Sequence[str] = (),
+    hold: Sequence[str] = (),
+    folds: int = FOLDS,
+    seed: int = 0,
+    force_soc: bool = False,
+    fit_networks: bool = False,
+    files: Mapping[str, Path] | None = None,
+    name: str | None = None,
+    graph_of: GraphOf | None = None,
+    progress: Progress | None = None,
+) -> Calibrated:
+    """Fit a SoC to measurements of one of its devices.
+
+    Parameters
+    ----------
+    soc : str or Path
+        Name of a shipped SoC, or a SoC file.
+    measurements : sequence of str or Path
+        Files of `npusim measure`, all of one device.
+    free, hold : sequence of str
+        Paths of numbers or sections to fit (and no others), and to leave alone.
+    folds : int
+        Parts that the rows are dealt into for the cross-validation.
+    seed : int
+        Seed of the dealing.
+    force_soc : bool
+        Take a measurement of another chip all the same.
+    fit_networks : bool
+        Fit to whole networks too, instead of predicting them as a check.
+    files : mapping of str to Path, optional
+        Where model files lie, by their name in the measurement.
+    name : str, optional
+        Short name of the fitted SoC; default: the parent's.
+    graph_of : callable, optional
+        From a row to its graph; default: what the row's model names.
+    progress : callable, optional
+        Told about the stages of the work.
+
+    Returns
+    -------
+    Calibrated
+
+    Raises
+    ------
+    NpusimError
+        Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
+    """
+    text = read_text(soc_file(soc))
+    machine = load_soc(soc)
+    sheets = [read_measurement(path) for path in measurements]
+    names = [Path(path).name for path in measurements]
+    warnings = [
+        warning
+        for sheet, path in zip(sheets, measurements, strict=True)
+        for warning in match_device(sheet, machine, str(path), force_soc)
+    ]
+    measurement = merge(sheets)
+    warnings += [*measurement.warnings]
+    if not measurement.complete:
+        warnings.append("the measurement was interrupted: not all rows are there")
+    machine, facts = _with_facts(machine, measurement)
+    rows, left_out = map_rows(measurement, machine, files, graph_of, _stage(progress, "rows mapped"))
+    to_fit = [row for row in rows if fit_networks or not row.end_to_end]
+    checks = [row for row in rows if row not in to_fit]
+    _refuse_too_few(to_fit, left_out, names)
+    found = _fitted(machine, measurement.device.kind, to_fit, text, free, hold, progress)
+    dealt = deal(to_fit, min(folds, len({row.instance for row in to_fit})), seed)
+    unseen = held_out(found.fit, found.best, dealt, _stage(progress, "folds"))
+    errors = model_errors(to_fit, unseen)
+    chip = chip_text(measurement.device)
+    section = calibration_of(found.fit, found.best, measurement, chip, errors)
+    source = f"measured: {len(to_fit)} rows of {chip}, {section.date}, npusim calibrate"
+    numbers = fitted_numbers(machine, found.fit, found.best, source) + _fact_numbers(machine, facts, chip)
+    new_text = fitted_text(text, numbers, section, name)
+    fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
+    at_end = [
+        *_rows(found, unseen),
+        *_checks(fitted_soc, checks, progress),
+    ]
+    warnings += _doubts(found, facts, chip)
+    report = CalibrationReport(
+        npusim=__version__,
+        soc=machine.name,
+        soc_title=machine.title,
+        output=None,
+        device=measurement.device.kind,
+        chip=chip,
+        environment=measurement.device.model_dump(mode="json"),
+        date=section.date,
+        files=names,
+        rows_fitted=len(to_fit),
+        folds=len(set(dealt)),
+        seed=seed,
+        rounds=found.rounds,
+        noise=section.noise,
+        residual=found.best.model_error,
+        model_error=errors,
+        parameters=fitted_parameters(found.fit, found.best, found.swings, BEARS),
+        families=family_errors(at_end),
+        rows=at_end,
+        left_out=[SkippedRow(id=one.id, reason=one.reason) for one in left_out],
+        facts={path: f"{value:g}" for path, value in facts.items()},
+        warnings=list(dict.fromkeys(warnings)),
+    )
+    return Calibrated(report, new_text, fitted_soc)
+
+
+def _stage(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
+    if progress is None:
+        return None
+    tell = progress
+    return lambda done, total: tell(what, done, total)
+
+
+def _with_facts(soc: Soc, measurement: Measurement) -> tuple[Soc, dict[str, float]]:
+    """Return the SoC with what the device tells of itself, where the SoC stands for any chip: its threads."""
+    device = measurement.device
+    if device.kind in soc.chips or device.kind != "cpu" or device.cores is None:
+        return soc, {}
+    home = next(name for name, one in soc.devices.items() if one.kind == device.kind)
+    if int(soc.cpu.cores) == device.cores:
+        return soc, {}
+    path = f"{home}.cores"
+    return with_overrides(soc, {path: device.cores}), {path: float(device.cores)}
+
+
+def _fact_numbers(soc: Soc, facts: Mapping[str, float], chip: str) -> list[FittedNumber]:
+    return [
+        FittedNumber(path, value, "", None, f"measured: {chip}, as its driver tells", True)
+        for path, value in facts.items()
+    ]
+
+
+def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[LeftOut], names: Sequence[str]) -> None:
+    if len({row.instance for row in rows}) >= 2:
+        return
+    why = f"; {len(left_out)} left out, the first: {left_out[0].id}: {left_out[0].reason}" if left_out else ""
+    raise NpusimError(
+        f"{', '.join(names)}: found {len(rows)} rows to fit to{why}; allowed: at least 2 different ones; "
+        "measure the default suite (npusim measure --suite default), or add --fit-networks"
+    )
+
+
+def _fitted(
+    soc: Soc,
+    kind: str,
+    rows: list[DeviceRow],
+    text: str,
+    free: Sequence[str],
+    hold: Sequence[str],
+    progress: Progress | None,
+) -> _Fitted:
+    """Fit, decide fusion and residency anew on the fitted machine, and fit again until they stand."""
+    full, listed = candidates(soc, kind, [row.mapped for row in rows])
+    listed, may_move = chosen(soc, listed, free, hold)
+    may_move &= {p.name for p in listed if _is_written(text, p)}
+    start: Floats | None = None
+    for number in range(1, _MOST_ROUNDS + 1):
+        fit = DeviceFit(full, rows, listed, may_move)
+        swings = fit.look(fit.start)
+        telling = swings.max(axis=0) >= BEARS
+        telling |= np.array([p.name in may_move and bool(free) for p in listed], bool)
+        kept = [p for p, tells in zip(listed, telling, strict=True) if tells]
+        if not any(p.name in may_move for p in kept):
+            raise NpusimError(
+                "no number is left to fit: none that may move bears on a measured row; see --free and --hold"
+            )
+        fit, swings = fit.narrowed(telling), swings[:, telling]
+        best = fit.fit(start if start is not None and len(start) == len(kept) else None)
+        if progress is not None:
+            progress("rounds of the fit", number, _MOST_ROUNDS)
+        anew = remapped(rows, fit.machine(best.logs))
+        if number == _MOST_ROUNDS or _same_decisions(rows, anew):
+            break
+        rows, start = anew, best.logs
+    return _Fitted(fit, best, swings, number)
+
+
+def _same_decisions(before: Sequence[DeviceRow], after: Sequence[DeviceRow]) -> bool:
+    pairs = zip(before, after, strict=True)
+    return all(a.mapped.decisions == b.mapped.decisions for a, b in pairs)
+
+
+def _is_written(text: str, parameter: Parameter) -> bool:
+    """Tell whether the SoC's file holds a number with value and source, so that it can be written anew."""
+    if not parameter.in_file:
+        return False
+    number = parameter.number
+    try:
+        with_numbers(text, [FittedNumber(parameter.name, number.value, parameter.unit, None, "", True)])
+    except ConfigError:
+        return False
+    return True
+
+
+def _rows(found: _Fitted, unseen: Floats) -> list[CalibratedRow]:
+    before = found.fit.predicted(found.fit.start)
+    return [
+        _row(row, True, np.exp([before[i], found.best.predicted[i], unseen[i]]), None)
+        for i, row in enumerate(found.fit.rows)
+    ]
+
+
+def _row(
+    row: DeviceRow, fitted: bool, seconds: Floats, interval: tuple[float, float] | None
+) -> CalibratedRow:
+    before, after, unseen = seconds.tolist()
+    return CalibratedRow(
+        id=row.id,
+        family=row.family,
+        what=row.text,
+        hint=row.hint,
+        requests=row.requests,
+        figure="interval" if row.interval else "latency",
+        fitted=fitted,
+        measured_s=row.measured_s,
+        noise=row.noise,
+        before_s=before,
+        after_s=after,
+        held_out_s=unseen,
+        interval_s=interval,
+    )
+
+
+def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress | None) -> list[CalibratedRow]:
+    """Return rows that were not fitted to, predicted as a user of the fitted SoC would."""
+    found = []
+    for number, (row, anew) in enumerate(zip(rows, remapped(rows, sheet), strict=True), start=1):
+        seconds = anew.seconds(anew.mapped.total)
+        draws = draw([anew.mapped])
+        spread = (draws.interval_s if row.interval else draws.latency_s)[0]
+        low, high = np.log(np.percentile(spread, [5.0, 95.0])) - np.log(seconds)
+        # A measurement scatters too: its noise goes on top of what the machine may be.
+        low, high = -np.hypot(low, _NORMAL * row.noise), np.hypot(high, _NORMAL * row.noise)
+        bounds = (float(seconds * np.exp(low)), float(seconds * np.exp(high)))
+        found.append(_row(row, False, np.array([row.seconds(row.mapped.total), seconds, seconds]), bounds))
+        if progress is not None:
+            progress("networks predicted", number, len(rows))
+    return found
+
+
+def _doubts(found: _Fitted, facts: Mapping[str, float], chip: str) -> list[str]:
+    """Return what a reader should doubt: numbers at their bounds, and far from what was known beforehand."""
+    said = [f"{path} was set to {value:g}, as {chip} tells of itself" for path, value in facts.items()]
+    for name in found.best.at_bound:
+        said.append(
+            f"{name} ran into the bound of what its kind allows: another number is off, or the equations"
+        )
+    moved = np.abs(found.best.logs - found.fit.start) / found.fit.widths
+    for parameter, deviations in zip(found.fit.parameters, moved, strict=True):
+        if deviations > 3.0:
+            said.append(
+                f"{parameter.name} moved by {deviations:.1f} times the uncertainty that the data sheet states"
+            )
+    return said

@@ -1,0 +1,359 @@
+"""The fit of a device's numbers to measured times: the most likely machine, and how sure that is.
+
+Like a doctor who weighs two things: what is usual for people of that age (the data sheet with its
+uncertainties) and what the examination shows (the measurement); where the examination says nothing, the usual
+stands.
+
+Method. The unknowns are logarithms of numbers, each known beforehand as its data sheet says (log-normal). A
+row errs by its own noise and by what the equations leave out; the latter is estimated from the residuals
+themselves, so that rows do not claim more than they know. Rows that lie far out count less (soft L1). Of
+numbers that only work together, those that know themselves least are moved and the others stay at the data
+sheet's value; their uncertainty goes on into the error bars of those that moved (a consider covariance).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.arch import Soc
+from npusim.calibrate.device_parameters import Parameter
+from npusim.calibrate.device_rows import DeviceRow
+from npusim.calibrate.least_squares import Free, solve
+from npusim.cost.architecture import arch_row
+from npusim.engines.machines import evaluated, moved
+
+__all__ = ["BEARS", "IDENTIFIED", "DeviceFit", "FitResult", "Floats"]
+
+Floats = NDArray[np.float64]
+
+IDENTIFIED = 0.7
+"""A number is identified where the data leave less than this share of its uncertainty beforehand."""
+BEARS = 0.01
+"""A number bears on a row whose time changes by more than this share when it moves by its uncertainty."""
+_STEP = 1e-3
+"""Step of the logarithms for slopes: small beside every width, large beside rounding."""
+_SOFT = 3.0
+"""Residual, in standard deviations, from which a row counts less than its square."""
+_CLIP = 2.0
+"""Residuals beyond so many standard deviations say nothing more about the width of the others."""
+_ROUNDS = 6
+_FIRST_ERROR = 0.1
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A fitted device.
+
+    Attributes
+    ----------
+    logs : array, shape (parameters,)
+        Logarithms of all parameters, those that were held included.
+    moving : array of bool, shape (parameters,)
+        Which of them were fitted.
+    covariance : array, shape (parameters, parameters)
+        Of the errors of the logarithms: what was held errs as the data sheet says, and what moved errs with
+        it.
+    predicted : array, shape (rows,)
+        Logarithms of the predicted times.
+    slopes : array, shape (rows, parameters)
+    model_error : float
+        Relative standard deviation of what the equations leave out.
+    freedom : float
+        Rows less what the parameters took up.
+    at_bound : tuple of str
+        Parameters that a bound stopped.
+    """
+
+    logs: Floats
+    moving: NDArray[np.bool_]
+    covariance: Floats
+    predicted: Floats
+    slopes: Floats
+    model_error: float
+    freedom: float
+    at_bound: tuple[str, ...]
+
+    @property
+    def sigma(self) -> Floats:
+        """Standard deviation of the logarithms' errors, shape (parameters,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+class DeviceFit:
+    """Fits parameters of one device to rows.
+
+    Parameters
+    ----------
+    soc : Soc
+        The machine as its data sheet has it.
+    rows : sequence of DeviceRow
+        Rows to fit to.
+    parameters : sequence of Parameter
+        Numbers that are not known exactly.
+    may_move : collection of str
+        Names of those that may be fitted.
+    """
+
+    def __init__(
+        self,
+        soc: Soc,
+        rows: Sequence[DeviceRow],
+        parameters: Sequence[Parameter],
+        may_move: set[str],
+    ) -> None:
+        self.soc, self.rows = soc, list(rows)
+        self.parameters = list(parameters)
+        self.start = np.log([p.number.value for p in self.parameters])
+        self.widths = np.array([p.number.sigma for p in self.parameters])
+        self.may_move = np.array([p.name in may_move for p in self.parameters], bool)
+        self.measured = np.log([row.measured_s for row in self.rows])
+        self.noise = np.array([row.noise for row in self.rows])
+        self.bears = np.ones((len(self.rows), len(self.parameters)), bool)
+        self._memory: dict[bytes, Floats] = {}
+
+    def narrowed(self, telling: NDArray[np.bool_]) -> DeviceFit:
+        """Return the same fit with some of its parameters, shape (parameters,) of bool."""
+        kept = [p for p, tells in zip(self.parameters, telling, strict=True) if tells]
+        names = {p.name for p, free in zip(self.parameters, self.may_move, strict=True) if free}
+        fit = DeviceFit(self.soc, self.rows, kept, names)
+        fit.bears = self.bears[:, telling]
+        return fit
+
+    def machine(self, logs: Floats) -> Soc:
+        """Return the SoC with parameters at given logarithms."""
+        values = {p.number.path: v for p, v in zip(self.parameters, np.exp(logs).tolist(), strict=True)}
+        return moved(self.soc, values)
+
+    def predicted(self, logs: Floats, only: Sequence[int] | None = None) -> Floats:
+        """Return the logarithms of predicted times, shape (rows,), or of some of them."""
+        if only is not None:
+            return self._evaluate(logs, only)
+        key = logs.tobytes()
+        if key not in self._memory:
+            self._memory[key] = self._evaluate(logs, range(len(self.rows)))
+        return self._memory[key]
+
+    def _evaluate(self, logs: Floats, which: Sequence[int]) -> Floats:
+        machine = self.machine(logs)
+        archs: dict[tuple[int, int], object] = {}
+        found = np.empty(len(which))
+        for place, i in enumerate(which):
+            row = self.rows[i]
+            run = row.mapped.run
+            key = (run.tiles, run.requests)
+            if key not in archs:
+                archs[key] = arch_row(machine, *key)[0]
+            found[place] = np.log(row.seconds(evaluated(row.mapped, machine, archs[key])))
+        return found
+
+    def look(self, logs: Floats) -> Floats:
+        """See which parameters bear on which rows; return by how much.
+
+        Returns
+        -------
+        array, shape (rows, parameters)
+            Largest change of a row's logarithm when the parameter moves by its uncertainty, up or down.
+        """
+        here = self.predicted(logs)
+        swings = np.zeros((len(self.rows), len(self.parameters)))
+        for j, parameter in enumerate(self.parameters):
+            for sign in (1.0, -1.0):
+                there = logs.copy()
+                there[j] = np.clip(
+                    logs[j] + sign * self.widths[j], np.log(parameter.low), np.log(parameter.high)
+                )
+                swings[:, j] = np.maximum(swings[:, j], np.abs(self.predicted(there) - here))
+        self.bears = swings > 1e-9
+        self._memory.clear()
+        return swings
+
+    def slopes(self, logs: Floats, which: NDArray[np.bool_]) -> Floats:
+        """Return d log(time) / d log(parameter), shape (rows, parameters); 0 for those not asked for."""
+        here = self.predicted(logs)
+        found = np.zeros((len(self.rows), len(self.parameters)))
+        for j in np.flatnonzero(which):
+            rows = np.flatnonzero(self.bears[:, j])
+            there = logs.copy()
+            # A number at its bound is looked at from inside.
+            step = -_STEP if logs[j] + _STEP > np.log(self.parameters[j].high) else _STEP
+            there[j] += step
+            found[rows, j] = (self.predicted(there, rows.tolist()) - here[rows]) / step
+        return found
+
+    def fit(self, start: Floats | None = None) -> FitResult:
+        """Find what the data determine, hold the rest at the data sheet's values, and say how sure it is.
+
+        Parameters
+        ----------
+        start : array, shape (parameters,), optional
+            Logarithms to start from; None: the data sheet's.
+        """
+        moving = self.may_move.copy()
+        logs, error = self.start if start is None else start, _FIRST_ERROR
+        while True:
+            logs = np.where(moving, logs, self.start)
+            logs, error = self._settle(logs, moving, error)
+            slopes = self.slopes(logs, np.ones(len(logs), bool))
+            stays = self._undetermined(logs, slopes, moving, error)
+            if not stays.any():
+                break
+            moving &= ~stays
+        return self._result(logs, moving, slopes, error)
+
+    def refit(self, best: FitResult, rows: NDArray[np.bool_]) -> Floats:
+        """Return the parameters as fitted to some rows alone, shape (parameters,): same choice of parameters,
+        same model error.
+        """
+        return self._solve(best.logs, best.moving, best.model_error, rows)
+
+    def _settle(self, logs: Floats, moving: NDArray[np.bool_], error: float) -> tuple[Floats, float]:
+        """Fit and estimate the model error in turn until both stand."""
+        every = np.ones(len(self.rows), bool)
+        for _ in range(_ROUNDS):
+            logs = self._solve(logs, moving, error, every)
+            slopes = self.slopes(logs, moving)
+            before, error = error, self._model_error(logs, slopes, moving, error)
+            if abs(error - before) < 0.02 * before + 1e-4:
+                break
+        return logs, error
+
+    def _solve(
+        self, logs: Floats, moving: NDArray[np.bool_], error: float, rows: NDArray[np.bool_]
+    ) -> Floats:
+        if not moving.any():
+            return logs
+        places = np.flatnonzero(moving)
+        weights = 1.0 / np.sqrt(self.noise**2 + error**2)
+        free = []
+        for j in places:
+            p = self.parameters[j]
+            inside = float(np.clip(np.exp(logs[j]), p.low * (1 + 1e-9), p.high * (1 - 1e-9)))
+            free.append(Free(p.name, inside, p.low, p.high, (p.number.value, p.number.sigma)))
+
+        def at(values: Mapping[str, float]) -> Floats:
+            found = logs.copy()
+            found[places] = np.log(list(values.values()))
+            return found
+
+        def residual(values: Mapping[str, float]) -> Floats:
+            found: Floats = ((self.predicted(at(values)) - self.measured) * weights)[rows]
+            return found
+
+        def slopes(values: Mapping[str, float]) -> Floats:
+            found: Floats = (self.slopes(at(values), moving) * weights[:, None])[np.ix_(rows, places)]
+            return found
+
+        solution = solve(free, residual, _SOFT, slopes)
+        self._memory.clear()
+        return at(solution.values)
+
+    def _model_error(self, logs: Floats, slopes: Floats, moving: NDArray[np.bool_], error: float) -> float:
+        """Return the standard deviation of what neither parameters nor noise explain.
+
+        The width at which clipped residuals have the mean square that clipped normal variables have (Huber,
+        Robust Statistics, proposal 2); rows less degrees of freedom that the parameters took up.
+        """
+        residuals = self.predicted(logs) - self.measured
+        freedom = self._freedom(slopes, moving, error)
+        target = freedom * _clipped_square(_CLIP)
+
+        def excess(width: float) -> float:
+            squares = residuals**2 / (self.noise**2 + width**2)
+            return float(np.minimum(squares, _CLIP**2).sum()) - target
+
+        low, high = 0.0, 10.0
+        if excess(low) <= 0.0:
+            return 0.0
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if excess(middle) > 0.0 else (low, middle)
+        return 0.5 * (low + high)
+
+    def _weighted(self, slopes: Floats, error: float) -> Floats:
+        weighted: Floats = slopes / np.sqrt(self.noise**2 + error**2)[:, None]
+        return weighted
+
+    def _freedom(self, slopes: Floats, moving: NDArray[np.bool_], error: float) -> float:
+        if not moving.any():
+            return float(len(self.rows))
+        strong = self._weighted(slopes[:, moving], error)
+        data = strong.T @ strong
+        used = float(np.trace(np.linalg.solve(data + np.diag(self.widths[moving] ** -2.0), data)))
+        return max(1.0, len(self.rows) - used)
+
+    def _undetermined(
+        self, logs: Floats, slopes: Floats, moving: NDArray[np.bool_], error: float
+    ) -> NDArray[np.bool_]:
+        """Return the parameters that the data leave as uncertain as they were, the others of their kind being
+        held: struck one after the other, the least determined first.
+        """
+        left = moving.copy()
+        strong = self._weighted(slopes, error)
+        while left.any():
+            places = np.flatnonzero(left)
+            data = strong[:, places].T @ strong[:, places]
+            posterior = np.linalg.inv(data + np.diag(self.widths[places] ** -2.0))
+            ratio = np.sqrt(np.diag(posterior)) / self.widths[places]
+            worst = int(np.argmax(ratio))
+            if ratio[worst] <= IDENTIFIED:
+                break
+            left[places[worst]] = False
+        return moving & ~left
+
+    def _result(self, logs: Floats, moving: NDArray[np.bool_], slopes: Floats, error: float) -> FitResult:
+        residuals = (self.predicted(logs) - self.measured) / np.sqrt(self.noise**2 + error**2)
+        edge = [
+            p.name
+            for p, log, moves in zip(self.parameters, logs, moving, strict=True)
+            if moves and (log - np.log(p.low) < 1e-6 or np.log(p.high) - log < 1e-6)
+        ]
+        return FitResult(
+            logs=logs,
+            moving=moving,
+            covariance=self._covariance(slopes, moving, residuals, error),
+            predicted=self.predicted(logs),
+            slopes=slopes,
+            model_error=error,
+            freedom=self._freedom(slopes, moving, error),
+            at_bound=tuple(edge),
+        )
+
+    def _covariance(
+        self, slopes: Floats, moving: NDArray[np.bool_], residuals: Floats, error: float
+    ) -> Floats:
+        """Covariance of the errors of all logarithms: sandwich of the robust fit, and the held numbers' own
+        uncertainty carried into those that moved (Schmidt's consider covariance).
+        """
+        pull = residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
+        give = (1.0 + (residuals / _SOFT) ** 2) ** -1.5
+        strong = self._weighted(slopes, error)
+        m, h = np.flatnonzero(moving), np.flatnonzero(~moving)
+        whole = np.diag(self.widths**2)
+        if not len(m):
+            return whole
+        data = strong[:, m].T @ strong[:, m]
+        prior = np.diag(self.widths[m] ** -2.0)
+        spread = float(np.mean(pull**2)) * len(self.rows) / self._freedom(slopes, moving, error)
+        slack = float(np.mean(give))
+        inverse = np.linalg.inv(slack * data + prior)
+        whole[np.ix_(m, m)] = inverse @ (spread * data + prior) @ inverse
+        if len(h):
+            carry = -inverse @ (slack * strong[:, m].T @ strong[:, h])
+            held = np.diag(self.widths[h] ** 2)
+            whole[np.ix_(m, m)] += carry @ held @ carry.T
+            whole[np.ix_(m, h)] = carry @ held
+            whole[np.ix_(h, m)] = (carry @ held).T
+        return whole
+
+
+def _clipped_square(limit: float) -> float:
+    """Return the mean square of a standard normal variable that is clipped at a limit."""
+    from statistics import NormalDist
+
+    normal = NormalDist()
+    inside = 2.0 * normal.cdf(limit) - 1.0
+    return inside - 2.0 * limit * normal.pdf(limit) + 2.0 * limit**2 * (1.0 - normal.cdf(limit))

@@ -1,0 +1,259 @@
+"""The rows of a measurement as npusim sees them: networks mapped once, ready to be predicted on any machine.
+
+Like setting up the chess positions of a problem book before the player arrives: whoever sits down then only
+has to move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.engines import run_of
+from npusim.errors import NpusimError
+from npusim.graph import Graph
+from npusim.mapping import Mapped, map_graph
+from npusim.measure.document import Benchmark, Device, Measurement, ModelFile, Network, Row, Workload
+
+__all__ = [
+    "LAUNCH_ONLY",
+    "DeviceRow",
+    "LeftOut",
+    "chip_text",
+    "family_of",
+    "map_rows",
+    "match_device",
+    "noise_of",
+    "remapped",
+]
+
+NOISE_FLOOR = 1e-3
+"""Relative standard error below which no row's median is believed: clocks and caches wander."""
+_MEDIAN = math.sqrt(math.pi / 2.0)
+"""Standard error of a median over that of a mean, for many normal readings."""
+_WIDTH = 2.0 * NormalDist().inv_cdf(0.9)
+"""From 10 % to 90 % of a normal variable, in standard deviations."""
+
+LAUNCH_ONLY = "Empty"
+"""Benchmark of a network that does next to nothing."""
+_CHIP_UNKNOWN = "unknown"
+
+GraphOf = Callable[[Row], Graph]
+"""From a row to the graph that ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A row that can be predicted.
+
+    Attributes
+    ----------
+    id : str
+    family : str
+        What it is judged with: the operator of a benchmark, or the kind of model.
+    instance : str
+        Rows of the same network share it, however they were run: they are held out together.
+    text : str
+        What ran, for a reader.
+    end_to_end : bool
+        Whether it is a whole network, and not one operator.
+    interval : bool
+        Whether the time between two inferences was measured, not the latency of one.
+    measured_s : float
+        That time.
+    noise : float
+        Relative standard error of it.
+    hint : str
+    requests : int
+    mapped : Mapped
+    """
+
+    id: str
+    family: str
+    instance: str
+    text: str
+    end_to_end: bool
+    interval: bool
+    measured_s: float
+    noise: float
+    hint: str
+    requests: int
+    mapped: Mapped
+
+    @property
+    def type(self) -> str:
+        """Type of the operator that takes longest, as the graph has it."""
+        costly = int(np.argmax(self.mapped.results["latency_s"]))
+        return self.mapped.graph.operators[self.mapped.decisions.groups[costly].main].type
+
+    def seconds(self, total: object) -> float:
+        """Return the predicted time, from a record of TOTAL_DTYPE."""
+        if self.interval:
+            return 1.0 / float(total["throughput_per_s"])  # type: ignore[index]
+        return float(total["latency_s"])  # type: ignore[index]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A row that could not be predicted, and why."""
+
+    id: str
+    reason: str
+
+
+def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = False) -> list[str]:
+    """See that a SoC has the device that was measured; return warnings.
+
+    Parameters
+    ----------
+    measurement : Measurement
+    soc : Soc
+    file : str
+        Where the measurement comes from, for messages.
+    force : bool
+        Whether to take another chip's measurement all the same.
+
+    Raises
+    ------
+    NpusimError
+        Where the SoC has no device of that class, or its chips have other names and `force` is not set.
+    """
+    device = measurement.device
+    if not soc.has(device.kind):
+        there = ", ".join(sorted({one.kind for one in soc.devices.values()}))
+        raise NpusimError(
+            f"{file}: device.kind: found `{device.kind}` ({device.name}); {soc.name} has no such device; "
+            f"allowed: {there}; choose a SoC that has one (npusim list socs)"
+        )
+    name = chip_text(device)
+    if device.name == _CHIP_UNKNOWN:
+        return [f"{file} does not name its chip: it is taken for one of {soc.title}"]
+    if soc.is_chip(device.kind, name):
+        return []
+    if force:
+        return [f"{file} was measured on {name}, which is no chip of {soc.title}: taken all the same"]
+    raise NpusimError(
+        f"{file}: device.name: found `{name}`, which is no {device.kind} of {soc.title}; allowed: a name "
+        f"that matches {' or '.join(soc.chips[device.kind])}; --force-soc takes it all the same"
+    )
+
+
+def chip_text(device: Device) -> str:
+    """Return what a device says about its chip: name, and architecture where its driver tells."""
+    architecture = device.settings.get("DEVICE_ARCHITECTURE", "")
+    return f"{device.name} {architecture}".strip()
+
+
+def family_of(row: Row) -> str:
+    """Return what a row is judged with."""
+    model = row.model
+    if isinstance(model, Benchmark):
+        return model.operator
+    return {Workload: "workload", ModelFile: "model file", Network: "network"}[type(model)]
+
+
+def _text_of(row: Row) -> tuple[str, str]:
+    """Return (instance, what ran)."""
+    model = row.model
+    if isinstance(model, Benchmark):
+        sizes = " ".join(f"{name}={size}" for name, size in model.sizes.items())
+        text = f"{model.operator} {sizes} {model.dtype}"
+    elif isinstance(model, Workload):
+        settings = "".join(f" {key}={value}" for key, value in model.settings.items())
+        text = f"{model.workload} {model.techniques}{settings}"
+    else:
+        text = model.name if isinstance(model, ModelFile) else f"{model.network} {model.precision}"
+    return f"{text} {row.precision}", text
+
+
+def noise_of(row: Row) -> float:
+    """Return the relative standard error of a row's median, from its spread and repetitions."""
+    spread = row.latency_s
+    if spread is None:
+        return NOISE_FLOOR
+    deviation = math.log(spread.high_s / spread.low_s) / _WIDTH
+    beyond = _MEDIAN if spread.repetitions > 2 else 1.0  # the median of one or two is their mean
+    return max(NOISE_FLOOR, deviation * beyond / math.sqrt(spread.repetitions))
+
+
+def map_rows(
+    measurement: Measurement,
+    soc: Soc,
+    files: Mapping[str, Path] | None = None,
+    graph_of: GraphOf | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[list[DeviceRow], list[LeftOut]]:
+    """Map every row that can be built on a SoC.
+
+    Parameters
+    ----------
+    measurement : Measurement
+    soc : Soc
+    files : mapping of str to Path, optional
+        Where model files lie, by name.
+    graph_of : callable, optional
+        From a row to its graph; default: what the row's model names.
+    progress : callable, optional
+        Told how many rows of how many are done.
+
+    Returns
+    -------
+    rows : list of DeviceRow
+    left_out : list of LeftOut
+        Rows that cannot be built or run on the SoC.
+    """
+    build = graph_of if graph_of is not None else _builder(files or {})
+    kind = measurement.device.kind
+    rows: list[DeviceRow] = []
+    left_out: list[LeftOut] = []
+    for number, row in enumerate(measurement.rows, start=1):
+        interval = row.throughput_per_s is not None and (row.hint == "throughput" or row.latency_s is None)
+        try:
+            run = run_of(soc, row.hint, row.requests, row.tiles, kind)
+            mapped = map_graph(build(row), soc, run)
+        except NpusimError as error:
+            left_out.append(LeftOut(row.id, str(error).splitlines()[0]))
+            continue
+        finally:
+            if progress is not None:
+                progress(number, len(measurement.rows))
+        if interval:
+            assert row.throughput_per_s is not None, "that is what makes it an interval"
+            measured_s = 1.0 / row.throughput_per_s
+        else:
+            assert row.latency_s is not None, "a row has one or the other"
+            measured_s = row.latency_s.median_s
+        instance, text = _text_of(row)
+        rows.append(
+            DeviceRow(
+                id=row.id,
+                family=family_of(row),
+                instance=instance,
+                text=text,
+                end_to_end=not isinstance(row.model, Benchmark),
+                interval=interval,
+                measured_s=measured_s,
+                noise=noise_of(row),
+                hint=row.hint,
+                requests=row.requests,
+                mapped=mapped,
+            )
+        )
+    return rows, left_out
+
+
+def _builder(files: Mapping[str, Path]) -> GraphOf:
+    from npusim.measure.models import graph_of
+
+    return lambda row: graph_of(row.model, row.precision, files)
+
+
+def remapped(rows: Sequence[DeviceRow], soc: Soc) -> list[DeviceRow]:
+    """Decide fusion and residency of each row anew on another machine."""
+    return [replace(row, mapped=map_graph(row.mapped.graph, soc, row.mapped.run)) for row in rows]

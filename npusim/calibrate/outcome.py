@@ -1,0 +1,143 @@
+"""From a fit to what is written down: numbers with error bars, and which of them only make sense together.
+
+Like the minutes of a meeting: what was settled, what was settled only jointly, what was left open.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+from npusim.arch import Calibration, Soc
+from npusim.calibrate.calibration_report import FittedParameter
+from npusim.calibrate.device_fit import IDENTIFIED, DeviceFit, FitResult, Floats
+from npusim.calibrate.fitted_sheet import source_after
+from npusim.calibrate.unit_fit import FittedNumber
+from npusim.engines.machines import number_at
+from npusim.measure.document import Measurement
+
+__all__ = ["calibration_of", "fitted_numbers", "fitted_parameters", "half_width"]
+
+_NORMAL = 1.6448536269514722
+"""Half a 90 % interval of a normal variable, in standard deviations."""
+_TOGETHER = 0.5
+"""Correlation from which two errors are said to go together."""
+_WORTH_WRITING = 0.05
+"""Correlation from which it is written down."""
+_MOST_TIES = 3
+
+
+def half_width(best: FitResult) -> Floats:
+    """Return half the 90 % interval of each parameter's logarithm, shape (parameters,).
+
+    The width of the residuals is itself estimated, so those of fitted numbers follow Student's distribution.
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    quantile = float(stdtrit(max(best.freedom, 1.0), 0.95))
+    return best.sigma * np.where(best.moving, quantile, _NORMAL)
+
+
+def _correlation(best: FitResult) -> Floats:
+    sigma = np.maximum(best.sigma, 1e-300)
+    found: Floats = best.covariance / np.outer(sigma, sigma)
+    return np.clip(found, -1.0, 1.0)
+
+
+def fitted_parameters(fit: DeviceFit, best: FitResult, swings: Floats, bears: float) -> list[FittedParameter]:
+    """Return all parameters for the report, the best known first.
+
+    Parameters
+    ----------
+    fit : DeviceFit
+    best : FitResult
+    swings : array, shape (rows, parameters)
+        From `DeviceFit.look`.
+    bears : float
+        Swing from which a parameter bears on a row.
+    """
+    correlation, half = _correlation(best), half_width(best)
+    found = []
+    for j in np.argsort(np.where(best.moving, best.sigma / fit.widths, 10.0), kind="stable"):
+        parameter = fit.parameters[j]
+        value = float(np.exp(best.logs[j])) if best.moving[j] else parameter.number.value
+        high = min(value * math.exp(half[j]), parameter.number.upper)
+        found.append(
+            FittedParameter(
+                path=parameter.name,
+                unit=parameter.unit,
+                before=parameter.number.value,
+                before_uncertainty=math.sqrt(math.expm1(parameter.number.sigma**2)),
+                after=value,
+                interval=(value * math.exp(-half[j]), high),
+                status=_status(fit, best, int(j)),
+                tied_to=_ties(fit, best, correlation, int(j)),
+                rows=int((swings[:, j] >= bears).sum()),
+                at_bound=parameter.name in best.at_bound,
+            )
+        )
+    return found
+
+
+def _status(
+    fit: DeviceFit, best: FitResult, j: int
+) -> Literal["identified", "tied", "not identified", "held"]:
+    if best.moving[j]:
+        return "identified" if best.sigma[j] <= IDENTIFIED * fit.widths[j] else "tied"
+    return "not identified" if fit.may_move[j] else "held"
+
+
+def _ties(fit: DeviceFit, best: FitResult, correlation: Floats, j: int) -> list[str]:
+    """Return what a fitted number's error goes with most."""
+    if not best.moving[j]:
+        return []
+    strength = np.abs(correlation[j])
+    order = [int(k) for k in np.argsort(-strength) if k != j and strength[k] >= _TOGETHER]
+    return [fit.parameters[k].name for k in order[:_MOST_TIES]]
+
+
+def fitted_numbers(soc: Soc, fit: DeviceFit, best: FitResult, source: str) -> list[FittedNumber]:
+    """Return the numbers that moved, as the data sheet shall hold them."""
+    half = half_width(best)
+    found = []
+    for j in np.flatnonzero(best.moving):
+        parameter = fit.parameters[j]
+        held: Any = number_at(soc, parameter.number.path)
+        sigma = float(half[j]) / _NORMAL
+        found.append(
+            FittedNumber(
+                path=parameter.name,
+                value=float(np.exp(best.logs[j])),
+                unit=parameter.unit,
+                relative_sigma=math.sqrt(math.expm1(min(sigma, 2.0) ** 2)),
+                source=source_after(source, held.text, held.source),
+                on_silicon=True,
+            )
+        )
+    return found
+
+
+def calibration_of(
+    fit: DeviceFit, best: FitResult, measurement: Measurement, chip: str, errors: dict[str, float]
+) -> Calibration:
+    """Return the section that the fitted SoC keeps: what was measured, model error, correlations."""
+    correlation = _correlation(best)
+    linked = np.abs(correlation) >= _WORTH_WRITING
+    np.fill_diagonal(linked, False)
+    written = [int(j) for j in np.flatnonzero(best.moving | linked.any(axis=0))]
+    return Calibration(
+        device=measurement.device.kind,
+        chip=chip,
+        date=measurement.date or "unknown",
+        rows=len(fit.rows),
+        noise=round(median(row.noise for row in fit.rows), 4),
+        model_error=errors,
+        parameters=[fit.parameters[j].name for j in written],
+        correlation=[
+            [1.0 if k == j else round(float(correlation[j, k]), 3) for k in written[: place + 1]]
+            for place, j in enumerate(written)
+        ],
+    )
