@@ -93,7 +93,7 @@ def _explain_one(
     found, allowed, suggestion = _words(one, model, location, options, is_key)
     at = one.get("ctx", {}).get("at")
     if at:
-        path = (*path, at)
+        path = (*path, *(int(part) if part.isdecimal() else part for part in at.split(".")))
     setter = next((written[path[:end]] for end in range(len(path), -1, -1) if path[:end] in written), None)
     return ConfigError(
         found,

@@ -16,7 +16,10 @@ from npusim.frontends.openvino_nodes import ELEMENT_TYPES, WRITERS, UnwritableEr
 from npusim.graph import Graph
 from npusim.ops import DType, Operator, Storage, Tensor, TensorKind
 
-__all__ = ["UnmeasurableError", "UnwritableError", "model_of_graph", "refuse_unmeasurable"]
+__all__ = ["UNMEASURABLE", "UnmeasurableError", "UnwritableError", "model_of_graph", "refuse_unmeasurable"]
+
+UNMEASURABLE = ("grasp", "symg", "cacheg")
+"""Techniques that stand in no model file: only a compiler can apply them."""
 
 
 class UnmeasurableError(UnwritableError):
@@ -30,12 +33,8 @@ def refuse_unmeasurable(graph: Graph) -> None:
     file: a device would run the stack without them, and its time would be taken for theirs.
     """
     for tensor in graph.tensors.values():
-        asked = {
-            "grasp": tensor.storage is Storage.ZVC,
-            "symg": tensor.storage is Storage.TRIANGLE,
-            "cacheg": tensor.cached,
-        }
-        found = [technique for technique, stands in asked.items() if stands]
+        asked = (tensor.storage is Storage.ZVC, tensor.storage is Storage.TRIANGLE, tensor.cached)
+        found = [technique for technique, stands in zip(UNMEASURABLE, asked, strict=True) if stands]
         if found:
             how = (
                 f"kept in SRAM ({found[0]})" if found[0] == "cacheg" else f"stored as {tensor.storage.value}"

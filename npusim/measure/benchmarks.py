@@ -32,6 +32,8 @@ class Kind:
     """Adds the operator to an editor and returns its result."""
     int8: bool = False
     """Whether it exists in 8-bit integers."""
+    granule: int = 1
+    """What each of its dimensions is a multiple of."""
 
 
 def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:
@@ -152,11 +154,7 @@ def _copy(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     No compiler can leave that out: a reshape or a slice of the whole would cost nothing, and halves laid one
     behind the other are put into place as they are handed over.
     """
-    row = 2 * _COPIED * int(dtype.bytes)
-    if sizes["bytes"] % row:
-        allowed = f"a multiple of {row}: two halves of {_COPIED} numbers each"
-        raise ConfigError(f"`{sizes['bytes']}`", file="benchmark Copy", key="bytes", allowed=allowed)
-    rows = sizes["bytes"] // row
+    rows = sizes["bytes"] // (2 * _COPIED * int(dtype.bytes))
     halves = [editor.input(name, (rows, _COPIED), dtype) for name in ("x", "y")]
     return editor.op("Concat", halves, (rows, 2 * _COPIED), dtype, "concat", axes=(1,))
 
@@ -192,7 +190,7 @@ OPERATORS: Mapping[str, Kind] = {
     "ReduceMax": Kind(_NEIGHBOURS, _reduce_max),
     "MaxPool": Kind(_NEIGHBOURS, _max_pool),
     "Transpose": Kind(_PLANE, _transpose),
-    "Copy": Kind(("bytes",), _copy),
+    "Copy": Kind(("bytes",), _copy, granule=2 * _COPIED * 4),
     "Empty": Kind((), _empty),
 }
 """Every micro-benchmark, by its operator."""
@@ -235,8 +233,9 @@ def benchmark_graph(
     if missing:
         raise ConfigError(f"no size {', '.join(missing)}", file=place, allowed=", ".join(kind.sizes))
     for name, size in sizes.items():
-        if size < 1:
-            raise ConfigError(f"`{size}`", file=place, key=name, allowed="at least 1")
+        if size < 1 or size % kind.granule:
+            allowed = "at least 1" if kind.granule == 1 else f"a multiple of {kind.granule}"
+            raise ConfigError(f"`{size}`", file=place, key=name, allowed=allowed)
     if not dtype.is_float and not (kind.int8 and dtype is DType.INT8):
         allowed = "fp32, fp16, bf16" + (", int8" if kind.int8 else "")
         raise ConfigError(f"`{dtype.value}`", file=place, key="dtype", allowed=allowed)

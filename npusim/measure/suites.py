@@ -1,0 +1,236 @@
+"""What to measure, as a file: which operators in which sizes, which networks with which techniques.
+
+Like the programme of a fitness test: ten sprints, some long runs, a jump; each exercise tries something that
+the others do not, and the order in which they are written is the order in which they are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, product
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from npusim.config import Section, load_model
+from npusim.errors import NpusimError, UnknownNameError, nearest
+from npusim.frontends.openvino_write import UNMEASURABLE
+from npusim.locate import resource, resource_names
+from npusim.measure.benchmarks import OPERATORS, benchmark_id
+from npusim.measure.document import Benchmark, ModelRef, Workload
+from npusim.ops import DType
+from npusim.techniques import parse
+from npusim.units import refuse
+from npusim.workloads import workload_names
+
+__all__ = ["Family", "Item", "MeasurementSuite", "Networks", "load_suite", "suite_names"]
+
+Hint = Literal["latency", "throughput"]
+Size = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Sizes = Annotated[dict[str, Size], Field(min_length=1)]
+_YAML = (".yaml", ".yml")
+_MOST = 10_000
+"""Rows of a suite; more are a slip of a grid, and would take hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One row to measure."""
+
+    id: str
+    """What the row is called in reports."""
+    model: ModelRef
+    """What runs."""
+    hint: Hint = "latency"
+    """Performance hint."""
+    requests: int | None = None
+    """Inferences in flight; None leaves it to the device."""
+
+
+class Family(Section):
+    """Micro-benchmarks of one operator, in several sizes."""
+
+    model_config = ConfigDict(strict=True)
+
+    operator: str
+    """The operator: an OpenVINO operation name, or Aggregate (a product with a constant on its left), Copy or
+    Empty."""
+    dtype: list[Literal["fp32", "int8"]] = Field(["fp32"], min_length=1)
+    """Number formats: fp32 stands for the floating-point format that the device computes in; int8 where the
+    operator has it."""
+    grid: dict[str, Annotated[list[Size], Field(min_length=1)]] = Field(default_factory=dict)
+    """Values of each dimension by its name; every combination is a row."""
+    cases: list[Sizes] = Field(default_factory=list)
+    """Rows one by one, each with a value for every dimension."""
+    hints: list[Hint] = Field(["latency"], min_length=1)
+    """Performance hints; each is a row of its own."""
+
+    @field_validator("operator")
+    @classmethod
+    def _operator_is_known(cls, value: str) -> str:
+        if value not in OPERATORS:
+            refuse(f"`{value}`", ", ".join(OPERATORS), nearest(value, OPERATORS))
+        return value
+
+    @model_validator(mode="after")
+    def _sizes_fit_the_operator(self) -> Family:
+        kind = OPERATORS[self.operator]
+        if "int8" in self.dtype and not kind.int8:
+            others = ", ".join(name for name, other in OPERATORS.items() if other.int8)
+            refuse("`int8`", f"fp32 for {self.operator}; int8 for {others}", at="dtype")
+        given: list[tuple[str, Mapping[str, object]]] = [("grid", self.grid)] if self.grid else []
+        given += [(f"cases.{position}", case) for position, case in enumerate(self.cases)]
+        for key, names in given:
+            for name in names:
+                if name not in kind.sizes:
+                    dimensions = ", ".join(kind.sizes) or "none"
+                    refuse(f"the unknown dimension `{name}`", dimensions, nearest(name, kind.sizes), at=key)
+            missing = [name for name in kind.sizes if name not in names]
+            if missing:
+                refuse(f"no {', '.join(missing)}", ", ".join(kind.sizes), at=key)
+        listed = [(f"grid.{name}.{i}", n) for name, sizes in self.grid.items() for i, n in enumerate(sizes)]
+        listed += [(f"cases.{i}.{name}", n) for i, case in enumerate(self.cases) for name, n in case.items()]
+        for key, size in listed:
+            if size % kind.granule:
+                refuse(f"`{size}`", f"a multiple of {kind.granule} for {self.operator}", at=key)
+        if kind.sizes and not given:
+            refuse("no sizes", f"`grid` or `cases` with {', '.join(kind.sizes)}")
+        return self
+
+    def items(self) -> Iterator[Item]:
+        """Return the rows: the grid first, then the cases, each in every format and under every hint."""
+        combinations = (dict(zip(self.grid, values, strict=True)) for values in product(*self.grid.values()))
+        for sizes in chain(combinations if self.grid or not self.cases else (), self.cases):
+            for dtype, hint in product(self.dtype, self.hints):
+                name = benchmark_id(self.operator, sizes, DType(dtype))
+                model = Benchmark(operator=self.operator, sizes=sizes, dtype=dtype)
+                yield Item(_with_hint(name, hint), model, hint)
+
+
+class Networks(Section):
+    """A workload under several technique stacks."""
+
+    model_config = ConfigDict(strict=True)
+
+    workload: str
+    """Name of a workload, or the path of its file."""
+    techniques: list[str] = Field(["none"], min_length=1)
+    """Technique stacks; each is a row. grasp, symg and cacheg, which only a compiler can apply, cannot be
+    measured."""
+    settings: dict[str, bool | int | float | str] = Field(default_factory=dict, alias="set")
+    """Settings of the workload, such as `hidden: 128`."""
+    hints: list[Hint] = Field(["latency"], min_length=1)
+    """Performance hints; each is a row of its own."""
+    requests: Annotated[int, Field(ge=1)] | None = None
+    """Inferences in flight under the hint `throughput`; default: what the device finds best."""
+
+    @field_validator("workload")
+    @classmethod
+    def _workload_is_known(cls, value: str) -> str:
+        if not value.endswith(_YAML) and value not in workload_names():
+            known = [*workload_names(), "the path of a YAML file"]
+            refuse(f"`{value}`", ", ".join(known), nearest(value, workload_names()))
+        return value
+
+    @field_validator("techniques")
+    @classmethod
+    def _stacks_can_be_measured(cls, value: list[str]) -> list[str]:
+        stacks = []
+        for position, text in enumerate(value):
+            try:
+                stacks.append(parse(text))
+            except NpusimError as error:
+                refuse(f"`{text}`", f"technique stacks ({error})", at=str(position))
+            compiled = [name for name in stacks[-1].names if name in UNMEASURABLE]
+            if compiled:
+                names = ", ".join(compiled)
+                refuse(
+                    f"`{text}`", f"the stack without {names}: only a compiler can apply it", at=str(position)
+                )
+        return [str(stack) for stack in stacks]
+
+    def items(self) -> Iterator[Item]:
+        """Return the rows: each stack under every hint."""
+        settings = {key: str(value) for key, value in self.settings.items()}
+        name = ",".join([self.workload, *(f"{key}={value}" for key, value in settings.items())])
+        for stack, hint in product(self.techniques, self.hints):
+            model = Workload(workload=self.workload, techniques=stack, settings=settings)
+            requests = self.requests if hint == "throughput" else None
+            yield Item(_with_hint(f"{name}:{stack}", hint), model, hint, requests)
+
+
+def _with_hint(name: str, hint: Hint) -> str:
+    return name if hint == "latency" else f"{name}@{hint}"
+
+
+class MeasurementSuite(Section):
+    """A suite of measurements: micro-benchmarks and networks."""
+
+    schema_name: Literal["npusim.measurements/1"] = Field(alias="schema")
+    """Version of this file format: npusim.measurements/1."""
+    title: str = ""
+    """What the suite is for."""
+    benchmarks: list[Family] = Field(default_factory=list)
+    """Networks of one operator."""
+    networks: list[Networks] = Field(default_factory=list)
+    """Whole networks."""
+
+    @model_validator(mode="after")
+    def _rows_are_countable_and_differ(self) -> MeasurementSuite:
+        seen: set[str] = set()
+        for key, family in self._families():
+            for item in family.items():
+                if len(seen) == _MOST:
+                    refuse(f"more than {_MOST:,} rows", f"up to {_MOST:,}", at=key)
+                if item.id in seen:
+                    refuse(f"{item.id} a second time", "each row once", at=key)
+                seen.add(item.id)
+        if not seen:
+            refuse("no row", "at least one of `benchmarks` and `networks`")
+        return self
+
+    def _families(self) -> Iterator[tuple[str, Family | Networks]]:
+        """Return every family with its key in the file."""
+        yield from ((f"benchmarks.{i}", family) for i, family in enumerate(self.benchmarks))
+        yield from ((f"networks.{i}", networks) for i, networks in enumerate(self.networks))
+
+    @cached_property
+    def items(self) -> tuple[Item, ...]:
+        """The rows, in the order in which the file has them."""
+        return tuple(item for _, family in self._families() for item in family.items())
+
+
+def suite_names() -> list[str]:
+    """Return the names of the measurement suites that npusim ships, sorted."""
+    return resource_names("configs/measurements", ".yaml")
+
+
+def load_suite(suite: str | Path) -> MeasurementSuite:
+    """Return a measurement suite by its name or the path of its file.
+
+    Parameters
+    ----------
+    suite : str or Path
+        A shipped name (`suite_names`) or a YAML file.
+
+    Raises
+    ------
+    UnknownNameError
+        Where no suite has that name.
+    FileError, ConfigError
+        Where the file cannot be read or does not describe a suite.
+
+    Examples
+    --------
+    >>> load_suite("default").items[0].id
+    'Empty'
+    """
+    text = str(suite)
+    if text in suite_names():
+        return load_model(resource("configs", "measurements", f"{text}.yaml"), MeasurementSuite)
+    if not text.endswith(_YAML):
+        raise UnknownNameError("measurement suite", text, suite_names(), "or the path of a YAML file")
+    return load_model(Path(text).expanduser(), MeasurementSuite)
