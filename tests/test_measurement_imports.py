@@ -8,13 +8,17 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import npusim
 from npusim.errors import NpusimError
+from npusim.measure.hwinfo import read_hwinfo
 from npusim.measure.imports import (
     choose_platform,
     from_benchmark_app,
@@ -183,6 +187,20 @@ def test_a_device_of_another_class_than_named_is_refused(folder):
     assert "found the device CPU; allowed: NPU" in refusal(
         lambda: from_benchmark_app(folder("short"), kind="npu")
     )
+
+
+def test_the_average_stands_in_where_another_percentile_was_asked_for(folder):
+    directory = folder("short")
+    figures = dict(
+        line.partition(";")[::2] for line in (directory / "benchmark_report.csv").read_text().split("\n")
+    )
+    edited(
+        directory / "benchmark_report.csv",
+        lambda t: t.replace("\nlatency (ms)", "\nlatency (90 percentile) (ms)"),
+    )
+    (row,) = from_benchmark_app(directory).rows
+    assert row.latency_s.median_s == pytest.approx(float(figures["avg latency"]) * 1e-3)
+    assert "average" in row.note
 
 
 def set_to(name, value):
@@ -417,7 +435,7 @@ def test_a_published_platform_is_chosen_by_a_part_of_its_name(published):
     assert (latency.requests, latency.tiles) == (1, sheet.tiles_used("latency"))
     assert (rate.requests, rate.tiles) == (sheet.inflight_requests.throughput, sheet.tiles_used("throughput"))
     assert choose_platform([chosen]) == chosen
-    for odd in (None, "", "Core Ultra", "i9"):
+    for odd in (None, "", "Core Ultra", "Xeon"):
         message = refusal(lambda odd=odd: choose_platform(taken, odd))
         assert all(one.device.name in message for one in taken)
 
@@ -461,3 +479,52 @@ def test_a_published_table_in_windows_1252_is_refused_with_its_line(published, t
     message = refusal(lambda: from_openvino_benchmarks(path))
     assert "table.csv" in message
     assert "line 12" in message
+
+
+@pytest.fixture(scope="session")
+def good_files(folders, tmp_path_factory):
+    """One good file of each kind, and what reads it."""
+    repository = Path(__file__).resolve().parents[1]
+    root = tmp_path_factory.mktemp("good")
+    run = saved(root / "run.json", {})
+    run.write_text(from_benchmark_app(folders / "json").to_json())
+    log = root / "log.csv"
+    log.write_text("Date,Time,NPU Power [W]\n1.2.2026,10:00:00,1.5\n1.2.2026,10:00:01,2.5\n")
+
+    def folder_of(name):
+        def read(path):
+            (path.parent / name).write_bytes(path.read_bytes())
+            return from_benchmark_app(path.parent)
+
+        return read
+
+    return {
+        run: read_measurement,
+        saved(root / "profiling.json", profile()): from_npu_profiling,
+        repository / "validate" / "figures" / "openvino_published.csv": from_openvino_benchmarks,
+        log: read_hwinfo,
+        folders / "average" / "benchmark_report.csv": folder_of("benchmark_report.csv"),
+        folders / "average" / "run.log": folder_of("run.log"),
+        folders / "json" / "benchmark_report.json": folder_of("benchmark_report.json"),
+    }
+
+
+@settings(max_examples=150)
+@given(data=st.data())
+def test_no_damage_to_a_file_causes_anything_but_a_clear_error(good_files, tmp_path_factory, data):
+    source = data.draw(st.sampled_from(list(good_files)))
+    content = bytearray(source.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        piece = data.draw(
+            st.sampled_from(
+                [b"", b"\xe9", b"\0", b"-", b"0", b"nan", b'"', b"{", b"[]", b";", b",", b"\n", b"null"]
+            )
+        )
+        content[place : place + data.draw(st.integers(0, 12))] = piece
+        if not content:
+            break
+    copy = tmp_path_factory.mktemp("damaged") / source.name
+    copy.write_bytes(content)
+    with suppress(NpusimError):
+        good_files[source](copy)

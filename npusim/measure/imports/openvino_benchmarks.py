@@ -14,7 +14,7 @@ import npusim
 from npusim.arch import Npu, load_soc, soc_names
 from npusim.config.columns import Choice, Number, Text
 from npusim.config.tables import Table, read_table
-from npusim.errors import ConfigError, UnknownNameError, shown
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, shown
 from npusim.measure.document import Device, Measurement, Network, Row, Spread
 
 __all__ = ["choose_platform", "from_openvino_benchmarks"]
@@ -81,17 +81,24 @@ def choose_platform(measurements: Sequence[Measurement], platform: str | None = 
 
     Raises
     ------
-    UnknownNameError
+    NpusimError
         Where none, or more than one, is called so; it lists them.
     """
     if platform is None and len(measurements) == 1:
         return measurements[0]
-    named = [one for one in measurements if (platform or "").lower() in one.device.name.lower()]
-    exact = [one for one in named if one.device.name == platform]
-    if len(exact or named) == 1 and platform:
-        return (exact or named)[0]
     names = [one.device.name for one in measurements]
-    raise UnknownNameError("platform", platform or "", names, "choose one with --platform")
+    if not platform:
+        raise NpusimError(f"the table has several platforms: {', '.join(names)}; choose one with --platform")
+    named = [one for one in measurements if platform.lower() in one.device.name.lower()]
+    exact = [one for one in named if one.device.name.lower() == platform.lower()]
+    if not named:
+        raise UnknownNameError("platform", platform, names, "a part of a name will do")
+    if len(exact or named) > 1:
+        listed = ", ".join(one.device.name for one in named)
+        raise NpusimError(
+            f"several platforms have {shown(platform)} in their names: {listed}; name one of them"
+        )
+    return (exact or named)[0]
 
 
 def _of_platform(table: Table, platform: str, sheets: Mapping[str, Npu]) -> Measurement:
