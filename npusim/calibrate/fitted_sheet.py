@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import yaml
 
@@ -58,7 +59,7 @@ def fitted_text(
         New short name.
     """
     text = with_numbers(text, numbers)
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     found = {key.value: (key, value) for key, value in root.value}
     edits: list[tuple[int, int, str]] = []
     block = _block(calibration)

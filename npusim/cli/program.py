@@ -35,6 +35,7 @@ COMMANDS = {
     "query": "npusim.cli.query",
     "search": "npusim.cli.search",
     "measure": "npusim.cli.measure",
+    "calibrate": "npusim.cli.calibrate",
     "list": "npusim.cli.listing",
     "schema": "npusim.cli.schema",
 }

@@ -1,0 +1,156 @@
+"""A calibration as a page for the terminal: which numbers moved, what stayed open, how well it predicts now.
+
+Like the slip that comes back with a serviced instrument: adjusted, checked, not checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npusim.report.engineering import engineering
+from npusim.report.layout import grid, remarks
+from npusim.units import format_quantity
+
+if TYPE_CHECKING:
+    from npusim.calibrate.calibration_report import CalibrationReport, FamilyError, FittedParameter
+
+__all__ = ["FITTED", "calibration_page", "interval_text", "percent_text", "value_text"]
+
+FITTED = ("identified", "tied")
+"""What a number that moved is called."""
+_MOST_LEFT_OUT = 5
+_MOST_TIED = 3
+
+
+def calibration_page(found: CalibrationReport, output: str | None) -> RenderableType:
+    """Return a calibration for the terminal.
+
+    Parameters
+    ----------
+    found : CalibrationReport
+    output : str or None
+        The fitted SoC file, as it was named.
+    """
+    head = Text(f"{found.soc}, {found.device}", style="bold")
+    head.append(f" fitted to {found.rows_fitted} rows of ", style="dim")
+    head.append(found.chip, style="bold")
+    head.append(
+        f"\nnoise {percent_text(found.noise)}; left beyond the noise {percent_text(found.residual)}",
+        style="dim",
+    )
+    parts: list[RenderableType] = [head, Text(), _numbers(found.parameters)]
+    stayed = [p for p in found.parameters if p.status not in FITTED]
+    if stayed:
+        parts += [Text(), _stayed(stayed)]
+    parts += [Text(), _errors(found.families)]
+    foot = remarks(
+        ("Warning", "bold yellow", found.warnings),
+        ("Note", "dim", _notes(found)),
+        ("Next", "dim", [] if output is None else [f"npusim estimate WORKLOAD --soc {output}"]),
+    )
+    if foot.row_count:
+        parts += [Text(), foot]
+    return Group(*parts)
+
+
+def value_text(value: float, unit: str) -> str:
+    """Return a number of a data sheet with three digits."""
+    return format_quantity(float(f"{value:.3g}"), unit)
+
+
+def interval_text(interval: tuple[float, float], unit: str) -> str:
+    """Return an interval of a number of a data sheet."""
+    low, high = (value_text(value, unit) for value in interval)
+    return f"[{low}, {high}]"
+
+
+def percent_text(part: float) -> str:
+    """Return a part in percent, two digits."""
+    return f"{100 * part:.2g} %" if part < 0.995 else f"{100 * part:.0f} %"
+
+
+def _numbers(parameters: Sequence[FittedParameter]) -> RenderableType:
+    fitted = [p for p in parameters if p.status in FITTED]
+    if not fitted:
+        return Text("No number moved: the measurement determines none better than the data sheet does.")
+    table = _table("fitted", "before", "after", "90 % interval", "")
+    for p in fitted:
+        table.add_row(
+            Text(p.path, style="cyan"),
+            value_text(p.before, p.unit),
+            value_text(p.after, p.unit),
+            interval_text(p.interval, p.unit),
+            Text("tied" if p.status == "tied" else "", style="yellow"),
+        )
+    lines = [
+        f"{p.path} only with {', '.join(p.tied_to[:_MOST_TIED])}"
+        for p in fitted
+        if p.status == "tied" and p.tied_to
+    ]
+    return Group(table, remarks(("tied", "yellow", lines))) if lines else table
+
+
+def _stayed(parameters: Sequence[FittedParameter]) -> RenderableType:
+    open_ = [p.path for p in parameters if p.status == "not identified"]
+    held = [p.path for p in parameters if p.status == "held"]
+    return remarks(
+        ("not identified, as before", "dim", [", ".join(open_)] if open_ else []),
+        ("held", "dim", [", ".join(held)] if held else []),
+    )
+
+
+def _errors(families: Sequence[FamilyError]) -> RenderableType:
+    table = _table("errors, median", "rows", "before", "after", "unseen", "p90", "noise", "in 90 %")
+    checks = False
+    for family in families:
+        if not family.fitted and not checks:
+            checks = True
+            table.add_row(Text("end to end, not fitted", style="dim"))
+        table.add_row(
+            Text(family.family, style="cyan"),
+            str(family.rows),
+            *(
+                percent_text(value)
+                for value in (
+                    family.before_median,
+                    family.after_median,
+                    family.held_out_median,
+                    family.held_out_p90,
+                    family.noise_median,
+                )
+            ),
+            "" if family.inside is None else f"{family.inside} of {family.rows}",
+        )
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = grid()
+    table.show_header, table.header_style = True, "dim"
+    table.add_column(headings[0], overflow="fold")
+    for heading in headings[1:]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _notes(found: CalibrationReport) -> list[str]:
+    lines = [
+        f"unseen: predicted by fits to the other of {found.folds} folds; p90: 90 % of those err less",
+    ]
+    checks = [row for row in found.rows if not row.fitted]
+    if checks:
+        worst = max(checks, key=lambda row: abs(row.after_s / row.measured_s - 1.0))
+        lines.append(
+            f"farthest off end to end: {worst.what}, measured {engineering(worst.measured_s, 's')}, "
+            f"predicted {engineering(worst.after_s, 's')}"
+        )
+    for row in found.left_out[:_MOST_LEFT_OUT]:
+        lines.append(f"left out: {row.id}: {row.reason}")
+    if len(found.left_out) > _MOST_LEFT_OUT:
+        lines.append(f"left out: {len(found.left_out) - _MOST_LEFT_OUT} more rows")
+    return lines
