@@ -4,6 +4,7 @@ The reports are those that the real benchmark_app leaves when it runs a small mo
 """
 
 import csv
+import hashlib
 import json
 import shutil
 import subprocess
@@ -355,6 +356,14 @@ def test_a_profile_becomes_one_row_with_its_layers(tmp_path):
     ]
     assert [o.latency_s for o in row.operators] == pytest.approx([4.5e-6, 6e-6])
     assert not taken.warnings
+
+
+def test_a_model_that_is_at_hand_is_known_by_its_hash(folders, tmp_path):
+    path = saved(tmp_path / "profiling.json", profile())
+    model = from_npu_profiling(path, model=str(folders / "net.xml")).rows[0].model
+    assert model.sha256 == hashlib.sha256((folders / "net.xml").read_bytes()).hexdigest()
+    assert model.name == "net.xml"
+    assert from_npu_profiling(path, model="net.xml").rows[0].model.sha256 is None
 
 
 def test_a_profile_whose_total_differs_from_its_events_is_doubted(tmp_path):

@@ -24,6 +24,7 @@ from npusim.measure.imports.benchmark_report import (
     read_json_report,
     read_printed_report,
 )
+from npusim.measure.imports.model_files import model_file, stem
 
 __all__ = ["from_benchmark_app"]
 
@@ -119,11 +120,12 @@ def from_benchmark_app(
         "number of parallel infer requests", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
     )
     tiles, turbo = run.setup("NPU_TILES"), run.setup("NPU_TURBO")
-    if run.option("pc", "perf_counts") or _counted(run):
+    profiled = run.option("pc", "perf_counts")
+    if (profiled and profiled.text.lower() != "false") or _counted(run):
         notes.append("with profiling on: longer than without")
     row = Row(
-        id=f"{model.rpartition('.')[0] or model} {hint}",
-        model=ModelFile(name=model),
+        id=f"{stem(model)} {hint}",
+        model=model,
         hint=hint,
         requests=int(requests.number(whole=True)) if requests else 1,
         tiles=int(tiles.text) if tiles and re.fullmatch("[1-9][0-9]*", tiles.text) else None,
@@ -216,14 +218,14 @@ def _precision(run: _Run, kind: DeviceKind, warnings: list[str]) -> str | None:
     return None
 
 
-def _model(run: _Run, warnings: list[str]) -> str:
+def _model(run: _Run, warnings: list[str]) -> ModelFile:
     figure = run.option("m", "path_to_model")
     if figure and figure.text:
         # A path tells whose machine it was; the file's name is all that is kept.
-        return figure.text.replace("\\", "/").rstrip("/").rpartition("/")[2]
+        return model_file(figure.text)
     told = run.setup("NETWORK_NAME", "topology")
     warnings.append("the run does not tell the name of the model's file")
-    return told.text if told and told.text else "unknown"
+    return model_file(told.text if told and told.text else "unknown")
 
 
 def _hint(run: _Run) -> Hint:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import npusim
 from npusim.errors import ConfigError, nearest, shown
-from npusim.measure.document import Counter, Device, Measurement, ModelFile, Row, Spread
+from npusim.measure.document import Counter, Device, Measurement, Row, Spread
+from npusim.measure.imports.model_files import model_file, stem
 from npusim.measure.traces import ENGINES, LAYER, Event, Trace, read_trace
 
 __all__ = ["from_npu_profiling"]
@@ -40,7 +41,8 @@ def from_npu_profiling(
     file : str or Path
         What NPU_PRINT_PROFILING=JSON wrote: a Chrome trace of one inference.
     model : str, optional
-        File name of the model that ran; the trace does not tell. Its folders are not kept.
+        File of the model that ran; the trace does not tell. Its folders are not kept; where it is at hand, its
+        hash is.
     name : str, optional
         Name of the chip.
     driver : str, optional
@@ -65,9 +67,10 @@ def from_npu_profiling(
     if not end > begin:
         raise ConfigError("events that take no time", file=trace.file, allowed="a span above 0")
     tiles = {task.process for task in tasks if ENGINES[task.category] in ("DPU", "Shave")}
+    ran = model_file(model or "unknown", at_hand=model is not None)
     row = Row(
-        id=_stem(model) if model else Path(file).stem,
-        model=ModelFile(name=_base(model) if model else "unknown"),
+        id=stem(ran) if model else Path(file).stem,
+        model=ran,
         tiles=len(tiles) or None,
         precision="f16",
         latency_s=Spread(median_s=end - begin, low_s=end - begin, high_s=end - begin, repetitions=1),
@@ -129,12 +132,3 @@ def _doubts(trace: Trace, span_s: float, model: str | None) -> list[str]:
     if model is None:
         doubts.append("the profile does not tell which model ran")
     return doubts
-
-
-def _base(model: str) -> str:
-    """Return a file name without its folders, of either kind of system."""
-    return model.replace("\\", "/").rstrip("/").rpartition("/")[2] or "unknown"
-
-
-def _stem(model: str) -> str:
-    return _base(model).rpartition(".")[0] or _base(model)
