@@ -41,8 +41,8 @@ def from_npu_profiling(
     file : str or Path
         What NPU_PRINT_PROFILING=JSON wrote: a Chrome trace of one inference.
     model : str, optional
-        File of the model that ran; the trace does not tell. Its folders are not kept; where it is at hand, its
-        hash is.
+        File of the model that ran; the trace does not tell. Its folders are not kept; its hash is, where the
+        file is at hand.
     name : str, optional
         Name of the chip.
     driver : str, optional
