@@ -198,7 +198,7 @@ def test_networks_are_a_row_for_each_stack_and_hint(tmp_path: Path) -> None:
         ("benchmarks:\n  - {operator: Matmul}\n", r":3: benchmarks.0.operator: .*did you mean `MatMul`"),
         ("benchmarks:\n  - {operator: MatMul}\n", r":3: benchmarks.0: found no sizes"),
         (
-            "benchmarks:\n  - operator: Add\n    cases:\n      - {rows: 1, columns: 2}\n      - {colums: 2}\n",
+            "benchmarks:\n  - operator: Add\n    cases:\n    - {rows: 1, columns: 2}\n    - {colums: 2}\n",
             r":6: benchmarks.0.cases.1: .*`colums`.*did you mean `columns`",
         ),
         ("benchmarks:\n  - operator: Add\n    cases:\n      - {rows: 1}\n", r":5: .*found no columns"),

@@ -1,0 +1,363 @@
+"""Writing graphs for OpenVINO: a device runs what npusim costs, and computes what the graph says."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_agreement import assert_agreement
+from graph_values import run
+
+from npusim.frontends.example_values import example_value
+from npusim.graph import Editor, Graph, GraphStructure
+from npusim.measure.benchmarks import OPERATORS, benchmark_graph
+from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
+from npusim.techniques import apply
+from npusim.workloads import WorkloadSpec, build, load_workload
+
+openvino = pytest.importorskip("openvino")
+
+from npusim.frontends.openvino_ir import graph_of_model, import_model  # noqa: E402
+from npusim.frontends.openvino_write import (  # noqa: E402
+    UnmeasurableError,
+    UnwritableError,
+    model_of_graph,
+)
+
+SMALL = GraphStructure(
+    "small",
+    nodes=24,
+    edges=96,
+    features=12,
+    classes=3,
+    degree_histogram=(0, 0, 0, 0, 24),
+    feature_density=0.5,
+)
+PADDING = "nodepad:capacity=30"
+GCN, GAT = {"model": "gcn"}, {"model": "gat"}
+MEAN, MAX = {"model": "sage-mean", "neighbours": 5}, {"model": "sage-max", "neighbours": 5}
+DENSE, EDGES = {"form": "dense"}, {"form": "edges"}
+
+VARIANTS = [
+    (GCN, "none"),
+    (GCN, "preg"),
+    (GCN, "effop"),
+    (GCN, "stagr"),
+    (GCN, "preg+stagr"),
+    (GCN, PADDING),
+    (GCN, f"grad+{PADDING}"),
+    (GCN | {"order": "aggregate_first", "layers": 3}, "none"),
+    (GCN | DENSE, "none"),
+    (GCN | DENSE, "preg"),
+    (GAT, "none"),
+    (GAT, "stagr"),
+    (GAT, "grad"),
+    (GAT, PADDING),
+    (GAT, "effop"),
+    (GAT, "stagr+effop"),
+    (GAT, "effop+grax1"),
+    (GAT, "grax2:form=literal"),
+    (GAT, "grax2:form=source"),
+    (GAT, f"grad+{PADDING}+effop+grax1+grax2:form=rank2"),
+    (GAT | {"heads": 4}, "none"),
+    (GAT | {"heads": 4}, "effop+grax1+grax2:form=rank2"),
+    (GAT | EDGES, "none"),
+    (GAT | EDGES | {"heads": 4}, "none"),
+    (MEAN, "none"),
+    (MEAN, "stagr"),
+    (MEAN, "preg"),
+    (MEAN, "effop"),
+    (MEAN, f"grad+{PADDING}"),
+    (MEAN | EDGES, "none"),
+    (MEAN | DENSE, "none"),
+    (MAX, "none"),
+    (MAX, "stagr"),
+    (MAX, "effop"),
+    (MAX, "stagr+effop"),
+    (MAX, "grax3"),
+    (MAX, "grax3:maximum=reduce"),
+    (MAX, "effop+grax3"),
+    (MAX | EDGES, "none"),
+    (MAX | EDGES, PADDING),
+]
+QUANTISED = [
+    (GCN, "stagr+quantgr"),
+    (GCN, "grad+quantgr"),
+    (GCN, "stagr+quantgr:inputs=npu"),
+    (GCN, "preg+quantgr"),
+    (GAT, "stagr+effop+quantgr"),
+    (GAT, "effop+grax1+grax2:form=rank2+quantgr"),
+    (MEAN, "stagr+quantgr"),
+    (MEAN, "quantgr"),
+    (MAX, "effop+grax3+quantgr"),
+]
+named = pytest.mark.parametrize(
+    ("settings", "stack"), VARIANTS, ids=lambda v: v if isinstance(v, str) else "-".join(map(str, v.values()))
+)
+quantised = pytest.mark.parametrize(
+    ("settings", "stack"),
+    QUANTISED,
+    ids=lambda v: v if isinstance(v, str) else "-".join(map(str, v.values())),
+)
+
+
+def small(settings: dict[str, object], stack: str, precision: str = "fp32") -> Graph:
+    spec = WorkloadSpec(dataset="small", hidden=8, precision=precision, **settings)
+    return apply(build(spec, SMALL), stack)
+
+
+def values_of(graph: Graph) -> dict[str, np.ndarray]:
+    return {
+        t.name: example_value(graph, t.name) for t in graph.tensors.values() if graph.writer(t.name) is None
+    }
+
+
+def compiled(graph: Graph, **settings: Any) -> Any:
+    properties = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1} | settings
+    return openvino.Core().compile_model(model_of_graph(graph), "CPU", properties)
+
+
+def answer(graph: Graph, model: Any) -> np.ndarray:
+    given = {}
+    for port in model.inputs:
+        name = port.get_any_name()
+        value, dtype = example_value(graph, name), graph.tensors[name].dtype
+        if dtype is DType.INT8:
+            value = np.round(value * 127).astype(np.int8)
+        given[name] = value.astype(np.float16) if dtype is DType.FP16 else value
+    return np.asarray(model(given)[0], dtype=np.float32)
+
+
+# --- the round trip
+
+
+@named
+def test_a_written_graph_is_read_as_the_graph_it_was(settings: dict[str, object], stack: str) -> None:
+    graph = small(settings, stack)
+    assert_agreement(graph, graph_of_model(model_of_graph(graph), "read", precision=None))
+
+
+@named
+def test_a_device_computes_what_the_graph_says(settings: dict[str, object], stack: str) -> None:
+    graph = small(settings, stack)
+    found = answer(graph, compiled(graph))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, run(graph, values_of(graph)), rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("stack", ["none", "stagr", "effop"])
+@pytest.mark.parametrize("workload", ["gcn-cora", "gat-cora", "sage-mean-cora", "sage-max-cora"])
+def test_networks_on_cora_agree_and_run(workload: str, stack: str) -> None:
+    graph = apply(load_workload(workload, ["workload.precision=fp32"]), stack)
+    assert_agreement(graph, graph_of_model(model_of_graph(graph), "read", precision=None))
+    assert np.isfinite(answer(graph, compiled(graph))).all()
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_tensors_keep_the_format_of_the_graph(precision: str) -> None:
+    graph = small(GAT, "stagr+effop", precision)
+    assert_agreement(graph, graph_of_model(model_of_graph(graph), "read", precision=None))
+    compiled(graph, INFERENCE_PRECISION_HINT="bf16" if precision == "bf16" else "f32")
+
+
+def test_a_written_graph_can_be_saved_as_a_file(tmp_path: Path) -> None:
+    graph = small(GCN, "stagr")
+    openvino.save_model(model_of_graph(graph), tmp_path / "m.xml", compress_to_fp16=False)
+    assert_agreement(graph, import_model(tmp_path / "m.xml", precision=None))
+
+
+def test_nodes_and_inputs_have_the_names_of_the_graph() -> None:
+    graph = small(GCN, "none")
+    model = model_of_graph(graph)
+    assert {port.get_any_name() for port in model.inputs} == {"x", "edge_index"}
+    assert set(graph.operators) <= {node.get_friendly_name() for node in model.get_ops()}
+
+
+def test_the_same_seed_writes_the_same_constants() -> None:
+    def weights(seed: int) -> list[np.ndarray]:
+        model = model_of_graph(small(GCN, "stagr"), seed)
+        nodes = [node for node in model.get_ordered_ops() if node.get_type_name() == "Constant"]
+        return [node.get_data() for node in nodes if "weight" in node.get_friendly_name()]
+
+    assert all(np.array_equal(a, b) for a, b in zip(weights(3), weights(3), strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(weights(3), weights(4), strict=True))
+
+
+# --- 8 bits
+
+
+def products(graph: Graph) -> Counter[tuple[object, ...]]:
+    """Shapes and formats of the operands of every product."""
+    of = (op for op in graph if op.family is Family.MATMUL)
+    return Counter(tuple((t.shape, t.dtype) for t in graph.inputs_of(op)) for op in of)
+
+
+@quantised
+def test_a_quantised_graph_is_read_with_the_same_products_of_bytes(
+    settings: dict[str, object], stack: str
+) -> None:
+    graph = small(settings, stack)
+    read = graph_of_model(model_of_graph(graph), "read", precision=None)
+    assert products(graph) == products(read)
+    assert any(dtype is DType.INT8 for pair in products(read) for _, dtype in pair)
+    added = {"FakeQuantize", "Convert", "Multiply"}
+    assert Counter(op.type for op in graph if op.type not in added) == Counter(
+        op.type for op in read if op.type not in added
+    )
+
+
+@quantised
+def test_the_cpu_multiplies_bytes_where_the_graph_does(settings: dict[str, object], stack: str) -> None:
+    graph = small(settings, stack)
+    expected = sum(
+        count for pair, count in products(graph).items() if all(dtype is DType.INT8 for _, dtype in pair)
+    )
+    model = compiled(graph)
+    formats = []
+    for node in model.get_runtime_model().get_ops():
+        told = {key: node.get_rt_info()[key].astype(str) for key in ("layerType", "runtimePrecision")}
+        if told["layerType"].startswith(("MatMul", "FullyConnected")):
+            formats.append(told["runtimePrecision"].lower())
+    assert sum(found in ("i8", "u8") for found in formats) == expected
+    assert np.isfinite(answer(graph, model)).all()
+
+
+# --- what cannot be written
+
+
+@pytest.mark.parametrize("technique", ["grasp", "symg", "cacheg"])
+def test_what_only_a_compiler_can_apply_is_refused(technique: str) -> None:
+    graph = small(GCN, f"stagr+{technique}")
+    with pytest.raises(UnmeasurableError, match=f"cannot be run on a real device.*without {technique}"):
+        model_of_graph(graph)
+
+
+def test_an_operator_without_a_writer_is_named() -> None:
+    editor = Editor("odd")
+    x = editor.input("x", (4, 4), DType.FP32)
+    editor.outputs = [editor.op("TopK", (x,), (4, 2), DType.FP32, "best")]
+    with pytest.raises(UnwritableError, match=r"odd: operator 'best' .*type TopK; there are Abs, Add"):
+        model_of_graph(editor.finish())
+
+
+def test_an_operator_with_several_results_is_named() -> None:
+    editor = Editor("odd")
+    x = editor.input("x", (4, 4), DType.FP32)
+    results = [Tensor(name, (4, 4), DType.FP32) for name in ("a", "b")]
+    editor.add_operator(Operator("twice", "Relu", (x,), ("a", "b")), results)
+    editor.outputs = ["a"]
+    with pytest.raises(UnwritableError, match=r"'twice' .*several results"):
+        model_of_graph(editor.finish())
+
+
+def test_a_format_that_numpy_lacks_is_named() -> None:
+    editor = Editor("odd")
+    x = editor.input("x", (4, 4), DType.INT4)
+    editor.outputs = [editor.unary("Relu", x, "relu")]
+    with pytest.raises(UnwritableError, match=r"tensor 'x' .*int4; there are .*fp32"):
+        model_of_graph(editor.finish())
+
+
+def test_shapes_that_openvino_sees_otherwise_are_refused() -> None:
+    editor = Editor("odd")
+    x = editor.input("x", (4, 4), DType.FP32)
+    editor.outputs = [editor.op("Relu", (x,), (4, 5), DType.FP32, "relu")]
+    with pytest.raises(UnwritableError, match=r"'relu' .*\(4, 4\).*\(4, 5\)"):
+        model_of_graph(editor.finish())
+
+
+# --- each type of operator
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_benchmark_agrees_and_computes_what_it_says(operator: str) -> None:
+    sizes = {
+        "m": 24, "k": 16, "n": 8, "rows": 24, "columns": 12, "table": 10,
+        "features": 8, "neighbours": 5, "bytes": 4096,
+    }  # fmt: skip
+    graph = benchmark_graph(operator, {name: sizes[name] for name in OPERATORS[operator].sizes})
+    assert_agreement(graph, graph_of_model(model_of_graph(graph), "read", precision=None))
+    np.testing.assert_allclose(
+        answer(graph, compiled(graph)), run(graph, values_of(graph)).astype(np.float32), rtol=1e-3, atol=1e-4
+    )
+
+
+def image(type_: str, weights: tuple[int, ...] | None, shape: tuple[int, ...], **attrs: Any) -> Graph:
+    editor = Editor("image")
+    inputs = [editor.input("x", (1, 4, 8, 8), DType.FP32)]
+    if weights is not None:
+        inputs.append(editor.constant("w", weights, DType.FP32, role=Role.WEIGHT))
+    editor.outputs = [editor.op(type_, inputs, shape, DType.FP32, "op", **attrs)]
+    return editor.finish()
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        image("Convolution", (6, 4, 3, 3), (1, 6, 8, 8), strides=(1, 1), pads_begin=(1, 1), pads_end=(1, 1)),
+        image("Convolution", (6, 4, 1, 1), (1, 6, 4, 4), strides=(2, 2)),
+        image("GroupConvolution", (4, 1, 1, 3, 3), (1, 4, 6, 6)),
+        image("MaxPool", None, (1, 4, 4, 4), kernel=(2, 2), strides=(2, 2)),
+        image("AvgPool", None, (1, 4, 7, 7), kernel=(2, 2), strides=(1, 1)),
+        image("Transpose", None, (1, 8, 8, 4), order=(0, 2, 3, 1)),
+        image("Squeeze", None, (4, 8, 8)),
+        image("Unsqueeze", None, (1, 4, 1, 8, 8, 1)),
+        image("Reshape", None, (4, 64)),
+        image("ReduceMean", None, (1, 4), axes=(2, 3)),
+        image("ReduceMin", None, (1, 4, 1, 1), axes=(2, 3), keep_dims=True),
+        image("Softmax", None, (1, 4, 8, 8), axes=(1,)),
+        *(image(name, None, (1, 4, 8, 8)) for name in ("Sigmoid", "Tanh", "Exp", "Sqrt", "HSwish")),
+        *(image(name, (1, 4, 1, 1), (1, 4, 8, 8)) for name in ("Subtract", "Maximum", "SquaredDifference")),
+    ],
+    ids=lambda graph: next(iter(graph)).type,
+)  # fmt: skip
+def test_further_operators_of_imported_networks_agree(graph: Graph) -> None:
+    read = graph_of_model(model_of_graph(graph), "read", precision=None)
+    assert_agreement(graph, read)
+    assert np.isfinite(answer(graph, compiled(graph))).all()
+
+
+# --- values
+
+
+@named
+def test_values_fit_the_graph(settings: dict[str, object], stack: str) -> None:
+    graph = small(settings, stack)
+    for tensor in graph.tensors.values():
+        if tensor.kind is TensorKind.ACTIVATION:
+            continue
+        value = example_value(graph, tensor.name)
+        assert value.shape == tensor.shape
+        if tensor.dtype.is_float:
+            sizes = np.abs(value[value != 0])
+            assert np.count_nonzero(value) == pytest.approx(tensor.density * tensor.elements, abs=1)
+            assert sizes.size == 0 or (sizes.min() > 1e-3 and sizes.max() <= 1e4)
+        else:
+            assert value.min() >= 0
+            assert value.max() < 30 or value.size == 1
+
+
+def test_an_edge_list_names_every_node_and_none_that_does_not_exist() -> None:
+    edges = example_value(load_workload("gcn-cora"), "edge_index")
+    for row in edges:
+        assert set(row.tolist()) == set(range(2708))
+
+
+def test_self_loops_join_each_node_with_itself() -> None:
+    loops = example_value(load_workload("gcn-cora"), "preprocess/loops")
+    assert np.array_equal(loops[0], np.arange(2708)) and np.array_equal(loops[0], loops[1])
+
+
+def test_a_norm_is_as_sparse_as_the_graph_and_symmetric_with_its_diagonal() -> None:
+    graph = apply(load_workload("gcn-cora"), "stagr")
+    norm = example_value(graph, "norm")
+    assert np.array_equal(norm, norm.T)
+    assert np.count_nonzero(norm.diagonal()) == 2708
+    assert np.count_nonzero(norm) == 13264
+
+
+def test_every_node_has_a_neighbour() -> None:
+    graph = load_workload("sage-mean-cora")
+    assert example_value(graph, "mask").any(axis=1).all()
+    assert example_value(graph, "neighbours").max() == 2707
