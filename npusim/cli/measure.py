@@ -249,7 +249,7 @@ def _workload_items(
     ref, files = measured_model(workload, techniques, settings)
     if ref.kind == "workload":
         graph_of(ref, files=files)  # what cannot be built is refused in its own words, before anything runs
-    hints = ("latency", "throughput") if hint == "both" else (hint,)
+    hints = _HINTS if hint == "both" else [one for one in _HINTS if one == hint]
     return tuple(Item(id=row_name(ref, one), model=ref, hint=one, requests=requests) for one in hints), files
 
 

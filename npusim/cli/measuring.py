@@ -20,7 +20,7 @@ __all__ = ["Board", "InterruptedMeasurementError", "measured_model", "row_name"]
 
 _MODEL_FILES = (".xml", ".onnx")
 _WORKLOAD_FILES = (".yaml", ".yml")
-_EVERY_S = 10.0
+_EVERY_S = 5.0
 """Where standard error is no terminal, a line this often (s)."""
 
 

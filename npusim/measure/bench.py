@@ -124,7 +124,7 @@ class Bench:
         try:
             return work()
         except (NpusimError, RuntimeError, MemoryError) as error:  # OpenVINO's errors are RuntimeErrors
-            self.failures.setdefault(row, telling(error))
+            self.failures.setdefault(row, telling(error, self.files.values()))
             return None
 
     def compile(self, item: Item, piece: Piece, profiling: bool = False) -> Any:

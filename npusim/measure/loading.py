@@ -7,8 +7,9 @@ brought along.
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def _from_file(core: Any, name: str, files: Mapping[str, Path]) -> Any:
     try:
         model = core.read_model(str(files[name]))
     except RuntimeError as error:
-        raise ModelFileError(name, f"cannot be read as a model: {telling(error)}") from None
+        raise ModelFileError(name, f"cannot be read as a model: {telling(error, files.values())}") from None
     if model.is_dynamic():
         open_shapes = ", ".join(f"{port.get_any_name()} {port.get_partial_shape()}" for port in model.inputs)
         raise ModelFileError(
@@ -89,8 +90,14 @@ def footprint_bytes(model: Any) -> int:
     return total
 
 
-def telling(error: BaseException) -> str:
+def telling(error: BaseException, files: Iterable[Path] = ()) -> str:
     r"""Return the last line of an error that says something, without folders: they tell whose machine it is.
+
+    Parameters
+    ----------
+    error : exception
+    files : iterable of Path, optional
+        Files that it may speak of.
 
     Examples
     --------
@@ -100,6 +107,9 @@ def telling(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     saying = [line for line in lines if line and not line.startswith(_PLACES)]
     text = saying[-1] if saying else str(error).strip() or type(error).__name__
+    for path in files:  # by name first: the general rule stops at a blank
+        for folder in (path.parent, path.parent.resolve()):
+            text = text.replace(f"{folder}{os.sep}", "")
     return without_folders(text)[:300]
 
 

@@ -81,10 +81,11 @@ class Trial:
     def warm_up(self, pace: Pace) -> None:
         """Run until the warm-up's time is over, and learn how long an inference takes."""
         begun = time.perf_counter()
-        batch = self._run(self.requests)  # the first: allocates, and on many devices still compiles
-        while time.perf_counter() - begun < pace.warm_up_s or self.inference_s == 0.0:
-            batch = self._run(self.requests)
-            self.inference_s = max(batch.seconds / self.requests, _SHORTEST_S)
+        self._run(self.requests)  # the first: allocates, and on many devices still compiles
+        times_s: list[float] = []
+        while time.perf_counter() - begun < pace.warm_up_s or not times_s:
+            times_s.append(self._run(self.requests).seconds / self.requests)
+        self.inference_s = max(float(np.median(times_s)), _SHORTEST_S)
         self.turns_left = pace.turns(self.inference_s)
 
     def take_turn(self, pace: Pace) -> None:
