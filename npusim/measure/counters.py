@@ -7,7 +7,7 @@ slow one included; what a lap took is found from two such means.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +25,7 @@ _COARSE = 0.05
 """Part of an operator's time that the resolution may blur before the mean over all runs is taken instead of
 the median over batches."""
 
-Readings = list[tuple[int, Mapping[str, float]]]
+Readings = Sequence[tuple[int, Mapping[str, float]]]
 """Of each reading: the runs so far, and what the profiler then showed of each operator (s)."""
 
 
@@ -56,7 +56,7 @@ def count_operators(
     for at, tensor in enumerate(feed):
         request.set_input_tensor(at, tensor)
     batch = -(-runs // _BATCHES) if means else 1
-    readings: Readings = []
+    readings: list[tuple[int, Mapping[str, float]]] = []
     done = 0
     for size in [2, *[batch] * (_BATCHES if means else runs)]:
         for _ in range(size):

@@ -32,7 +32,7 @@ from npusim.measure.setting import Setting
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
-__all__ = ["NothingMeasuredError", "Progress", "measure"]
+__all__ = ["NothingMeasuredError", "Progress", "measure", "unsteady"]
 
 Progress = Callable[[float, int, str], None]
 """Told how many rows are done (in parts, too), how many there are, and what runs."""
@@ -41,6 +41,9 @@ _COMPILED, _RUN = 0.25, 0.75
 """How far a row is once it is compiled, and once its turns are over; for the progress bar alone."""
 _COUNTED_S, _LOGGED_S = 1.0, 6.0
 """Length of a run over which energy is read: from a counter; from a log with an entry every 2 s (s)."""
+_WAVERING = 0.5
+"""Spread of readings, as a part of their median, that is more than a quiet machine shows; and the part of the
+rows for which that is worth a warning."""
 _LOG_LAG_S = 2.5
 """How long to wait for the log's entry about the last row (s)."""
 _MOST_TOGETHER = 32
@@ -147,7 +150,7 @@ def measure(
         complete=not stopped(),
         device=bench.device,
         rows=tuple(rows),
-        warnings=(*bench.warnings(), *([_energy_missing(obstacle)] if obstacle else ())),
+        warnings=(*bench.warnings(), *unsteady(rows), *_energy_missing(obstacle)),
     )
 
 
@@ -226,8 +229,20 @@ def _finish(bench: Bench, entrant: Entrant, gauge: _Gauge) -> None:
     gauge.add(1.0 - _RUN)
 
 
-def _energy_missing(obstacle: str) -> str:
-    return f"energy is not available: {without_folders(obstacle)}"
+def _energy_missing(obstacle: str) -> list[str]:
+    return [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
+
+
+def unsteady(rows: Sequence[Row]) -> list[str]:
+    """Return a warning where the readings of many rows waver more than a device does by itself."""
+    spreads = [row.latency_s for row in rows if row.latency_s is not None]
+    many = sum(one.high_s - one.low_s > _WAVERING * one.median_s for one in spreads)
+    if many <= _WAVERING * len(rows):
+        return []
+    return [
+        f"unsteady: the readings of {many} of {len(rows)} rows spread over more than {_WAVERING:.0%} of "
+        "their median; other programs may have run: close them, plug in the power supply and measure again"
+    ]
 
 
 class _Gauge:

@@ -46,10 +46,15 @@ def measurement_page(measurement: Measurement) -> RenderableType:
         _rows(measurement),
     ]
     notes = [] if measurement.complete else ["the measurement was interrupted: further rows are missing"]
+    notes += [] if _has_energy(measurement) else ["energy is not available: no meter told it"]
     foot = remarks(("Warning", "bold yellow", measurement.warnings), ("Note", "dim", notes))
     if foot.row_count:
         parts += [Text(), foot]
     return Group(*parts)
+
+
+def _has_energy(measurement: Measurement) -> bool:
+    return any(row.energy_j for row in measurement.rows)
 
 
 def _circumstances(device: Device) -> str:
@@ -71,20 +76,22 @@ def _rows(measurement: Measurement) -> Table:
     table.show_header, table.header_style = True, "dim"
     table.add_column("row", overflow="fold", ratio=2)
     table.add_column("floats", no_wrap=True)
-    for heading in ("latency", "spread", "throughput", "energy"):
+    has_energy = _has_energy(measurement)
+    for heading in ("latency", "spread", "throughput", *(["energy"] if has_energy else [])):
         table.add_column(heading, justify="right", no_wrap=True)
     has_operators = any(row.operators for row in rows)
     if has_operators:
         table.add_column("operators by time", overflow="fold", ratio=3)
     for row in rows:
         cells: list[RenderableType] = [
-            LongName(row.id, "-/: "),
+            LongName(row.id, "-/:@+,"),
             row.precision or "",
             engineering(row.latency_s.median_s, "s") if row.latency_s else _UNAVAILABLE,
             _spread(row),
             engineering(row.throughput_per_s, "/s") if row.throughput_per_s else _UNAVAILABLE,
-            engineering(row.energy_j, "J") if row.energy_j else Text(_UNAVAILABLE, style="dim"),
         ]
+        if has_energy:
+            cells.append(engineering(row.energy_j, "J") if row.energy_j else Text(_UNAVAILABLE, style="dim"))
         table.add_row(*cells, *([_operators(row)] if has_operators else []))
     return table
 
