@@ -64,9 +64,9 @@ def example_value(graph: Graph, name: str, seed: int = 0) -> npt.NDArray[Any]:
     count = _nonzeros(tensor)
     if level is not None:
         return _filled(tensor, random, np.full(count, level, dtype=np.float32))
-    numbers = random.uniform(0.5, 1.0, count).astype(np.float32) * np.float32(_scale(tensor))
+    numbers = (random.random(count, dtype=np.float32) * 0.5 + 0.5) * np.float32(_scale(tensor))
     if tensor.role in (Role.WEIGHT, Role.BIAS):
-        numbers *= random.choice(np.array([-1.0, 1.0], dtype=np.float32), count)
+        numbers[random.random(count, dtype=np.float32) < 0.5] *= -1
     return _filled(tensor, random, numbers)
 
 
