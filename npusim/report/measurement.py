@@ -88,12 +88,17 @@ def _rows(measurement: Measurement) -> Table:
             row.precision or "",
             engineering(row.latency_s.median_s, "s") if row.latency_s else _UNAVAILABLE,
             _spread(row),
-            engineering(row.throughput_per_s, "/s") if row.throughput_per_s else _UNAVAILABLE,
+            _rate(row.throughput_per_s) if row.throughput_per_s else _UNAVAILABLE,
         ]
         if has_energy:
             cells.append(engineering(row.energy_j, "J") if row.energy_j else Text(_UNAVAILABLE, style="dim"))
         table.add_row(*cells, *([_operators(row)] if has_operators else []))
     return table
+
+
+def _rate(per_s: float) -> str:
+    """Return a rate; below one a second without a prefix: m/s would read as metres."""
+    return engineering(per_s, "/s") if per_s >= 1 else f"{per_s:.3g} /s"
 
 
 def _spread(row: Row) -> str:
