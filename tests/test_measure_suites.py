@@ -244,3 +244,12 @@ def test_the_schema_describes_every_key() -> None:
 def test_ids_name_the_operator_the_sizes_and_a_format_of_bytes() -> None:
     assert benchmark_id("Gather", {"rows": 1, "table": 2, "features": 3}) == "Gather-1x2x3"
     assert benchmark_id("MatMul", {"k": 2, "m": 1, "n": 3}, DType.INT8) == "MatMul-1x2x3-int8"
+
+
+def test_the_example_of_the_docs_is_a_suite(tmp_path: Path, repository: Path) -> None:
+    page = (repository / "docs" / "measurement_suites.md").read_text(encoding="utf-8")
+    path = tmp_path / "example.yaml"
+    path.write_text(page.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    assert len(load_suite(path).items) == 3 * 2 * 2 + 2 + 3 * 2
+    table = page.split("| --- | --- | --- |\n")[1].split("\n\n")[0]
+    assert all(operator in table for operator in OPERATORS)

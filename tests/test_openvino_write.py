@@ -23,6 +23,7 @@ from npusim.frontends.openvino_write import (  # noqa: E402
     UnmeasurableError,
     UnwritableError,
     model_of_graph,
+    refuse_unmeasurable,
 )
 
 SMALL = GraphStructure(
@@ -361,3 +362,9 @@ def test_every_node_has_a_neighbour() -> None:
     graph = load_workload("sage-mean-cora")
     assert example_value(graph, "mask").any(axis=1).all()
     assert example_value(graph, "neighbours").max() == 2707
+
+
+def test_every_technique_that_only_a_compiler_can_apply_is_named_at_once() -> None:
+    with pytest.raises(UnmeasurableError, match=r"without grasp, symg, cacheg$"):
+        refuse_unmeasurable(small(GCN, "stagr+grasp+symg+cacheg"))
+    refuse_unmeasurable(small(GCN, "graphsplit+stagr+quantgr"))

@@ -32,18 +32,19 @@ def refuse_unmeasurable(graph: Graph) -> None:
     GraSp's compressed storage, SymG's triangle and CacheG's wish to keep a tensor in SRAM stand in no model
     file: a device would run the stack without them, and its time would be taken for theirs.
     """
-    for tensor in graph.tensors.values():
-        asked = (tensor.storage is Storage.ZVC, tensor.storage is Storage.TRIANGLE, tensor.cached)
-        found = [technique for technique, stands in zip(UNMEASURABLE, asked, strict=True) if stands]
-        if found:
-            how = (
-                f"kept in SRAM ({found[0]})" if found[0] == "cacheg" else f"stored as {tensor.storage.value}"
-            )
-            raise UnmeasurableError(
-                f"{graph.name} with {graph.techniques} cannot be run on a real device: tensor "
-                f"{tensor.name!r} is {how}, which no model file can ask for; measure the stack without "
-                f"{', '.join(found)}"
-            )
+    tensors = graph.tensors.values()
+    asked = {
+        "grasp": ("compressed storage", any(t.storage is Storage.ZVC for t in tensors)),
+        "symg": ("storage as a triangle", any(t.storage is Storage.TRIANGLE for t in tensors)),
+        "cacheg": ("a tensor that stays in SRAM", any(t.cached for t in tensors)),
+    }
+    found = {name: what for name, (what, stands) in asked.items() if stands}
+    if found:
+        wishes = " or ".join(f"{what} ({name})" for name, what in found.items())
+        raise UnmeasurableError(
+            f"{graph.name} with {graph.techniques} cannot be run on a real device: no model file can ask for "
+            f"{wishes}; measure the stack without {', '.join(found)}"
+        )
 
 
 def model_of_graph(graph: Graph, seed: int = 0) -> Any:
