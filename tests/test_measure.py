@@ -161,6 +161,16 @@ def test_nothing_private_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not re.search(r"uuid|luid|serial|hostname", text, re.IGNORECASE)
 
 
+def test_a_workload_file_is_called_by_its_name_alone(tmp_path: Path, repository: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text((repository / "workloads" / "gcn-cora.yaml").read_text())
+    found = measure(
+        [item(Workload(workload=str(path), techniques="stagr"), f"{path}:stagr")], "CPU", budget_s=0.05
+    )
+    assert found.rows[0].id == "mine.yaml:stagr"
+    assert found.rows[0].model == Workload(workload="mine.yaml", techniques="stagr")
+
+
 def save_product(path: Path, rows: int, size: int = 16) -> None:
     """Save a product; -1 rows leave its shape open."""
     ops = ov.opset13

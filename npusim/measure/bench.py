@@ -123,8 +123,9 @@ class Bench:
         """Do something for a row; None, and a note, where it fails: the other rows go on."""
         try:
             return work()
-        except (NpusimError, RuntimeError, MemoryError) as error:  # OpenVINO's errors are RuntimeErrors
-            self.failures.setdefault(row, telling(error, self.files.values()))
+        except Exception as error:  # whatever it is: minutes of measurement must not be lost to one row
+            kind = "" if isinstance(error, NpusimError | RuntimeError) else f"{type(error).__name__}: "
+            self.failures.setdefault(row, kind + telling(error, self.files.values()))
             return None
 
     def compile(self, item: Item, piece: Piece, profiling: bool = False) -> Any:

@@ -9,17 +9,22 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npusim.errors import ModelFileError
-from npusim.measure.document import ModelFile, ModelRef
+from npusim.errors import ModelFileError, NpusimError
+from npusim.measure.document import ModelFile, ModelRef, Workload
 from npusim.measure.inputs import graph_tensors, input_tensors
 
-__all__ = ["footprint_bytes", "model_of", "telling", "without_folders"]
+if TYPE_CHECKING:
+    from npusim.measure.suites import Item
+
+__all__ = ["called_by_name", "footprint_bytes", "model_of", "telling", "without_folders"]
 
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
+_YAML = (".yaml", ".yml")
 _PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
 
 
@@ -73,6 +78,37 @@ def _from_file(core: Any, name: str, files: Mapping[str, Path]) -> Any:
             "save it with fixed ones (openvino.Model.reshape, openvino.save_model)",
         )
     return model
+
+
+def called_by_name(items: Sequence[Item], files: Mapping[str, Path]) -> tuple[list[Item], dict[str, Path]]:
+    """Return rows that call workload files by their names alone, and where those lie.
+
+    Parameters
+    ----------
+    items : sequence of Item
+        Their workloads may be paths of YAML files.
+    files : mapping of str to Path
+        Files that are known already.
+
+    Raises
+    ------
+    NpusimError
+        For two files of one name.
+    """
+    found = dict(files)
+    renamed = []
+    for item in items:
+        named = item.model.workload if isinstance(item.model, Workload) else ""
+        path = Path(named).expanduser()
+        if path.suffix in _YAML and named not in found:
+            if found.setdefault(path.name, path) != path:
+                raise NpusimError(
+                    f"two different files are called {path.name}; rename one: rows tell no folders"
+                )
+            model = item.model.model_copy(update={"workload": path.name})
+            item = replace(item, id=item.id.replace(named, path.name), model=model)
+        renamed.append(item)
+    return renamed, found
 
 
 def footprint_bytes(model: Any) -> int:

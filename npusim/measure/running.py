@@ -24,7 +24,7 @@ from npusim.measure.bench import Bench, Entrant, Piece
 from npusim.measure.devices import find_device, load_openvino
 from npusim.measure.document import Measurement, Row
 from npusim.measure.energy import Drawn, find_meter
-from npusim.measure.loading import without_folders
+from npusim.measure.loading import called_by_name, without_folders
 from npusim.measure.logged import with_logged_energy
 from npusim.measure.pace import Pace
 from npusim.measure.setting import Setting
@@ -136,8 +136,9 @@ def measure(
     meter, obstacle = (None, "") if logged else find_meter(setting.kind, root)
     pace = Pace(budget_s=budget_s, energy_s=_LOGGED_S if logged else _COUNTED_S if meter else 0.0)
     stopped = stop or (lambda: False)
-    bench = Bench(core, setting, pace, dict(files or {}), meter, stopped, root)
-    measured = _run_all(bench, items, progress or (lambda done, total, what: None))
+    entries, places = called_by_name(items, files or {})
+    bench = Bench(core, setting, pace, places, meter, stopped, root)
+    measured = _run_all(bench, entries, progress or (lambda done, total, what: None))
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
