@@ -209,6 +209,14 @@ def test_if_nothing_works_that_is_an_error() -> None:
         measure([item(ModelFile(name="absent.xml"))], "CPU")
 
 
+def test_a_missing_compiler_is_told_with_its_remedy_and_the_devices() -> None:
+    reason = "Cannot load library libopenvino_intel_npu_compiler_loader.so"
+    error = NothingMeasuredError("NPU", {"a": reason, "b": reason}, ("CPU (one)", "NPU (other)"))
+    remedy = "The compiler of NPU comes with its driver: install or update that"
+    found = "Devices found: CPU (one); NPU (other)"
+    assert str(error) == f"nothing was measured on NPU: {reason}. {remedy}. {found}"
+
+
 def test_a_model_with_open_shapes_is_refused_with_its_inputs(tmp_path: Path) -> None:
     save_product(tmp_path / "open.xml", -1)
     with pytest.raises(NothingMeasuredError, match=r"open\.xml: has dynamic shapes: .*\[\?,16\]"):

@@ -50,6 +50,13 @@ def _device(value: str | None) -> str | None:
     return value.upper()
 
 
+def _complete_suite(incomplete: str) -> list[str]:
+    """Return shipped suites of measurements that begin as written."""
+    from npusim.measure.suites import suite_names
+
+    return [name for name in suite_names() if name.startswith(incomplete)]
+
+
 @app.command(epilog=_EXAMPLES)
 def measure(
     workload: Annotated[
@@ -69,6 +76,7 @@ def measure(
             metavar="NAME|FILE",
             help="What to measure where no WORKLOAD is named (`npusim schema measurement-suite`). "
             "[dim]\\[default: default, which takes under 10 minutes][/dim]",
+            autocompletion=_complete_suite,
         ),
     ] = None,
     device: Annotated[

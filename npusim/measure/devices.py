@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from npusim.errors import FileError, NpusimError
 
-__all__ = ["DEVICES", "DeviceMissingError", "find_device", "kind_of", "load_openvino"]
+__all__ = ["DEVICES", "DeviceMissingError", "devices_found", "find_device", "kind_of", "load_openvino"]
 
 DEVICES = ("NPU", "GPU", "CPU")
 """Classes of device, as OpenVINO writes them."""
@@ -35,10 +35,9 @@ class DeviceMissingError(NpusimError):
 
     def __init__(self, wanted: str, found: tuple[str, ...]) -> None:
         self.wanted, self.found = wanted, found
-        listed = "; ".join(found) if found else "none"
         remedy = _REMEDIES.get(kind_of(wanted).upper())
         super().__init__(
-            f"OpenVINO finds no device {wanted} here. Devices found: {listed}"
+            f"OpenVINO finds no device {wanted} here. Devices found: {'; '.join(found) or 'none'}"
             + (f". For {kind_of(wanted).upper()}: {remedy}" if remedy else "")
         )
 
@@ -95,5 +94,9 @@ def find_device(core: Any, wanted: str) -> str:
         of_class = [name for name in there if name.partition(".")[0] == meant]
         if of_class:
             return str(of_class[0])
-    told = tuple(f"{name} ({core.get_property(name, 'FULL_DEVICE_NAME')})" for name in there)
-    raise DeviceMissingError(meant, told)
+    raise DeviceMissingError(meant, devices_found(core))
+
+
+def devices_found(core: Any) -> tuple[str, ...]:
+    """Return the devices that OpenVINO finds, each with its full name."""
+    return tuple(f"{name} ({core.get_property(name, 'FULL_DEVICE_NAME')})" for name in core.available_devices)

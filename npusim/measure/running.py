@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from npusim import __version__
 from npusim.errors import FileError, NpusimError
 from npusim.measure.bench import Bench, Entrant, Piece
-from npusim.measure.devices import find_device, load_openvino
+from npusim.measure.devices import devices_found, find_device, load_openvino
 from npusim.measure.document import Measurement, Row
 from npusim.measure.energy import Drawn, find_meter
 from npusim.measure.loading import called_by_name, without_folders
@@ -62,15 +62,22 @@ class NothingMeasuredError(NpusimError):
     device : str
     failures : mapping of str to str
         Why each row failed.
+    found : sequence of str, optional
+        The devices that are there; given where not even compiling worked.
     """
 
-    def __init__(self, device: str, failures: Mapping[str, str]) -> None:
+    def __init__(self, device: str, failures: Mapping[str, str], found: Sequence[str] = ()) -> None:
         self.failures = dict(failures)
         reasons = list(dict.fromkeys(failures.values()))
         said = reasons[0] if reasons else "stopped before the first reading"
         more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
         named = f"{next(iter(failures))}: " if len(reasons) > 1 else ""
-        super().__init__(f"nothing was measured on {device}: {named}{said}{more}")
+        text = f"nothing was measured on {device}: {named}{said}{more}"
+        if found and "compiler" in said.lower():
+            text += f". The compiler of {device} comes with its driver: install or update that"
+        if found:
+            text += f". Devices found: {'; '.join(found)}"
+        super().__init__(text)
 
 
 def measure(
@@ -144,7 +151,8 @@ def measure(
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
     rows = [row for row, _ in measured]
     if not rows or bench.device is None:
-        raise NothingMeasuredError(name, bench.failures)
+        found = devices_found(core) if bench.failures and bench.device is None else ()
+        raise NothingMeasuredError(name, bench.failures, found)
     return Measurement(
         npusim=__version__,
         date=datetime.date.today().isoformat(),
