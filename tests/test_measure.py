@@ -421,6 +421,7 @@ def test_the_command_measures_a_model_file(command: Command, tmp_path: Path) -> 
         (("net.xml", "--device", "CPU"), "net.xml: cannot be read"),
         (("--from", "benchmark_app"), "no file to read"),
         (("gcn-cora", "--model", "net.xml"), "only with --from"),
+        (("out", "--from", "benchmark_app", "--hint", "latency"), "--from benchmark_app runs nothing"),
         (("--device", "CPU", "--suite", "defalt"), "did you mean `default`?"),
     ],
 )
