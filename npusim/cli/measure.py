@@ -65,7 +65,7 @@ def measure(
     requests: InFlight = None,
     tiles: NpuTiles = None,
     precision: Precision = None,
-    seconds: Seconds = 2.0,
+    seconds: Seconds = None,
     hwinfo: HwinfoFile = None,
     tool: Tool = None,
     platform: Platform = None,
@@ -82,20 +82,17 @@ def measure(
 
     file = Destination(output, "json")
     shown = Destination(None, form)
-    chosen = {
-        "--techniques": techniques != "none",
-        "--set": bool(settings),
-        "--requests": requests is not None,
+    chosen: dict[str, object] = {
+        "--techniques": techniques if techniques != "none" else None,
+        "--set": settings[0] if settings else None,
+        "--requests": requests,
+        "--hint": hint if hint != "both" else None,
     }
-    chosen["--hint"] = hint != "both"
+    running = {"precision": precision, "budget_s": seconds, "tiles": tiles, "hwinfo": hwinfo}
     if tool is not None:
-        running: dict[str, object] = {
-            "--suite": suite,
-            "--tiles": tiles,
-            "--precision": precision,
-            "--hwinfo": hwinfo,
-        }
-        _refuse(chosen | running, f"no option of running: --from {tool} runs nothing")
+        named = zip(("--precision", "--seconds", "--tiles", "--hwinfo"), running.values(), strict=True)
+        chosen |= {"--suite": suite, **dict(named)}
+        _refuse(chosen, f"no option of running: --from {tool} runs nothing")
         _hand_over(_taken_in(tool, workload, device, platform, model), file, shown)
         return
     _refuse({"--platform": platform, "--model": model}, "only with --from, which takes in a file")
@@ -106,8 +103,8 @@ def measure(
     else:
         _refuse({"--suite": suite}, f"a suite or the workload `{workload}`, not both")
         items, files = _workload_items(workload, techniques, settings or [], hint, requests)
-    how = {"precision": precision, "budget_s": seconds, "tiles": tiles, "files": files, "hwinfo": hwinfo}
-    result = _measured(items, device or "NPU", quiet, how)
+    how = {name: value for name, value in running.items() if value is not None}
+    result = _measured(items, device or "NPU", quiet, {"files": files, **how})
     _hand_over(result, file, shown)
     if not result.complete:
         _say_what_is_kept(f"{len(result.rows)} of {len(items)} rows", file.path)

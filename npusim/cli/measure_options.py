@@ -131,13 +131,13 @@ Precision = Annotated[
     ),
 ]
 Seconds = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--seconds",
         min=0.05,
         max=3600,
         metavar="S",
-        help="Time for a row, without compiling; slow networks take longer.",
+        help="Time for a row, without compiling; slow networks take longer. [dim]\\[default: 2][/dim]",
         rich_help_panel=_RUN,
     ),
 ]
