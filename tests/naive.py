@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import naive_dma as dma
+import naive_hosts
 import naive_products
 import naive_triangle
 from naive_interpreted import interpreted, record
@@ -67,10 +68,8 @@ def operator(arch_row: Any, op_row: Any) -> Any:
 
 def _host(arch: Any, op: Any) -> Any:
     host = arch.cpu if op.unit == Unit.CPU else arch.gpu
-    peak = host.float_macs_per_s if op.host_is_float else host.int8_macs_per_s
-    busy = max(op.host_macs / peak, op.host_bytes / host.bytes_per_s)
-    time = host.dispatch_s + busy + op.host_random_accesses / host.random_accesses_per_s
-    fields = {"latency_s": time, "dram_bytes": op.host_bytes, "energy_j": time * host.busy_w}
+    time, moved = naive_hosts.cost(host, op, arch.dram_latency_s)
+    fields = {"latency_s": time, "dram_bytes": moved, "energy_j": time * host.busy_w}
     fields["cpu_s" if op.unit == Unit.CPU else "gpu_s"] = time
     return SimpleNamespace(**(NOTHING | fields))
 

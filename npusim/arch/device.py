@@ -5,7 +5,7 @@ Like the type plate on a machine: speed, voltage and wattage stand on every plat
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints
 
@@ -14,6 +14,8 @@ from npusim.errors import UnknownNameError
 from npusim.units import (
     Bandwidth,
     Bytes,
+    Cycles,
+    CyclesPerElement,
     Duration,
     Fraction,
     Frequency,
@@ -21,10 +23,24 @@ from npusim.units import (
     PositiveCount,
     PositiveRatio,
     Power,
+    Ratio,
     Voltage,
 )
 
-__all__ = ["Cache", "DeviceName", "DevicePoint", "DevicePower", "DtypeName", "OpName", "RooflineDevice"]
+__all__ = [
+    "CACHE_LEVELS",
+    "ELEMENT_KINDS",
+    "ROW_KINDS",
+    "Cache",
+    "DeviceName",
+    "DevicePoint",
+    "DevicePower",
+    "DtypeName",
+    "ElementKind",
+    "OpName",
+    "RooflineDevice",
+    "RowKind",
+]
 
 DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]
 """Formats a MAC unit may work in; signed and unsigned integers run alike."""
@@ -34,6 +50,24 @@ DeviceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 
 OpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
 """An operator type of the OpenVINO operation sets in lower case: add, relu, fakequantize."""
+
+
+ElementKind = Literal[
+    "arithmetic", "division", "exponential", "sigmoid", "logarithm", "power", "boolean", "softmax",
+    "reduction", "relayout", "gather", "scatter",
+]  # fmt: skip
+"""Kinds of work on an element: `arithmetic` is all that vector units do in a step or two, comparisons and
+copies included; `sigmoid` stands for activations built on an exponential; `boolean` is an element of a
+Boolean tensor that is read or written, whatever is done with it; `reduction` goes across rows, one along a
+row is arithmetic; `relayout` writes elements in another order than it reads them."""
+
+RowKind = Literal["softmax", "reduction", "gather"]
+"""Kinds of work that take a while for each row, however short it is."""
+
+ELEMENT_KINDS: tuple[ElementKind, ...] = get_args(ElementKind)
+ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
+CACHE_LEVELS = 4
+"""Most levels that a cache hierarchy may have."""
 
 
 class DevicePower(Section):
@@ -85,8 +119,23 @@ class RooflineDevice(Section):
     busy_outputs: PositiveRatio | None = None
     """Results of a product that a core needs to be kept busy; a product of fewer takes as long as one of so
     many. None: products of any size keep it busy."""
-    caches: dict[str, Cache] = Field(default_factory=dict)
+    product_lanes: PositiveRatio | None = None
+    """Columns of a product that a core works out side by side; a product of fewer, or of a few more, takes as
+    long as one of the next multiple. None: columns are not rounded up."""
+    result_macs: Ratio | None = None
+    """Multiply-accumulates that starting and storing a result of a product takes the time of. None: none."""
+    element_cycles: dict[ElementKind, CyclesPerElement] = Field(default_factory=dict)
+    """Cycles of a core for each element, by the kind of work. A kind that is not listed is done as fast as
+    arithmetic, and arithmetic that is not listed as one multiply-accumulate."""
+    row_cycles: dict[RowKind, Cycles] = Field(default_factory=dict)
+    """Cycles of a core for each row on top; none where a kind is not listed."""
+    fused_ops: list[OpName] = Field(default_factory=list)
+    """Operator types that are done together with the operator whose result they read: what lies between them
+    is neither written nor read, and nothing is dispatched anew."""
+    caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)
     """Cache levels by name, nearest to the core first."""
+    write_cost: PositiveRatio | None = None
+    """Time of a byte that is written over that of one that is read. None: they take the same."""
     cache_line: Bytes
     """Bytes fetched at a time from a random address."""
     outstanding_misses: PositiveCount

@@ -12,29 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch import Cpu, Gpu, Soc
+from npusim.arch import Soc
 from npusim.arch.dma_model import DmaModel
 from npusim.arch.dpu_model import DpuModel
 from npusim.arch.npu import Npu
 from npusim.cost.derived import MAC_FORMATS, derive
+from npusim.cost.host_record import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 
 __all__ = ["ARCH_DTYPE", "PRIMITIVE_COLUMNS", "SEARCH_COLUMNS", "arch_row", "row_numbers"]
-
-_HOST_PRIMITIVES = (
-    "cores",
-    "clock_hz",
-    "float_macs_per_cycle",
-    "int8_macs_per_cycle",
-    "dense_efficiency",
-    "outstanding_misses",
-    "bytes_per_s",
-    "dispatch_s",
-    "launch_s",
-    "busy_w",
-)
-_HOST_DERIVED = ("float_macs_per_s", "int8_macs_per_s", "random_accesses_per_s")
-_HOST_DTYPE = np.dtype([(name, "f8") for name in (*_HOST_PRIMITIVES, *_HOST_DERIVED)])
-"""A CPU or GPU, as its roofline."""
 
 _DPU_MODEL = tuple(DpuModel.model_fields)
 _DMA_MODEL = tuple(DmaModel.model_fields)
@@ -99,8 +84,8 @@ _PRICED: list[tuple[str, Any]] = [
     ("dma_engine_m2", "f8"),
     ("fixed_m2", "f8"),
     # Other devices
-    ("cpu", _HOST_DTYPE),
-    ("gpu", _HOST_DTYPE),
+    ("cpu", HOST_DTYPE),
+    ("gpu", HOST_DTYPE),
 ]
 
 # What follows from the others; `npusim.cost.derived.derive` fills it in.
@@ -130,7 +115,9 @@ def _places(names: set[str]) -> Iterator[int]:
         if dtype.names is None:
             yield from range(offset // 8, (offset + dtype.itemsize) // 8)
         else:
-            yield from (offset // 8 + i for i, part in enumerate(dtype.names) if part in _HOST_PRIMITIVES)
+            for part in HOST_PRIMITIVES:
+                inner, start = dtype.fields[part][:2]  # type: ignore[index]  # it has fields
+                yield from range((offset + start) // 8, (offset + start + inner.itemsize) // 8)
 
 
 SEARCH_COLUMNS = frozenset(_places({column[0] for column in _SEARCHED}))
@@ -165,7 +152,7 @@ def arch_row(soc: Soc, tiles: float, requests: float) -> Any:
         ("gpu", soc.gpu if soc.has("gpu") else None),
     ):
         if device is not None:
-            _host(record[name], device)
+            fill_host(record[name], device)
     derive(record)
     return table
 
@@ -214,17 +201,3 @@ def _technology(record: Any, soc: Soc) -> None:
         record[f"mac_m2_{name}"] = price
     record["sram_m2_per_byte"], record["dsp_m2"] = area.sram, area.dsp
     record["dma_engine_m2"], record["fixed_m2"] = area.dma_engine, area.fixed
-
-
-def _host(record: Any, device: Cpu | Gpu) -> None:
-    """Fill the roofline of a CPU or GPU."""
-    rates = device.macs_per_cycle
-    floating = rates["fp16" if "fp16" in rates else "fp32"]
-    record["cores"], record["clock_hz"] = device.cores, device.clock
-    record["float_macs_per_cycle"], record["int8_macs_per_cycle"] = floating, rates.get("int8", floating)
-    record["dense_efficiency"], record["outstanding_misses"] = (
-        device.dense_efficiency,
-        device.outstanding_misses,
-    )
-    record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
-    record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead

@@ -47,3 +47,6 @@ class Decisions:
     groups: tuple[Group, ...]
     """In the order of execution; every operator of the graph is in exactly one."""
     residency: Residency = Residency()
+    is_split: bool = False
+    """Whether several devices have a part in it: hosts then leave their results in DRAM, where all find
+    them."""

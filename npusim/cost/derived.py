@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from npusim.arch.device import DtypeName
+from npusim.cost.hosts import derive_host
 from npusim.cost.jit import kernel
 
 __all__ = ["MAC_FORMATS", "derive"]
@@ -36,10 +37,7 @@ def derive(arch: Any) -> None:
     fastest = max(arch.mpe_macs_int8, max(arch.mpe_macs_fp16, arch.mpe_macs_int4))
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
     for host in (arch.cpu, arch.gpu):
-        rate = host.cores * host.clock_hz * host.dense_efficiency
-        host.float_macs_per_s = rate * host.float_macs_per_cycle
-        host.int8_macs_per_s = rate * host.int8_macs_per_cycle
-        host.random_accesses_per_s = host.cores * host.outstanding_misses / arch.dram_latency_s
+        derive_host(host, arch.dram_latency_s)
 
 
 @kernel

@@ -1,27 +1,137 @@
-"""Operators on the CPU or the GPU: a roofline with a price for being called.
+"""Operators on the CPU or the GPU: a roofline with caches, and a price for being called.
 
 A craftsman next door: he comes when asked (dispatch), works at his own pace (arithmetic), and waits for
-material from the same yard as everyone else (DRAM), piece by piece when it lies scattered about (random
-reads).
+material. What lies on his bench is at hand, what lies in the cupboard takes longer, the rest comes from the
+same yard as everyone else's (DRAM), in cartloads or piece by piece when it lies scattered about.
+
+    time = dispatch + max(products + elements, stream) + random accesses
+
+**Products.** Multiply-accumulates over the part of the peak that dense products reach. Columns are worked
+out so many side by side, so their number is rounded up to whole lanes (a product of a vector lays the depth
+there instead, where that is less); each result takes the time of some more for being started and stored; and
+too few results leave cores idle.
+
+**Elements.** So many cycles of a core for each, by the kind of work, and for each row.
+
+**Stream.** Bytes read and written, a written one at a cost of its own. Of all that an operator touches, what
+fits the nearest cache moves at its bandwidth, what fits the next as well at that one's, and the rest at
+DRAM's: continuous in sizes, capacities and bandwidths. A level farther away is never faster than a nearer
+one. Where several devices share an inference, results pass from one to the other through DRAM, all of them.
+
+**Random accesses.** The latency of the levels, weighted alike by the bytes among which they fall, over the
+misses that all cores keep in flight.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
 from npusim.cost.jit import kernel
 
-__all__ = ["cost_host"]
+__all__ = ["cost_host", "derive_host", "host_waits_s"]
+
+_LEVELS, _KINDS, _ROWS = CACHE_LEVELS, len(ELEMENT_KINDS), len(ROW_KINDS)
+
+
+@kernel
+def derive_host(host: Any, dram_latency_s: float) -> None:
+    """Fill the derived columns of a host: what lies within each level, and what a byte or a read takes there.
+
+    Parameters
+    ----------
+    host : record of HOST_DTYPE
+    dram_latency_s : float
+    """
+    host.level_s_per_byte[_LEVELS] = 1.0 / host.bytes_per_s
+    host.level_wait_s[_LEVELS] = dram_latency_s
+    for behind in range(_LEVELS):  # from DRAM to the core: what is nearer is no slower
+        i = _LEVELS - 1 - behind
+        per_byte, wait = host.level_s_per_byte[i + 1], host.level_wait_s[i + 1]
+        if host.cache_bytes[i] > 0.0:
+            per_byte = min(per_byte, 1.0 / host.cache_bytes_per_s[i])
+            wait = min(wait, host.cache_latency_s[i])
+        host.level_s_per_byte[i], host.level_wait_s[i] = per_byte, wait
+    within = 0.0
+    for i in range(_LEVELS):
+        within = max(within, host.cache_bytes[i])
+        host.level_bytes[i] = within
+
+
+@kernel
+def _spread(host: Any, bytes_: float, prices: Any) -> float:
+    """Sum of a price for each byte over `bytes_` that lie as near as they fit."""
+    total = inside = 0.0
+    for i in range(_LEVELS):
+        reach = min(bytes_, host.level_bytes[i])
+        total += (reach - inside) * prices[i]
+        inside = reach
+    return float(total + (bytes_ - inside) * prices[_LEVELS])
+
+
+@kernel
+def _stream_s(host: Any, op: Any) -> float:
+    """Time to read and write an operator's tensors (s)."""
+    handed_s = op.host_handed_bytes * host.level_s_per_byte[_LEVELS]
+    touched = op.host_read_bytes + op.host_written_bytes
+    if touched <= 0.0:
+        return float(handed_s)
+    moved = op.host_read_bytes + host.write_cost * op.host_written_bytes
+    return float(handed_s + moved / touched * _spread(host, touched, host.level_s_per_byte))
+
+
+@kernel
+def _product_s(host: Any, op: Any) -> float:
+    """Time of an operator's multiply-accumulates (s)."""
+    if op.host_macs <= 0.0:
+        return 0.0
+    lanes = host.product_lanes
+    rows, columns, depth = op.out_w * op.out_h, op.out_c, op.in_c * op.kernel_w * op.kernel_h
+    by_column, by_depth = np.ceil(columns / lanes) * lanes / columns, np.ceil(depth / lanes) * lanes / depth
+    rounding = by_column
+    if columns <= 1.0:
+        rounding = by_depth
+    elif rows <= 1.0:
+        rounding = min(by_column, by_depth)
+    idle = max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results))
+    macs = op.host_macs * rounding * idle * (1.0 + host.result_macs / depth)
+    peak = host.macs_per_cycle[op.host_format] * host.cores * host.clock_hz
+    return float(macs / (peak * host.dense_efficiency))
+
+
+@kernel
+def _elements_s(host: Any, op: Any) -> float:
+    """Time of the work on elements and rows (s)."""
+    cycles = 0.0
+    for i in range(_KINDS):
+        cycles += op.host_elements[i] * host.element_cycles[i]
+    for i in range(_ROWS):
+        cycles += op.host_rows[i] * host.row_cycles[i]
+    return float(cycles / (host.cores * host.clock_hz))
+
+
+@kernel
+def host_waits_s(host: Any, op: Any) -> float:
+    """Time of an operator beside arithmetic and bandwidth (s): dispatch and random accesses."""
+    accesses = op.host_gathers + host.scatter_cost * op.host_scatters
+    if accesses <= 0.0:
+        return float(host.dispatch_s)
+    reach = max(1.0, op.host_reach_bytes)
+    wait_s = _spread(host, reach, host.level_wait_s) / reach
+    return float(host.dispatch_s + accesses * wait_s / (host.cores * host.outstanding_misses))
 
 
 @kernel
 def cost_host(host: Any, op: Any) -> tuple[float, float]:
     """Return (time in s, DRAM bytes) of an operator on a host device.
 
-    Time is a fixed dispatch, the slower of arithmetic and streamed bytes, and the wait for scattered
-    accesses, which arrive in whole lines, so many at a time as the cores keep misses in flight.
+    Parameters
+    ----------
+    host : record of HOST_DTYPE
+    op : record of OP_DTYPE
     """
-    arithmetic_s = op.host_macs / (host.float_macs_per_s if op.host_is_float else host.int8_macs_per_s)
-    stream_s = op.host_bytes / host.bytes_per_s
-    random_s = op.host_random_accesses / host.random_accesses_per_s
-    return host.dispatch_s + max(arithmetic_s, stream_s) + random_s, op.host_bytes
+    busy_s = max(_product_s(host, op) + _elements_s(host, op), _stream_s(host, op))
+    beyond = op.host_read_bytes + op.host_written_bytes - host.level_bytes[_LEVELS - 1]
+    return host_waits_s(host, op) + busy_s, op.host_handed_bytes + max(0.0, beyond)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from npusim.arch import Cpu, Gpu, Soc
+from npusim.arch import Soc
 from npusim.cost.chains import chains
 from npusim.cost.decisions import Decisions, Group
 from npusim.cost.dsp_table import fill_kernel
+from npusim.cost.host_lowering import fill_host_work
 from npusim.cost.liveness import Liveness, packing
 from npusim.cost.tables import Form, Unit, empty_ops
 from npusim.graph import Graph
@@ -31,7 +30,6 @@ _FORMS = {
 }
 _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
 _PAIRWISE = (Family.ELTWISE, Family.COMPARE, Family.SELECT)
-_MOVES = (Family.GATHER, Family.SCATTER, Family.MOVE, Family.CONVERT)
 _OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
 _SIZES = ("batch", *_OUTPUT, "in_w", "in_h", "in_c", *_KERNEL)
 _QUANTITIES = ("macs", "elements", "rows", "row_length")
@@ -77,14 +75,15 @@ class _Lowering:
 
     def _row(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]
-        inputs, outputs = self.graph.inputs_of(op), self.graph.outputs_of(op)
+        inputs = self.graph.inputs_of(op)
         work = self.graph.work(op)
         last = self.graph.operators[group.fused[-1]] if group.fused else op
         results = self.graph.outputs_of(last)
         self._shape(row, op, work, inputs, group)
         row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
         if group.unit in (Unit.CPU, Unit.GPU):
-            self._host(row, op, work, inputs, outputs)
+            device = self.soc.cpu if group.unit is Unit.CPU else self.soc.gpu
+            fill_host_work(row, self.graph, group, device, self.decisions.is_split)
             return
         if group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self.soc, self.warnings)
@@ -200,44 +199,6 @@ class _Lowering:
             self.warnings.append(
                 f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that"
             )
-
-    def _idle_share(self, device: Cpu | Gpu, op: Operator, result: Tensor) -> float:
-        """Return how much longer a product takes because it has too few results to keep all cores busy."""
-        if device.busy_outputs is None or op.family not in _PRODUCTS:
-            return 1.0
-        return max(1.0, float(device.cores * device.busy_outputs) / max(1, result.elements))
-
-    def _host(
-        self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
-    ) -> None:
-        device = self.soc.cpu if row["unit"] == Unit.CPU else self.soc.gpu
-        rates = device.macs_per_cycle
-        # A device that multiplies fp16 no faster than fp32 has no arithmetic of its own for it: it works on
-        # fp32.
-        plain = rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and op.family not in _MOVES
-        wide = 4.0 if plain else 0.0
-
-        def size(tensor: Tensor) -> float:
-            each = max(wide, tensor.dtype.bytes) if tensor.dtype.is_float else tensor.dtype.bytes
-            return float(tensor.elements * each)
-
-        scatter = op.family is Family.SCATTER
-        blank = scatter and inputs[0].kind is TensorKind.CONSTANT and not inputs[0].density
-        read = inputs[1:] if blank else inputs  # zeros are not read to be written
-        row["host_bytes"] = sum(size(t) for t in (*read, *outputs))
-        row["host_is_float"] = bool(inputs) and inputs[0].dtype.is_float
-        row["host_macs"] = work.macs * self._idle_share(device, op, outputs[0]) + work.elements
-        if op.family is Family.MATMUL and inputs[0].storage is Storage.ZVC:
-            # What is stored as a list of non-zeros is worked through as one, what is stored dense is
-            # multiplied dense.
-            matrix = inputs[0]
-            row["host_macs"] = work.macs * matrix.density
-            row["host_bytes"] = matrix.density * (size(matrix) + 4.0 * matrix.elements)
-            row["host_bytes"] += sum(size(t) for t in (*inputs[1:], *outputs))
-        if op.family in (Family.GATHER, Family.SCATTER):
-            lines = np.ceil(work.row_length * outputs[0].dtype.bytes / device.cache_line)
-            again = float(device.scatter_cost) if op.family is Family.SCATTER else 1.0
-            row["host_random_accesses"] = work.rows * lines * again
 
 
 def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:

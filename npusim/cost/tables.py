@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
+
 __all__ = [
     "DSP_KERNEL_DTYPE",
     "OP_DTYPE",
@@ -19,6 +21,7 @@ __all__ = [
     "TOTAL_DTYPE",
     "Bound",
     "Form",
+    "HostFormat",
     "Order",
     "Split",
     "Unit",
@@ -67,6 +70,15 @@ class Order(IntEnum):
     ACTIVATIONS_HELD = 1
     OUTPUTS_HELD = 2
     """Partial sums stay; both operands stream in chunks of input channels."""
+
+
+class HostFormat(IntEnum):
+    """In which format a host multiplies."""
+
+    INTEGER = 0
+    FP16 = 1
+    BF16 = 2
+    FP32 = 3
 
 
 class Bound(IntEnum):
@@ -161,9 +173,16 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("dsp", DSP_KERNEL_DTYPE),  # the DSP kernel of the SoC's generation
     # Work on a host device
     ("host_macs", "f8"),  # zeros left out where the host works on a list of edges
-    ("host_bytes", "f8"),
-    ("host_random_accesses", "f8"),
-    ("host_is_float", "i8"),
+    ("host_format", "i8"),  # of the operands, see HostFormat
+    ("host_results", "f8"),  # of a product
+    ("host_elements", (np.float64, (len(ELEMENT_KINDS),))),  # by the kind of work on them
+    ("host_rows", (np.float64, (len(ROW_KINDS),))),
+    ("host_read_bytes", "f8"),
+    ("host_written_bytes", "f8"),
+    ("host_handed_bytes", "f8"),  # through DRAM whole: several devices have a part in the inference
+    ("host_gathers", "f8"),  # random reads ...
+    ("host_scatters", "f8"),  # ... and updates ...
+    ("host_reach_bytes", "f8"),  # ... within so many bytes
     ("launches", "f8"),  # 1 where work enters a device: its runtime is called
 ]
 

@@ -200,6 +200,8 @@ def place(
     ways = (found.placement, *found.others[:_TRIED])
     best = _best(graph, problem, ways, everywhere, soc, run, minimise)
     placement, mapped = best
+    alone = _alone_values(graph, soc, run, chosen, minimise)
+    single = chosen[placement[0]] if len(set(placement)) == 1 else ""
     return Placement(
         workload=graph.name,
         soc=soc.name,
@@ -211,8 +213,8 @@ def place(
         devices=list(chosen),
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
         exact=found.exact,
-        value=objective_of(problem, terms, placement),
-        bound=found.bound,
+        value=alone[single] if single in alone else objective_of(problem, terms, placement),
+        bound=min(found.bound, *alone.values()) if alone else found.bound,
         latency_s=float(mapped.total["latency_s"]),
         throughput_per_s=float(mapped.total["throughput_per_s"]),
         energy_j=float(mapped.total["energy_j"]),
@@ -240,6 +242,20 @@ def _mapped_alone(graph: Graph, problem: Problem, soc: Soc, run: Run, device: in
         return map_placed(placed(graph, problem, (device,) * len(problem.names), soc), soc, run)
     except InfeasibleError:
         return None
+
+
+def _alone_values(
+    graph: Graph, soc: Soc, run: Run, devices: Sequence[str], minimise: Objective
+) -> dict[str, float]:
+    """Return what each host would take if no other device had a part in it.
+
+    It then joins operators, and what passes between them may stay in its caches; a price list of several
+    devices knows of neither.
+    """
+    hosts = [device for device in devices if device != "npu" and len(devices) > 1]
+    terms = Terms.of(soc, run, minimise)
+    problems = {device: price(graph, soc, run, (device,)) for device in hosts}
+    return {d: objective_of(p, terms, (0,) * len(p.names)) for d, p in problems.items() if p.names}
 
 
 def _best(

@@ -10,7 +10,7 @@ from npusim.cost.decisions import Group
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
 
-__all__ = ["entries", "in_runs"]
+__all__ = ["entries", "in_runs", "is_split"]
 
 _DEVICES = {Unit.CPU: "cpu", Unit.GPU: "gpu"}
 
@@ -47,6 +47,11 @@ def entries(groups: tuple[Group, ...]) -> int:
             found += _device(group) != device
             device = _device(group)
     return found
+
+
+def is_split(groups: tuple[Group, ...]) -> bool:
+    """Tell whether several devices have a part in an inference."""
+    return len({_device(group) for group in groups if group.unit is not Unit.VIEW}) > 1
 
 
 def _device(group: Group) -> str:

@@ -16,6 +16,7 @@ from npusim.cost.decisions import Decisions
 from npusim.cost.lowering import Lowered, lower
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
+from npusim.mapping.order import is_split
 from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.residency import plans
 
@@ -54,6 +55,7 @@ def plan_tables(
         See `npusim.mapping.fusion.fuse`.
     """
     groups = fuse(graph, soc, device, swap_operands)
-    decisions = tuple(Decisions(groups, residency) for residency in plans(graph, groups))
+    split = is_split(groups)
+    decisions = tuple(Decisions(groups, residency, split) for residency in plans(graph, groups))
     lowered = tuple(lower(graph, one, soc) for one in decisions)
     return PlanTables(decisions, lowered, np.stack([one.ops for one in lowered]))

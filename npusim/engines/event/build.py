@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from npusim.cost.decisions import Group
+from npusim.cost.hosts import host_waits_s
 from npusim.cost.liveness import roots
 from npusim.cost.tables import Unit
 from npusim.engines.event.chaining import Chain, chains_of
@@ -140,9 +141,7 @@ class _Build:
         kind, name = _HOSTS[group.unit]
         op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[name]
         total_s = float(result[f"{name}_s"])
-        fixed_s = float(host["dispatch_s"])
-        if op["host_random_accesses"] > 0.0:
-            fixed_s += float(op["host_random_accesses"] / host["random_accesses_per_s"])
+        fixed_s = float(host_waits_s(host, op))
         unit = self.cpu + (kind is Kind.GPU)
         task = self.builder.task(
             kind, unit, index, max(0.0, total_s - fixed_s),

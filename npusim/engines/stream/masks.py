@@ -59,10 +59,11 @@ class MaskKeeper:
     def __init__(self, graph: Graph, soc: Soc, run: Run) -> None:
         arch: Any = arch_row(soc, run.tiles, run.requests)[0]
         self._cpu = arch["cpu"]
-        self._scatter = float(soc.cpu.scatter_cost)
         masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
         self._copies = max(1, sum(t.structural for t in masks))
         """Masks that hold the same entries (EffOp's pair)."""
+        self._reach = sum(float(t.bytes) for t in masks)
+        """Bytes among which the entries lie."""
         self._item = max((t.dtype.bytes for t in masks), default=2.0)
 
     def update_s(self, entries: float) -> float:
@@ -71,7 +72,8 @@ class MaskKeeper:
             return 0.0
         row = empty_ops(1)[0]
         row["unit"] = Unit.CPU
-        row["host_random_accesses"] = entries * self._copies * self._scatter
-        row["host_bytes"] = entries * self._copies * self._item
+        row["host_scatters"] = entries * self._copies
+        row["host_reach_bytes"] = self._reach
+        row["host_written_bytes"] = entries * self._copies * self._item
         time_s, _ = cost_host(self._cpu, row)
         return float(time_s)

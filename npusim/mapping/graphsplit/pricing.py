@@ -27,6 +27,7 @@ from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
+from npusim.ops import Family
 
 __all__ = ["price"]
 
@@ -61,11 +62,12 @@ def price(
     Returns
     -------
     Problem
-        A node for each group of operators that the NPU would run as one (a product with what rides along).
+        A node for each group of operators that the NPU would run as one (a product with what rides along);
+        with a single device for each group that it runs as one, without an NPU for each operator.
         Preprocessing comes first in its order, so that it can be done in one go.
     """
     devices, fixed = tuple(devices), fixed or {}
-    groups = _in_order(graph, fuse(graph, soc, "npu"))
+    groups = _in_order(graph, _grouped(graph, soc, devices))
     arch = arch_row(soc, run.tiles, run.requests)
     shape = (len(groups), len(devices))
     costs = {field: np.zeros(shape) for field in _FIELDS}
@@ -77,7 +79,7 @@ def price(
             results = _evaluated(graph, soc, arch, groups, residency)
             links = _links(graph, soc, arch, groups, residency, results, movable)
         else:
-            results = _on_host(graph, soc, arch, groups, device)
+            results = _on_host(graph, soc, arch, groups, device, len(devices) > 1)
         for field in _FIELDS:
             costs[field][:, d] = results[field]
     allowed = np.ones(shape, bool)
@@ -138,19 +140,41 @@ def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
         return Residency()
 
 
-def _evaluated(graph: Graph, soc: Soc, arch: Any, groups: tuple[Group, ...], residency: Residency) -> Any:
+def _evaluated(
+    graph: Graph,
+    soc: Soc,
+    arch: Any,
+    groups: tuple[Group, ...],
+    residency: Residency,
+    is_split: bool = False,
+) -> Any:
     """Return the kernel's result of each group."""
-    lowered = lower(graph, Decisions(groups, residency), soc)
+    lowered = lower(graph, Decisions(groups, residency, is_split), soc)
     results = np.zeros(len(groups), RESULT_DTYPE)
     operator_costs(arch[0], lowered.ops, results)
     return results
 
 
-def _on_host(graph: Graph, soc: Soc, arch: Any, groups: tuple[Group, ...], device: str) -> Any:
-    """Return the costs of each group on a host, where nothing rides along."""
+def _grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
+    """Return what is placed as one."""
+    if devices == ("cpu",):
+        return fuse(graph, soc, "cpu")
+    if devices == ("gpu",):
+        return fuse(graph, soc, "gpu")
+    if soc.has(_NPU):
+        return fuse(graph, soc, "npu")
+    return tuple(Group(op.name, (), Unit.VIEW if op.family is Family.VIEW else Unit.CPU) for op in graph)
+
+
+def _on_host(
+    graph: Graph, soc: Soc, arch: Any, groups: tuple[Group, ...], device: str, is_split: bool
+) -> Any:
+    """Return the costs of each group on a host; where it is one of several devices nothing rides along."""
+    if not is_split:
+        return _evaluated(graph, soc, arch, groups, Residency())
     unit = Unit.CPU if device == "cpu" else Unit.GPU
     members = tuple(Group(name, (), unit) for g in groups for name in (g.main, *g.fused))
-    single = _evaluated(graph, soc, arch, members, Residency())
+    single = _evaluated(graph, soc, arch, members, Residency(), is_split)
     home = [i for i, g in enumerate(groups) for _ in (g.main, *g.fused)]
     results = np.zeros(len(groups), RESULT_DTYPE)
     for field in _FIELDS:

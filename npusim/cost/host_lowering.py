@@ -1,0 +1,143 @@
+"""What a group of operators asks of a CPU or GPU: the host's part of the operator table.
+
+Like a list for the workshop next door: so many cuts, so many holes, so much timber to fetch and to take away;
+what is handed from one step to the next on the bench is neither fetched nor taken away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from npusim.arch import Cpu, Gpu
+from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
+from npusim.cost.decisions import Group
+from npusim.cost.element_kinds import element_kind, row_kind
+from npusim.cost.tables import HostFormat
+from npusim.graph import Graph
+from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind
+
+__all__ = ["fill_host_work"]
+
+_PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
+_DENSE = (*_PRODUCTS, Family.DEPTHWISE)
+_MOVES = (Family.GATHER, Family.SCATTER, Family.MOVE, Family.CONVERT)
+
+
+def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_split: bool) -> None:
+    """Fill the host columns of a group's row.
+
+    Parameters
+    ----------
+    row : record of OP_DTYPE
+        Its shape is filled in already.
+    graph : Graph
+    group : Group
+    device : Cpu or Gpu
+        The device that runs it.
+    is_split : bool
+        Whether other devices have a part in the inference: what passes between operators then lies in DRAM.
+    """
+    members = [graph.operators[name] for name in (group.main, *group.fused)]
+    traffic = _Traffic(graph, members, device)
+    main = members[0]
+    row["host_format"] = _format(graph.inputs_of(main))
+    if main.family in _DENSE:
+        row["host_macs"] = row["macs"]
+        # Channels that are worked on one by one keep a core busy as ever.
+        row["host_results"] = graph.outputs_of(main)[0].elements if main.family in _PRODUCTS else float("inf")
+    for op in members:
+        _add_elements(row, graph, op)
+    row["host_read_bytes"], row["host_written_bytes"] = traffic.read_bytes(), traffic.written_bytes()
+    for tensor in traffic.crossing():
+        if tensor.dtype is DType.BOOL and tensor.kind is not TensorKind.CONSTANT:
+            row["host_elements"][ELEMENT_KINDS.index("boolean")] += tensor.elements
+    left = graph.inputs_of(main)[0] if main.inputs else None
+    if main.family is Family.MATMUL and left is not None and left.storage is Storage.ZVC:
+        # What is stored as a list of non-zeros is worked through as one, what is stored dense is
+        # multiplied dense.
+        row["host_macs"] *= left.density
+        row["host_results"] = float("inf")
+        saved = traffic.size(left) - left.density * (traffic.size(left) + 4.0 * left.elements)
+        row["host_read_bytes"] -= saved
+    if is_split:
+        row["host_handed_bytes"] = row["host_read_bytes"] + row["host_written_bytes"]
+        row["host_read_bytes"] = row["host_written_bytes"] = 0.0
+    if main.family in (Family.GATHER, Family.SCATTER):
+        _random(row, graph, main, device)
+
+
+def _format(inputs: tuple[Tensor, ...]) -> HostFormat:
+    dtype = inputs[0].dtype if inputs else DType.INT32
+    if not dtype.is_float:
+        return HostFormat.INTEGER
+    if dtype is DType.BF16:
+        return HostFormat.BF16
+    return HostFormat.FP16 if dtype.bytes <= 2 else HostFormat.FP32
+
+
+def _add_elements(row: Any, graph: Graph, op: Operator) -> None:
+    if op.family in (*_DENSE, Family.VIEW):
+        return
+    work, inputs = graph.work(op), graph.inputs_of(op)
+    kind = element_kind(op, inputs, graph.outputs_of(op))
+    row["host_elements"][ELEMENT_KINDS.index(kind)] += work.elements
+    rows = row_kind(op, work.row_length)
+    if rows is not None:
+        row["host_rows"][ROW_KINDS.index(rows)] += work.rows
+
+
+def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:
+    """Rows that lie scattered: each starts with an access to wherever it is, its rest follows in order."""
+    inputs, work = graph.inputs_of(op), graph.work(op)
+    table = inputs[0]
+    row_bytes = work.row_length * table.dtype.bytes
+    lines = max(1.0, -(-row_bytes // float(device.cache_line)))
+    row["host_reach_bytes"] = min(float(table.bytes), work.rows * lines * float(device.cache_line))
+    row["host_gathers" if op.family is Family.GATHER else "host_scatters"] = work.rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """Tensors that a group reads and writes; what its members hand to each other is neither."""
+
+    graph: Graph
+    members: list[Operator]
+    device: Cpu | Gpu
+
+    def size(self, tensor: Tensor) -> float:
+        """Bytes of a tensor as the device keeps it.
+
+        A device that multiplies fp16 no faster than fp32 has no arithmetic of its own for it: it works on
+        fp32.
+        """
+        rates = self.device.macs_per_cycle
+        moves = self.members[0].family in _MOVES
+        wide = 4.0 if rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and not moves else 0.0
+        each = max(wide, tensor.dtype.bytes) if tensor.dtype.is_float else tensor.dtype.bytes
+        return float(tensor.elements * each)
+
+    def read(self) -> list[Tensor]:
+        """Tensors that come from outside."""
+        inner = {name for op in self.members for name in op.outputs}
+        names = dict.fromkeys(name for op in self.members for name in op.inputs if name not in inner)
+        return [self.graph.tensors[name] for name in names]
+
+    def crossing(self) -> list[Tensor]:
+        """Tensors that are read or written."""
+        return [*self.read(), *self.graph.outputs_of(self.members[-1])]
+
+    def read_bytes(self) -> float:
+        """Bytes that are read: of a table only the rows that are taken, of zeros to be written over none."""
+        main, read = self.members[0], self.read()
+        if main.family is Family.GATHER:
+            taken = self.graph.outputs_of(main)[0]
+            return sum(self.size(t) for t in read if t.name != main.inputs[0]) + self.size(taken)
+        blank = self.graph.tensors[main.inputs[0]] if main.family is Family.SCATTER else None
+        if blank is not None and (blank.kind is not TensorKind.CONSTANT or blank.density):
+            blank = None
+        return sum(self.size(t) for t in read if t is not blank)
+
+    def written_bytes(self) -> float:
+        """Bytes that are written."""
+        return sum(self.size(t) for t in self.graph.outputs_of(self.members[-1]))

@@ -1,0 +1,80 @@
+"""The slow, obvious twin of the equations of CPU and GPU, from the primitives of a host."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from npusim.cost.host_record import HOST_DTYPE, HOST_PRIMITIVES
+
+
+def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float]:
+    """Return (time in s, DRAM bytes) of an operator."""
+    levels = nearest_first(host, dram_latency_s)
+    touched = op.host_read_bytes + op.host_written_bytes
+    stream_s = 0.0
+    if touched:
+        mean_s_per_byte = average(touched, [(size, 1 / rate) for size, rate, _ in levels])
+        stream_s = (op.host_read_bytes + host.write_cost * op.host_written_bytes) * mean_s_per_byte
+    stream_s += op.host_handed_bytes / host.bytes_per_s
+    accesses = op.host_gathers + host.scatter_cost * op.host_scatters
+    wait_s = 0.0
+    if accesses:
+        latency_s = average(max(1.0, op.host_reach_bytes), [(size, wait) for size, _, wait in levels])
+        wait_s = accesses * latency_s / (host.cores * host.outstanding_misses)
+    cycles = np.dot(op.host_elements, host.element_cycles) + np.dot(op.host_rows, host.row_cycles)
+    work_s = float(cycles) / host.cores / host.clock_hz + product_s(host, op)
+    biggest = max([0.0, *(size for size, _, _ in levels if math.isfinite(size))])
+    return host.dispatch_s + max(work_s, stream_s) + wait_s, op.host_handed_bytes + max(
+        0.0, touched - biggest
+    )
+
+
+def nearest_first(host: Any, dram_latency_s: float) -> list[tuple[float, float, float]]:
+    """Return (bytes, bytes a second, latency) of each level; none is worse than one behind it."""
+    found = [(math.inf, host.bytes_per_s, dram_latency_s)]
+    for size, rate, wait in reversed(
+        list(zip(host.cache_bytes, host.cache_bytes_per_s, host.cache_latency_s, strict=True))
+    ):
+        if size > 0:
+            found.insert(0, (size, max(rate, found[0][1]), min(wait, found[0][2])))
+    return found
+
+
+def average(bytes_: float, levels: list[tuple[float, float]]) -> float:
+    """Return the mean price of a byte when bytes go into the nearest level that still has room for them."""
+    left, total, held = bytes_, 0.0, 0.0
+    for size, price in levels:
+        here = min(left, max(0.0, size - held))
+        held, left, total = max(held, size), left - here, total + here * price
+    return total / bytes_
+
+
+def product_s(host: Any, op: Any) -> float:
+    """Return the time of the multiply-accumulates."""
+    if not op.host_macs:
+        return 0.0
+    rows, columns, depth = op.out_w * op.out_h, op.out_c, op.in_c * op.kernel_w * op.kernel_h
+
+    def rounded(count: float) -> float:
+        return math.ceil(count / host.product_lanes) * host.product_lanes / count
+
+    padding = rounded(columns)
+    if columns == 1:
+        padding = rounded(depth)
+    elif rows == 1:
+        padding = min(rounded(columns), rounded(depth))
+    macs = op.host_macs * padding + op.host_macs * padding * host.result_macs / depth
+    enough = host.cores * host.busy_outputs
+    macs *= max(1.0, enough / max(1.0, op.host_results))
+    rate = host.macs_per_cycle[op.host_format] * host.dense_efficiency
+    return float(macs / (host.cores * host.clock_hz * rate))
+
+
+def host_row(**changes: Any) -> Any:
+    """Return a record of a host with plain settings, changed as told; nothing is derived yet."""
+    row = np.zeros(1, HOST_DTYPE)[0]
+    plain = dict.fromkeys(HOST_PRIMITIVES, 1.0) | {"cache_bytes": 0.0, "dispatch_s": 0.0, "result_macs": 0.0}
+    for name, value in (plain | changes).items():
+        row[name] = value
+    return row
