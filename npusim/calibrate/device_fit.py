@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from npusim.calibrate.device_parameters import Parameter
 from npusim.calibrate.device_rows import DeviceRow
 from npusim.calibrate.least_squares import Free, solve
 from npusim.cost.architecture import arch_row
-from npusim.engines.machines import evaluated, moved
+from npusim.engines.machines import evaluated, lowered_on, moved
 
 __all__ = ["BEARS", "IDENTIFIED", "DeviceFit", "FitResult", "Floats"]
 
@@ -113,6 +114,7 @@ class DeviceFit:
         self.measured = np.log([row.measured_s for row in self.rows])
         self.noise = np.array([row.noise for row in self.rows])
         self.bears = np.ones((len(self.rows), len(self.parameters)), bool)
+        self.tables: list[Any] = [None] * len(self.rows)
         self._memory: dict[bytes, Floats] = {}
 
     def narrowed(self, telling: NDArray[np.bool_]) -> DeviceFit:
@@ -120,7 +122,7 @@ class DeviceFit:
         kept = [p for p, tells in zip(self.parameters, telling, strict=True) if tells]
         names = {p.name for p, free in zip(self.parameters, self.may_move, strict=True) if free}
         fit = DeviceFit(self.soc, self.rows, kept, names)
-        fit.bears = self.bears[:, telling]
+        fit.bears, fit.tables = self.bears[:, telling], self.tables
         return fit
 
     def machine(self, logs: Floats) -> Soc:
@@ -147,7 +149,7 @@ class DeviceFit:
             key = (run.tiles, run.requests)
             if key not in archs:
                 archs[key] = arch_row(machine, *key)[0]
-            found[place] = np.log(row.seconds(evaluated(row.mapped, machine, archs[key])))
+            found[place] = np.log(row.seconds(evaluated(row.mapped, machine, archs[key], self.tables[i])))
         return found
 
     def look(self, logs: Floats) -> Floats:
@@ -168,8 +170,25 @@ class DeviceFit:
                 )
                 swings[:, j] = np.maximum(swings[:, j], np.abs(self.predicted(there) - here))
         self.bears = swings > 1e-9
+        self._keep_tables(logs)
         self._memory.clear()
         return swings
+
+    def _keep_tables(self, logs: Floats) -> None:
+        """Keep the operator tables that no parameter changes, so that they are not made again and again."""
+        tables = [lowered_on(row.mapped, self.machine(logs)) for row in self.rows]
+        for j in range(len(self.parameters)):
+            there = logs.copy()
+            there[j] -= self.widths[j]
+            machine = self.machine(there)
+            for i in np.flatnonzero(self.bears[:, j]):
+                table = tables[i]
+                if (
+                    table is not None
+                    and lowered_on(self.rows[i].mapped, machine).tobytes() != table.tobytes()
+                ):
+                    tables[i] = None
+        self.tables = tables
 
     def slopes(self, logs: Floats, which: NDArray[np.bool_]) -> Floats:
         """Return d log(time) / d log(parameter), shape (rows, parameters); 0 for those not asked for."""
@@ -203,6 +222,10 @@ class DeviceFit:
                 break
             moving &= ~stays
         return self._result(logs, moving, slopes, error)
+
+    def lowest(self, logs: Floats, moving: NDArray[np.bool_], error: float) -> Floats:
+        """Return the most likely parameters near some, with a given choice and model error."""
+        return self._solve(logs, moving, error, np.ones(len(self.rows), bool))
 
     def refit(self, best: FitResult, rows: NDArray[np.bool_]) -> Floats:
         """Return the parameters as fitted to some rows alone, shape (parameters,): same choice of parameters,
@@ -328,8 +351,6 @@ class DeviceFit:
         """Covariance of the errors of all logarithms: sandwich of the robust fit, and the held numbers' own
         uncertainty carried into those that moved (Schmidt's consider covariance).
         """
-        pull = residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
-        give = (1.0 + (residuals / _SOFT) ** 2) ** -1.5
         strong = self._weighted(slopes, error)
         m, h = np.flatnonzero(moving), np.flatnonzero(~moving)
         whole = np.diag(self.widths**2)
@@ -337,8 +358,9 @@ class DeviceFit:
             return whole
         data = strong[:, m].T @ strong[:, m]
         prior = np.diag(self.widths[m] ** -2.0)
-        spread = float(np.mean(pull**2)) * len(self.rows) / self._freedom(slopes, moving, error)
-        slack = float(np.mean(give))
+        spread = float(np.mean(self.pull(residuals) ** 2)) * len(self.rows)
+        spread /= self._freedom(slopes, moving, error)
+        slack = float(np.mean(self.give(residuals)))
         inverse = np.linalg.inv(slack * data + prior)
         whole[np.ix_(m, m)] = inverse @ (spread * data + prior) @ inverse
         if len(h):
@@ -348,6 +370,29 @@ class DeviceFit:
             whole[np.ix_(m, h)] = carry @ held
             whole[np.ix_(h, m)] = (carry @ held).T
         return whole
+
+    @staticmethod
+    def pull(residuals: Floats) -> Floats:
+        """Return the slope of the soft loss at weighted residuals, shape (rows,)."""
+        found: Floats = residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
+        return found
+
+    @staticmethod
+    def give(residuals: Floats) -> Floats:
+        """Return the curvature of the soft loss at weighted residuals, shape (rows,)."""
+        found: Floats = (1.0 + (residuals / _SOFT) ** 2) ** -1.5
+        return found
+
+    def weighted(self, logs: Floats, error: float) -> Floats:
+        """Return the rows' residuals in standard deviations, shape (rows,)."""
+        predicted = self._evaluate(logs, range(len(self.rows)))
+        found: Floats = (predicted - self.measured) / np.sqrt(self.noise**2 + error**2)
+        return found
+
+    def objective(self, residuals: Floats, logs: Floats) -> float:
+        """Return what the fit makes small: soft squares of weighted residuals, squares of all priors."""
+        soft = 2.0 * _SOFT**2 * (np.sqrt(1.0 + (residuals / _SOFT) ** 2) - 1.0)
+        return float(soft.sum() + (((logs - self.start) / self.widths) ** 2).sum())
 
 
 def _clipped_square(limit: float) -> float:

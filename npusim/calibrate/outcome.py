@@ -15,30 +15,25 @@ from npusim.arch import Calibration, Soc
 from npusim.calibrate.calibration_report import FittedParameter
 from npusim.calibrate.device_fit import IDENTIFIED, DeviceFit, FitResult, Floats
 from npusim.calibrate.fitted_sheet import source_after
+from npusim.calibrate.intervals import NORMAL, half_widths, quantile_of
 from npusim.calibrate.unit_fit import FittedNumber
 from npusim.engines.machines import number_at
 from npusim.measure.document import Measurement
 
-__all__ = ["calibration_of", "fitted_numbers", "fitted_parameters", "half_width"]
+__all__ = ["calibration_of", "fitted_numbers", "fitted_parameters", "statuses"]
 
-_NORMAL = 1.6448536269514722
-"""Half a 90 % interval of a normal variable, in standard deviations."""
 _TOGETHER = 0.5
 """Correlation from which two errors are said to go together."""
 _WORTH_WRITING = 0.05
 """Correlation from which it is written down."""
 _MOST_TIES = 3
+_ONE = 0.8
+"""Correlation from which two numbers are known as one only: their product, their sum."""
 
+_DESPITE = 0.5
+"""Share of the uncertainty beforehand up to which a number is identified although it goes with another."""
 
-def half_width(best: FitResult) -> Floats:
-    """Return half the 90 % interval of each parameter's logarithm, shape (parameters,).
-
-    The width of the residuals is itself estimated, so those of fitted numbers follow Student's distribution.
-    """
-    from scipy.special import stdtrit  # slow to import
-
-    quantile = float(stdtrit(max(best.freedom, 1.0), 0.95))
-    return best.sigma * np.where(best.moving, quantile, _NORMAL)
+Status = Literal["identified", "tied", "not identified", "held"]
 
 
 def _correlation(best: FitResult) -> Floats:
@@ -59,12 +54,13 @@ def fitted_parameters(fit: DeviceFit, best: FitResult, swings: Floats, bears: fl
     bears : float
         Swing from which a parameter bears on a row.
     """
-    correlation, half = _correlation(best), half_width(best)
+    correlation, widths = _correlation(best), half_widths(fit, best)
+    (below, above), status = widths, statuses(fit, best, widths)
     found = []
     for j in np.argsort(np.where(best.moving, best.sigma / fit.widths, 10.0), kind="stable"):
         parameter = fit.parameters[j]
         value = float(np.exp(best.logs[j])) if best.moving[j] else parameter.number.value
-        high = min(value * math.exp(half[j]), parameter.number.upper)
+        high = min(value * math.exp(above[j]), parameter.number.upper)
         found.append(
             FittedParameter(
                 path=parameter.name,
@@ -72,8 +68,8 @@ def fitted_parameters(fit: DeviceFit, best: FitResult, swings: Floats, bears: fl
                 before=parameter.number.value,
                 before_uncertainty=math.sqrt(math.expm1(parameter.number.sigma**2)),
                 after=value,
-                interval=(value * math.exp(-half[j]), high),
-                status=_status(fit, best, int(j)),
+                interval=(value * math.exp(-below[j]), high),
+                status=status[j],
                 tied_to=_ties(fit, best, correlation, int(j)),
                 rows=int((swings[:, j] >= bears).sum()),
                 at_bound=parameter.name in best.at_bound,
@@ -82,12 +78,27 @@ def fitted_parameters(fit: DeviceFit, best: FitResult, swings: Floats, bears: fl
     return found
 
 
-def _status(
-    fit: DeviceFit, best: FitResult, j: int
-) -> Literal["identified", "tied", "not identified", "held"]:
-    if best.moving[j]:
-        return "identified" if best.sigma[j] <= IDENTIFIED * fit.widths[j] else "tied"
-    return "not identified" if fit.may_move[j] else "held"
+def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
+    """Return what is known of each parameter.
+
+    Parameters
+    ----------
+    fit : DeviceFit
+    best : FitResult
+    widths : array, shape (2, parameters)
+        From `npusim.calibrate.intervals.half_widths`.
+    """
+    alone = np.abs(_correlation(best) - np.eye(len(best.logs))).max(axis=1, initial=0.0) < _ONE
+    share = widths.mean(axis=0) / (NORMAL * fit.widths)
+    # Where a partner was well known beforehand, what is known of both together tells of the other alone.
+    clear = np.where(alone, share <= IDENTIFIED, share <= _DESPITE)
+    found: list[Status] = []
+    for moves, free, clear in zip(best.moving, fit.may_move, clear, strict=True):
+        if moves:
+            found.append("identified" if clear else "tied")
+        else:
+            found.append("not identified" if free else "held")
+    return found
 
 
 def _ties(fit: DeviceFit, best: FitResult, correlation: Floats, j: int) -> list[str]:
@@ -101,12 +112,12 @@ def _ties(fit: DeviceFit, best: FitResult, correlation: Floats, j: int) -> list[
 
 def fitted_numbers(soc: Soc, fit: DeviceFit, best: FitResult, source: str) -> list[FittedNumber]:
     """Return the numbers that moved, as the data sheet shall hold them."""
-    half = half_width(best)
+    half = best.sigma * quantile_of(best)
     found = []
     for j in np.flatnonzero(best.moving):
         parameter = fit.parameters[j]
         held: Any = number_at(soc, parameter.number.path)
-        sigma = float(half[j]) / _NORMAL
+        sigma = float(half[j]) / NORMAL
         found.append(
             FittedNumber(
                 path=parameter.name,

@@ -28,6 +28,7 @@ from npusim.units import Count, Kind, Quantity
 __all__ = [
     "Uncertain",
     "evaluated",
+    "lowered_on",
     "moved",
     "number_at",
     "numbers_of",
@@ -192,7 +193,7 @@ def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tup
     return _replaced(soc, {"devices": {home: {"dsp": {"kernels": _Whole(kernels)}}}}), frozenset(used)
 
 
-def evaluated(mapped: Mapped, machine: Soc, arch: Any) -> Any:
+def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any:
     """Return the totals of a mapped graph on another machine.
 
     Parameters
@@ -203,19 +204,21 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any) -> Any:
         The SoC that it was mapped for, with other numbers.
     arch : record of ARCH_DTYPE
         The machine's row of the architecture table.
+    table : array of OP_DTYPE, optional
+        The operator table on that machine, where it is known already; see `lowered_on`.
 
     Returns
     -------
     record of TOTAL_DTYPE
     """
-    ops = _lowered(mapped, machine)
+    ops = lowered_on(mapped, machine) if table is None else table
     results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
     evaluate(arch, ops, results, total[0])
     return total[0]
 
 
-def _lowered(mapped: Mapped, machine: Soc) -> Any:
-    """Return the operator table with what depends on the machine's numbers made anew."""
+def lowered_on(mapped: Mapped, machine: Soc) -> Any:
+    """Return the operator table of a mapped graph, with what depends on the machine's numbers made anew."""
     groups = mapped.decisions.groups
     if any(group.unit in (Unit.CPU, Unit.GPU) for group in groups):
         return lower(mapped.graph, mapped.decisions, machine).ops

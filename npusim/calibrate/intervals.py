@@ -1,0 +1,129 @@
+"""How far each fitted number may still be off: 90 % intervals, not the same to both sides.
+
+Like groping for the rim of a bowl from its bottom: where one wall is steeper than the other, the rim is
+nearer on that side.
+
+An overhead that hides behind longer work can well be smaller than it seems, for then it hides even better; it
+can hardly be larger. So the objective is followed to both sides of its lowest point, all other numbers (those
+that a fit held, too) giving way as they like, until it has risen as far as a 90 % interval asks: a profile of
+the posterior. Giving way is a Gauss-Newton step whose slopes are learned on the way (Broyden), so that a
+point costs one evaluation of the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from npusim.calibrate.device_fit import DeviceFit, FitResult, Floats
+
+__all__ = ["NORMAL", "half_widths", "quantile_of"]
+
+NORMAL = 1.6448536269514722
+"""Half a 90 % interval of a normal variable, in standard deviations."""
+_STEPS = 3
+"""Corrections of how far a side reaches."""
+_GIVE = 2
+"""Steps in which the other numbers give way at each of them."""
+_WIDEST = 3.0
+"""A side is followed to this many times its first guess at most."""
+
+
+@dataclass
+class _Place:
+    """A point of the parameters, with what is known there."""
+
+    logs: Floats
+    residuals: Floats
+    slopes: Floats
+    """Of the weighted residuals, shape (rows, parameters)."""
+
+
+def quantile_of(best: FitResult) -> float:
+    """Return half the 90 % interval of a fitted number in standard deviations.
+
+    The width of the residuals is itself estimated, so it is Student's.
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    return float(stdtrit(max(best.freedom, 1.0), 0.95))
+
+
+def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
+    """Return how far the 90 % intervals of all logarithms reach down and up, shape (2, parameters).
+
+    Of a number that was held it is what the data sheet says.
+    """
+    found = np.tile(NORMAL * fit.widths, (2, 1))
+    if not best.moving.any():
+        return found
+    bottom = _bottom(fit, best)
+    inverse = np.linalg.inv(_hessian(fit, bottom))
+    lowest = fit.objective(bottom.residuals, bottom.logs)
+    quantile = quantile_of(best)
+    for j in np.flatnonzero(best.moving):
+        sigma = float(np.sqrt(inverse[j, j]))
+        for side, sign in enumerate((-1.0, 1.0)):
+            reach = _reach(fit, best, bottom, lowest, int(j), sign * sigma, quantile)
+            off = sign * (bottom.logs[j] - best.logs[j])
+            found[side, j] = max(0.1 * sigma, off + reach * sigma)
+    return found
+
+
+def _bottom(fit: DeviceFit, best: FitResult) -> _Place:
+    """Return the lowest point of the objective when nothing is held."""
+    every = np.ones(len(best.logs), bool)
+    logs = fit.lowest(best.logs, every, best.model_error)
+    weights = 1.0 / np.sqrt(fit.noise**2 + best.model_error**2)
+    slopes = fit.slopes(logs, every) * weights[:, None]
+    return _Place(logs, fit.weighted(logs, best.model_error), slopes)
+
+
+def _hessian(fit: DeviceFit, place: _Place) -> Floats:
+    give = fit.give(place.residuals)
+    found: Floats = (place.slopes.T * give) @ place.slopes + np.diag(fit.widths**-2.0)
+    return found
+
+
+def _reach(
+    fit: DeviceFit, best: FitResult, bottom: _Place, lowest: float, j: int, step: float, quantile: float
+) -> float:
+    """Return how many steps of a parameter raise the objective by the square of a quantile."""
+    low, high = (np.log([getattr(p, end) for p in fit.parameters]) for end in ("low", "high"))
+    others = np.arange(len(bottom.logs)) != j
+    here = _Place(bottom.logs.copy(), bottom.residuals.copy(), bottom.slopes.copy())
+    steps = quantile
+    for _ in range(_STEPS):
+        goal = bottom.logs[j] + steps * step
+        if not low[j] < goal < high[j]:  # the kind of the number ends here
+            return float(abs(np.clip(goal, low[j], high[j]) - bottom.logs[j]) / abs(step))
+        rises = []
+        for _ in range(_GIVE):
+            move = np.zeros(len(here.logs))
+            move[j] = goal - here.logs[j]
+            along = here.residuals + here.slopes[:, j] * move[j]
+            pull = here.slopes.T @ fit.pull(along) + (here.logs - fit.start) / fit.widths**2
+            curved = _hessian(fit, here)[np.ix_(others, others)]
+            move[others] = -np.linalg.solve(curved, pull[others])
+            _go(fit, best, here, np.clip(here.logs + move, low, high))
+            rises.append(fit.objective(here.residuals, here.logs) - lowest)
+        rise = min(rises)
+        if rise <= 0.0:  # flat within rounding
+            return quantile * _WIDEST
+        factor = float(np.clip(quantile / np.sqrt(rise), 1.0 / _WIDEST, _WIDEST))
+        steps = float(np.clip(steps * factor, quantile / _WIDEST, quantile * _WIDEST))
+        if abs(factor - 1.0) < 0.02:
+            break
+    return steps
+
+
+def _go(fit: DeviceFit, best: FitResult, here: _Place, there: Floats) -> None:
+    """Go to a point and learn the slopes between (Broyden's update), in place."""
+    move = there - here.logs
+    residuals = fit.weighted(there, best.model_error)
+    length = float(move @ move)
+    if length > 0.0:
+        missed = residuals - here.residuals - here.slopes @ move
+        here.slopes = here.slopes + np.outer(missed, move) / length
+    here.logs, here.residuals = there, residuals
