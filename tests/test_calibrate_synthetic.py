@@ -115,3 +115,18 @@ class TestSyntheticTruth:
         known, inside, _ = coverage("npu", SEEDS)
         print({name: f"{inside[name]} of {known[name]}" for name in known})
         assert_covered(known, inside, SEEDS)
+
+    def test_what_no_row_depends_on_is_left_out_and_what_the_data_leave_open_stays_as_it_was(self) -> None:
+        base = prepared("cpu", load_soc("core-ultra-series2"))
+        names = [parameter.name for parameter in base.parameters]
+        assert "dram.bandwidth" not in names  # the NPU's
+        fit, _ = simulated(base, 0)
+        best = fit.fit()
+        status = dict(zip(names, statuses(fit, best, half_widths(fit, best)), strict=True))
+        # Clock and efficiency only work as their product; the sheet knows the efficiency better.
+        assert status["cpu.clock"] in ("identified", "tied")
+        assert status["cpu.dense_efficiency"] == "not identified"
+        for j, name in enumerate(names):
+            if status[name] == "not identified":
+                assert best.logs[j] == base.start[j]
+                assert best.sigma[j] == pytest.approx(base.widths[j])

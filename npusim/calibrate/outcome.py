@@ -93,9 +93,9 @@ def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
     # Where a partner was well known beforehand, what is known of both together tells of the other alone.
     clear = np.where(alone, share <= IDENTIFIED, share <= _DESPITE)
     found: list[Status] = []
-    for moves, free, clear in zip(best.moving, fit.may_move, clear, strict=True):
+    for moves, free, is_clear in zip(best.moving, fit.may_move, clear, strict=True):
         if moves:
-            found.append("identified" if clear else "tied")
+            found.append("identified" if is_clear else "tied")
         else:
             found.append("not identified" if free else "held")
     return found
