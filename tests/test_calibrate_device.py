@@ -273,3 +273,35 @@ class TestTheCommand:
         assert run(words) == 2
         assert parent.read_text() == text
         assert "name another file" in capsys.readouterr().err
+
+
+class TestSweeps:
+    SPACE: dict[str, Any] = {  # noqa: RUF012
+        "schema": "npusim.space/1",
+        "workload": "gcn-cora",
+        "techniques": "stagr",
+        "run": {"device": "cpu"},
+        "axes": {
+            "dram.latency": {"values": ["80 ns", "100 ns"]},
+            "cpu.clock": {"values": ["2 GHz", "3 GHz"]},
+        },
+        "minimise": ["latency_s"],
+        "keep": "top:3",
+    }
+
+    def test_kept_points_of_a_fitted_soc_get_intervals(self, fitted: Calibrated, tmp_path: Path) -> None:
+        from npusim.explore.fronts import front_of
+
+        sheet = tmp_path / "fitted.yaml"
+        sheet.write_text(fitted.text)
+        npusim.sweep({**self.SPACE, "soc": str(sheet)}, tmp_path / "fitted")
+        row = front_of(tmp_path / "fitted").rows[0]
+        assert row["latency_s_low"] < row["latency_s"] < row["latency_s_high"]
+
+    def test_points_of_a_shipped_soc_get_them_where_they_are_asked_for(self, tmp_path: Path) -> None:
+        from npusim.explore.fronts import front_of
+
+        npusim.sweep(self.SPACE, tmp_path / "plain")
+        assert "latency_s_low" not in front_of(tmp_path / "plain").rows[0]
+        npusim.sweep(self.SPACE, tmp_path / "asked", intervals=True)
+        assert "latency_s_low" in front_of(tmp_path / "asked").rows[0]

@@ -59,6 +59,15 @@ def sweep(
             "--chunk", min=1, metavar="N", help="Points of a chunk, the unit of work on disk and of resuming."
         ),
     ] = None,
+    intervals: Annotated[
+        bool | None,
+        typer.Option(
+            "--intervals/--no-intervals",
+            help="Give kept points the 90 % interval of their latency, where at most 1000 are kept. "
+            "[dim]\\[default: where the SoC was fitted to measurements][/dim]",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     form: Format = None,
 ) -> None:
@@ -88,6 +97,7 @@ def sweep(
             runner=runner,
             progress=progress,
             stop=stopper,
+            intervals=intervals,
         )
 
     def page() -> RenderableType:

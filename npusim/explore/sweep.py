@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
+from npusim.explore.intervals import MOST_POINTS, has_calibration, with_intervals
 from npusim.explore.keeping import best_of, keep
 from npusim.explore.manifest import MANIFEST, Manifest, manifest_of, read_manifest, refuse_other
 from npusim.explore.spaces import Space, load_space, parse_keep
@@ -70,6 +71,7 @@ def sweep(
     runner: Runner | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    intervals: bool | None = None,
 ) -> SweepResult:
     """Evaluate all points of a design space and write those worth keeping as Parquet.
 
@@ -91,6 +93,10 @@ def sweep(
         Told after each chunk.
     stop : callable, optional
         Asked after each chunk whether to stop.
+    intervals : bool, optional
+        Whether kept points get the 90 % interval of their latency, as columns `latency_s_low` and
+        `latency_s_high`, where a file of kept points is written and there are at most 1000; None: where the
+        SoC was fitted to measurements.
 
     Returns
     -------
@@ -140,7 +146,8 @@ def sweep(
                 f"stopped after {finished:,} of {manifest.points:,} points; "
                 "the same command with --resume goes on"
             )
-    kept = _merge(store, loaded)
+    wanted = has_calibration(loaded) if intervals is None else intervals
+    kept = _merge(store, loaded, wanted)
     return SweepResult(
         points=manifest.points, kept=kept, seconds=time.perf_counter() - began, directory=str(directory)
     )
@@ -191,9 +198,9 @@ def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tup
     return store, manifest
 
 
-def _merge(store: Store, space: Space) -> int:
-    """Write the kept points of all chunks as one file, where chunks kept more than the whole needs; return
-    how many.
+def _merge(store: Store, space: Space, intervals: bool) -> int:
+    """Write the kept points of all chunks as one file, where chunks kept more than the whole needs, with
+    intervals of their latencies where they are wanted and few; return how many.
     """
     import pyarrow as pa
 
@@ -206,5 +213,7 @@ def _merge(store: Store, space: Space) -> int:
     numbers = scores[POINT][best]
     rows = [t.filter(pa.array(np.isin(t[POINT].to_numpy(), numbers))) for t in store.tables()]
     merged = pa.concat_tables(rows).replace_schema_metadata(None)
+    if intervals and merged.num_rows <= MOST_POINTS:
+        merged = with_intervals(merged, space)
     write_whole(store.result, to_bytes(merged))
     return int(merged.num_rows)

@@ -22,7 +22,7 @@ from npusim.mapping.tables import plan_tables
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
-__all__ = ["Variant", "base_soc", "make_variant", "overrides_of"]
+__all__ = ["Variant", "base_soc", "graph_at", "make_variant", "overrides_of"]
 
 _WORKLOAD = "workload"
 
@@ -70,15 +70,20 @@ def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
     """
     soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
     row = machine_row(soc, space.run)
-    stack = str(chosen.get("techniques", space.techniques))
-    settings = tuple((".".join(o.path), o.value) for o in overrides_of(space, chosen, of_workload=True))
     try:
-        graph = apply(_network(str(chosen.get("workload", space.workload)), settings), stack)
+        graph = graph_at(space, chosen)
     except IllegalTechniqueError as error:
         return Variant(None, row, str(error))
     if space.run.device == "auto" and soc.has("cpu") and wished(graph):
         return Variant(None, row, open_graph=graph, soc=soc)
     return Variant(plan_tables(graph, soc, space.run.device).ops, row)
+
+
+def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
+    """Return the network at a choice of axes, techniques applied; errors as for `npusim.techniques.apply`."""
+    settings = tuple((".".join(o.path), o.value) for o in overrides_of(space, chosen, of_workload=True))
+    network = _network(str(chosen.get("workload", space.workload)), settings)
+    return apply(network, str(chosen.get("techniques", space.techniques)))
 
 
 @lru_cache(maxsize=8)

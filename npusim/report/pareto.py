@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["pareto_page", "rows_page", "shown_value"]
 
 _MOST_ROWS = 1000
-_UNITS = {"_per_s": "/s", "_s": "s", "_j": "J", "_bytes": "B", "_mm2": "mm2"}
+_BOUNDS = ("latency_s_low", "latency_s_high")
+"""Columns of intervals, where a sweep wrote them."""
+_UNITS = {"_s_low": "s", "_s_high": "s", "_per_s": "/s", "_s": "s", "_j": "J", "_bytes": "B", "_mm2": "mm2"}
 
 
 def shown_value(name: str, value: Any) -> str:
@@ -47,7 +49,8 @@ def pareto_page(found: Front) -> RenderableType:
     table.add_column()
     for name in chosen:
         table.add_column(name, justify="right", overflow="fold")
-    for name in ("point", *found.minimise, *found.axes):
+    bounds = [name for name in _BOUNDS if name in found.knee]
+    for name in ("point", *found.minimise, *bounds, *found.axes):
         cells = (
             str(row[name]) if name == "point" else shown_value(name, row[name]) for row in chosen.values()
         )
