@@ -49,8 +49,8 @@ class Soc(Section):
     """References behind the short keys, such as [VPUNN], that the `source` of a number uses."""
     dram: Dram
     """Main memory."""
-    technology: Technology
-    """Process node."""
+    technology: Technology | None = None
+    """Process node; a SoC with an NPU needs it."""
     devices: dict[DeviceName, Device] = Field(min_length=1)
     """Devices by name; paths of settings begin with that name: `npu.sram.per_tile`."""
     calibration: Calibration | None = None
@@ -77,6 +77,19 @@ class Soc(Section):
                     at="devices",
                 )
         return self
+
+    @model_validator(mode="after")
+    def _an_npu_needs_its_silicon(self) -> Soc:
+        if self.has("npu") and self.technology is None:
+            refuse("nothing", "the process node of the NPU", at="technology")
+        return self
+
+    @property
+    def main_kind(self) -> Literal["npu", "cpu", "gpu"]:
+        """Kind of device that runs what nobody placed: the NPU, or else the CPU, or else the GPU."""
+        if self.has("npu"):
+            return "npu"
+        return "gpu" if self.has("gpu") and not self.has("cpu") else "cpu"
 
     @property
     def npu(self) -> Npu:

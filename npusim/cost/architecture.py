@@ -16,6 +16,7 @@ from npusim.arch import Soc
 from npusim.arch.dma_model import DmaModel
 from npusim.arch.dpu_model import DpuModel
 from npusim.arch.npu import Npu
+from npusim.arch.technology import Technology
 from npusim.cost.derived import MAC_FORMATS, derive
 from npusim.cost.host_record import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 
@@ -134,7 +135,8 @@ def arch_row(soc: Soc, tiles: float, requests: float) -> Any:
     ----------
     soc : Soc
     tiles : float
-        NPU tiles that an inference uses, as far as the chip has them; infinite for all.
+        NPU tiles that an inference uses, as far as the chip has them; infinite for all. A SoC without an
+        NPU has none, and none of its numbers: their columns are 0.
     requests : float
         Inferences in flight.
 
@@ -145,8 +147,12 @@ def arch_row(soc: Soc, tiles: float, requests: float) -> Any:
     table = np.zeros(1, ARCH_DTYPE)
     record = table[0]
     record["wanted_tiles"], record["requests"] = tiles, requests
-    _npu(record, soc.npu)
-    _technology(record, soc)
+    record["dram_bytes_per_s"], record["dram_latency_s"] = soc.dram.bandwidth, soc.dram.latency
+    record["nominal_voltage"] = 1.0
+    if soc.has("npu"):
+        _npu(record, soc.npu)
+    if soc.technology is not None:
+        _technology(record, soc.technology)
     for name, device in (
         ("cpu", soc.cpu if soc.has("cpu") else None),
         ("gpu", soc.gpu if soc.has("gpu") else None),
@@ -189,10 +195,8 @@ def _npu(record: Any, npu: Npu) -> None:
     record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes["fp16"]
 
 
-def _technology(record: Any, soc: Soc) -> None:
-    technology = soc.technology
+def _technology(record: Any, technology: Technology) -> None:
     energy, area = technology.energy, technology.area
-    record["dram_bytes_per_s"], record["dram_latency_s"] = soc.dram.bandwidth, soc.dram.latency
     record["nominal_voltage"], record["leakage_w_per_m2"] = technology.nominal_voltage, technology.leakage
     record["tech_mac_j_int8"], record["tech_mac_j_fp16"] = energy.mac["int8"], energy.mac["fp16"]
     record["tech_sram_j_per_byte"], record["tech_dsp_j_per_lane_op"] = energy.sram, energy.dsp_op

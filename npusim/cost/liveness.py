@@ -26,6 +26,8 @@ def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
     A tensor stored with a bitmap stays packed in SRAM where the SoC accepts that for its role
     (`npu.sparsity.decompress_weights`, `decompress_activations`); otherwise it is moved dense.
     """
+    if not soc.has("npu"):
+        return 1.0
     switches = soc.npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations
     if tensor.storage is not Storage.ZVC or not accepted or not tensor.bytes:

@@ -18,6 +18,7 @@ from npusim.graph import Graph
 from npusim.mapping import Mapped, Run, map_graph
 from npusim.mapping.placement import DeviceChoice
 from npusim.ops import Family
+from npusim.techniques import parse
 
 __all__ = ["estimate", "mapped_estimate", "run_of", "with_interval"]
 
@@ -29,6 +30,9 @@ _UNIT_NAMES = {
     Unit.CPU: "cpu",
     Unit.GPU: "gpu",
 }
+_NPU_UNITS = (Unit.DPU, Unit.DSP, Unit.DMA)
+_NPU_ALONE = ("symg", "cacheg")
+"""Techniques that change nothing but what an NPU keeps and moves."""
 _HINTS = ("latency", "throughput")
 
 
@@ -49,9 +53,10 @@ def run_of(
         One inference at a time on the SoC's tiles for latency, or several in flight on its tiles for
         throughput.
     requests : int, optional
-        Inferences in flight; None: the SoC's default for the hint.
+        Inferences in flight; None: the SoC's default for the hint, without an NPU one, and one a core for
+        throughput.
     tiles : int, optional
-        Tiles an inference is compiled for; None: the SoC's default for the hint.
+        Tiles an inference is compiled for; None: the SoC's default for the hint, without an NPU none.
     device : {"auto", "npu", "cpu", "gpu"}
     swap_operands : bool
 
@@ -60,7 +65,7 @@ def run_of(
     UnknownNameError
         For another hint or device.
     NpusimError
-        For a number of tiles that the NPU has not, or fewer than one request.
+        For a device that the SoC lacks, a number of tiles that the NPU has not, or fewer than one request.
     """
     if hint not in _HINTS:
         raise UnknownNameError("performance hint", hint, _HINTS)
@@ -68,12 +73,29 @@ def run_of(
         raise UnknownNameError("device", device, get_args(DeviceChoice))
     if requests is not None and requests < 1:
         raise NpusimError(f"--requests: found {requests}; allowed: a whole number of at least 1")
+    if device != "auto" and not soc.has(device):
+        raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {_devices(soc)}")
+    if not soc.has("npu"):
+        if tiles:
+            raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
+        streams = 1 if hint == "latency" else _streams(soc, device)
+        return Run(hint, requests or streams, 0, device)  # type: ignore[arg-type]  # checked above
     physical = int(soc.npu.tiles)
     if tiles is not None and not 1 <= tiles <= physical:
         raise NpusimError(f"--tiles: found {tiles}; allowed: 1 to {physical}, the tiles of {soc.name}'s NPU")
     in_flight = requests if requests is not None else int(getattr(soc.npu.inflight_requests, hint))
     used = tiles if tiles is not None else min(physical, int(getattr(soc.npu.tiles_for, hint)))
     return Run(hint, in_flight, used, device, swap_operands)  # type: ignore[arg-type]  # checked above
+
+
+def _devices(soc: Soc) -> str:
+    return ", ".join(["auto", *(kind for kind in ("npu", "cpu", "gpu") if soc.has(kind))])
+
+
+def _streams(soc: Soc, device: str) -> int:
+    """Inferences that keep all cores busy."""
+    kind = soc.main_kind if device == "auto" else device
+    return int(soc.gpu.cores if kind == "gpu" else soc.cpu.cores)
 
 
 def estimate(
@@ -156,6 +178,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
                 ("cpu", "cpu_s"),
                 ("gpu", "gpu_s"),
             )
+            if mapped.soc.has(name.partition(".")[0])
         },
         operators=[_operator(mapped, i, group) for i, group in enumerate(mapped.decisions.groups)],
         warnings=_warnings(mapped),
@@ -182,6 +205,17 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
 def _warnings(mapped: Mapped) -> list[str]:
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     found = list(mapped.lowered.warnings)
+    idle = [name for name in parse(mapped.graph.techniques).names if name in _NPU_ALONE]
+    on_npu = any(g.unit in _NPU_UNITS for g in mapped.decisions.groups)
+    if "grasp" in parse(mapped.graph.techniques).names and not on_npu:
+        found.append(
+            "grasp: products are costed along the non-zeros, as libraries for sparse matrices work; OpenVINO "
+            "multiplies them dense"
+        )
+    if idle and not on_npu:
+        found.append(
+            f"{', '.join(idle)}: made for the memory of an NPU; none is used here, so nothing is gained"
+        )
     if unknown:
         found.insert(
             0, f"operators npusim does not know are costed by the bytes they move: {', '.join(unknown)}"

@@ -51,8 +51,12 @@ class Elasticity:
 
 
 _UNITS = {"GB/s": 1e9, "MHz": 1e6, "KiB": 1024.0, "us": 1e-6}
+_DRAM = ("DRAM bandwidth", "dram.bandwidth", "GB/s", lambda soc: soc.dram.bandwidth)
+_CPU = (
+    ("CPU clock", "cpu.clock", "MHz", lambda soc: soc.cpu.clock),
+    ("DRAM bandwidth of the CPU", "cpu.dram_bandwidth", "GB/s", lambda soc: soc.cpu.dram_bandwidth),
+)
 _PARTS = (
-    ("DRAM bandwidth", "dram.bandwidth", "GB/s", lambda soc: soc.dram.bandwidth),
     ("DPU clock", "npu.dpu.clock", "MHz", lambda soc: soc.npu.dpu.clock),
     ("clock of DSPs and DMA", "npu.vpu_clock", "MHz", lambda soc: soc.npu.vpu_clock),
     ("SRAM of a tile", "npu.sram.per_tile", "KiB", lambda soc: soc.npu.sram.per_tile),
@@ -107,12 +111,17 @@ def _changes(graph: Graph, soc: Soc, run: Run) -> list[tuple[str, str, float, So
             (words, f"--set {path}={text}", more, with_overrides(soc, [f"{path}={text}"]), run.tiles)
         )
 
-    parts: list[tuple[str, str, str, Callable[[Any], Any]]] = list(_PARTS)
+    parts: list[tuple[str, str, str, Callable[[Any], Any]]] = [_DRAM]
     devices = {op.device for op in graph} | {run.device}
-    if "cpu" in devices and soc.has("cpu"):
-        parts.append(("CPU clock", "cpu.clock", "MHz", lambda soc: soc.cpu.clock))
+    if not soc.has("npu"):
+        parts += _CPU if soc.has("cpu") else ()
+    elif "cpu" in devices and soc.has("cpu"):
+        parts.append(_CPU[0])
+    parts += _PARTS if soc.has("npu") else ()
     for words, path, unit, value in parts:
         add(words, path, _text(float(value(soc)) * (1.0 + STEP), unit), STEP)
+    if not soc.has("npu"):
+        return found
     for words, path, value in _PIECES:
         count = int(value(soc))
         add(words, path, str(count + 1), 1.0 / count)

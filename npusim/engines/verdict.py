@@ -69,7 +69,7 @@ def conclusion_of(soc: Soc, estimates: Sequence[Estimate]) -> str:
         launch = _launch_s(soc, best)
         why = (
             f"launching it ({launch * 1e3:.2f} of {best.latency_s * 1e3:.2f} ms): several requests in flight "
-            "(--hint throughput) would help, a faster NPU hardly"
+            f"(--hint throughput) would help, a faster {soc.main_kind.upper()} hardly"
         )
     elif name == "npu.dma":
         moved = f"{best.dram_bytes / 1e6:.1f} MB of DRAM traffic"
@@ -86,7 +86,7 @@ def _launch_s(soc: Soc, e: Estimate) -> float:
     return (
         e.latency_s - sum(o.latency_s for o in e.operators)
         if e.requests == 1
-        else float(soc.npu.launch_overhead)
+        else float(soc.npu.launch_overhead if soc.has("npu") else 0.0)
     )
 
 
@@ -113,6 +113,8 @@ def _triangle_against_zvc(graph: Graph, soc: Soc, e: Estimate) -> str:
         f"the norm matrix takes {norm.bytes / 1e6:.2f} MB dense, "
         f"{norm.stored_bytes / 1e6:.2f} MB as a triangle (symg), {packed / 1e6:.2f} MB with a bitmap (grasp)"
     )
+    if not soc.has("npu"):
+        return text
     if soc.npu.sparsity.decompress_activations:
         return (
             text

@@ -96,16 +96,26 @@ def is_of_variant(path: str) -> bool:
 
 def machine_row(soc: Soc, run: RunSpec) -> Any:
     """Return the numbers of a machine's row of the architecture table, run as the space says."""
-    tiles = float("inf") if run.tiles == "all" else run.tiles or getattr(soc.npu.tiles_for, run.hint)
-    requests = run.requests or getattr(soc.npu.inflight_requests, run.hint)
-    return row_numbers(arch_row(soc, tiles, requests))
+    definite = run_on(soc, run)
+    tiles = float("inf") if run.tiles == "all" else run.tiles or _tiles_for(soc, run.hint)
+    return row_numbers(arch_row(soc, tiles, definite.requests))
 
 
 def run_on(soc: Soc, run: RunSpec) -> Run:
     """Return how a network is run on one machine of the space, as the mapping takes it."""
-    wanted = soc.npu.tiles if run.tiles == "all" else run.tiles or getattr(soc.npu.tiles_for, run.hint)
+    if not soc.has("npu"):
+        if isinstance(run.tiles, int):
+            raise ConfigError(f"{run.tiles}", key="run.tiles", allowed=f"none: {soc.name} has no NPU")
+        kind = soc.main_kind if run.device == "auto" else run.device
+        streams = 1 if run.hint == "latency" else int(soc.gpu.cores if kind == "gpu" else soc.cpu.cores)
+        return Run(run.hint, run.requests or streams, 0, run.device)
+    wanted = soc.npu.tiles if run.tiles == "all" else run.tiles or _tiles_for(soc, run.hint)
     requests = run.requests or getattr(soc.npu.inflight_requests, run.hint)
     return Run(run.hint, int(requests), min(int(wanted), int(soc.npu.tiles)), run.device)
+
+
+def _tiles_for(soc: Soc, hint: str) -> float:
+    return float(getattr(soc.npu.tiles_for, hint)) if soc.has("npu") else 0.0
 
 
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:

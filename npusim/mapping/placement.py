@@ -17,7 +17,8 @@ from npusim.ops import DType, Family, Operator
 __all__ = ["DeviceChoice", "unit_of"]
 
 DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
-"""Where a network runs; `auto` is the NPU, with the wishes that techniques wrote on operators."""
+"""Where a network runs; `auto` is the SoC's main device, an NPU where it has one, with the wishes that
+techniques wrote on operators."""
 
 _HOSTS = {"cpu": Unit.CPU, "gpu": Unit.GPU}
 _DMA_MOVES = frozenset(
@@ -45,7 +46,7 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
     """
     if op.family is Family.VIEW:
         return Unit.VIEW
-    target = (op.device or "npu") if device == "auto" else device
+    target = (op.device or soc.main_kind) if device == "auto" else device
     if not soc.has(target):
         have = ", ".join(soc.devices)
         raise InfeasibleError(

@@ -30,6 +30,6 @@ def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
     InfeasibleError
         Where some operator fits into SRAM under no plan; it is named.
     """
-    if run.device == "auto" and soc.has("cpu") and wished(graph):
+    if run.device == "auto" and soc.has("npu") and soc.has("cpu") and wished(graph):
         return split(graph, soc, run)
     return map_placed(graph, soc, run)

@@ -6,6 +6,7 @@ Like a garage's bill: the total on top, the items in order of cost, the small pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -64,8 +65,8 @@ def estimate_page(estimate: Estimate) -> RenderableType:
 def _circumstances(estimate: Estimate) -> str:
     machine = estimate.provenance.get("soc_title", estimate.soc)
     requests = f"{estimate.requests} request{'s' if estimate.requests != 1 else ''} in flight"
-    tiles = f"{estimate.tiles} tile{'s' if estimate.tiles != 1 else ''}"
-    return f"{machine}; hint {estimate.hint}, {requests}, {tiles}; {estimate.engine} engine"
+    tiles = f", {estimate.tiles} tile{'s' if estimate.tiles != 1 else ''}" if estimate.tiles else ""
+    return f"{machine}; hint {estimate.hint}, {requests}{tiles}; {estimate.engine} engine"
 
 
 def _figures(estimate: Estimate) -> Table:
@@ -73,7 +74,7 @@ def _figures(estimate: Estimate) -> Table:
     if estimate.latency_interval_s is not None:
         low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
         latency += f" [{low} to {high}]"
-    figures = (
+    figures = [
         ("latency", latency),
         ("throughput", engineering(estimate.throughput_per_s, "/s")),
         ("energy", engineering(estimate.energy_j, "J")),
@@ -81,12 +82,14 @@ def _figures(estimate: Estimate) -> Table:
         ("SRAM peak", engineering(estimate.sram_peak_bytes, "B")),
         ("work", engineering(estimate.macs, "MAC")),
         ("NPU area", f"{estimate.area_mm2:.3g} mm²"),
-    )
+    ]
+    if not estimate.tiles:  # without an NPU there is no SRAM of one either
+        figures = [figure for figure in figures if figure[0] not in ("SRAM peak", "NPU area")]
     table = grid()
     for _ in range(2):
         table.add_column(style="dim")
         table.add_column(style="bold", justify="left", min_width=18)
-    for left, right in zip(figures[::2], (*figures[1::2], ("", "")), strict=True):
+    for left, right in zip_longest(figures[::2], figures[1::2], fillvalue=("", "")):
         table.add_row(*left, *right)
     return table
 

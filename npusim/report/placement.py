@@ -38,11 +38,11 @@ def placement_page(result: Placement) -> RenderableType:
     renderable
         The devices compared, a table of operators and cuts, notes, and the verdict as the last line.
     """
-    tiles = f"{result.tiles} tile{'s' if result.tiles != 1 else ''}"
+    tiles = f", {result.tiles} tile{'s' if result.tiles != 1 else ''}" if result.tiles else ""
     requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
     parts: list[RenderableType] = [
         title(result.workload, result.soc, result.techniques),
-        Text(f"hint {result.hint}, {requests}, {tiles}; least {_aim(result)}", style="dim"),
+        Text(f"hint {result.hint}, {requests}{tiles}; least {_aim(result)}", style="dim"),
         Text(),
         _summary(result),
         Text(),

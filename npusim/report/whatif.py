@@ -49,10 +49,10 @@ def whatif_page(result: WhatIf) -> RenderableType:
 
         return over_page(result)
     requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
-    tiles = f"{result.tiles} tile{'s' if result.tiles != 1 else ''}"
+    tiles = f", {result.tiles} tile{'s' if result.tiles != 1 else ''}" if result.tiles else ""
     parts: list[RenderableType] = [
         title(result.workload, result.soc, ""),
-        Text(f"hint {result.hint}, {requests}, {tiles}; inf/s: inferences a second", style="dim"),
+        Text(f"hint {result.hint}, {requests}{tiles}; inf/s: inferences a second", style="dim"),
         Text(),
         _table(result),
         Text(),

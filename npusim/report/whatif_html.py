@@ -49,7 +49,8 @@ def whatif_html(result: WhatIf) -> str:
         The page.
     """
     name = html.escape(f"{result.workload} on {result.soc}")
-    run = f"hint {result.hint}, {result.requests} in flight, {result.tiles} tiles; baseline {result.baseline}"
+    tiles = f", {result.tiles} tiles" if result.tiles else ""
+    run = f"hint {result.hint}, {result.requests} in flight{tiles}; baseline {result.baseline}"
     charts = _over_charts(result) if result.over else [_plot(_waterfall(result)), _plot(_bars(result))]
     crossings = "".join(f"<li>{html.escape(line)}</li>" for line in crossing_lines(result.crossovers))
     skipped = "".join(f"<li>{html.escape(f'{s.techniques}: {s.reason}')}</li>" for s in result.skipped)

@@ -41,6 +41,8 @@ def road_of(arch: Any) -> Road:
     engines = float(arch["dma_engines"])
 
     def alone(direction: int) -> float:
+        if engines <= 0.0:  # without an NPU there is nothing to carry
+            return 1.0
         return bytes_per_s(arch, direction, 1.0) * engines / bytes_per_s(arch, direction, engines)
 
     total = max(

@@ -29,7 +29,7 @@ from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
 from npusim.ops import Family
 
-__all__ = ["price"]
+__all__ = ["grouped", "price"]
 
 _NPU = "npu"
 _FIELDS = ("latency_s", "dram_bytes", "energy_j")
@@ -67,7 +67,7 @@ def price(
         Preprocessing comes first in its order, so that it can be done in one go.
     """
     devices, fixed = tuple(devices), fixed or {}
-    groups = _in_order(graph, _grouped(graph, soc, devices))
+    groups = _in_order(graph, grouped(graph, soc, devices))
     arch = arch_row(soc, run.tiles, run.requests)
     shape = (len(groups), len(devices))
     costs = {field: np.zeros(shape) for field in _FIELDS}
@@ -155,7 +155,7 @@ def _evaluated(
     return results
 
 
-def _grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
+def grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
     """Return what is placed as one."""
     if devices == ("cpu",):
         return fuse(graph, soc, "cpu")

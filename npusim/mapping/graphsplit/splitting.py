@@ -18,9 +18,8 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost.architecture import arch_row
 from npusim.graph import Editor, Graph
-from npusim.mapping.fusion import fuse
 from npusim.mapping.graphsplit.dynamic import solve
-from npusim.mapping.graphsplit.pricing import price
+from npusim.mapping.graphsplit.pricing import grouped, price
 from npusim.mapping.graphsplit.problem import Prices, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
 
@@ -158,7 +157,7 @@ def placed(graph: Graph, problem: Problem, placement: tuple[int, ...], soc: Soc)
     """Return the graph with each operator's device written on it."""
     device = {problem.names[i]: problem.devices[d] for i, d in enumerate(placement)}
     editor = Editor.of(graph)
-    for group in fuse(graph, soc, "npu"):
+    for group in grouped(graph, soc, problem.devices):
         if group.main in device:
             for name in (group.main, *group.fused):
                 editor.change_operator(name, device=device[group.main])
