@@ -59,14 +59,12 @@ def product_s(host: Any, op: Any) -> float:
     def rounded(count: float) -> float:
         return math.ceil(count / host.product_lanes) * host.product_lanes / count
 
-    padding = rounded(columns)
-    if columns == 1:
-        padding = rounded(depth)
-    elif rows == 1:
-        padding = min(rounded(columns), rounded(depth))
-    macs = op.host_macs * padding + op.host_macs * padding * host.result_macs / depth
-    enough = host.cores * host.busy_outputs
-    macs *= max(1.0, enough / max(1.0, op.host_results))
+    a_result = op.host_macs / depth
+    across = a_result * rounded(columns) * (depth + host.result_macs)
+    along = a_result * (depth * rounded(depth) + host.result_macs)
+    macs = along if columns == 1 else min(across, along) if rows == 1 else across
+    busy = max(1.0, op.host_results * rounded(columns))
+    macs *= max(1.0, host.cores * host.busy_outputs / busy)
     rate = host.macs_per_cycle[op.host_format] * host.dense_efficiency
     return float(macs / (host.cores * host.clock_hz * rate))
 

@@ -89,14 +89,16 @@ def _product_s(host: Any, op: Any) -> float:
         return 0.0
     lanes = host.product_lanes
     rows, columns, depth = op.out_w * op.out_h, op.out_c, op.in_c * op.kernel_w * op.kernel_h
-    by_column, by_depth = np.ceil(columns / lanes) * lanes / columns, np.ceil(depth / lanes) * lanes / depth
-    rounding = by_column
+    wide = np.ceil(columns / lanes) * lanes / columns
+    steps = op.host_macs / depth
+    by_column = steps * wide * (depth + host.result_macs)
+    by_depth = steps * (np.ceil(depth / lanes) * lanes + host.result_macs)
+    macs = by_column
     if columns <= 1.0:
-        rounding = by_depth
+        macs = by_depth
     elif rows <= 1.0:
-        rounding = min(by_column, by_depth)
-    idle = max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results))
-    macs = op.host_macs * rounding * idle * (1.0 + host.result_macs / depth)
+        macs = min(by_column, by_depth)
+    macs *= max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results * wide))
     peak = host.macs_per_cycle[op.host_format] * host.cores * host.clock_hz
     return float(macs / (peak * host.dense_efficiency))
 

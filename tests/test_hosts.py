@@ -1,0 +1,271 @@
+"""CPU and GPU: what must hold of their equations, and of what rides along on them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from naive_hosts import cost as slow_cost
+from naive_hosts import host_row
+from naive_interpreted import record
+
+import npusim
+from npusim.arch import load_soc
+from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
+from npusim.cost.element_kinds import element_kind
+from npusim.cost.hosts import cost_host, derive_host, host_waits_s
+from npusim.cost.tables import HostFormat, Unit, empty_ops
+from npusim.graph.editor import Editor
+from npusim.mapping import Run, map_graph
+from npusim.ops import DType, Operator, Tensor
+
+ROUNDING = 1 + 1e-9
+DRAM_LATENCY = 1e-7
+CPU = load_soc("generic-cpu")
+
+positive = st.floats(1e-3, 1e3)
+sizes = st.one_of(st.just(0.0), st.floats(1.0, 1e9))
+
+
+def several(values, count):
+    return st.lists(values, min_size=count, max_size=count)
+
+
+@st.composite
+def hosts(draw):
+    return {
+        "cores": float(draw(st.integers(1, 64))),
+        "clock_hz": draw(st.floats(1e8, 1e10)),
+        "macs_per_cycle": draw(several(positive, len(HostFormat))),
+        "dense_efficiency": draw(st.floats(0.01, 1.0)),
+        "busy_outputs": draw(st.one_of(st.just(0.0), st.floats(1.0, 1e6))),
+        "product_lanes": float(draw(st.integers(1, 64))),
+        "result_macs": draw(st.floats(0.0, 100.0)),
+        "element_cycles": draw(several(st.floats(0.0, 50.0), len(ELEMENT_KINDS))),
+        "row_cycles": draw(several(st.floats(0.0, 500.0), len(ROW_KINDS))),
+        "cache_bytes": draw(several(sizes, CACHE_LEVELS)),
+        "cache_bytes_per_s": draw(several(st.floats(1e8, 1e13), CACHE_LEVELS)),
+        "cache_latency_s": draw(several(st.floats(1e-10, 1e-6), CACHE_LEVELS)),
+        "write_cost": draw(st.floats(0.1, 5.0)),
+        "outstanding_misses": draw(st.floats(1.0, 100.0)),
+        "scatter_cost": draw(st.floats(0.1, 10.0)),
+        "bytes_per_s": draw(st.floats(1e8, 1e13)),
+        "dispatch_s": draw(st.floats(0.0, 1e-3)),
+    }
+
+
+@st.composite
+def works(draw):
+    """Columns of an operator: a product, or work on elements, with some traffic and random accesses."""
+    work = {
+        "host_elements": draw(several(sizes, len(ELEMENT_KINDS))),
+        "host_rows": draw(several(sizes, len(ROW_KINDS))),
+        "host_read_bytes": draw(sizes),
+        "host_written_bytes": draw(sizes),
+        "host_handed_bytes": draw(sizes),
+        "host_gathers": draw(sizes),
+        "host_scatters": draw(sizes),
+        "host_reach_bytes": draw(sizes),
+        "host_format": int(draw(st.sampled_from(HostFormat))),
+    }
+    if draw(st.booleans()):
+        rows, columns, depth = (float(draw(st.integers(1, 5000))) for _ in range(3))
+        work |= {"out_w": rows, "out_c": columns, "in_c": depth}
+        work |= {"host_macs": rows * columns * depth, "host_results": rows * columns}
+    return work
+
+
+def op_row(work):
+    row = empty_ops(1)[0]
+    row["unit"] = Unit.CPU
+    for name, value in work.items():
+        row[name] = value
+    return row
+
+
+def derived(host):
+    row = host_row(**host)
+    derive_host(row, DRAM_LATENCY)
+    return row
+
+
+def time_s(host, work):
+    return cost_host(derived(host), op_row(work))[0]
+
+
+@given(hosts(), works())
+@settings(max_examples=150)
+def test_the_kernel_is_its_slow_twin(host, work):
+    found = cost_host(derived(host), op_row(work))
+    assert found == pytest.approx(slow_cost(record(host_row(**host)), record(op_row(work)), DRAM_LATENCY))
+
+
+@given(hosts(), works())
+@settings(max_examples=60)
+def test_time_is_finite_and_waits_are_part_of_it(host, work):
+    row, op = derived(host), op_row(work)
+    latency_s, dram_bytes = cost_host(row, op)
+    assert 0.0 <= host_waits_s(row, op) <= latency_s * ROUNDING < np.inf
+    touched = work["host_read_bytes"] + work["host_written_bytes"] + work["host_handed_bytes"]
+    assert 0.0 <= dram_bytes <= touched
+
+
+BETTER = ["cores", "clock_hz", "dense_efficiency", "bytes_per_s", "outstanding_misses", "macs_per_cycle"]
+BETTER += ["cache_bytes_per_s"]
+
+
+@given(hosts(), works(), st.sampled_from(BETTER), st.floats(1.0, 10.0))
+@settings(max_examples=200)
+def test_a_better_host_is_never_slower(host, work, what, factor):
+    if what == "cores":
+        factor = float(np.ceil(factor))
+    better = host | {what: (np.asarray(host[what]) * factor).tolist()}
+    assert time_s(better, work) <= time_s(host, work) * ROUNDING
+
+
+@given(hosts(), works(), st.integers(0, CACHE_LEVELS - 1), st.floats(1.0, 100.0))
+@settings(max_examples=150)
+def test_a_larger_cache_is_never_slower(host, work, level, factor):
+    larger = list(host["cache_bytes"])
+    larger[level] *= factor
+    assert time_s(host | {"cache_bytes": larger}, work) <= time_s(host, work) * ROUNDING
+
+
+MORE = ["host_read_bytes", "host_written_bytes", "host_handed_bytes", "host_gathers", "host_scatters"]
+MORE += ["host_reach_bytes"]
+
+
+@given(hosts(), works(), st.sampled_from(MORE), st.floats(0.0, 1e8))
+@settings(max_examples=200)
+def test_more_to_move_never_takes_less_time(host, work, what, more):
+    assert time_s(host, work | {what: work[what] + more}) * ROUNDING >= time_s(host, work)
+
+
+@given(hosts(), works(), st.sampled_from(["host_elements", "host_rows"]), st.integers(0, 2), sizes)
+@settings(max_examples=60)
+def test_more_elements_or_rows_never_take_less_time(host, work, what, which, more):
+    counts = list(work[what])
+    counts[which] += more
+    assert time_s(host, work | {what: counts}) * ROUNDING >= time_s(host, work)
+
+
+@given(hosts(), several(st.integers(1, 300), 3), st.integers(0, 2), st.integers(1, 300))
+@settings(max_examples=200)
+def test_a_larger_product_never_takes_less_time(host, shape, which, more):
+    def product(rows, columns, depth):
+        macs, results = float(rows * columns * depth), float(rows * columns)
+        return {
+            "out_w": float(rows),
+            "out_c": float(columns),
+            "in_c": float(depth),
+            "host_macs": macs,
+            "host_results": results,
+        }
+
+    larger = [size + more if i == which else size for i, size in enumerate(shape)]
+    assert time_s(host, product(*larger)) * ROUNDING >= time_s(host, product(*shape))
+
+
+def test_a_host_without_caches_or_kinds_of_elements_is_a_roofline():
+    host = derived({"cores": 2.0, "clock_hz": 1e9, "bytes_per_s": 1e9, "macs_per_cycle": 8.0})
+    streamed = cost_host(host, op_row({"host_read_bytes": 1e6, "host_written_bytes": 1e6}))
+    assert streamed == pytest.approx((2e-3, 2e6))
+    product = {"out_w": 10.0, "out_c": 10.0, "in_c": 16.0, "host_macs": 1600.0, "host_results": 100.0}
+    assert cost_host(host, op_row(product))[0] == pytest.approx(1600 / (8 * 2 * 1e9))
+
+
+def test_columns_are_rounded_up_to_lanes_but_not_for_a_vector():
+    host = derived({"product_lanes": 16.0})
+
+    def macs(rows, columns, depth):
+        product = {"out_w": rows, "out_c": columns, "in_c": depth, "host_results": rows * columns}
+        return cost_host(host, op_row(product | {"host_macs": rows * columns * depth}))[0]
+
+    assert macs(100.0, 7.0, 32.0) == macs(100.0, 16.0, 32.0) == 100 * 16 * 32
+    assert macs(100.0, 1.0, 32.0) == 100 * 32
+
+
+def test_what_fits_a_level_moves_at_its_bandwidth_and_the_rest_at_the_next():
+    host = derived(
+        {"cache_bytes": [1e3, 1e6, 0.0, 0.0], "cache_bytes_per_s": [1e9, 1e8, 1.0, 1.0], "bytes_per_s": 1e7}
+    )
+    assert cost_host(host, op_row({"host_read_bytes": 1e3}))[0] == pytest.approx(1e-6)
+    assert cost_host(host, op_row({"host_read_bytes": 1e6}))[0] == pytest.approx(1e-6 + 999e3 / 1e8)
+    time, beyond = cost_host(host, op_row({"host_read_bytes": 3e6}))
+    assert (time, beyond) == pytest.approx((1e-6 + 999e3 / 1e8 + 2e6 / 1e7, 2e6))
+
+
+def test_a_row_longer_than_a_line_is_streamed():
+    """Ten times the bytes in as many rows: the accesses stay, bandwidth is asked for more."""
+    found = []
+    for width in (16, 160):
+        editor = Editor("gather")
+        table = editor.input("x", (100_000, width), DType.FP32)
+        rows = editor.input("rows", (1000,), DType.INT32)
+        editor.outputs.append(editor.gather(table, rows, "gather"))
+        found.append(map_graph(editor.finish(), CPU, Run(tiles=0)).lowered.ops[0])
+    assert found[0]["host_gathers"] == found[1]["host_gathers"] == 1000
+    assert found[1]["host_written_bytes"] == 10 * found[0]["host_written_bytes"]
+    assert found[1]["host_read_bytes"] < 100_000 * 160  # a table is not read as a whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "read", "written", "attrs"),
+    [
+        ("arithmetic", "Relu", (64, 8), (64, 8), {}),
+        ("division", "Divide", (64, 8), (64, 8), {}),
+        ("sigmoid", "Elu", (64, 8), (64, 8), {}),
+        ("arithmetic", "ReduceSum", (64, 8), (64,), {"axes": (1,)}),
+        ("reduction", "ReduceSum", (64, 8), (8,), {"axes": (0,)}),
+        ("relayout", "Transpose", (64, 8), (8, 64), {"order": (1, 0)}),
+        ("arithmetic", "Transpose", (64, 1), (1, 64), {"order": (1, 0)}),
+        ("relayout", "Broadcast", (64, 1), (64, 8), {}),
+        ("arithmetic", "Broadcast", (1, 8), (64, 8), {}),
+    ],
+)
+def test_kinds_of_work_on_elements(kind, type_, read, written, attrs):
+    op = Operator("op", type_, ("x",), ("y",), attrs)
+    given_, made = Tensor("x", read, DType.FP32), Tensor("y", written, DType.FP32)
+    assert element_kind(op, (given_,), (made,)) == kind
+
+
+def chain():
+    """Return a product, an addition of a tensor that is made later, and an activation that leaves."""
+    editor = Editor("chain")
+    x, w = editor.input("x", (64, 32), DType.FP32), editor.constant("w", (32, 16), DType.FP32)
+    product = editor.matmul(x, w, "product")
+    other = editor.unary("Softmax", editor.input("other", (64, 16), DType.FP32), "other/softmax", axes=(1,))
+    added = editor.eltwise("Add", product, other, "add")
+    editor.outputs.append(editor.unary("Relu", added, "relu"))
+    return editor.finish()
+
+
+def test_elementwise_operators_ride_along_on_a_cpu():
+    mapped = map_graph(chain(), CPU, Run(tiles=0))
+    groups = {g.main: g.fused for g in mapped.decisions.groups}
+    assert groups == {"other/softmax": (), "product": ("add", "relu")}
+    order = [g.main for g in mapped.decisions.groups]
+    assert order.index("other/softmax") < order.index("product")  # whose follower reads it
+    row = mapped.lowered.ops[order.index("product")]
+    assert row["host_read_bytes"] == 4 * (64 * 32 + 32 * 16 + 64 * 16)
+    assert row["host_written_bytes"] == 4 * 64 * 16
+    assert row["host_elements"].sum() == 2 * 64 * 16
+
+
+def test_nothing_rides_along_where_the_data_sheet_lists_nothing():
+    bare = npusim.load_soc("generic-cpu", ["cpu.fused_ops=[]"])
+    mapped = map_graph(chain(), bare, Run(tiles=0))
+    assert not any(g.fused for g in mapped.decisions.groups)
+    assert mapped.total["latency_s"] > map_graph(chain(), CPU, Run(tiles=0)).total["latency_s"]
+
+
+def test_where_devices_share_an_inference_everything_passes_through_dram():
+    soc = load_soc("core-ultra-series2")
+    graph = npusim.apply(npusim.load_workload("gcn-cora"), "grad+nodepad+graphsplit")
+    editor = Editor.of(graph)
+    first = next(op for op in graph if op.family.value == "matmul")
+    editor.change_operator(first.name, device="cpu")
+    mapped = map_graph(editor.finish(), soc, Run(tiles=4))
+    assert mapped.decisions.is_split
+    rows = mapped.lowered.ops[mapped.lowered.ops["unit"] == Unit.CPU]
+    assert len(rows) and (rows["host_handed_bytes"] > 0).all()
+    assert not rows["host_read_bytes"].any()
