@@ -216,6 +216,7 @@ def test_a_row_longer_than_a_line_is_streamed():
         ("sigmoid", "Elu", (64, 8), (64, 8), {}),
         ("arithmetic", "ReduceSum", (64, 8), (64,), {"axes": (1,)}),
         ("reduction", "ReduceSum", (64, 8), (8,), {"axes": (0,)}),
+        ("pooling", "MaxPool", (2, 4, 8), (2, 4, 1), {"kernel": (8,)}),
         ("relayout", "Transpose", (64, 8), (8, 64), {"order": (1, 0)}),
         ("arithmetic", "Transpose", (64, 1), (1, 64), {"order": (1, 0)}),
         ("relayout", "Broadcast", (64, 1), (64, 8), {}),

@@ -54,12 +54,13 @@ OpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
 
 ElementKind = Literal[
     "arithmetic", "division", "exponential", "sigmoid", "logarithm", "power", "boolean", "softmax",
-    "reduction", "relayout", "gather", "scatter",
+    "reduction", "pooling", "relayout", "gather", "scatter",
 ]  # fmt: skip
 """Kinds of work on an element: `arithmetic` is all that vector units do in a step or two, comparisons and
 copies included; `sigmoid` stands for activations built on an exponential; `boolean` is an element of a
-Boolean tensor that is read or written, whatever is done with it; `reduction` goes across rows, one along a
-row is arithmetic; `relayout` writes elements in another order than it reads them."""
+Boolean input or output of the network, whatever is done with it; `reduction` goes across rows, one along a
+row is arithmetic; `pooling` takes an element of a window; `relayout` writes elements in another order than it
+reads them."""
 
 RowKind = Literal["softmax", "reduction", "gather"]
 """Kinds of work that take a while for each row, however short it is."""

@@ -23,6 +23,7 @@ _BY_TYPE: dict[str, ElementKind] = {
 }
 _BY_FAMILY: dict[Family, ElementKind] = {
     Family.SOFTMAX: "softmax",
+    Family.POOLING: "pooling",
     Family.GATHER: "gather",
     Family.SCATTER: "scatter",
 }

@@ -50,7 +50,9 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
         _add_elements(row, graph, op)
     row["host_read_bytes"], row["host_written_bytes"] = traffic.read_bytes(), traffic.written_bytes()
     for tensor in traffic.crossing():
-        if tensor.dtype is DType.BOOL and tensor.kind is not TensorKind.CONSTANT:
+        # The runtime has Booleans in a format of its own, and converts what comes in and goes out.
+        outside = tensor.kind is TensorKind.INPUT or tensor.name in graph.outputs
+        if tensor.dtype is DType.BOOL and outside:
             row["host_elements"][ELEMENT_KINDS.index("boolean")] += tensor.elements
     left = graph.inputs_of(main)[0] if main.inputs else None
     if main.family is Family.MATMUL and left is not None and left.storage is Storage.ZVC:
