@@ -23,6 +23,7 @@ from npusim.engines.uncertainty import draw
 from npusim.mapping import map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
 from npusim.measure.models import graph_of
+from npusim.report.calibration import FITTED
 
 SOC = "core-ultra-series2"
 CHIP = "Intel(R) Core(TM) Ultra 7 256V"
@@ -89,7 +90,7 @@ class TestTheFittedSheet:
         parent = soc_file(SOC).read_text(encoding="utf-8").splitlines()
         changes = list(unified_diff(parent, fitted.text.splitlines(), lineterm="", n=0))
         removed = [line for line in changes if line.startswith("-") and not line.startswith("---")]
-        moved_numbers = [p for p in fitted.report.parameters if p.status in ("identified", "tied")]
+        moved_numbers = [p for p in fitted.report.parameters if p.status in FITTED]
         assert len(removed) == len(moved_numbers) > 0
 
     def test_each_number_says_where_it_comes_from_and_where_it_stood(self, fitted: Calibrated) -> None:
@@ -189,7 +190,7 @@ class TestTheReport:
 class TestChoosing:
     def test_only_what_is_freed_moves(self, files: dict[str, Path]) -> None:
         found = calibrate(SOC, [files["run"]], free=["cpu.launch_overhead"])
-        moved_paths = [p.path for p in found.report.parameters if p.status in ("identified", "tied")]
+        moved_paths = [p.path for p in found.report.parameters if p.status in FITTED]
         assert moved_paths == ["cpu.launch_overhead"]
 
     def test_what_is_held_stays(self, files: dict[str, Path]) -> None:

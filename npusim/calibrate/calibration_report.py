@@ -33,9 +33,10 @@ class FittedParameter(_Part):
     """Value in the fitted SoC; the same as before where it was not fitted."""
     interval: tuple[float, float]
     """90 % interval."""
-    status: Literal["identified", "tied", "not identified", "held"]
+    status: Literal["identified", "tied", "loose", "not identified", "held"]
     """identified: fitted, and clearly better known than before. tied: fitted, but only together with the
-    numbers in `tied_to` is it known. not identified: the data say too little, left as it was. held: not
+    numbers in `tied_to` is it known. loose: fitted, for the data rule out the value before, but hardly better
+    known. not identified: the data say too little, left as it was. held: not
     free."""
     tied_to: list[str]
     """Numbers whose errors go with this one's."""

@@ -35,13 +35,16 @@ IDENTIFIED = 0.7
 """A number is identified where the data leave less than this share of its uncertainty beforehand."""
 BEARS = 0.01
 """A number bears on a row whose time changes by more than this share when it moves by its uncertainty."""
-_STEP = 1e-3
-"""Step of the logarithms for slopes: small beside every width, large beside rounding."""
+_STEP = 0.02
+"""Step of the logarithms for slopes: small beside most widths, and wide enough to look across the kinks where
+one bound of an operator takes over from another."""
 _SOFT = 3.0
 """Residual, in standard deviations, from which a row counts less than its square."""
 _CLIP = 2.0
 """Residuals beyond so many standard deviations say nothing more about the width of the others."""
 _ROUNDS = 6
+_RULED_OUT = 2.706
+"""Rise of the objective beyond which a value lies outside of a 90 % interval (chi-squared)."""
 _FIRST_ERROR = 0.1
 
 
@@ -110,6 +113,8 @@ class DeviceFit:
         self.parameters = list(parameters)
         self.start = np.log([p.number.value for p in self.parameters])
         self.widths = np.array([p.number.sigma for p in self.parameters])
+        self.low = np.log([p.low for p in self.parameters])
+        self.high = np.log([p.high for p in self.parameters])
         self.may_move = np.array([p.name in may_move for p in self.parameters], bool)
         self.measured = np.log([row.measured_s for row in self.rows])
         self.noise = np.array([row.noise for row in self.rows])
@@ -311,20 +316,31 @@ class DeviceFit:
     def _undetermined(
         self, logs: Floats, slopes: Floats, moving: NDArray[np.bool_], error: float
     ) -> NDArray[np.bool_]:
-        """Return the parameters that the data leave as uncertain as they were, the others of their kind being
-        held: struck one after the other, the least determined first.
+        """Return the parameters that the data leave as uncertain as they were, the others being held: struck
+        one after the other, the least determined first.
+
+        A number stays in the fit where the data rule the data sheet's value out, however loosely they say
+        what it is instead: an overhead that does not show at all has no slope left, but is known to be small.
         """
-        left = moving.copy()
+        left, asked, here = moving.copy(), moving.copy(), logs.copy()
         strong = self._weighted(slopes, error)
-        while left.any():
+        lowest = self.objective(self.weighted(here, error), here)
+        while (left & asked).any():
             places = np.flatnonzero(left)
             data = strong[:, places].T @ strong[:, places]
             posterior = np.linalg.inv(data + np.diag(self.widths[places] ** -2.0))
             ratio = np.sqrt(np.diag(posterior)) / self.widths[places]
-            worst = int(np.argmax(ratio))
+            worst = int(np.argmax(np.where(asked[places], ratio, 0.0)))
             if ratio[worst] <= IDENTIFIED:
                 break
-            left[places[worst]] = False
+            j = int(places[worst])
+            asked[j] = False
+            there = here.copy()  # back to the data sheet's value, the others giving way
+            there[places] += posterior[:, worst] / posterior[worst, worst] * (self.start[j] - here[j])
+            there = np.clip(there, self.low, self.high)
+            height = self.objective(self.weighted(there, error), there)
+            if height - lowest <= _RULED_OUT:
+                left[j], here, lowest = False, there, height
         return moving & ~left
 
     def _result(self, logs: Floats, moving: NDArray[np.bool_], slopes: Floats, error: float) -> FitResult:

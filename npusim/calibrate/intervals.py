@@ -90,23 +90,24 @@ def _reach(
     fit: DeviceFit, best: FitResult, bottom: _Place, lowest: float, j: int, step: float, quantile: float
 ) -> float:
     """Return how many steps of a parameter raise the objective by the square of a quantile."""
-    low, high = (np.log([getattr(p, end) for p in fit.parameters]) for end in ("low", "high"))
     others = np.arange(len(bottom.logs)) != j
     here = _Place(bottom.logs.copy(), bottom.residuals.copy(), bottom.slopes.copy())
+    # The lowest point may be a kink, where slopes do not vanish.
+    ground = bottom.slopes.T @ fit.pull(bottom.residuals) + (bottom.logs - fit.start) / fit.widths**2
     steps = quantile
     for _ in range(_STEPS):
         goal = bottom.logs[j] + steps * step
-        if not low[j] < goal < high[j]:  # the kind of the number ends here
-            return float(abs(np.clip(goal, low[j], high[j]) - bottom.logs[j]) / abs(step))
+        if not fit.low[j] < goal < fit.high[j]:  # the kind of the number ends here
+            return float(abs(np.clip(goal, fit.low[j], fit.high[j]) - bottom.logs[j]) / abs(step))
         rises = []
         for _ in range(_GIVE):
             move = np.zeros(len(here.logs))
             move[j] = goal - here.logs[j]
             along = here.residuals + here.slopes[:, j] * move[j]
-            pull = here.slopes.T @ fit.pull(along) + (here.logs - fit.start) / fit.widths**2
+            pull = here.slopes.T @ fit.pull(along) + (here.logs - fit.start) / fit.widths**2 - ground
             curved = _hessian(fit, here)[np.ix_(others, others)]
             move[others] = -np.linalg.solve(curved, pull[others])
-            _go(fit, best, here, np.clip(here.logs + move, low, high))
+            _go(fit, best, here, np.clip(here.logs + move, fit.low, fit.high))
             rises.append(fit.objective(here.residuals, here.logs) - lowest)
         rise = min(rises)
         if rise <= 0.0:  # flat within rounding

@@ -21,7 +21,7 @@ _ROBUST = 1.4826
 """Standard deviation of a normal variable over the median of its absolute value."""
 _FAINT = 1e-6
 """Strength of a direction, beside the strongest, that counts as none."""
-_NEAR = 1e-4
+_NEAR = 1e-5
 """Step of the logarithms, relative to them, at which a fit with slopes stops: far below any error bar."""
 _UNKNOWN = 0.5
 """A number whose error bar is wider than this share of it is called undetermined."""
@@ -120,7 +120,7 @@ def solve(
         bounds=(low, high),
         loss="soft_l1" if not known else _soft_but_for(len(known)),
         f_scale=softness,
-        ftol=1e-8 if slopes is None else _NEAR**2,
+        ftol=1e-8 if slopes is None else _NEAR,
         xtol=1e-8 if slopes is None else _NEAR,
     )
     covariance = np.linalg.inv(found.jac.T @ found.jac) if known else _covariance(found.jac, found.fun)

@@ -33,7 +33,7 @@ _ONE = 0.8
 _DESPITE = 0.5
 """Share of the uncertainty beforehand up to which a number is identified although it goes with another."""
 
-Status = Literal["identified", "tied", "not identified", "held"]
+Status = Literal["identified", "tied", "loose", "not identified", "held"]
 
 
 def _correlation(best: FitResult) -> Floats:
@@ -93,9 +93,9 @@ def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
     # Where a partner was well known beforehand, what is known of both together tells of the other alone.
     clear = np.where(alone, share <= IDENTIFIED, share <= _DESPITE)
     found: list[Status] = []
-    for moves, free, is_clear in zip(best.moving, fit.may_move, clear, strict=True):
+    for moves, free, is_clear, is_alone in zip(best.moving, fit.may_move, clear, alone, strict=True):
         if moves:
-            found.append("identified" if is_clear else "tied")
+            found.append("identified" if is_clear else "loose" if is_alone else "tied")
         else:
             found.append("not identified" if free else "held")
     return found

@@ -14,17 +14,18 @@ from rich.text import Text
 
 from npusim.report.engineering import engineering
 from npusim.report.layout import grid, remarks
-from npusim.units import format_quantity
 
 if TYPE_CHECKING:
     from npusim.calibrate.calibration_report import CalibrationReport, FamilyError, FittedParameter
 
 __all__ = ["FITTED", "calibration_page", "interval_text", "percent_text", "value_text"]
 
-FITTED = ("identified", "tied")
+FITTED = ("identified", "tied", "loose")
 """What a number that moved is called."""
 _MOST_LEFT_OUT = 5
 _MOST_TIED = 3
+_PREFIXED = ("Hz", "B/s", "s", "B")
+"""Units that take a prefix of a thousand."""
 
 
 def calibration_page(found: CalibrationReport, output: str | None) -> RenderableType:
@@ -60,13 +61,19 @@ def calibration_page(found: CalibrationReport, output: str | None) -> Renderable
 
 def value_text(value: float, unit: str) -> str:
     """Return a number of a data sheet with three digits."""
-    return format_quantity(float(f"{value:.3g}"), unit)
+    return engineering(value, unit) if unit in _PREFIXED else f"{value:.3g} {unit}".strip()
 
 
 def interval_text(interval: tuple[float, float], unit: str) -> str:
     """Return an interval of a number of a data sheet."""
     low, high = (value_text(value, unit) for value in interval)
     return f"[{low}, {high}]"
+
+
+def _around(p: FittedParameter) -> str:
+    """Return an interval as what may be missing and what may be too much, relative to the value."""
+    low, high = (100.0 * (bound / p.after - 1.0) for bound in p.interval)
+    return f"{low:+.0f} {high:+.0f} %"
 
 
 def percent_text(part: float) -> str:
@@ -82,10 +89,10 @@ def _numbers(parameters: Sequence[FittedParameter]) -> RenderableType:
     for p in fitted:
         table.add_row(
             Text(p.path, style="cyan"),
-            value_text(p.before, p.unit),
+            value_text(p.before, p.unit if p.unit in _PREFIXED else ""),
             value_text(p.after, p.unit),
-            interval_text(p.interval, p.unit),
-            Text("tied" if p.status == "tied" else "", style="yellow"),
+            _around(p),
+            Text("" if p.status == "identified" else p.status, style="yellow"),
         )
     lines = [
         f"{p.path} only with {', '.join(p.tied_to[:_MOST_TIED])}"

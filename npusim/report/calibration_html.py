@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from npusim.report.calibration import interval_text, percent_text, value_text
+from npusim.report.calibration import FITTED, interval_text, percent_text, value_text
 from npusim.report.engineering import engineering
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ def calibration_html(found: CalibrationReport) -> str:
         _plot(_residuals(found)),
         "<h2>Numbers</h2>",
         _numbers(found),
-        "<p class=note>tied: fitted, but known only together with the numbers that are named. not "
-        "identified: the measurement says too little, so the number stays as it was. held: not free.</p>",
+        "<p class=note>tied: fitted, but known only together with the numbers that are named. loose: "
+        "fitted, for the data rule out the value before, but hardly better known. not identified: the "
+        "measurement says too little, so the number stays as it was. held: not free.</p>",
         "<h2>Errors</h2>",
         _errors(found),
         "<p class=note>|predicted / measured - 1|. Unseen: predicted by fits to the other of "
@@ -192,7 +193,7 @@ def _numbers(found: CalibrationReport) -> str:
             p.path,
             value_text(p.before, p.unit),
             percent_text(p.before_uncertainty),
-            value_text(p.after, p.unit) if p.status in ("identified", "tied") else "as before",
+            value_text(p.after, p.unit) if p.status in FITTED else "as before",
             interval_text(p.interval, p.unit),
             p.status + (", at its bound" if p.at_bound else ""),
             ", ".join(p.tied_to),
