@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from npusim.arch import Soc, load_soc
-from npusim.calibrate.device_fit import BEARS, DeviceFit
+from npusim.calibrate.device_fit import DeviceFit
 from npusim.calibrate.device_parameters import candidates, chosen
 from npusim.calibrate.device_rows import map_rows
+from npusim.calibrate.device_times import BEARS
 from npusim.calibrate.intervals import half_widths
 from npusim.calibrate.outcome import statuses
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from npusim import __version__
 from npusim.arch import Soc, load_soc, soc_file, with_overrides
 from npusim.calibrate.calibration_report import CalibratedRow, CalibrationReport, SkippedRow
 from npusim.calibrate.data_sheet import with_numbers
-from npusim.calibrate.device_fit import BEARS, DeviceFit, FitResult, Floats
+from npusim.calibrate.device_fit import DeviceFit, FitResult
 from npusim.calibrate.device_parameters import Parameter, candidates, chosen
 from npusim.calibrate.device_rows import (
     DeviceRow,
@@ -27,6 +28,7 @@ from npusim.calibrate.device_rows import (
     match_device,
     remapped,
 )
+from npusim.calibrate.device_times import BEARS, Floats
 from npusim.calibrate.errors_left import family_errors, model_errors
 from npusim.calibrate.fitted_sheet import fitted_text
 from npusim.calibrate.folds import deal, held_out
@@ -159,36 +161,35 @@ def calibrate(
     numbers = fitted_numbers(machine, found.fit, found.best, source) + _fact_numbers(machine, facts, chip)
     new_text = fitted_text(text, numbers, section, name)
     fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
-    at_end = [
-        *_rows(found, unseen),
-        *_checks(fitted_soc, checks, progress),
-    ]
-    warnings += _doubts(found, facts, chip)
-    report = CalibrationReport(
+    predicted = [*_rows(found, unseen), *_checks(fitted_soc, checks, progress)]
+    about = {"soc": machine.name, "soc_title": machine.title, "files": names, "seed": seed}
+    about |= {"chip": chip, "date": section.date, "noise": section.noise, "folds": len(set(dealt))}
+    about |= {"warnings": list(dict.fromkeys([*warnings, *_doubts(found, facts, chip)]))}
+    about |= {"facts": {path: f"{value:g}" for path, value in facts.items()}, "model_error": errors}
+    return Calibrated(_report(measurement, found, predicted, left_out, about), new_text, fitted_soc)
+
+
+def _report(
+    measurement: Measurement,
+    found: _Fitted,
+    rows: list[CalibratedRow],
+    left_out: Sequence[LeftOut],
+    about: Mapping[str, Any],
+) -> CalibrationReport:
+    return CalibrationReport(
         npusim=__version__,
-        soc=machine.name,
-        soc_title=machine.title,
         output=None,
         device=measurement.device.kind,
-        chip=chip,
         environment=measurement.device.model_dump(mode="json"),
-        date=section.date,
-        files=names,
-        rows_fitted=len(to_fit),
-        folds=len(set(dealt)),
-        seed=seed,
+        rows_fitted=len(found.fit.rows),
         rounds=found.rounds,
-        noise=section.noise,
         residual=found.best.model_error,
-        model_error=errors,
         parameters=fitted_parameters(found.fit, found.best, found.swings, BEARS),
-        families=family_errors(at_end),
-        rows=at_end,
+        families=family_errors(rows),
+        rows=rows,
         left_out=[SkippedRow(id=one.id, reason=one.reason) for one in left_out],
-        facts={path: f"{value:g}" for path, value in facts.items()},
-        warnings=list(dict.fromkeys(warnings)),
+        **about,
     )
-    return Calibrated(report, new_text, fitted_soc)
 
 
 def _stage(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from npusim.arch import Calibration, Soc
 from npusim.calibrate.calibration_report import FittedParameter
-from npusim.calibrate.device_fit import IDENTIFIED, DeviceFit, FitResult, Floats
+from npusim.calibrate.device_fit import IDENTIFIED, DeviceFit, FitResult
+from npusim.calibrate.device_times import Floats
 from npusim.calibrate.fitted_sheet import source_after
 from npusim.calibrate.intervals import NORMAL, half_widths, quantile_of
 from npusim.calibrate.unit_fit import FittedNumber

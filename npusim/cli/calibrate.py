@@ -7,11 +7,25 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from npusim.cli.completing import complete_soc
+from npusim.cli.calibration_options import (
+    FitNetworks,
+    FittedFile,
+    FittedSoc,
+    Folds,
+    FoldSeed,
+    ForceSoc,
+    Free,
+    Hold,
+    Measurements,
+    ModelFiles,
+    MoreFiles,
+    NewName,
+    ReportFile,
+)
 from npusim.cli.exploring import Quiet
 from npusim.cli.options import Format
 from npusim.errors import ConfigError, FileError
@@ -32,119 +46,24 @@ _EXAMPLES = """
   npusim estimate gcn-cora --soc fitted.yaml --device cpu
   npusim calibrate core-ultra-series2 --measurements day1.json day2.json -o fitted.yaml --hold npu.dma
 """
-_WHAT, _FIT, _OUTPUT = "What is fitted", "How it is fitted", "Output"
 _SAY_EVERY_S = 5.0
 
 
 @app.command(epilog=_EXAMPLES)
 def calibrate(
-    soc: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOC",
-            help="Machine to fit: a name from `npusim list socs` or a SoC YAML.",
-            autocompletion=complete_soc,
-            show_default=False,
-        ),
-    ],
-    more: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Further files of measurements.", show_default=False),
-    ] = None,
-    measurements: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--measurements",
-            "-m",
-            metavar="FILE",
-            help="Measurements that `npusim measure` wrote; several files of one device are joined.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE.yaml",
-            help="Write the fitted SoC: the file of SOC with other numbers.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="FILE.html",
-            help="Write a page with the fit before and after, what is left, and every number.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="NAME",
-            help="Short name of the fitted SoC. [dim]\\[default: that of SOC][/dim]",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    free: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--free",
-            metavar="PATH",
-            help="Fit this number, or all below this path, and no others. Repeatable. [dim]\\[default: all "
-            "uncertain numbers of the device and the DRAM that bear on a measured row][/dim]",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    hold: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--hold",
-            metavar="PATH",
-            help="Leave this number, or all below this path, as it is. Repeatable.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    fit_networks: Annotated[
-        bool,
-        typer.Option(
-            "--fit-networks",
-            help="Fit to whole networks too. By default they are predicted as a check.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = False,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--model",
-            metavar="NAME=FILE",
-            help="Where a model file lies that the measurement names. Repeatable.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = None,
-    force_soc: Annotated[
-        bool,
-        typer.Option(
-            "--force-soc",
-            help="Take the measurement of a chip that is none of this SoC's.",
-            rich_help_panel=_WHAT,
-        ),
-    ] = False,
-    folds: Annotated[
-        int,
-        typer.Option(
-            "--folds", min=2, metavar="K", help="Parts of the cross-validation.", rich_help_panel=_FIT
-        ),
-    ] = 5,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", min=0, metavar="N", help="Seed of the cross-validation.", rich_help_panel=_FIT
-        ),
-    ] = 0,
+    soc: FittedSoc,
+    more: MoreFiles = None,
+    measurements: Measurements = None,
+    output: FittedFile = None,
+    report: ReportFile = None,
+    name: NewName = None,
+    free: Free = None,
+    hold: Hold = None,
+    fit_networks: FitNetworks = False,
+    model: ModelFiles = None,
+    force_soc: ForceSoc = False,
+    folds: Folds = 5,
+    seed: FoldSeed = 0,
     quiet: Quiet = False,
     form: Format = None,
 ) -> None:

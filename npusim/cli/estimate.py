@@ -45,6 +45,35 @@ _EXAMPLES = """
 """
 
 
+Engine = Annotated[
+    str,
+    choice_option(
+        "--engine",
+        ("analytical", "event"),
+        "Add costs up, or act every tile and transfer out and see what they wait for.",
+        rich_help_panel="How it runs",
+    ),
+]
+Interval = Annotated[
+    bool,
+    typer.Option(
+        "--interval",
+        help="Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
+        "fitted to measurements always gets one.",
+        rich_help_panel="Output",
+    ),
+]
+TraceFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
+        rich_help_panel="Output",
+    ),
+]
+
+
 @app.command(epilog=_EXAMPLES)
 def estimate(
     workload: WorkloadName,
@@ -56,33 +85,9 @@ def estimate(
     requests: Requests = None,
     tiles: Tiles = None,
     device: Device = "auto",
-    engine: Annotated[
-        str,
-        choice_option(
-            "--engine",
-            ("analytical", "event"),
-            "Add costs up, or act every tile and transfer out and see what they wait for.",
-            rich_help_panel="How it runs",
-        ),
-    ] = "analytical",
-    interval: Annotated[
-        bool,
-        typer.Option(
-            "--interval",
-            help="Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
-            "fitted to measurements always gets one.",
-            rich_help_panel="Output",
-        ),
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--trace",
-            metavar="FILE",
-            help="Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
-            rich_help_panel="Output",
-        ),
-    ] = None,
+    engine: Engine = "analytical",
+    interval: Interval = False,
+    trace: TraceFile = None,
     form: Format = None,
     output: Output = None,
 ) -> None:

@@ -27,47 +27,52 @@ _EXAMPLES = """
 """
 
 
+NewDirectory = Annotated[
+    Path,
+    typer.Option("--output", "-o", metavar="DIR", help="New directory for the results.", show_default=False),
+]
+Keep = Annotated[
+    str | None,
+    typer.Option(
+        "--keep",
+        metavar="all|pareto|top:N",
+        help="Points to write: all, those that no other beats, or the N best in the first metric "
+        "that the space minimises. [dim]\\[default: what the space says][/dim]",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler", metavar="tcp://HOST:PORT", help="Evaluate on the workers of a Dask scheduler."
+    ),
+]
+Chunk = Annotated[
+    int | None,
+    typer.Option(
+        "--chunk", min=1, metavar="N", help="Points of a chunk, the unit of work on disk and of resuming."
+    ),
+]
+Intervals = Annotated[
+    bool | None,
+    typer.Option(
+        "--intervals/--no-intervals",
+        help="Give kept points the 90 % interval of their latency, where at most 1000 are kept. "
+        "[dim]\\[default: where the SoC was fitted to measurements][/dim]",
+        show_default=False,
+    ),
+]
+
+
 @app.command(epilog=_EXAMPLES)
 def sweep(
     space: SpaceName,
-    output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="New directory for the results.", show_default=False
-        ),
-    ],
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            "--keep",
-            metavar="all|pareto|top:N",
-            help="Points to write: all, those that no other beats, or the N best in the first metric "
-            "that the space minimises. [dim]\\[default: what the space says][/dim]",
-        ),
-    ] = None,
+    output: NewDirectory,
+    keep: Keep = None,
     resume: Resume = False,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler", metavar="tcp://HOST:PORT", help="Evaluate on the workers of a Dask scheduler."
-        ),
-    ] = None,
+    scheduler: Scheduler = None,
     cores: Cores = None,
-    chunk: Annotated[
-        int | None,
-        typer.Option(
-            "--chunk", min=1, metavar="N", help="Points of a chunk, the unit of work on disk and of resuming."
-        ),
-    ] = None,
-    intervals: Annotated[
-        bool | None,
-        typer.Option(
-            "--intervals/--no-intervals",
-            help="Give kept points the 90 % interval of their latency, where at most 1000 are kept. "
-            "[dim]\\[default: where the SoC was fitted to measurements][/dim]",
-            show_default=False,
-        ),
-    ] = None,
+    chunk: Chunk = None,
+    intervals: Intervals = None,
     quiet: Quiet = False,
     form: Format = None,
 ) -> None:

@@ -1,0 +1,145 @@
+"""The times of all rows as functions of a device's numbers: levels, slopes, and what bears on what.
+
+Like an orchestra that plays the same piece with one instrument after the other tuned a little higher: so one
+hears who is in which bar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npusim.arch import Soc
+from npusim.calibrate.device_parameters import Parameter
+from npusim.calibrate.device_rows import DeviceRow
+from npusim.cost.architecture import arch_row
+from npusim.engines.machines import evaluated, lowered_on, moved
+
+__all__ = ["BEARS", "DeviceTimes", "Floats"]
+
+Floats = NDArray[np.float64]
+
+BEARS = 0.01
+"""A number bears on a row whose time changes by more than this share when it moves by its uncertainty."""
+_STEP = 0.02
+"""Step of the logarithms for slopes: small beside most widths, and wide enough to look across the kinks where
+one bound of an operator takes over from another."""
+
+
+class DeviceTimes:
+    """Predicts rows on machines that differ in some numbers.
+
+    Parameters
+    ----------
+    soc : Soc
+        The machine as its data sheet has it.
+    rows : sequence of DeviceRow
+    parameters : sequence of Parameter
+        Numbers that are not known exactly.
+
+    Attributes
+    ----------
+    start, widths, low, high : array, shape (parameters,)
+        Logarithms of the data sheet's values, their standard deviations, and bounds.
+    bears : array of bool, shape (rows, parameters)
+        Which parameter moves which row; see `look`.
+    tables : list
+        A row's operator table where no parameter changes it.
+    """
+
+    def __init__(
+        self,
+        soc: Soc,
+        rows: Sequence[DeviceRow],
+        parameters: Sequence[Parameter],
+    ) -> None:
+        self.soc, self.rows = soc, list(rows)
+        self.parameters = list(parameters)
+        self.start = np.log([p.number.value for p in self.parameters])
+        self.widths = np.array([p.number.sigma for p in self.parameters])
+        self.low = np.log([p.low for p in self.parameters])
+        self.high = np.log([p.high for p in self.parameters])
+        self.bears = np.ones((len(self.rows), len(self.parameters)), bool)
+        self.tables: list[Any] = [None] * len(self.rows)
+        self._memory: dict[bytes, Floats] = {}
+
+    def machine(self, logs: Floats) -> Soc:
+        """Return the SoC with parameters at given logarithms."""
+        values = {p.number.path: v for p, v in zip(self.parameters, np.exp(logs).tolist(), strict=True)}
+        return moved(self.soc, values)
+
+    def predicted(self, logs: Floats, only: Sequence[int] | None = None) -> Floats:
+        """Return the logarithms of predicted times, shape (rows,), or of some of them."""
+        if only is not None:
+            return self._evaluate(logs, only)
+        key = logs.tobytes()
+        if key not in self._memory:
+            self._memory[key] = self._evaluate(logs, range(len(self.rows)))
+        return self._memory[key]
+
+    def _evaluate(self, logs: Floats, which: Sequence[int]) -> Floats:
+        machine = self.machine(logs)
+        archs: dict[tuple[int, int], object] = {}
+        found = np.empty(len(which))
+        for place, i in enumerate(which):
+            row = self.rows[i]
+            run = row.mapped.run
+            key = (run.tiles, run.requests)
+            if key not in archs:
+                archs[key] = arch_row(machine, *key)[0]
+            found[place] = np.log(row.seconds(evaluated(row.mapped, machine, archs[key], self.tables[i])))
+        return found
+
+    def look(self, logs: Floats) -> Floats:
+        """See which parameters bear on which rows; return by how much.
+
+        Returns
+        -------
+        array, shape (rows, parameters)
+            Largest change of a row's logarithm when the parameter moves by its uncertainty, up or down.
+        """
+        here = self.predicted(logs)
+        swings = np.zeros((len(self.rows), len(self.parameters)))
+        for j, parameter in enumerate(self.parameters):
+            for sign in (1.0, -1.0):
+                there = logs.copy()
+                there[j] = np.clip(
+                    logs[j] + sign * self.widths[j], np.log(parameter.low), np.log(parameter.high)
+                )
+                swings[:, j] = np.maximum(swings[:, j], np.abs(self.predicted(there) - here))
+        self.bears = swings > 1e-9
+        self._keep_tables(logs)
+        self._memory.clear()
+        return swings
+
+    def _keep_tables(self, logs: Floats) -> None:
+        """Keep the operator tables that no parameter changes, so that they are not made again and again."""
+        tables = [lowered_on(row.mapped, self.machine(logs)) for row in self.rows]
+        for j in range(len(self.parameters)):
+            there = logs.copy()
+            there[j] -= self.widths[j]
+            machine = self.machine(there)
+            for i in np.flatnonzero(self.bears[:, j]):
+                table = tables[i]
+                if (
+                    table is not None
+                    and lowered_on(self.rows[i].mapped, machine).tobytes() != table.tobytes()
+                ):
+                    tables[i] = None
+        self.tables = tables
+
+    def slopes(self, logs: Floats, which: NDArray[np.bool_]) -> Floats:
+        """Return d log(time) / d log(parameter), shape (rows, parameters); 0 for those not asked for."""
+        here = self.predicted(logs)
+        found = np.zeros((len(self.rows), len(self.parameters)))
+        for j in np.flatnonzero(which):
+            rows = np.flatnonzero(self.bears[:, j])
+            there = logs.copy()
+            # A number at its bound is looked at from inside.
+            step = -_STEP if logs[j] + _STEP > np.log(self.parameters[j].high) else _STEP
+            there[j] += step
+            found[rows, j] = (self.predicted(there, rows.tolist()) - here[rows]) / step
+        return found
