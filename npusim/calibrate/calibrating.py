@@ -240,7 +240,7 @@ def _fitted(
     """Fit, decide fusion and residency anew on the fitted machine, and fit again until they stand."""
     full, listed = candidates(soc, kind, [row.mapped for row in rows])
     listed, may_move = chosen(soc, listed, free, hold)
-    may_move &= {p.name for p in listed if _is_written(text, p)}
+    may_move &= _written(text, listed)
     start: Floats | None = None
     for number in range(1, _MOST_ROUNDS + 1):
         fit = DeviceFit(full, rows, listed, may_move)
@@ -268,16 +268,23 @@ def _same_decisions(before: Sequence[DeviceRow], after: Sequence[DeviceRow]) -> 
     return all(a.mapped.decisions == b.mapped.decisions for a, b in pairs)
 
 
-def _is_written(text: str, parameter: Parameter) -> bool:
-    """Tell whether the SoC's file holds a number with value and source, so that it can be written anew."""
-    if not parameter.in_file:
-        return False
-    number = parameter.number
-    try:
-        with_numbers(text, [FittedNumber(parameter.name, number.value, parameter.unit, None, "", True)])
-    except ConfigError:
-        return False
-    return True
+def _written(text: str, parameters: Sequence[Parameter]) -> set[str]:
+    """Return the numbers that the SoC's file holds with value and source, so that they can be written anew."""
+    numbers = {
+        p.name: FittedNumber(p.name, p.number.value, p.unit, None, "", True) for p in parameters if p.in_file
+    }
+
+    def can_be_written(names: Sequence[str]) -> bool:
+        try:
+            with_numbers(text, [numbers[name] for name in names])
+        except ConfigError:
+            return False
+        return True
+
+    # One reading of the file is enough where all are there, as they are in shipped files.
+    if can_be_written(list(numbers)):
+        return set(numbers)
+    return {name for name in numbers if can_be_written([name])}
 
 
 def _rows(found: _Fitted, unseen: Floats) -> list[CalibratedRow]:

@@ -145,8 +145,8 @@ def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = Fa
 
 
 def chip_text(device: Device) -> str:
-    """Return what a device says about its chip: name, and architecture where its driver tells."""
-    architecture = device.settings.get("DEVICE_ARCHITECTURE", "")
+    """Return what a device says about its chip: name, and architecture, which tells NPUs apart."""
+    architecture = device.settings.get("DEVICE_ARCHITECTURE", "") if device.kind != "cpu" else ""
     return f"{device.name} {architecture}".strip()
 
 
