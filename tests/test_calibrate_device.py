@@ -306,3 +306,16 @@ class TestSweeps:
         assert "latency_s_low" not in front_of(tmp_path / "plain").rows[0]
         npusim.sweep(self.SPACE, tmp_path / "asked", intervals=True)
         assert "latency_s_low" in front_of(tmp_path / "asked").rows[0]
+
+
+def test_ctrl_c_leaves_nothing_behind(files: dict[str, Path], tmp_path: Path) -> None:
+    words = ["calibrate", SOC, "--measurements", str(files["run"])]
+    targets = ["-o", str(tmp_path / "new.yaml"), "--report", str(tmp_path / "new.html")]
+    with pytest.MonkeyPatch.context() as patch:
+
+        def interrupted(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr("npusim.calibrate.calibrating.held_out", interrupted)
+        assert run([*words, *targets, "--quiet"]) == 130
+    assert not list(tmp_path.iterdir())

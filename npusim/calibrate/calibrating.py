@@ -269,7 +269,7 @@ def _same_decisions(before: Sequence[DeviceRow], after: Sequence[DeviceRow]) -> 
 
 
 def _written(text: str, parameters: Sequence[Parameter]) -> set[str]:
-    """Return the numbers that the SoC's file holds with value and source, so that they can be written anew."""
+    """Return the numbers that the SoC's file holds with value and source, so that they can be replaced."""
     numbers = {
         p.name: FittedNumber(p.name, p.number.value, p.unit, None, "", True) for p in parameters if p.in_file
     }
