@@ -7,11 +7,14 @@ import pytest
 import npusim
 from npusim.arch import load_soc
 from npusim.cli.running import run
+from npusim.config import valid_paths
 from npusim.engines.event.engine import estimate_with_timeline
 from npusim.engines.placement import place
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.axes import resolve_axes
+from npusim.explore.query import query
 from npusim.explore.spaces import Space
+from npusim.units import format_quantity
 
 CPU = load_soc("generic-cpu")
 STACKS = ["none", "stagr", "grad+nodepad+graphsplit+quantgr", "stagr+symg+cacheg", "stagr+grasp"]
@@ -89,6 +92,28 @@ def test_numbers_of_the_cpu_are_axes_of_a_sweep(tmp_path):
     resolved = resolve_axes(space(), CPU)
     assert not any(axis.is_variant or axis.is_searched for axis in resolved)
     assert npusim.sweep(space(), tmp_path / "found").points == 8
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "cpu.macs_per_cycle.fp16",
+        "cpu.caches.l2.size",
+        "cpu.element_cycles.scatter",
+        "cpu.write_cost",
+        "cpu.scatter_cost",
+        "cpu.product_lanes",
+    ],
+)
+def test_a_point_of_a_sweep_is_what_an_estimate_says(path, gcn, tmp_path):
+    now = valid_paths(CPU)[path]
+    values = [format_quantity(factor * float(now), now.unit) for factor in (1.0, 4.0)]
+    npusim.sweep(space(axes={path: {"values": values}}, keep="all"), tmp_path / "found")
+    found = query(tmp_path / "found", "SELECT latency_s FROM points ORDER BY point")["latency_s"]
+    machines = [load_soc("generic-cpu", [f"{path}={value}"]) for value in values]
+    assert found.to_pylist() == pytest.approx(
+        [npusim.estimate(gcn, machine).latency_s for machine in machines]
+    )
 
 
 def test_a_space_cannot_ask_for_tiles_that_are_not_there():

@@ -22,9 +22,15 @@ from npusim.mapping.residency import plans
 
 __all__ = ["READ_BY_LOWERING", "PlanTables", "plan_tables"]
 
-READ_BY_LOWERING = ("npu.dpu.grid.vpe", "npu.dpu.macs_per_mpe")
+READ_BY_LOWERING = (
+    "npu.dpu.grid.vpe",
+    "npu.dpu.macs_per_mpe",
+    "cpu.macs_per_cycle",
+    "gpu.macs_per_cycle",
+)
 """Paths of numbers that change the tables although the architecture table holds them too: tensors handed on
-in stripes are sized by the pixels of a stencil, and a grid without a format leaves it to the DSPs."""
+in stripes are sized by the pixels of a stencil, a grid without a format leaves it to the DSPs, and a host
+that is no faster in fp16 keeps fp32."""
 
 
 @dataclass(frozen=True, slots=True)
