@@ -14,8 +14,8 @@ from rich.console import Console
 from npusim import load_soc, load_workload
 from npusim.cli.running import run
 from npusim.engines import WhatIf, run_of, whatif
-from npusim.engines.over import whatif_over
 from npusim.engines.machines import sampled, uncertain_numbers
+from npusim.engines.over import whatif_over
 from npusim.engines.uncertainty import draw
 from npusim.engines.whatif import step_from
 from npusim.errors import IllegalTechniqueError, InfeasibleError

@@ -117,8 +117,9 @@ class Bench:
                 self._graphs[name, ""] = peak_product(peak.m, peak.k, peak.n, precision)
             estimate = self._estimate(self._graphs[name, ""], place)
             seconds[precision] = 1.0 / estimate.throughput_per_s
-            prices = self.soc(place.soc).technology.energy
-            joules[precision] = estimate.energy_j - estimate.dram_bytes * float(prices.dram)
+            technology = self.soc(place.soc).technology
+            assert technology is not None  # a SoC with an NPU states its technology: arch.soc refuses others
+            joules[precision] = estimate.energy_j - estimate.dram_bytes * float(technology.energy.dram)
         return seconds["fp16"] / seconds["int8"], joules["fp16"] / joules["int8"]
 
     def _graph(self, workload: str, variant: Variant) -> Graph:
