@@ -62,8 +62,8 @@ def measured() -> Measurement:
 
 
 def told(measurement: Measurement) -> list[str]:
-    """Warnings, without the one that the machine was busy."""
-    return [warning for warning in measurement.warnings if not warning.startswith("unsteady")]
+    """Warnings, without those that the machine was busy."""
+    return [one for one in measurement.warnings if not one.startswith(("unsteady", "other programs"))]
 
 
 def row(measurement: Measurement, name: str) -> Any:
@@ -277,7 +277,8 @@ def test_networks_take_turns() -> None:
     measure(
         [item(product(16 + i), name) for i, name in enumerate(names)], "CPU", budget_s=1.0, progress=progress
     )
-    assert ran == names * Pace().rounds
+    rounds = names * Pace().rounds
+    assert ran[: len(rounds)] == rounds  # a turn that others disturbed is repeated afterwards
 
 
 def test_progress_rises_to_the_number_of_rows() -> None:

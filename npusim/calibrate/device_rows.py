@@ -173,10 +173,12 @@ def _text_of(row: Row) -> tuple[str, str]:
 
 
 def noise_of(row: Row) -> float:
-    """Return the relative standard error of a row's median, from its spread and repetitions."""
+    """Return the relative standard error of a row's median: as measured, or from spread and repetitions."""
     spread = row.latency_s
     if spread is None:
         return NOISE_FLOOR
+    if spread.error is not None:
+        return max(NOISE_FLOOR, spread.error)
     deviation = math.log(spread.high_s / spread.low_s) / _WIDTH
     beyond = _MEDIAN if spread.repetitions > 2 else 1.0  # the median of one or two is their mean
     return max(NOISE_FLOOR, deviation * beyond / math.sqrt(spread.repetitions))

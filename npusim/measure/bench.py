@@ -113,6 +113,7 @@ class Bench:
     device: Device | None = None
     failures: dict[str, str] = field(default_factory=dict)
     _computed_in: dict[str, list[str]] = field(default_factory=dict)
+    _disturbed: list[str] = field(default_factory=list)
 
     def piece(self, item: Item) -> Piece:
         """Return a row's model with its inputs; NpusimError where it cannot be built."""
@@ -144,6 +145,11 @@ class Bench:
         entrant.trial.warm_up(self.pace)
         return entrant
 
+    def settle(self, entrant: Entrant) -> None:
+        """Leave out the turns of a row that other programs disturbed; note it where too few are left."""
+        if not entrant.trial.settle(self.pace):
+            self._disturbed.append(entrant.item.id)
+
     def weigh(self, entrant: Entrant) -> None:
         """Run a network without a pause and note the energy, or when that was."""
         before = self.meter.read() if self.meter else 0
@@ -167,9 +173,12 @@ class Bench:
         asked = self.setting.precision
         for found, rows in self._computed_in.items():
             if found != asked:
-                named = ", ".join(rows[:_MOST_NAMED])
-                more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
-                told.append(f"asked for {asked}, but the device computes in {found}: {named}{more}")
+                told.append(f"asked for {asked}, but the device computes in {found}: {_few(rows)}")
+        if self._disturbed:
+            told.append(
+                f"other programs kept more than {self.pace.others_cores:g} cores busy while these ran: "
+                f"{_few(self._disturbed)}; close them and measure again"
+            )
         return told
 
     def _precision(self, item: Item, compiled: Any) -> str | None:
@@ -180,3 +189,9 @@ class Bench:
         found = written(compiled.get_property("INFERENCE_PRECISION_HINT"))
         self._computed_in.setdefault(found, []).append(item.id)
         return found
+
+
+def _few(rows: list[str]) -> str:
+    """Return the first rows by name and the others by number."""
+    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
+    return ", ".join(rows[:_MOST_NAMED]) + more

@@ -48,6 +48,9 @@ class Spread(_Part):
     """10 % of the readings lie above."""
     repetitions: Count
     """How many readings."""
+    error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Relative standard error of the median, by how much the medians of its turns differ; null where there
+    were no turns."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Spread:

@@ -30,6 +30,8 @@ class Pace:
         Readings of a turn after which more tell nothing.
     energy_s : float
         Length of the run over which energy is counted (s).
+    others_cores : float
+        Cores that other programs may take during a turn; where they take more it is repeated.
     """
 
     budget_s: float = 2.0
@@ -37,6 +39,7 @@ class Pace:
     least: int = 5
     most: int = 500
     energy_s: float = 1.0
+    others_cores: float = 0.25
 
     @property
     def warm_up_s(self) -> float:

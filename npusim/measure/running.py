@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from npusim import __version__
 from npusim.errors import FileError, NpusimError
 from npusim.measure.bench import Bench, Entrant, Piece
@@ -48,6 +50,7 @@ _LOG_LAG_S = 2.5
 """How long to wait for the log's entry about the last row (s)."""
 _MOST_TOGETHER = 32
 """Networks of a group."""
+_HARDLY_ANY_CORES = 0.25
 _SHARE_OF_MEMORY = 0.25
 """Part of the free memory that a group may take: its size is an estimate."""
 _ROOM_UNKNOWN = 2.0 * 1024**3
@@ -141,11 +144,14 @@ def measure(
     if hwinfo is not None and not hwinfo.is_file():
         raise FileError(str(hwinfo), "no such file", "start logging in HWiNFO before you measure")
     meter, obstacle = (None, "") if logged else find_meter(setting.kind, root)
-    pace = Pace(budget_s=budget_s, energy_s=_LOGGED_S if logged else _COUNTED_S if meter else 0.0)
+    energy_s = _LOGGED_S if logged else _COUNTED_S if meter else 0.0
+    pace = Pace(budget_s=budget_s, energy_s=energy_s, others_cores=_others_allowed(setting.kind))
     stopped = stop or (lambda: False)
     entries, places = called_by_name(items, files or {})
     bench = Bench(core, setting, pace, places, meter, stopped, root)
-    measured = _run_all(bench, entries, progress or (lambda done, total, what: None))
+    order = {item.id: at for at, item in enumerate(entries)}
+    measured = _run_all(bench, dealt(entries), progress or (lambda done, total, what: None))
+    measured.sort(key=lambda one: order[one[0].id])
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
@@ -163,6 +169,29 @@ def measure(
     )
 
 
+def dealt(items: Sequence[Item]) -> list[Item]:
+    """Return rows in an order in which each group has some of every part of the list.
+
+    A minute in which the machine is slow then hits a few rows of each kind and not all of one. Rows of the
+    same network stay together, for they share its memory.
+    """
+    stacks: dict[str, list[Item]] = {}
+    for item in items:
+        stacks.setdefault(_key(item), []).append(item)
+    piles = list(stacks.values())
+    groups = max(1, -(-len(items) // _MOST_TOGETHER))
+    return [item for first in range(groups) for pile in piles[first::groups] for item in pile]
+
+
+def _others_allowed(kind: str) -> float:
+    """Return how many cores other programs may take: hardly any of a CPU that is measured, and of one that
+    only hands work to another device all but the two that do so.
+    """
+    if kind == "cpu":
+        return _HARDLY_ANY_CORES
+    return max(_HARDLY_ANY_CORES, (psutil.cpu_count() or 1) - 2.0)
+
+
 def _run_all(bench: Bench, items: Sequence[Item], progress: Progress) -> list[tuple[Row, Drawn | None]]:
     """Measure group after group; the networks of one are released before the next."""
     done: list[tuple[Row, Drawn | None]] = []
@@ -172,6 +201,7 @@ def _run_all(bench: Bench, items: Sequence[Item], progress: Progress) -> list[tu
         group = _enter_group(bench, ahead, gauge)
         _take_turns(bench, group, gauge)
         for entrant in group:
+            bench.settle(entrant)
             _finish(bench, entrant, gauge)
             row = entrant.row(bench.setting.tiles)
             done += [(row, entrant.drawn)] if row is not None else []
@@ -212,9 +242,10 @@ def _take_turns(bench: Bench, group: list[Entrant], gauge: _Gauge) -> None:
             if bench.stop():
                 return
             gauge.show(f"running {entrant.item.id}")
+            before = entrant.trial.turns_left
             if bench.attempt(entrant.item.id, partial(_turn, entrant, bench.pace)) is None:
                 entrant.trial.turns_left = 0
-            gauge.add(shares[id(entrant)])
+            gauge.add(shares[id(entrant)] * (before - entrant.trial.turns_left))
         waiting = [entrant for entrant in waiting if entrant.trial.turns_left > 0]
 
 

@@ -5,19 +5,24 @@ Like a runner on a track with a stopwatch: a lap to get warm that nobody notes d
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from npusim.measure.devices import load_openvino
 from npusim.measure.document import Spread
+from npusim.measure.neighbours import Moment, others_cores
 from npusim.measure.pace import Pace
 
 __all__ = ["Batch", "Trial", "spread_of"]
 
+_TURNS_FOR_AN_ERROR = 3
+_MEDIAN = math.sqrt(math.pi / 2.0)
+"""Standard error of a median over that of a mean, for many normal readings."""
 _SHORTEST_S = 1e-9
 """Resolution of the clock: nothing takes 0 s."""
 _DISCARD_BELOW = 0.25
@@ -35,10 +40,13 @@ class Batch:
         Time of each inference, from its start to its end (s).
     seconds : float
         Time of all of them (s).
+    others_cores : float
+        Cores that other programs took meanwhile.
     """
 
     latencies_s: list[float]
     seconds: float
+    others_cores: float = 0.0
 
 
 @dataclass
@@ -56,6 +64,8 @@ class Trial:
         What was read so far, a batch a turn.
     turns_left : int
         How many turns are still to come.
+    repeats_left : int
+        How many turns that others disturbed may still be done again.
     """
 
     compiled: Any
@@ -63,6 +73,7 @@ class Trial:
     requests: int
     batches: list[Batch] = field(default_factory=list)
     turns_left: int = 0
+    repeats_left: int = 0
     _run: Callable[[int], Batch] = field(init=False, repr=False)
     inference_s: float = 0.0
     """About how long one inference takes (s), in the pace of all requests together."""
@@ -86,15 +97,36 @@ class Trial:
         while time.perf_counter() - begun < pace.warm_up_s or not times_s:
             times_s.append(self._run(self.requests).seconds / self.requests)
         self.inference_s = max(float(np.median(times_s)), _SHORTEST_S)
-        self.turns_left = pace.turns(self.inference_s)
+        self.turns_left = self.repeats_left = pace.turns(self.inference_s)
 
     def take_turn(self, pace: Pace) -> None:
-        """Run for one turn and keep the readings."""
-        self.turns_left -= 1
+        """Run for one turn and keep the readings; a turn that others disturbed is not the last word."""
         if self.inference_s < _DISCARD_BELOW * pace.turn_s:
             self._run(self.requests)
         count = min(pace.most, max(self.requests, round(pace.turn_s / self.inference_s)))
-        self.batches.append(self._run(count))
+        begun = Moment.now()
+        batch = self._run(count)
+        batch = replace(batch, others_cores=others_cores(begun, Moment.now()))
+        self.batches.append(batch)
+        if batch.others_cores > pace.others_cores and self.repeats_left > 0:
+            self.repeats_left -= 1
+        else:
+            self.turns_left -= 1
+
+    def undisturbed(self, pace: Pace) -> list[Batch]:
+        """Return the turns in which other programs left the processors alone."""
+        return [batch for batch in self.batches if batch.others_cores <= pace.others_cores]
+
+    def settle(self, pace: Pace) -> bool:
+        """Drop the disturbed turns where enough others are left; returns whether they are.
+
+        Where they are not, all turns stay: an odd reading is better than none.
+        """
+        calm = self.undisturbed(pace)
+        enough = len(calm) >= min(pace.rounds // 2, len(self.batches))
+        if enough:
+            self.batches = calm
+        return enough
 
     def run_for(self, seconds: float) -> int:
         """Run without a pause for at least so long; returns how many inferences that were."""
@@ -107,7 +139,7 @@ class Trial:
 
     def latency(self) -> Spread | None:
         """Return the readings' median and spread; None before the first."""
-        return spread_of([reading for batch in self.batches for reading in batch.latencies_s])
+        return spread_of([batch.latencies_s for batch in self.batches])
 
     def throughput_per_s(self) -> float | None:
         """Return inferences a second: the median over turns; None before the first."""
@@ -119,23 +151,33 @@ class Trial:
         return float(np.median([len(b.latencies_s) / b.seconds for b in self.batches]))
 
 
-def spread_of(readings_s: list[float]) -> Spread | None:
-    """Return the median and the 10 % and 90 % quantiles of readings (s); None where there are none.
+def spread_of(turns_s: Sequence[Sequence[float]]) -> Spread | None:
+    """Return the median and the 10 % and 90 % quantiles of readings; None where there are none.
+
+    Parameters
+    ----------
+    turns_s : sequence of sequences of float
+        Readings (s), turn by turn. Neighbouring readings are alike, so that the error of the median is told
+        by how much the medians of the turns differ, from the third turn on.
+
+    Returns
+    -------
+    Spread or None
 
     Examples
     --------
-    >>> spread_of([0.2, 0.1, 0.3]).median_s
+    >>> spread_of([[0.2, 0.1, 0.3]]).median_s
     0.2
     """
+    readings_s = [reading for turn in turns_s for reading in turn]
     if not readings_s:
         return None
-    low, median, high = (float(q) for q in np.quantile(readings_s, (0.1, 0.5, 0.9)))
-    return Spread(
-        median_s=max(median, _SHORTEST_S),
-        low_s=max(low, _SHORTEST_S),
-        high_s=max(high, _SHORTEST_S),
-        repetitions=len(readings_s),
-    )
+    low, median, high = (max(float(q), _SHORTEST_S) for q in np.quantile(readings_s, (0.1, 0.5, 0.9)))
+    error = None
+    if len(turns_s) >= _TURNS_FOR_AN_ERROR:
+        middles = np.log([max(float(np.median(turn)), _SHORTEST_S) for turn in turns_s if len(turn)])
+        error = float(_MEDIAN * np.std(middles, ddof=1) / math.sqrt(len(middles)))
+    return Spread(median_s=median, low_s=low, high_s=high, repetitions=len(readings_s), error=error)
 
 
 def _one_by_one(compiled: Any, feed: list[Any], _: int) -> Callable[[int], Batch]:

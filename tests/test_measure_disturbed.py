@@ -1,0 +1,80 @@
+"""Measuring while other programs run: what they disturb is told, repeated and left out."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+
+pytest.importorskip("openvino")
+
+import openvino as ov
+
+from npusim.measure import Benchmark, load_suite
+from npusim.measure.loading import model_of
+from npusim.measure.neighbours import Moment, others_cores
+from npusim.measure.pace import Pace
+from npusim.measure.running import dealt, measure
+from npusim.measure.suites import Item
+from npusim.measure.trial import Batch, Trial, spread_of
+
+
+def product(size: int) -> Benchmark:
+    return Benchmark(operator="MatMul", sizes={"m": size, "k": size, "n": size})
+
+
+def test_a_turn_that_others_disturb_is_done_again_and_does_not_count() -> None:
+    """A program that spins on every core for a while leaves the median where it was."""
+    spins = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(psutil.cpu_count())]
+    begun = Moment.now()
+    try:
+        time.sleep(0.5)
+        assert others_cores(begun, Moment.now()) > 0.5 * psutil.cpu_count()
+        found = measure([Item(id="busy", model=product(64))], "CPU", budget_s=0.5)
+    finally:
+        for spin in spins:
+            spin.kill()
+            spin.wait()
+    assert any("other programs" in text and "busy" in text for text in found.warnings)
+
+
+def test_a_turn_of_our_own_is_no_disturbance() -> None:
+    begun = Moment.now()
+    while time.perf_counter() - begun.wall_s < 0.3:
+        pass
+    assert others_cores(begun, Moment.now()) < 0.7 * psutil.cpu_count()  # our own core is not theirs
+
+
+def test_disturbed_turns_are_dropped_where_enough_are_left() -> None:
+    pace = Pace()
+    trial = Trial(ov.Core().compile_model(model_of(ov.Core(), product(16), "f32", {})[0], "CPU"), [], 1)
+    calm, loud = Batch([1.0], 1.0, 0.0), Batch([9.0], 9.0, 1.0)
+    trial.batches = [calm] * 4 + [loud] * 12
+    assert trial.settle(pace) and trial.latency().median_s == 1.0
+    trial.batches = [calm] * 3 + [loud] * 13
+    assert not trial.settle(pace) and trial.latency().median_s == 9.0
+
+
+def test_the_error_of_a_median_is_told_by_the_turns() -> None:
+    """Readings of one turn are alike: a hundred of them say no more than one."""
+    rng = np.random.default_rng(1)
+    turns = [list(np.exp(rng.normal(0, 0.1) + rng.normal(0, 0.001, 100))) for _ in range(400)]
+    errors = [spread_of(turns[i : i + 8]).error for i in range(0, 400, 8)]
+    medians = [spread_of(turns[i : i + 8]).median_s for i in range(0, 400, 8)]
+    assert np.median(errors) == pytest.approx(np.std(np.log(medians)), rel=0.4)
+    assert spread_of(turns[:2]).error is None
+
+
+def test_each_group_has_some_of_every_part_of_the_suite() -> None:
+    items = load_suite("default").items
+    order = dealt(items)
+    assert sorted(map(id, order)) == sorted(map(id, items))
+    products = [i for i, one in enumerate(order[:32]) if one.id.startswith("MatMul")]
+    assert 5 <= len(products) <= 10  # 37 of 156 rows, and five groups
+    at = {one.id: i for i, one in enumerate(order)}
+    for one in items:
+        if one.hint == "throughput":
+            same = [other for other in items if other.hint == "latency" and other.model == one.model]
+            assert all(abs(at[other.id] - at[one.id]) == 1 for other in same)
