@@ -136,7 +136,7 @@ def test_warnings_are_shown(gcn: Estimate) -> None:
 
 def test_an_interval_is_shown_where_there_is_one(gcn: Estimate) -> None:
     fitted = gcn.model_copy(update={"latency_interval_s": (0.5e-3, 0.9e-3)})
-    assert "(500 µs to 900 µs)" in text_of(estimate_page(fitted))
+    assert "[500 µs to 900 µs]" in text_of(estimate_page(fitted))
 
 
 def test_a_comparison_ends_with_its_conclusion(comparison: WhatIf) -> None:

@@ -85,21 +85,22 @@ def _numbers(parameters: Sequence[FittedParameter]) -> RenderableType:
     fitted = [p for p in parameters if p.status in FITTED]
     if not fitted:
         return Text("No number moved: the measurement determines none better than the data sheet does.")
-    table = _table("fitted", "before", "after", "90 % interval", "")
+    table = _table("fitted", "before", "after", "90 % interval")
     for p in fitted:
         table.add_row(
             Text(p.path, style="cyan"),
             value_text(p.before, p.unit if p.unit in _PREFIXED else ""),
             value_text(p.after, p.unit),
             _around(p),
-            Text("" if p.status == "identified" else p.status, style="yellow"),
         )
-    lines = [
+    tied = [
         f"{p.path} only with {', '.join(p.tied_to[:_MOST_TIED])}"
         for p in fitted
         if p.status == "tied" and p.tied_to
     ]
-    return Group(table, remarks(("tied", "yellow", lines))) if lines else table
+    loose = [f"{p.path}: the value before is ruled out" for p in fitted if p.status == "loose"]
+    marks = remarks(("tied", "yellow", tied), ("loose", "yellow", loose))
+    return Group(table, marks) if marks.row_count else table
 
 
 def _stayed(parameters: Sequence[FittedParameter]) -> RenderableType:
