@@ -176,7 +176,7 @@ def test_a_missing_device_is_an_error_that_lists_those_there_are() -> None:
 def test_an_unknown_number_format_is_refused() -> None:
     soc = load_soc(SERIES[0])
     for device in (soc.npu, soc.cpu, soc.gpu):
-        with pytest.raises(UnknownNameError, match="fp16"):
+        with pytest.raises(UnknownNameError, match=r"`fp8`.* Known: .*int8"):
             device.peak_macs_per_s("fp8")
 
 

@@ -19,7 +19,7 @@ from npusim.calibrate.outcome import statuses
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread
 
 NOISE = 0.05
-SEEDS = 100
+SEEDS, FEWER = 100, 30
 ENOUGH = 0.85
 """Share of the seeds in which a 90 % interval has to hold the truth."""
 
@@ -106,10 +106,11 @@ def assert_covered(known: Counter[str], inside: Counter[str], seeds: int) -> Non
 
 
 class TestSyntheticTruth:
-    def test_intervals_of_a_cpu_hold_the_truth_as_often_as_they_say(self) -> None:
-        known, inside, _ = coverage("cpu", SEEDS)
+    @pytest.mark.parametrize("seeds", [FEWER, pytest.param(SEEDS, marks=pytest.mark.slow)])
+    def test_intervals_of_a_cpu_hold_the_truth_as_often_as_they_say(self, seeds: int) -> None:
+        known, inside, _ = coverage("cpu", seeds)
         print({name: f"{inside[name]} of {known[name]}" for name in known})
-        assert_covered(known, inside, SEEDS)
+        assert_covered(known, inside, seeds)
 
     @pytest.mark.slow
     def test_intervals_of_an_npu_hold_the_truth_as_often_as_they_say(self) -> None:

@@ -97,7 +97,7 @@ def test_numbers_of_the_cpu_are_axes_of_a_sweep(tmp_path):
 @pytest.mark.parametrize(
     "path",
     [
-        "cpu.macs_per_cycle.fp16",
+        "cpu.macs_per_cycle.fp32",
         "cpu.caches.l2.size",
         "cpu.element_cycles.scatter",
         "cpu.write_cost",

@@ -16,7 +16,7 @@ __all__ = ["app"]
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-_KINDS = ("socs", "workloads", "techniques", "ops", "suites")
+_KINDS = ("socs", "workloads", "techniques", "ops", "suites", "spaces")
 
 
 @app.command(epilog="\n[dim]Examples[/dim]\n  npusim list techniques\n  npusim list socs --format json")
@@ -28,13 +28,13 @@ def list_(
             "catalogue",
             _KINDS,
             "socs: machines; workloads: networks on data sets; techniques; ops: operator types; "
-            "suites: published figures to check against.",
+            "suites: published figures to check against; spaces: designs to sweep.",
         ),
     ],
     form: Format = None,
     output: Output = None,
 ) -> None:
-    """List machines, workloads, techniques, operators or validation suites."""
+    """List machines, workloads, techniques, operators, validation suites or design spaces."""
     from npusim.cli.output import Destination
 
     destination = Destination(output, form)

@@ -54,8 +54,9 @@ def query(
         )
 
     def page() -> RenderableType:
-        from npusim.report.pareto import rows_page
+        from npusim.explore.manifest import read_manifest
+        from npusim.report.rows import rows_page
 
-        return rows_page(answer)
+        return rows_page(answer, read_manifest(directory).units)
 
     destination.write(page, document)

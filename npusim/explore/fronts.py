@@ -41,6 +41,8 @@ class Front(BaseModel):
     """Points on the front."""
     axes: list[str]
     """Paths of the knobs."""
+    units: dict[str, str]
+    """SI units of the knobs that have one, by path."""
     knee: dict[str, Any]
     """The point where giving up a little of one metric stops buying much of another."""
     rows: list[dict[str, Any]]
@@ -96,6 +98,7 @@ def front_of(directory: str | Path, minimise: Sequence[str] | None = None, where
         compared=table.num_rows,
         front=len(places),
         axes=list(manifest.space.axes),
+        units=manifest.units,
         knee=table.slice(int(best), 1).to_pylist()[0],
         rows=rows,
         notes=_notes(manifest.space, names, where),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,7 @@ from pydantic import Field
 import npusim
 from npusim.config import Section, dump_model, load_model
 from npusim.errors import NpusimError
+from npusim.explore.axes import Axis
 from npusim.explore.spaces import Space
 from npusim.explore.store import write_whole
 from npusim.explore.variants import base_soc
@@ -55,6 +57,8 @@ class Manifest(Section):
     """Points of a chunk; the last one may have fewer."""
     space: Space
     """The space itself."""
+    units: dict[str, str] = Field(default_factory=dict)
+    """SI units of the knobs that have one, by path."""
 
     @property
     def chunks(self) -> int:
@@ -86,7 +90,7 @@ def space_hash(space: Space) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def manifest_of(space: Space, points: int, chunk: int) -> Manifest:
+def manifest_of(space: Space, axes: Iterable[Axis], points: int, chunk: int) -> Manifest:
     """Return the manifest of a space's results, made by this npusim."""
     return Manifest(
         npusim=npusim.__version__,
@@ -95,6 +99,7 @@ def manifest_of(space: Space, points: int, chunk: int) -> Manifest:
         points=points,
         chunk=chunk,
         space=space,
+        units={axis.path: axis.unit for axis in axes if axis.unit},
     )
 
 

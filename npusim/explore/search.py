@@ -189,7 +189,8 @@ def _report(
     numbers = np.ravel_multi_index(tuple(asked[kept].T), [axis.size for axis in campaign.axes])
     table = table_of(campaign.axes, numbers, asked[kept].astype(float), scores, int(good.sum()))
     write_whole(Store(log.directory).result, to_bytes(table))
-    manifest_of(campaign.space, campaign.total, campaign.total).write(log.directory)  # for query and pareto
+    manifest = manifest_of(campaign.space, campaign.axes, campaign.total, campaign.total)
+    manifest.write(log.directory)  # for query and pareto
     return SearchResult(
         points=campaign.total,
         evaluations=len(asked),

@@ -177,9 +177,9 @@ def _range(manifest: Manifest, index: int) -> tuple[int, int]:
 
 def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tuple[Store, Manifest]:
     """Prepare the directory of results, or check that it is this sweep's."""
-    total = campaign_of(space).total
+    campaign = campaign_of(space)
     size = chunk or CHUNK[parse_keep(space.keep)[0]]
-    manifest = manifest_of(space, total, size)
+    manifest = manifest_of(space, campaign.axes, campaign.total, size)
     store = Store(directory)
     if resume and (directory / MANIFEST).exists():
         found = read_manifest(directory)

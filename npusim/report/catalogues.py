@@ -1,4 +1,4 @@
-"""What npusim has to offer: machines, workloads, techniques, operators and suites, as plain entries.
+"""What npusim has to offer: machines, workloads, techniques, operators, suites, spaces, as plain entries.
 
 Like the index cards of a library: each names one thing and says the little one needs to choose it.
 """
@@ -28,7 +28,7 @@ class Listing(BaseModel):
 
     schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
     """Version of this document."""
-    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites"]
+    catalogue: Literal["socs", "workloads", "techniques", "ops", "suites", "spaces"]
     """What is listed."""
     entries: list[Entry]
     """One entry a thing: its name and its headline facts, in SI units."""
@@ -133,12 +133,33 @@ def suites() -> list[Entry]:
     return [{"name": name, "title": load_suite(name).title} for name in suite_names()]
 
 
+def spaces() -> list[Entry]:
+    """Design spaces that npusim ships."""
+    from npusim.explore.campaign import campaign_of
+    from npusim.explore.spaces import load_space, space_names
+
+    entries = []
+    for name in space_names():
+        space = load_space(name)
+        entries.append(
+            {
+                "name": name,
+                "title": space.title,
+                "points": campaign_of(space).total,
+                "axes": list(space.axes),
+                "file": _file("configs", "spaces", name),
+            }
+        )
+    return entries
+
+
 CATALOGUES: Mapping[str, Callable[[], list[Entry]]] = {
     "socs": socs,
     "workloads": workloads,
     "techniques": techniques,
     "ops": ops,
     "suites": suites,
+    "spaces": spaces,
 }
 """Who fills which catalogue."""
 

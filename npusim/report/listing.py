@@ -111,6 +111,17 @@ def _suites(entries: Sequence[Entry]) -> RenderableType:
     return _described(entries, lambda entry: Text(entry["title"]))
 
 
+def _spaces(entries: Sequence[Entry]) -> RenderableType:
+    return _described(entries, _space_facts)
+
+
+def _space_facts(entry: Entry) -> Text:
+    text = Text(entry["title"])
+    text.append(f"\n{entry['points']:,} points", style="dim")
+    text.append(f"\n{', '.join(entry['axes'])}", style="dim")
+    return text
+
+
 def _headed(*headings: str) -> Table:
     table = grid()
     table.show_header, table.header_style = True, "dim"
@@ -125,4 +136,5 @@ _PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
     "techniques": _techniques,
     "ops": _ops,
     "suites": _suites,
+    "spaces": _spaces,
 }

@@ -8,12 +8,13 @@ network: plotly is in it.
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from npusim.report.pareto import shown_value
+from npusim.report.rows import shown_value
 
 if TYPE_CHECKING:
     from npusim.explore.fronts import Front
@@ -54,7 +55,7 @@ def pareto_html(found: Front) -> str:
 
 def _described(found: Front, row: dict[str, Any], sep: str = ", ") -> str:
     names = [*found.minimise, *found.axes]
-    return sep.join(f"{name} {shown_value(name, row[name])}" for name in names)
+    return sep.join(f"{name} {shown_value(name, row[name], found.units)}" for name in names)
 
 
 def _scatter(found: Front) -> go.Figure:
@@ -90,8 +91,8 @@ def _scatter(found: Front) -> go.Figure:
         ]
     )
     figure.update_layout(
-        xaxis={"title": names[0], "type": "log" if min(columns[0]) > 0 else "linear"},
-        yaxis={"title": (names * 2)[1], "type": "log" if min(columns[1]) > 0 else "linear"},
+        xaxis={"title": names[0], **_scale(columns[0])},
+        yaxis={"title": (names * 2)[1], **_scale(columns[1])},
         font=_FONT,
         height=560,
         showlegend=False,
@@ -100,11 +101,17 @@ def _scatter(found: Front) -> go.Figure:
     return figure
 
 
+def _scale(values: list[float]) -> dict[str, str]:
+    return {"type": "log" if min(values) > 0 else "linear", "exponentformat": "SI"}
+
+
 def _parallel(found: Front) -> go.Figure:
     """Return the front's points as lines across knobs and metrics."""
     step = max(1, -(-len(found.rows) // _MOST_LINES))
     rows = found.rows[::step]
-    dimensions = [_dimension(name, [row[name] for row in rows]) for name in [*found.axes, *found.minimise]]
+    dimensions = [
+        _dimension(name, [row[name] for row in rows], found.units) for name in [*found.axes, *found.minimise]
+    ]
     first = [row[found.minimise[0]] for row in rows]
     figure = go.Figure(
         go.Parcoords(dimensions=dimensions, line={"color": first, "colorscale": "Viridis"}, labelangle=-20)
@@ -113,7 +120,7 @@ def _parallel(found: Front) -> go.Figure:
     return figure
 
 
-def _dimension(name: str, values: list[Any]) -> dict[str, Any]:
+def _dimension(name: str, values: list[Any], units: Mapping[str, str]) -> dict[str, Any]:
     """Return one vertical scale; names and short lists of numbers get a tick for each value."""
     levels = sorted(set(values), key=lambda value: (isinstance(value, str), value))
     if isinstance(levels[0], str) or len(levels) <= 12:
@@ -122,6 +129,6 @@ def _dimension(name: str, values: list[Any]) -> dict[str, Any]:
             "label": name,
             "values": [place[value] for value in values],
             "tickvals": list(range(len(levels))),
-            "ticktext": [shown_value(name, level) for level in levels],
+            "ticktext": [shown_value(name, level, units) for level in levels],
         }
-    return {"label": name, "values": values}
+    return {"label": name, "values": values, "tickformat": ".3~s"}
