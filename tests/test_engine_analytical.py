@@ -85,7 +85,7 @@ def test_every_stack_on_every_soc_costs_something_finite(workload):
     graph = load_workload(workload)
     fitting = [apply(graph, stack) for stack in ALL_STACKS if legal(graph, stack) is None]
     assert len(fitting) > 10
-    hints = cycle(("latency", "throughput", "throughput", "latency"))  # each on both SoCs, for every other stack
+    hints = cycle(("latency", "throughput", "throughput", "latency"))
     for (rewritten, soc), hint in zip(product(fitting, NPU_SOCS), hints, strict=False):
         e = estimate(rewritten, load_soc(soc), hint=hint)
         figures = (

@@ -66,8 +66,10 @@ def value_text(value: float, unit: str) -> str:
 
 def interval_text(interval: tuple[float, float], unit: str) -> str:
     """Return an interval of a number of a data sheet."""
-    low, high = (value_text(value, unit) for value in interval)
-    return f"[{low}, {high}]"
+    if unit in _PREFIXED:
+        low, high = (engineering(value, unit) for value in interval)
+        return f"[{low}, {high}]"
+    return f"[{interval[0]:.3g}, {interval[1]:.3g}] {unit}".strip()
 
 
 def _around(p: FittedParameter) -> str:

@@ -25,6 +25,7 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#
 """Colours that stay apart for the colour-blind."""
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 _FONT = "system-ui, sans-serif"
+_SECONDS = {"type": "log", "tickformat": "~s", "ticksuffix": "s", "dtick": 1}
 _STYLE = f"""
 body {{ font: 15px/1.5 {_FONT}; color: #222; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
@@ -142,8 +143,8 @@ def _scatter(found: CalibrationReport) -> go.Figure:
     figure.update_layout(
         **_layout("Predicted over measured", 600),
         updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, "x": 1.0, "y": 1.1}],
-        xaxis={"title": "measured (s)", "type": "log", "exponentformat": "SI"},
-        yaxis={"title": "predicted (s)", "type": "log", "exponentformat": "SI"},
+        xaxis={"title": "measured", **_SECONDS},
+        yaxis={"title": "predicted", **_SECONDS},
     )
     return figure
 
@@ -171,7 +172,7 @@ def _residuals(found: CalibrationReport) -> go.Figure:
         figure.add_hline(y=level, line={"color": "#999", "dash": dash, "width": 1})
     figure.update_layout(
         **_layout("What is left, by operator and size (bars: 90 % of the measurement's noise)", 480),
-        xaxis={"title": "measured (s)", "type": "log", "exponentformat": "SI"},
+        xaxis={"title": "measured", **_SECONDS},
         yaxis={"title": "unseen predicted / measured - 1 (%)"},
     )
     return figure

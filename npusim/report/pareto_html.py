@@ -102,7 +102,7 @@ def _scatter(found: Front) -> go.Figure:
 
 
 def _scale(values: list[float]) -> dict[str, str]:
-    return {"type": "log" if min(values) > 0 else "linear", "exponentformat": "SI"}
+    return {"type": "log" if min(values) > 0 else "linear", "tickformat": "~s"}
 
 
 def _parallel(found: Front) -> go.Figure:
@@ -116,7 +116,7 @@ def _parallel(found: Front) -> go.Figure:
     figure = go.Figure(
         go.Parcoords(dimensions=dimensions, line={"color": first, "colorscale": "Viridis"}, labelangle=-20)
     )
-    figure.update_layout(font=_FONT, height=520, margin={"t": 120})
+    figure.update_layout(font=_FONT, height=520, margin={"t": 120, "l": 130})
     return figure
 
 

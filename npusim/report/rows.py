@@ -6,6 +6,7 @@ narrow.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ _LONG = 12
 """Characters from which an exact value is rounded."""
 _UNITS = {"_s_low": "s", "_s_high": "s", "_per_s": "/s", "_s": "s", "_j": "J", "_bytes": "B"}
 """Unit of a metric by the end of its name."""
+_OF_ONE = re.compile(r'(?:any_value|avg|first|last|max|mean|median|min|sum)\("?([^"()]+)"?\)')
+"""Column of a query that is some values' sum or one of them: it has their unit."""
 
 
 def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -> str:
@@ -42,7 +45,7 @@ def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -
 
     Examples
     --------
-    >>> shown_value("latency_s", 0.00123456), shown_value("count(*)", 1270, {})
+    >>> shown_value("min(latency_s)", 0.00123456), shown_value("count(*)", 1270)
     ('1.23 ms', '1,270')
     >>> shown_value("npu.sram.per_tile", 786432.0, {"npu.sram.per_tile": "B"})
     '768 KiB'
@@ -51,6 +54,8 @@ def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -
         return "-"
     if not isinstance(value, int | float) or isinstance(value, bool) or name == _POINT:
         return str(value)
+    of_one = _OF_ONE.fullmatch(name)
+    name = of_one[1] if of_one else name
     if name.endswith("_mm2"):
         return f"{value:.2f} mm²"
     knob = (units or {}).get(name)
