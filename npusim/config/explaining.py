@@ -135,6 +135,10 @@ def _words(
         )
     if kind == "union_tag_not_found":
         return f"no key {context['discriminator']}", "a mapping that names it", None
+    if kind in ("too_short", "too_long"):
+        least, most = context.get("min_length"), context.get("max_length")
+        allowed = f"at least {least}" if kind == "too_short" else f"at most {most}"
+        return f"{context['actual_length']} entries", allowed, None
     if kind == "value_error":
         return str(context["error"]), None, None
     word = _WORDS.get(kind.partition("_")[0])
