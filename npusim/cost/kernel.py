@@ -179,8 +179,23 @@ def _evaluate_all(
 ) -> None:
     # Neighbouring groups cost much the same, so dealing them out in turn gives all hands equal work.
     for hand in numba.prange(hands):
+        # Whoever looks at an array counts itself in and out of it: shared by all hands, that count would
+        # wander from core to core all the time.
+        own_ops, own_rows, own_slots = ops.copy(), rows.copy(), slots.copy()
+        own_base, own_columns = base.copy(), columns.copy()
         for g in range(hand, groups.shape[0] - 1, hands):
-            _cost_group(base, columns, values, groups[g], groups[g + 1], ops, rows, slots, totals, plans)
+            _cost_group(
+                own_base,
+                own_columns,
+                values,
+                groups[g],
+                groups[g + 1],
+                own_ops,
+                own_rows,
+                own_slots,
+                totals,
+                plans,
+            )
 
 
 def _distinct(ops: Any) -> tuple[Any, Any]:
