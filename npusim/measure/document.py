@@ -101,8 +101,8 @@ class Benchmark(_Part):
 
     kind: Literal["benchmark"] = "benchmark"
     operator: Text
-    """OpenVINO operation name, such as MatMul; "Copy" for a copy, "Empty" for a network that does next to
-    nothing."""
+    """OpenVINO operation name, such as MatMul; "Copy" for a copy, "Chain" for products one after the other,
+    "Empty" for a network that does next to nothing."""
     sizes: dict[str, Count]
     """Its dimensions by name, such as m, k, n."""
     dtype: Text = "fp32"

@@ -43,7 +43,7 @@ def engineering(value: float, unit: str) -> str:
     rounded = float(f"{value:.2e}")
     exponent = math.floor(math.log10(abs(rounded)) / 3 + 1e-12) * 3
     exponent = min(max(exponent, _SMALLEST), _LARGEST)
-    mantissa = rounded / 10.0**exponent
+    mantissa = float(f"{rounded / 10.0**exponent:.3g}")  # 1e-7 / 1e-9 is a little less than 100
     return f"{_three_digits(mantissa)} {_PREFIXES[exponent]}{unit}".strip()
 
 
