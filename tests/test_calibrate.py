@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from npusim.arch import Soc, load_soc
 from npusim.arch.dsp_model import library_generation
 from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
-from npusim.calibrate.data_sheet import as_written, with_numbers
+from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibrate.dsp_forms import FORMS, Calls, cycles_of, fit_numbers
 from npusim.calibrate.least_squares import Free, solve
-from npusim.calibrate.unit_fit import FITS, FittedNumber, fit_named, shipped_rows
+from npusim.calibrate.unit_fit import FITS, fit_named, shipped_rows
 from npusim.calibrate.units import fit_units, main, report
 from npusim.config.reading import read_document
 from npusim.errors import ConfigError, UnknownNameError

@@ -12,10 +12,10 @@ import pytest
 
 import npusim
 from npusim.arch import load_soc, soc_file
-from npusim.calibrate.calibrating import Calibrated, calibrate
-from npusim.calibrate.device_rows import noise_of
-from npusim.calibrate.fitted_sheet import source_after
-from npusim.calibrate.folds import deal
+from npusim.calibrate.device.calibrating import Calibrated, calibrate
+from npusim.calibrate.device.folds import deal
+from npusim.calibrate.device.rows import noise_of
+from npusim.calibrate.device.sheet import source_after
 from npusim.cli.running import run
 from npusim.engines import run_of
 from npusim.engines.machines import moved
@@ -316,6 +316,6 @@ def test_ctrl_c_leaves_nothing_behind(files: dict[str, Path], tmp_path: Path) ->
         def interrupted(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr("npusim.calibrate.calibrating.held_out", interrupted)
+        patch.setattr("npusim.calibrate.device.calibrating.held_out", interrupted)
         assert run([*words, *targets, "--quiet"]) == 130
     assert not list(tmp_path.iterdir())

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from npusim.arch import Soc, load_soc
-from npusim.calibrate.device_fit import DeviceFit
-from npusim.calibrate.device_parameters import candidates, chosen
-from npusim.calibrate.device_rows import map_rows
-from npusim.calibrate.device_times import BEARS
-from npusim.calibrate.intervals import half_widths
-from npusim.calibrate.outcome import statuses
+from npusim.calibrate.device.fit import DeviceFit
+from npusim.calibrate.device.intervals import half_widths
+from npusim.calibrate.device.outcome import statuses
+from npusim.calibrate.device.parameters import candidates, chosen
+from npusim.calibrate.device.rows import map_rows
+from npusim.calibrate.device.times import BEARS
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread
 
 NOISE = 0.05

@@ -8,19 +8,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-from npusim.calibrate.unit_fit import FittedNumber
 from npusim.errors import ConfigError
 from npusim.units import format_quantity, unit_factor
 from npusim.units.symbols import split_number
 
-__all__ = ["as_written", "with_numbers"]
+__all__ = ["FittedNumber", "as_written", "with_numbers"]
 
 _WIDEST = 10.0
 """A wider error bar says no more than this one: the figures do not determine the number."""
+
+
+@dataclass(frozen=True)
+class FittedNumber:
+    """One fitted number of a data sheet.
+
+    Attributes
+    ----------
+    path : str
+        Where it stands in the SoC's file, as in `--set`: `npu.dma.model.start_cycles`.
+    value : float
+        In `unit`.
+    unit : str
+        As the file writes it; empty for a plain number.
+    relative_sigma : float or None
+        One standard deviation over the value; None where the number was chosen, not fitted.
+    source : str
+        Where it comes from, as the file shall say.
+    on_silicon : bool
+        Whether any measured row bears on it.
+    """
+
+    path: str
+    value: float
+    unit: str
+    relative_sigma: float | None
+    source: str
+    on_silicon: bool
 
 
 def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.calibrate.data_sheet import FittedNumber
 from npusim.calibrate.least_squares import Free, Solution, solve
-from npusim.calibrate.unit_fit import Fitted, FittedNumber, TrainingRows
+from npusim.calibrate.unit_fit import Fitted, TrainingRows
 from npusim.validation.dma_figures import MEASURED, ROWS
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures

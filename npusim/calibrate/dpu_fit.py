@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.calibrate.cross import cross_validate
-from npusim.calibrate.unit_fit import Fitted, FittedNumber, TrainingRows, shipped_rows
+from npusim.calibrate.data_sheet import FittedNumber
+from npusim.calibrate.unit_fit import Fitted, TrainingRows, shipped_rows
 from npusim.validation.batches import dpu_cycles
 from npusim.validation.costmodel_figures import (
     CHANNELWISE,

@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.calibrate.data_sheet import with_numbers
+from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 from npusim.calibrate.granite_fit import GraniteFit, Result, fit_shipped
-from npusim.calibrate.unit_fit import FittedNumber
 from npusim.locate import resource
 from npusim.validation.granite_definitions import Definitions, Variant
 from npusim.validation.granite_runs import Bench

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 
+from npusim.calibrate.data_sheet import FittedNumber
 from npusim.errors import UnknownNameError
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
@@ -21,38 +22,10 @@ from npusim.validation.machine import Machine
 from npusim.validation.running import figures_path, predictor_of
 from npusim.validation.suite import Suite, load_suite
 
-__all__ = ["FITS", "Fit", "Fitted", "FittedNumber", "TrainingRows", "fit_named", "shipped_rows", "table_of"]
+__all__ = ["FITS", "Fit", "Fitted", "TrainingRows", "fit_named", "shipped_rows", "table_of"]
 
 TrainingRows = Callable[[str], Figures]
 """From a suite's name to the rows that may be fitted to, of one machine."""
-
-
-@dataclass(frozen=True)
-class FittedNumber:
-    """One fitted number of a data sheet.
-
-    Attributes
-    ----------
-    path : str
-        Where it stands in the SoC's file, as in `--set`: `npu.dma.model.start_cycles`.
-    value : float
-        In `unit`.
-    unit : str
-        As the file writes it; empty for a plain number.
-    relative_sigma : float or None
-        One standard deviation over the value; None where the number was chosen, not fitted.
-    source : str
-        Where it comes from, as the file shall say.
-    on_silicon : bool
-        Whether any measured row bears on it.
-    """
-
-    path: str
-    value: float
-    unit: str
-    relative_sigma: float | None
-    source: str
-    on_silicon: bool
 
 
 @dataclass(frozen=True)

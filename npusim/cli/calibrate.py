@@ -33,7 +33,7 @@ from npusim.errors import ConfigError, FileError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from npusim.calibrate.calibrating import Progress
+    from npusim.calibrate.device.calibrating import Progress
 
 __all__ = ["app"]
 
@@ -83,7 +83,7 @@ def calibrate(
     sheet, page_file = _place(output, (".yaml", ".yml")), _place(report, (".html",))
     _refuse_overwriting(sheet, soc, files)
 
-    from npusim.calibrate.calibrating import calibrate as fit
+    from npusim.calibrate.device.calibrating import calibrate as fit
 
     with _stages(quiet) as progress:
         found = fit(

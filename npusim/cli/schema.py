@@ -38,7 +38,7 @@ DOCUMENTS = {
     "sweep": "npusim.explore:SweepResult",
     "pareto": "npusim.explore.fronts:Front",
     "search": "npusim.explore.search:SearchResult",
-    "calibration": "npusim.calibrate.calibration_report:CalibrationReport",
+    "calibration": "npusim.calibrate.device.report:CalibrationReport",
     "list": "npusim.report.catalogues:Listing",
     "measurement": "npusim.measure:Measurement",
     "parameters": "npusim.validation.parameters:Unmeasured",

@@ -16,7 +16,7 @@ from npusim.report.engineering import engineering
 from npusim.report.layout import grid, remarks
 
 if TYPE_CHECKING:
-    from npusim.calibrate.calibration_report import CalibrationReport, FamilyError, FittedParameter
+    from npusim.calibrate.device.report import CalibrationReport, FamilyError, FittedParameter
 
 __all__ = ["FITTED", "calibration_page", "interval_text", "percent_text", "value_text"]
 

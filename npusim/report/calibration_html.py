@@ -17,7 +17,7 @@ from npusim.report.calibration import FITTED, interval_text, percent_text, value
 from npusim.report.engineering import engineering
 
 if TYPE_CHECKING:
-    from npusim.calibrate.calibration_report import CalibratedRow, CalibrationReport
+    from npusim.calibrate.device.report import CalibratedRow, CalibrationReport
 
 __all__ = ["calibration_html"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npusim.calibrate.device_fit import DeviceFit, FitResult
-from npusim.calibrate.device_times import Floats
+from npusim.calibrate.device.fit import DeviceFit, FitResult
+from npusim.calibrate.device.times import Floats
 
 __all__ = ["NORMAL", "half_widths", "quantile_of"]
 

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.arch import Soc
-from npusim.calibrate.device_parameters import Parameter
-from npusim.calibrate.device_rows import DeviceRow
-from npusim.calibrate.device_times import DeviceTimes, Floats
+from npusim.calibrate.device.parameters import Parameter
+from npusim.calibrate.device.rows import DeviceRow
+from npusim.calibrate.device.times import DeviceTimes, Floats
 from npusim.calibrate.least_squares import Free, solve
 
 __all__ = ["IDENTIFIED", "DeviceFit", "FitResult"]

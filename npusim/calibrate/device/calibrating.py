@@ -15,11 +15,14 @@ import numpy as np
 
 from npusim import __version__
 from npusim.arch import Soc, load_soc, soc_file, with_overrides
-from npusim.calibrate.calibration_report import CalibratedRow, CalibrationReport, SkippedRow
-from npusim.calibrate.data_sheet import with_numbers
-from npusim.calibrate.device_fit import DeviceFit, FitResult
-from npusim.calibrate.device_parameters import Parameter, candidates, chosen
-from npusim.calibrate.device_rows import (
+from npusim.calibrate.data_sheet import FittedNumber, with_numbers
+from npusim.calibrate.device.errors_left import family_errors, model_errors
+from npusim.calibrate.device.fit import DeviceFit, FitResult
+from npusim.calibrate.device.folds import deal, held_out
+from npusim.calibrate.device.outcome import calibration_of, fitted_numbers, fitted_parameters
+from npusim.calibrate.device.parameters import Parameter, candidates, chosen
+from npusim.calibrate.device.report import CalibratedRow, CalibrationReport, SkippedRow
+from npusim.calibrate.device.rows import (
     DeviceRow,
     GraphOf,
     LeftOut,
@@ -28,12 +31,8 @@ from npusim.calibrate.device_rows import (
     match_device,
     remapped,
 )
-from npusim.calibrate.device_times import BEARS, Floats
-from npusim.calibrate.errors_left import family_errors, model_errors
-from npusim.calibrate.fitted_sheet import fitted_text
-from npusim.calibrate.folds import deal, held_out
-from npusim.calibrate.outcome import calibration_of, fitted_numbers, fitted_parameters
-from npusim.calibrate.unit_fit import FittedNumber
+from npusim.calibrate.device.sheet import fitted_text
+from npusim.calibrate.device.times import BEARS, Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
 from npusim.config.texts import read_text

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from npusim.calibrate.device_fit import DeviceFit, FitResult
-from npusim.calibrate.device_rows import DeviceRow
-from npusim.calibrate.device_times import Floats
+from npusim.calibrate.device.fit import DeviceFit, FitResult
+from npusim.calibrate.device.rows import DeviceRow
+from npusim.calibrate.device.times import Floats
 
 __all__ = ["deal", "held_out"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from npusim.arch.calibration import OTHER_OPERATORS
-from npusim.calibrate.calibration_report import CalibratedRow, FamilyError
-from npusim.calibrate.device_rows import LAUNCH_ONLY, DeviceRow
-from npusim.calibrate.device_times import Floats
+from npusim.calibrate.device.report import CalibratedRow, FamilyError
+from npusim.calibrate.device.rows import LAUNCH_ONLY, DeviceRow
+from npusim.calibrate.device.times import Floats
 
 __all__ = ["ALL", "family_errors", "model_errors"]
 

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from npusim.arch import Calibration, Soc
-from npusim.calibrate.calibration_report import FittedParameter
-from npusim.calibrate.device_fit import IDENTIFIED, DeviceFit, FitResult
-from npusim.calibrate.device_times import Floats
-from npusim.calibrate.fitted_sheet import source_after
-from npusim.calibrate.intervals import NORMAL, half_widths, quantile_of
-from npusim.calibrate.unit_fit import FittedNumber
+from npusim.calibrate.data_sheet import FittedNumber
+from npusim.calibrate.device.fit import IDENTIFIED, DeviceFit, FitResult
+from npusim.calibrate.device.intervals import NORMAL, half_widths, quantile_of
+from npusim.calibrate.device.report import FittedParameter
+from npusim.calibrate.device.sheet import source_after
+from npusim.calibrate.device.times import Floats
 from npusim.engines.machines import number_at
 from npusim.measure.document import Measurement
 
@@ -87,7 +87,7 @@ def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
     fit : DeviceFit
     best : FitResult
     widths : array, shape (2, parameters)
-        From `npusim.calibrate.intervals.half_widths`.
+        From `npusim.calibrate.device.intervals.half_widths`.
     """
     alone = np.abs(_correlation(best) - np.eye(len(best.logs))).max(axis=1, initial=0.0) < _ONE
     share = widths.mean(axis=0) / (NORMAL * fit.widths)

@@ -13,8 +13,7 @@ from typing import Any
 import yaml
 
 from npusim.arch import Calibration
-from npusim.calibrate.data_sheet import with_numbers
-from npusim.calibrate.unit_fit import FittedNumber
+from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 
 __all__ = ["fitted_text", "source_after"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.arch import Soc
-from npusim.calibrate.device_parameters import Parameter
-from npusim.calibrate.device_rows import DeviceRow
+from npusim.calibrate.device.parameters import Parameter
+from npusim.calibrate.device.rows import DeviceRow
 from npusim.cost.architecture import arch_row
 from npusim.engines.machines import evaluated, lowered_on, moved
 
