@@ -138,8 +138,8 @@ def test_what_merged_documents_differ_in_is_told():
 
 @pytest.mark.parametrize("other", [{"kind": "npu"}, {"name": "another"}])
 def test_other_chips_and_other_classes_are_not_merged(other):
-    with pytest.raises(NpusimError, match="cpu `chip` and") as refused:
-        merge([document(), document(**other)])
+    with pytest.raises(NpusimError, match=r"a\.json is of cpu `chip`, b\.json of") as refused:
+        merge([document(), document(**other)], ["a.json", "b.json"])
     assert all(value in str(refused.value) for value in other.values())
 
 

@@ -94,7 +94,7 @@ def _with_rows_named(error: ConfigError, document: Document) -> ConfigError:
     )  # fmt: skip
 
 
-def merge(measurements: Sequence[Measurement]) -> Measurement:
+def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | None = None) -> Measurement:
     """Join measurements of one device.
 
     Rows keep their order; a row whose id is taken is called `ID #2`, `ID #3` and so on. What the documents
@@ -105,6 +105,8 @@ def merge(measurements: Sequence[Measurement]) -> Measurement:
     ----------
     measurements : sequence of Measurement
         At least one.
+    files : sequence of str or Path, optional
+        Where each comes from, for messages.
 
     Returns
     -------
@@ -120,6 +122,7 @@ def merge(measurements: Sequence[Measurement]) -> Measurement:
         raise NpusimError("no measurements to merge; give at least one file")
     if len(measurements) == 1:
         return measurements[0]
+    _refuse_other_chips(measurements, files or [f"number {i + 1}" for i in range(len(measurements))])
     device, warnings = _common_device([one.device for one in measurements])
     told = dict.fromkeys(text for one in measurements for text in one.warnings)
     precisions = [
@@ -138,15 +141,21 @@ def merge(measurements: Sequence[Measurement]) -> Measurement:
     )
 
 
-def _common_device(devices: Sequence[Device]) -> tuple[Device, list[str]]:
-    """Return what all devices agree on, and what they do not."""
-    first = devices[0]
-    for other in devices[1:]:
+def _refuse_other_chips(measurements: Sequence[Measurement], files: Sequence[str | Path]) -> None:
+    first = measurements[0].device
+    for one, file in zip(measurements[1:], files[1:], strict=True):
+        other = one.device
         if (other.kind, other.name) != (first.kind, first.name):
             raise NpusimError(
-                f"measurements of different devices cannot be merged: {first.kind} {shown(first.name)} and "
-                f"{other.kind} {shown(other.name)}; calibrate with the files of one device at a time"
+                "measurements of different devices cannot be merged: "
+                f"{files[0]} is of {first.kind} {shown(first.name)}, "
+                f"{file} of {other.kind} {shown(other.name)}; "
+                "calibrate with the files of one device at a time"
             )
+
+
+def _common_device(devices: Sequence[Device]) -> tuple[Device, list[str]]:
+    """Return what all devices agree on, and what they do not."""
     warnings: list[str] = []
     agreed: dict[str, object] = {}
     for field in Device.model_fields:

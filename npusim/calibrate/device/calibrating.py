@@ -141,7 +141,7 @@ def calibrate(
         for sheet, path in zip(sheets, measurements, strict=True)
         for warning in match_device(sheet, machine, str(path), force_soc)
     ]
-    measurement = merge(sheets)
+    measurement = merge(sheets, measurements)
     warnings += [*measurement.warnings]
     if not measurement.complete:
         warnings.append("the measurement was interrupted: not all rows are there")
