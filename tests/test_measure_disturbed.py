@@ -40,11 +40,20 @@ def test_a_turn_that_others_disturb_is_done_again_and_does_not_count() -> None:
     assert any("other programs" in text and "busy" in text for text in found.warnings)
 
 
-def test_a_turn_of_our_own_is_no_disturbance() -> None:
+def test_work_of_our_own_is_no_disturbance() -> None:
+    """15 s of all processors in 10 s, 10 of them ours."""
+    assert others_cores(Moment(0.0, 100.0, 50.0), Moment(10.0, 115.0, 60.0)) == pytest.approx(0.5, abs=0.05)
+    assert others_cores(Moment(0.0, 100.0, 50.0), Moment(10.0, 110.0, 60.0)) == 0.0
+
+
+def test_what_this_program_takes_is_part_of_what_all_take() -> None:
     begun = Moment.now()
-    while time.perf_counter() - begun.wall_s < 0.3:
+    while time.process_time() - begun.own_s < 0.3:
         pass
-    assert others_cores(begun, Moment.now()) < 0.7 * psutil.cpu_count()  # our own core is not theirs
+    ended = Moment.now()
+    steps_s = 0.02 * psutil.cpu_count()
+    assert ended.own_s - begun.own_s >= 0.3
+    assert ended.busy_s - begun.busy_s >= ended.own_s - begun.own_s - steps_s
 
 
 def test_disturbed_turns_are_dropped_where_enough_are_left() -> None:
