@@ -139,3 +139,12 @@ def test_commands_work(arguments, capsys):
     assert run(arguments) == 0
     shown = capsys.readouterr().out
     assert "tile" not in shown or arguments[0] == "list"
+
+
+def test_arithmetic_in_fp16_takes_as_long_as_in_fp32():
+    """It has none for fp16, and converts what comes in."""
+    seconds = [
+        estimate(apply(load_workload("gcn-cora", {"precision": precision}), "stagr"), CPU).latency_s
+        for precision in ("fp16", "fp32")
+    ]
+    assert seconds[0] == pytest.approx(seconds[1])

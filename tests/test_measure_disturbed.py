@@ -17,16 +17,17 @@ from npusim.measure.loading import model_of
 from npusim.measure.neighbours import Moment, others_cores
 from npusim.measure.pace import Pace
 from npusim.measure.running import dealt, measure
+from npusim.measure.spreads import spread_of
 from npusim.measure.suites import Item
-from npusim.measure.trial import Batch, Trial, spread_of
+from npusim.measure.trial import Batch, Trial
 
 
 def product(size: int) -> Benchmark:
     return Benchmark(operator="MatMul", sizes={"m": size, "k": size, "n": size})
 
 
-def test_a_turn_that_others_disturb_is_done_again_and_does_not_count() -> None:
-    """A program that spins on every core for a while leaves the median where it was."""
+def test_a_row_that_others_disturb_throughout_is_told() -> None:
+    """Programs that spin on every core leave no calm turn."""
     spins = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(psutil.cpu_count())]
     begun = Moment.now()
     try:
@@ -54,6 +55,17 @@ def test_what_this_program_takes_is_part_of_what_all_take() -> None:
     steps_s = 0.02 * psutil.cpu_count()
     assert ended.own_s - begun.own_s >= 0.3
     assert ended.busy_s - begun.busy_s >= ended.own_s - begun.own_s - steps_s
+
+
+@pytest.mark.parametrize(("allowed", "turns"), [(-1.0, 2), (1e9, 1)])
+def test_a_disturbed_turn_is_done_again_once(allowed: float, turns: int) -> None:
+    pace = Pace(budget_s=0.05, others_cores=allowed)
+    model, feed = model_of(ov.Core(), product(16), "f32", {})
+    trial = Trial(ov.Core().compile_model(model, "CPU"), feed, 1)
+    trial.warm_up(pace)
+    while trial.turns_left:
+        trial.take_turn(pace)
+    assert len(trial.batches) == turns * pace.rounds
 
 
 def test_disturbed_turns_are_dropped_where_enough_are_left() -> None:

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tomllib
@@ -142,7 +143,7 @@ def test_help_comes_at_once() -> None:
         return sum(after[2:4]) - sum(before[2:4])  # children's user and system time
 
     seconds()  # the first call may still have to compile the modules
-    assert min(seconds() for _ in range(5)) < HELP_LIMIT_S
+    assert statistics.median(seconds() for _ in range(5)) < HELP_LIMIT_S
 
 
 def test_the_front_door_opens_without_importing_anything_heavy() -> None:

@@ -50,7 +50,6 @@ _LOG_LAG_S = 2.5
 """How long to wait for the log's entry about the last row (s)."""
 _MOST_TOGETHER = 32
 """Networks of a group."""
-_HARDLY_ANY_CORES = 0.25
 _SHARE_OF_MEMORY = 0.25
 """Part of the free memory that a group may take: its size is an estimate."""
 _ROOM_UNKNOWN = 2.0 * 1024**3
@@ -187,9 +186,8 @@ def _others_allowed(kind: str) -> float:
     """Return how many cores other programs may take: hardly any of a CPU that is measured, and of one that
     only hands work to another device all but the two that do so.
     """
-    if kind == "cpu":
-        return _HARDLY_ANY_CORES
-    return max(_HARDLY_ANY_CORES, (psutil.cpu_count() or 1) - 2.0)
+    spare = 0.0 if kind == "cpu" else (psutil.cpu_count() or 1) - 2.0
+    return max(Pace.others_cores, spare)
 
 
 def _run_all(bench: Bench, items: Sequence[Item], progress: Progress) -> list[tuple[Row, Drawn | None]]:

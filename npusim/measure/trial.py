@@ -5,9 +5,8 @@ Like a runner on a track with a stopwatch: a lap to get warm that nobody notes d
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,14 +16,10 @@ from npusim.measure.devices import load_openvino
 from npusim.measure.document import Spread
 from npusim.measure.neighbours import Moment, others_cores
 from npusim.measure.pace import Pace
+from npusim.measure.spreads import SHORTEST_S, spread_of
 
-__all__ = ["Batch", "Trial", "spread_of"]
+__all__ = ["Batch", "Trial"]
 
-_TURNS_FOR_AN_ERROR = 3
-_MEDIAN = math.sqrt(math.pi / 2.0)
-"""Standard error of a median over that of a mean, for many normal readings."""
-_SHORTEST_S = 1e-9
-"""Resolution of the clock: nothing takes 0 s."""
 _DISCARD_BELOW = 0.25
 """Part of a turn below which an inference is run once more, so that the first, with caches that other
 networks have filled, does not count."""
@@ -96,7 +91,7 @@ class Trial:
         times_s: list[float] = []
         while time.perf_counter() - begun < pace.warm_up_s or not times_s:
             times_s.append(self._run(self.requests).seconds / self.requests)
-        self.inference_s = max(float(np.median(times_s)), _SHORTEST_S)
+        self.inference_s = max(float(np.median(times_s)), SHORTEST_S)
         self.turns_left = self.repeats_left = pace.turns(self.inference_s)
 
     def take_turn(self, pace: Pace) -> None:
@@ -113,16 +108,12 @@ class Trial:
         else:
             self.turns_left -= 1
 
-    def undisturbed(self, pace: Pace) -> list[Batch]:
-        """Return the turns in which other programs left the processors alone."""
-        return [batch for batch in self.batches if batch.others_cores <= pace.others_cores]
-
     def settle(self, pace: Pace) -> bool:
         """Drop the disturbed turns where enough others are left; returns whether they are.
 
         Where they are not, all turns stay: an odd reading is better than none.
         """
-        calm = self.undisturbed(pace)
+        calm = [batch for batch in self.batches if batch.others_cores <= pace.others_cores]
         enough = len(calm) >= min(pace.rounds // 2, len(self.batches))
         if enough:
             self.batches = calm
@@ -149,35 +140,6 @@ class Trial:
             latency = self.latency()
             return 1.0 / latency.median_s if latency else None
         return float(np.median([len(b.latencies_s) / b.seconds for b in self.batches]))
-
-
-def spread_of(turns_s: Sequence[Sequence[float]]) -> Spread | None:
-    """Return the median and the 10 % and 90 % quantiles of readings; None where there are none.
-
-    Parameters
-    ----------
-    turns_s : sequence of sequences of float
-        Readings (s), turn by turn. Neighbouring readings are alike, so that the error of the median is told
-        by how much the medians of the turns differ, from the third turn on.
-
-    Returns
-    -------
-    Spread or None
-
-    Examples
-    --------
-    >>> spread_of([[0.2, 0.1, 0.3]]).median_s
-    0.2
-    """
-    readings_s = [reading for turn in turns_s for reading in turn]
-    if not readings_s:
-        return None
-    low, median, high = (max(float(q), _SHORTEST_S) for q in np.quantile(readings_s, (0.1, 0.5, 0.9)))
-    error = None
-    if len(turns_s) >= _TURNS_FOR_AN_ERROR:
-        middles = np.log([max(float(np.median(turn)), _SHORTEST_S) for turn in turns_s if len(turn)])
-        error = float(_MEDIAN * np.std(middles, ddof=1) / math.sqrt(len(middles)))
-    return Spread(median_s=median, low_s=low, high_s=high, repetitions=len(readings_s), error=error)
 
 
 def _one_by_one(compiled: Any, feed: list[Any], _: int) -> Callable[[int], Batch]:

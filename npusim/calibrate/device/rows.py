@@ -6,11 +6,9 @@ has to move.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import NormalDist
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, ModelFile, Network, Row, Workload
+from npusim.measure.spreads import error_of
 
 __all__ = [
     "LAUNCH_ONLY",
@@ -35,10 +34,6 @@ __all__ = [
 
 NOISE_FLOOR = 1e-3
 """Relative standard error below which no row's median is believed: clocks and caches wander."""
-_MEDIAN = math.sqrt(math.pi / 2.0)
-"""Standard error of a median over that of a mean, for many normal readings."""
-_WIDTH = 2.0 * NormalDist().inv_cdf(0.9)
-"""From 10 % to 90 % of a normal variable, in standard deviations."""
 
 LAUNCH_ONLY = "Empty"
 """Benchmark of a network that does next to nothing."""
@@ -173,15 +168,8 @@ def _text_of(row: Row) -> tuple[str, str]:
 
 
 def noise_of(row: Row) -> float:
-    """Return the relative standard error of a row's median: as measured, or from spread and repetitions."""
-    spread = row.latency_s
-    if spread is None:
-        return NOISE_FLOOR
-    if spread.error is not None:
-        return max(NOISE_FLOOR, spread.error)
-    deviation = math.log(spread.high_s / spread.low_s) / _WIDTH
-    beyond = _MEDIAN if spread.repetitions > 2 else 1.0  # the median of one or two is their mean
-    return max(NOISE_FLOOR, deviation * beyond / math.sqrt(spread.repetitions))
+    """Return the relative standard error of a row's median, as far as one believes it."""
+    return max(NOISE_FLOOR, error_of(row.latency_s)) if row.latency_s is not None else NOISE_FLOOR
 
 
 def map_rows(
