@@ -144,7 +144,9 @@ def test_commands_work(arguments, capsys):
 def test_arithmetic_in_fp16_takes_as_long_as_in_fp32():
     """It has none for fp16, and converts what comes in."""
     seconds = [
-        estimate(apply(load_workload("gcn-cora", {"precision": precision}), "stagr"), CPU).latency_s
+        npusim.estimate(
+            npusim.apply(npusim.load_workload("gcn-cora", {"precision": precision}), "stagr"), CPU
+        ).latency_s
         for precision in ("fp16", "fp32")
     ]
     assert seconds[0] == pytest.approx(seconds[1])
