@@ -1,7 +1,6 @@
 """The real models on the real data: trained with PyTorch, exported with OpenVINO.
 
-The test kitchen beside the planning office: what npusim says about a network is checked here against the
-network itself. Nothing else in npusim needs PyTorch.
+Nothing else in npusim needs PyTorch.
 """
 
 from importlib.util import find_spec

@@ -1,8 +1,7 @@
-"""The arithmetic of an attention: how scores of all pairs are made, and how absent pairs are kept out.
+"""The arithmetic of attention: scores of all pairs of nodes, and masking of absent edges.
 
-Scores are a price list for all pairs of stations: worked out cell by cell, or from two short lists (GrAx2).
-And keeping strangers out of the vote is done by asking each (Select), by taking their vote away and seating
-them badly (EffOp), or by the bad seat alone (GrAx1).
+Scores are computed for each pair, or from two vectors (GrAx2). Absent edges are masked by Select, by
+multiplying and adding a mask (EffOp), or by adding alone (GrAx1).
 
 Shapes: target scores [.., N, 1] belong to the rows of the softmax, source scores [.., 1, N] to its columns.
 """

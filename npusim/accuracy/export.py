@@ -1,8 +1,4 @@
-"""Training a workload's real model and saving it as an OpenVINO IR, the file that runs on a laptop's NPU.
-
-The bakery's delivery: the bread is baked from the recipe, tasted, packed, and put on the shelf in one go, so
-that nobody ever takes half a loaf.
-"""
+"""Trains a workload's model and saves it as an OpenVINO IR, the file that runs on a laptop's NPU."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Which stacks a model file can hold, and why the others cannot be had as a file.
+"""Which stacks a model file can hold, and why the others cannot be exported.
 
-The shipping clerk: most goods fit into a box as they are; for the others he says what is in the way, and what
-could be ordered instead. A file is written only where it would agree with the graph that npusim costs,
-operator for operator, or where rounding is all that was added to it.
+A file is written only where it would agree with the graph that npusim costs, operator for operator, or where
+rounding is all that was added to it.
 """
 
 from __future__ import annotations

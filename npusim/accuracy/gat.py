@@ -1,8 +1,4 @@
-"""The GAT as a PyTorch module, in each form that npusim costs.
-
-The same debate with different chairs: who may speak is settled by asking at the door (Select) or by the
-seating (arithmetic).
-"""
+"""The GAT as a PyTorch module, in each form that npusim costs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How GraphSAGE sees its sampled neighbours: side by side, K to a node.
-
-The pollster's sheets: one row a household, K lines to a row, some of them empty, and a tick in the margin for
-those that are filled in.
-"""
+"""Views of GraphSAGE's sampled neighbours: K per node, with a mask for those that are absent."""
 
 from __future__ import annotations
 

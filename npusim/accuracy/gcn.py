@@ -1,6 +1,6 @@
 """The GCN as a PyTorch module, in each form that npusim costs.
 
-One recipe, several stoves: the parameters are the same, and so is the dish.
+All forms share their parameters and give the same answers.
 """
 
 from __future__ import annotations

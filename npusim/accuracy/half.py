@@ -1,8 +1,7 @@
-"""What a module computes in fp16: every result rounded to half precision as it is stored.
+"""Emulation of fp16: every result of a module rounded to half precision as it is stored.
 
-Like doing the accounts with a cash register that shows whole francs: each sum is worked out in full and
-then rounded before it is written down. So does an NPU: products are added up in fp32, results are stored in
-fp16. Numbers beyond 65504 become infinite, and 0 times infinity is no number.
+As on an NPU, products are accumulated in fp32 and results are stored in fp16. Numbers beyond 65504 become
+infinite, and 0 times infinity is no number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""QuantGr's numbers: NNCF rounds weights, activations and masks of the matrix products to 8 bits.
+"""QuantGr's numerics: NNCF rounds weights, activations and masks of the matrix products to 8 bits.
 
-Weighing by hand with a set of weights: how fine the scale must be is found out once, on a trial
-(calibration), and from then on everything is weighed with the same set (static). Signed and symmetric
-throughout: the zero is 0 and the levels are -128 to 127, which is what the MAC grid multiplies.
+The ranges are found once on given inputs (calibration) and then kept (static). Signed and symmetric
+throughout: the zero point is 0 and the levels are -128 to 127, which is what the MAC grid multiplies.
 """
 
 from __future__ import annotations

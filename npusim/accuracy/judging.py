@@ -1,7 +1,4 @@
-"""What technique stacks do to the answers of trained models: accuracy, agreement, largest difference.
-
-A blind tasting: the same dish from different kitchens, each compared with the one everybody knows.
-"""
+"""What technique stacks do to the answers of trained models: accuracy, agreement, largest difference."""
 
 from __future__ import annotations
 

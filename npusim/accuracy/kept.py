@@ -1,7 +1,7 @@
-"""Trained parameters, kept in the user's cache: the same training is never done twice.
+"""Cache of trained parameters: the same training is never done twice.
 
-A larder with dated jars: each label says from what, by which recipe and in which kitchen it was made, and a
-jar whose label does not match is left on the shelf.
+A file's label holds the data, the recipe and the versions of the sources; a file whose label differs is not
+used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The maximum over neighbours: over a list of them side by side, or over features that are nearly all zeros.
+"""Maximum over neighbours: over lists of neighbours, or over nearly all-zero features.
 
-The longest jump of each school: whoever is absent is asked about (Select), given a bad mark (EffOp) or simply
-0 m (GrAx3), which is right as long as nobody jumps backwards.
+Absent neighbours are masked by Select, by multiplying and adding a mask (EffOp), or by 0 (GrAx3), which is
+exact where features are not negative.
 """
 
 from __future__ import annotations

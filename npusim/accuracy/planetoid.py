@@ -1,8 +1,4 @@
-"""Reading Cora and Citeseer as they were published: the one place where npusim touches real data.
-
-Like a lending library's desk: the books belong to others, so they are read here and never carried away. Where
-the files are is the user's business; nothing is downloaded behind the user's back.
-"""
+"""Reads Cora and Citeseer from the published raw files; nothing is downloaded or kept."""
 
 from __future__ import annotations
 

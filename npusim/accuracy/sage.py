@@ -1,7 +1,6 @@
 """GraphSAGE as a PyTorch module, in each form that npusim costs.
 
-The pollster's round in person: who is asked was drawn beforehand, and the same people are asked in every
-form.
+The neighbours are sampled beforehand; every form uses the same sample.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""How SymG and GraSp store a matrix, as numbers: the triangle, and a bitmap with the non-zeros.
+"""Storage formats of SymG and GraSp: the lower triangle, and zero-value compression (ZVC).
 
-Packing a suitcase: what comes out at the hotel is what went in at home, to the last sock. The cost of the
-packing is another file's business (`npusim.cost`); here it is shown that nothing is lost.
+The cost of packing is `npusim.cost`'s; here it is shown that nothing is lost.
 """
 
 from __future__ import annotations

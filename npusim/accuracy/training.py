@@ -1,7 +1,4 @@
-"""Training a model on the public split: short, seeded, on the CPU.
-
-A rehearsal rather than a tour: enough that the numbers mean something, the same every evening.
-"""
+"""Training of a model on the public split: short, seeded, on the CPU."""
 
 from __future__ import annotations
 

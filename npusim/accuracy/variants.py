@@ -1,9 +1,8 @@
-"""Which PyTorch module stands for a workload under a stack of techniques.
+"""The PyTorch module of a workload under a stack of techniques.
 
-A theatre's wardrobe: the actor (the parameters) stays the same, the costume (how the graph is seen, how
-absent neighbours are masked) changes with the play. GraphSplit, GraSp, SymG and CacheG change no number: they
-say where operators run and how tensors lie in memory. What GraSp and SymG store does pass through their
-formats here, so that nothing is taken on trust.
+The parameters stay the same; how the graph is seen and how absent neighbours are masked change with the
+stack. GraphSplit, GraSp, SymG and CacheG change no number: they say where operators run and how tensors lie
+in memory. What GraSp and SymG store does pass through their formats here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How a network sees its graph: as edges, as a matrix made of them, as a constant matrix, as an input.
 
-The same conversation by letter, by telephone or at a table: who talks to whom stays the same, the means
-differ. Every view computes the same sums, so all forms of a model share their trained parameters; what a view
-holds is not trained and stands in no state dictionary.
+Every view computes the same sums, so all forms of a model share their trained parameters; what a view holds
+is not trained and stands in no state dictionary.
 
 A view is a module with two methods: `prepare(*graph)` makes of the graph's inputs what the layers need, once;
 `example` names the inputs and gives a value of each, to trace and to run the model with.

@@ -1,7 +1,4 @@
-"""Cross-validation: every row predicted by numbers that were fitted without it and without its near-twins.
-
-Like an exam with questions nobody has practised on: what a class can do, not what it has learnt by heart.
-"""
+"""Cross-validation: every row predicted by a fit without it and without its near-duplicates."""
 
 from __future__ import annotations
 

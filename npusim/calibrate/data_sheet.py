@@ -1,8 +1,4 @@
-"""Writes fitted numbers into a data sheet and touches nothing else: comments, order and blanks stay.
-
-Like correcting a printed table by hand: one figure is struck out, the new one written above it, and the
-rest of the page is left alone. So the file differs from its parent in the numbers that differ.
-"""
+"""Writes fitted numbers into a data sheet; comments, order and blanks stay."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Fits the DMA equations: measured transfers decide, the cost model fills in the gaps between rows.
-
-Like timing a removal van with a stop-watch, and asking a rival for the one thing that could not be timed.
-"""
+"""Fits the DMA equations: measured transfers first, the cost model where nothing was measured."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Fits the parameters of the MAC grid: measured silicon first, Intel's cost model where silicon is silent.
+"""Fits the parameters of the MAC grid: measured silicon first, Intel's cost model elsewhere.
 
-Like tuning a piano by a few tuning forks: the strings that have a fork follow it, the others follow their
-neighbours. `docs/dpu_model.md` says what was found and what the figures do not determine. Parameters and
-errors of both NPUs are shown by ``python -m npusim.calibrate.dpu_fit``.
+`docs/dpu_model.md` says what was found and what the figures do not determine. Parameters and errors of both
+NPUs are shown by ``python -m npusim.calibrate.dpu_fit``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Fits the kernels of the DSP libraries to the cost model's table, generation by generation.
-
-Like writing down the recipes of a cook who will not tell: from the times alone, dish by dish, and with an
-eye on how he cooks the others.
-"""
+"""Fits the kernels of the DSP libraries to the cost model's table, generation by generation."""
 
 from __future__ import annotations
 

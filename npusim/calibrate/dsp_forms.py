@@ -1,10 +1,7 @@
-"""Which loops a DSP kernel has, and its numbers by least squares.
+"""Loops of a DSP kernel, and its numbers by least squares.
 
-Like reading a stranger's recipe from the times alone: the oven is heated once, the dough takes so long a
-loaf, and beyond a dozen loaves the big machine is switched on.
-
-The equation of `npusim.cost.dsp` is linear in a kernel's numbers once its thresholds are given, so the fit
-is one linear problem, polished on log error.
+The equation of `npusim.cost.dsp` is linear in a kernel's numbers once its thresholds are given, so the fit is
+one linear problem, polished on log error.
 """
 
 from __future__ import annotations

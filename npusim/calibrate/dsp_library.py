@@ -1,8 +1,4 @@
-"""Writes the DSP libraries: a file a generation, a line a kernel, with how well it holds.
-
-Like a recipe book in its second edition: the preface stays, the recipes are set anew, and a dish that never
-comes out right is left out.
-"""
+"""Writes the DSP libraries: a file per generation, a line per kernel, with its held-out error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What kernels of one generation share, to decide what a single kernel's rows leave open.
-
-Like siblings whose school reports are incomplete: the same teacher marked them all, so one report helps to
-read the next.
-"""
+"""Ties between kernels of one generation, which decide what a single kernel's rows leave open."""
 
 from __future__ import annotations
 

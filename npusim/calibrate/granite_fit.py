@@ -1,8 +1,7 @@
-"""The fit behind GraNNite's figures: the most likely numbers given what was known and what was published.
+"""Fit to GraNNite's figures: maximum a posteriori of the published figures and the priors.
 
-Like settling a family's recollections of one journey: each is trusted as far as its teller usually is,
-and the diary (the priors) counts as well. `python -m npusim.calibrate.granite_fit` prints the result as
-tables, `--write` puts the numbers into the data sheets.
+`python -m npusim.calibrate.granite_fit` prints the result as tables, `--write` puts the numbers into the data
+sheets.
 """
 
 from __future__ import annotations

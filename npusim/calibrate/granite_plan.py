@@ -1,9 +1,4 @@
-"""What the fit behind GraNNite's figures may change, and what is known beforehand:
-`validate/definitions/granite_fit.yaml`.
-
-Like the terms of reference of an expert: which screws may be turned, how far one believes them to be
-right, and how exact the measurements are.
-"""
+"""Free parameters, priors and tolerances of GraNNite's fit (`validate/definitions/granite_fit.yaml`)."""
 
 from __future__ import annotations
 

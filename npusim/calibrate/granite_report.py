@@ -1,8 +1,4 @@
-"""The tables of docs/granite.md: figures with their fit and leave-one-out prediction, parameters,
-alternatives.
-
-Like the appendix of an expert opinion: whoever doubts a sentence finds the numbers behind it.
-"""
+"""Tables of docs/granite.md: figures with fit and held-out prediction, parameters, alternatives."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The least-squares core of every fit: bounds, error bars, and which numbers the figures do not determine.
-
-Like a surveyor who closes a traverse: the positions that agree best with all sightings, and for each point
-how far it may still be off.
-"""
+"""Robust least squares of every unit's fit: bounds, error bars, undetermined numbers."""
 
 from __future__ import annotations
 

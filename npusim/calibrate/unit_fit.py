@@ -1,10 +1,8 @@
-"""What every fit of a unit looks like, so that one command runs all and one cross-validation tests all.
+"""Interface of a unit's fit: one command runs all, one cross-validation tests all.
 
-Like a socket and its plugs: whatever the appliance, two pins at the same distance.
-
-A fit is a function `fit(machine, rows) -> Fitted`: it gets a machine with shipped numbers and a function
-that returns the training rows of a suite for that machine, and gives back the machine with fitted numbers.
-It reads no file, so a cross-validation can hold rows back.
+A fit is a function `fit(machine, rows) -> Fitted`: it gets a machine with shipped numbers and a function that
+returns the training rows of a suite for that machine, and gives back the machine with fitted numbers. It
+reads no file, so a cross-validation can hold rows back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Runs the fits of the units: ``python -m npusim.calibrate.units dma|dsp|dpu [--soc S] [--write]``.
-
-Like the yearly recalibration of a scale: the same weights, the same procedure, and the new figures stand on
-the plate only when somebody says so.
-"""
+"""Runs the fits of the units: ``python -m npusim.calibrate.units dma|dsp|dpu [--soc S] [--write]``."""
 
 from __future__ import annotations
 

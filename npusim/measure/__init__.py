@@ -1,7 +1,6 @@
-"""Measurements: what real devices did, taken with OpenVINO or from the files of Intel's own tools.
+"""Measurements of real devices, taken with OpenVINO or read from the files of Intel's own tools.
 
-Like a laboratory with a counter at its door: whoever only wants to read an old log gets it at the counter;
-the instruments are switched on when somebody measures.
+OpenVINO is imported only when something is measured.
 
 >>> from npusim.measure import load_suite
 >>> load_suite("default").items[0].id

@@ -1,8 +1,4 @@
-"""The test bench: compiles one network after the other for one device, set one way, and notes what was odd.
-
-Like the bench of a workshop: clamps and meters stay, the pieces change; a piece that does not fit is put
-aside with a label, and the next one is taken.
-"""
+"""Compiles and runs networks on one device in one setting, and collects warnings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Networks of one kind of operator, which separate what a whole network mixes.
+"""Micro-benchmarks: networks of one kind of operator, which separate what a whole network mixes.
 
-Like tasting the ingredients one by one: the graph that is measured on a device is the very graph that is
-costed, so that a difference is the model's fault and nobody else's.
+The graph that is measured on a device is the graph that is costed, so that a difference is an error of the
+model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What each operator took, as the device's own profiler tells.
+"""Time of each operator from the device's profiler, in runs of their own.
 
-Like the split times of a relay: taken on a lap of their own, because the stopwatches at every corner slow the
-runners down. A CPU's stopwatches are of a kind that shows the mean of all laps since the start, the first and
-slow one included; what a lap took is found from two such means.
+Profiling slows a network down, so its runs do not count for the latency. A CPU's profiler shows the mean over
+all runs since the start, the first and slow one included; an operator's time is found from two such means.
 """
 
 from __future__ import annotations

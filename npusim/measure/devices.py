@@ -1,8 +1,4 @@
-"""Which devices OpenVINO finds here, and which of them is meant.
-
-Like the key board of a car pool: one asks for a class of car, and is told which stand in the yard when that
-class is out.
-"""
+"""OpenVINO devices: which are present, and which one a user means."""
 
 from __future__ import annotations
 

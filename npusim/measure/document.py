@@ -1,7 +1,6 @@
-"""The record of a measurement: which device, which networks, how long each took and how much that wavered.
+"""The measurement document (schema `npusim.measurement/1`): device, networks, times and their spread.
 
-Like the log of a laboratory: conditions at the top of the page, then one line a trial, with the spread beside
-each reading; who stood at the bench is nobody's business and is not written down.
+Nothing in it tells whose machine it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the energy of a run can be read: one small protocol, one reader a source.
+"""Energy of a run: counters in hardware, one reader per source.
 
-Like an electricity meter in the cellar: it only ever counts up; what a washing cost is the difference of two
-readings. Where there is no meter nobody guesses: the energy is not available, which is not the same as 0.
+A counter only counts up; energy is the difference of two readings. Without a counter the energy is not
+available (null), which is not the same as 0.
 """
 
 from __future__ import annotations

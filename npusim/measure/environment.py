@@ -1,8 +1,7 @@
-"""What stands on the first page of a measurement: the chip, its driver, its clock, how it was set.
+"""Conditions of a measurement: chip, driver, clock and settings of the device.
 
-Like the header of a weather log: which instrument, where it hangs, how it is adjusted; not who reads it.
 Only what is listed here is asked for, so that nothing private (serial numbers, names, identifiers of a
-device) can slip in.
+device) is kept.
 """
 
 from __future__ import annotations

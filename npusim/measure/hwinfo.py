@@ -1,8 +1,4 @@
-"""Power over time, from the CSV file that HWiNFO logs on Windows.
-
-Like an electricity meter's roll of paper: a reading every second or so; what one machine in the house took is
-read off between the moment it was switched on and the moment it was switched off.
-"""
+"""Power over time, from the CSV file that HWiNFO logs on Windows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Values to feed a network with: random numbers, and indices that point at something.
-
-Like crash-test dummies: nobody in particular, but of the right size and weight, so that every seat is taken.
-"""
+"""Input values of a network: random numbers, and indices within range."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""From what a row names to a model that OpenVINO compiles.
-
-Like the stage hands who fetch what the programme says: a piece from the repertoire, or the box the guest
-brought along.
-"""
+"""From what a row names to a model that OpenVINO compiles."""
 
 from __future__ import annotations
 

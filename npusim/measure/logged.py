@@ -1,8 +1,4 @@
-"""Energy from the log of another tool that watched while networks ran.
-
-Like reading the time of a knock off the neighbour's diary: our own notes say when each network ran, the log
-says what power was drawn then.
-"""
+"""Energy from the log of another tool that ran at the same time."""
 
 from __future__ import annotations
 

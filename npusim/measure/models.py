@@ -1,7 +1,6 @@
 """From what a row of a measurement names to the operator graph that ran.
 
-Like a concert programme: from the two words that it prints, the library finds the score. The graph is costed
-by npusim and written for OpenVINO, so that what is predicted is what was measured.
+The graph is costed by npusim and written for OpenVINO, so that what is predicted is what was measured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""How much of the processors other programs took while something was timed.
-
-Like listening for the neighbours during a hearing test: what is heard while a lorry passes does not count,
-and is asked again.
-"""
+"""Background load: processor time that other programs took while something was timed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How long to look at each network: few times at slow ones, often at fast ones.
-
-Like a doctor's round: a fixed time for each bed, but nobody is left before the pulse was counted thrice.
-"""
+"""Time budget of a row: how it is divided among warm-up, readings, energy and profiling."""
 
 from __future__ import annotations
 

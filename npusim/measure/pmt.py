@@ -1,7 +1,7 @@
-"""Intel's platform monitoring telemetry: where the NPU's energy counter stands in a page of counters.
+"""Energy counter of the NPU in Intel's platform monitoring telemetry (PMT).
 
-Like the meter cabinet of a large house: the plan on its door (the GUID) says which of the many meters is
-yours. Which plan has the NPU's energy where stands in ``configs/telemetry/intel-pmt.yaml``.
+A GUID names the layout of the page of counters; `configs/telemetry/intel-pmt.yaml` holds the layouts that are
+known.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""RAPL: the energy counters that a processor keeps of its package and parts, as Linux shows them.
-
-Like the odometer of a car: it starts again at 0 after its last digit, and says itself which that is.
-"""
+"""RAPL energy counters of a processor's package and domains, as Linux shows them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Reads files of measurements, and joins several of one device.
-
-Like a head nurse who files temperature charts: each sheet is checked before it goes into the folder, and a
-sheet of another patient does not get in.
-"""
+"""Reads measurement documents, and merges several of one device."""
 
 from __future__ import annotations
 

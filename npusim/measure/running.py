@@ -1,9 +1,8 @@
-"""Measuring networks on a device, turn by turn.
+"""Measures networks on a device: compilation by groups, timing in alternating turns, energy, profile.
 
-Like a tasting in which every wine is tried in every round: whatever changes during the evening (a processor
-that gets warm, a neighbour who needs it) changes it for all alike. The networks of a group are compiled
-first; then each gets its turn, round after round; energy and each operator's share are read on laps of
-their own, so that reading them slows nothing down that counts.
+The networks of a group are compiled first; then each is timed for one turn after the other, so that a drift
+of the machine (a processor that gets warm, background load) falls on all alike. Energy and operator times are
+read in runs of their own, so that reading them slows down nothing that counts.
 """
 
 from __future__ import annotations

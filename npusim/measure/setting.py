@@ -1,7 +1,6 @@
-"""How a network is compiled for a device: hint, format of floats, tiles, profiling.
+"""Compile settings of a network: hint, floating-point format, tiles, profiling.
 
-Like the dials of a camera: the same scene gives another picture when one of them is turned, so each is set
-by hand. The dial most often forgotten: a CPU that knows bf16 computes an fp32 model in bf16 unless told.
+The format is always set: a CPU that knows bf16 computes an fp32 model in bf16 unless told otherwise.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How much readings of one time spread, and how well their median is known.
-
-Like asking several witnesses: what counts is how many there are, not how often each repeats himself.
-"""
+"""Median and spread of repeated readings, and the standard error of the median."""
 
 from __future__ import annotations
 

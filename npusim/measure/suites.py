@@ -1,8 +1,4 @@
-"""What to measure, as a file: which operators in which sizes, which networks with which techniques.
-
-Like the programme of a fitness test: ten sprints, some long runs, a jump; each exercise tries something that
-the others do not, and the order in which they are written is the order in which they are called.
-"""
+"""Measurement suites (YAML): operators in several sizes, networks under several technique stacks."""
 
 from __future__ import annotations
 

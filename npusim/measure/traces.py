@@ -1,8 +1,4 @@
-"""Reads Chrome traces: of Intel's NPU profiler, or of npusim's own event engine.
-
-Like the strip of paper from a ship's recorder: one mark an event, with its begin and its length, whoever made
-the recorder.
-"""
+"""Reads Chrome traces of Intel's NPU profiler and of npusim's event engine."""
 
 from __future__ import annotations
 

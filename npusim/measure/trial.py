@@ -1,7 +1,4 @@
-"""One compiled network, ready to be run again and again: each turn gives a few readings.
-
-Like a runner on a track with a stopwatch: a lap to get warm that nobody notes down, then laps that count.
-"""
+"""Timing of one compiled network: warm-up, then turns of a few readings each."""
 
 from __future__ import annotations
 

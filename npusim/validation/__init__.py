@@ -1,8 +1,4 @@
-"""Validation: npusim's predictions beside what was measured or published, suite by suite.
-
-Like the calibration bench of a workshop: known weights on the scale, and a sheet that says by how much it
-is off.
-"""
+"""Validation: npusim's predictions beside what was measured or published, suite by suite."""
 
 from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
 from npusim.validation.running import Judged, run_suite, validate

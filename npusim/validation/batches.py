@@ -1,8 +1,4 @@
-"""Whole tables of work through the equations of single units: the conveyor belt in front of the tills.
-
-The equations are those of `npusim.cost`, compiled once and shared with every estimate; here they are only
-called row by row.
-"""
+"""Batched evaluation of single units: tables of work through the equations of `npusim.cost`."""
 
 from __future__ import annotations
 

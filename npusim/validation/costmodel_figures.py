@@ -1,7 +1,4 @@
-"""What Intel's cost model says about one tile: products, sparse products, pooling and elementwise.
-
-Like a rival's price list: useful where we have no receipts, and to be distrusted where we have.
-"""
+"""Figures of Intel's cost model of one tile: products, sparse products, pooling and elementwise."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Transfers of the DMA engines: measured ones, and the cost model's by engines and by rows.
-
-Like stop-watch sheets of a removal firm: so many boxes, this way, took so long.
-"""
+"""Transfers of the DMA engines: measured ones, and the cost model's by engines and by rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The result of a validation as a document: schema `npusim.validate/1`.
-
-Like a school report: the marks by subject, and behind them every single test.
-"""
+"""The result of a validation as a document (schema `npusim.validate/1`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Workloads of the DPU measured on silicon: dense ones of every kind, and sparse convolutions.
-
-Like lap times of one car on many tracks, with the tyres and the fuel written beside.
-"""
+"""DPU workloads measured on silicon: dense ones of every kind, and sparse convolutions."""
 
 from __future__ import annotations
 

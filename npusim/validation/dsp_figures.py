@@ -1,7 +1,4 @@
-"""Kernels of one DSP: the cost model's times by operator, kernel source, shape and parameters.
-
-Like a table of cooking times by recipe book, for one cook and so many portions.
-"""
+"""Kernels of one DSP: the cost model's times by operator, kernel source, shape and parameters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The event engine beside the analytical one: every named workload under every stack that it allows, on every
-SoC with an NPU, one inference at a time; and some of them with several in flight.
+"""Event against analytical engine, for every named workload, allowed stack and SoC with an NPU.
 
-Two clocks on one wall: they need not be right to be compared, but where they part one of them misses
-something. Where it is more than a twentieth, the time line is asked what the closed form did not see.
+One inference at a time, and some of them with several in flight. Where the engines differ by more than 5 %,
+the timeline tells what the closed form does not see.
 """
 
 from __future__ import annotations

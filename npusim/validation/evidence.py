@@ -1,8 +1,4 @@
-"""Predictions beside measurements, row by row; and the parts that make them, one a kind of figures.
-
-Like two columns in an accountant's book, what the bank says and what we say, with enough about each booking
-to see later which kind went wrong.
-"""
+"""Predictions beside measurements, row by row; and the predictors, one per kind of figures."""
 
 from __future__ import annotations
 

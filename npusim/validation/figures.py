@@ -1,8 +1,4 @@
-"""Reads tables of figures: CSV rows by their line, YAML values by their path.
-
-Like a clerk who enters receipts: every amount keeps the number of its receipt, and a smudged one goes back
-with that number on it instead of being guessed at.
-"""
+"""Reads tables of figures: CSV rows by their line, YAML values by their path."""
 
 from __future__ import annotations
 

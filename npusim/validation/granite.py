@@ -1,7 +1,4 @@
-"""GraNNite's figures, predicted beside published: each key of the file is answered by the definitions.
-
-Like reading an old travel report with a map in hand: for each sentence one looks up where the writer stood.
-"""
+"""GraNNite's figures, predicted beside published: each key of the file is answered by its definition."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What each figure of GraNNite compares, read from `validate/definitions/granite.yaml`.
 
-Like the small print of an advertisement: "three times faster" than what, and measured how. The small
-print is data, so that another reading of a figure is another line in a file.
+The baselines and conditions are data, so that another reading of a figure is another line in a file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Graphs that GraNNite's figures start from and that no workload builder makes: the house before the
-renovation.
+"""Baseline graphs of GraNNite's figures that no workload builder makes.
 
-`each_layer` lets every layer make its own mask, `formula` writes the norm matrix as the paper's Fig. 3
-does, `row_scaled` keeps the adjacency and scales the features by the degrees before and after the
-product.
+`each_layer` lets every layer make its own mask, `formula` writes the norm matrix as the paper's Fig. 3 does,
+`row_scaled` keeps the adjacency and scales the features by the degrees before and after the product.
 """
 
 from __future__ import annotations

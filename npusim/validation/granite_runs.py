@@ -1,8 +1,4 @@
-"""Runs a network as a definition says, and reads off what the authors read off: interval, package
-energy, shares of time.
-
-Like a test drive by the book of rules: same road, same load, and the meter that everybody uses.
-"""
+"""Runs a network as a definition says, and returns interval, package energy and shares of time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Sorts the rows of a suite into its groups, and sums up each group's errors.
-
-Like sorting a school's results by class before speaking of averages: one weak class must not hide behind
-the others.
-"""
+"""Sorts the rows of a suite into its groups, and computes each group's errors."""
 
 from __future__ import annotations
 

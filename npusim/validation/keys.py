@@ -1,7 +1,4 @@
-"""Keys of near-twins: rows so alike that one of them gives the other away.
-
-Like siblings in a school class: to see what the others have learnt, either both sit the test or neither.
-"""
+"""Keys of near-duplicate rows: rows so alike that one of them gives the other away."""
 
 from __future__ import annotations
 

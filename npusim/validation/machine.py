@@ -1,8 +1,4 @@
-"""The machine a row of figures was measured on, as the cost model's equations see it.
-
-Like the same car on the same test track: a lap time means nothing without knowing which car it was, and how
-fast its engine turned.
-"""
+"""The machine a row of figures was measured on, as the cost model's equations see it."""
 
 from __future__ import annotations
 

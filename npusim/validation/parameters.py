@@ -1,7 +1,4 @@
-"""Which of an NPU's numbers no measured row bears on: the list of what to measure next.
-
-Like the white patches on an old map: better drawn as white than filled with what the neighbour says.
-"""
+"""Which of an NPU's numbers no measured row constrains: the list of what to measure next."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Runs suites: reads the figures, predicts each row, groups and judges.
-
-Like the proctor of an exam: hands out the sheets, collects them, marks them by the rules on the door, and
-does not look at who wrote them.
-"""
+"""Runs suites: reads the figures, predicts each row, groups and judges."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A suite: which figures are checked, how their rows are grouped, and what error each group may have.
-
-Like the rules of an exam, pinned to the door: what will be asked, how it is marked, what suffices to pass.
-They stand in `validate/<suite>.yaml`, so that a limit can be read, and argued about, without the code.
-"""
+"""Suites (`validate/<suite>.yaml`): figures that are checked, groups of rows, error limits."""
 
 from __future__ import annotations
 

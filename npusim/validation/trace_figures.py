@@ -1,8 +1,4 @@
-"""Tasks of traced small networks: single transfers, kernels and workloads as Intel's profiler saw them.
-
-Like a few snapshots of a day at the works: too few to fit anything to, enough to notice when a whole shop
-is off.
-"""
+"""Tasks of traced small networks: transfers, kernels and workloads as Intel's profiler saw them."""
 
 from __future__ import annotations
 

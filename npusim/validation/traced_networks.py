@@ -1,7 +1,6 @@
-"""Whole traced networks, acted out by the event engine: how long from the first task to the last.
+"""Whole traced networks in the event engine: the time from the first task to the last.
 
-The dress rehearsal beside the recorded performance. The network is rebuilt from the traced tasks: their
-shapes leave no choice.
+The network is rebuilt from the traced tasks: their shapes leave no choice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """A SoC fitted to measurements of one of its devices: files in, a report and a new data sheet out.
 
-Like a repair shop for instruments: the counter takes them in and hands out the slip, behind it stand the
-bench and the reference weights.
-
 >>> from npusim.calibrate.device import calibrate
 >>> calibrate.__name__
 'calibrate'

@@ -1,8 +1,4 @@
-"""Fits a SoC to measurements of one of its devices, from files to a report and a new data sheet.
-
-Like having a watch regulated: it is compared with a clock that is right, a screw or two are turned, and it
-comes back with a slip that says how many seconds a day it may still be off.
-"""
+"""Fits a SoC to measurements of one of its devices, from files to a report and a new data sheet."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What is left after a fit: how far predictions of unseen rows are off, and what the equations leave out.
-
-Like a marksman who looks at the target after the sights were adjusted: what still scatters is the rifle's,
-and the next shot will scatter as much.
-"""
+"""Residual errors of a fit: predictions of unseen rows, and model error per operator type."""
 
 from __future__ import annotations
 

@@ -1,14 +1,10 @@
-"""The fit of a device's numbers to measured times: the most likely machine, and how sure that is.
+"""Bayesian fit of a device's numbers to measured times: maximum a posteriori, with its covariance.
 
-Like a doctor who weighs two things: what is usual for people of that age (the data sheet with its
-uncertainties) and what the examination shows (the measurement); where the examination says nothing, the usual
-stands.
-
-Method. The unknowns are logarithms of numbers, each known beforehand as its data sheet says (log-normal). A
-row errs by its own noise and by what the equations leave out; the latter is estimated from the residuals
-themselves, so that rows do not claim more than they know. Rows that lie far out count less (soft L1). Of
-numbers that only work together, those that know themselves least are moved and the others stay at the data
-sheet's value; their uncertainty goes on into the error bars of those that moved (a consider covariance).
+The unknowns are logarithms of numbers, each with a log-normal prior as its data sheet says. A row errs by its
+own noise and by what the equations leave out; the latter is estimated from the residuals themselves, so that
+rows do not claim more than they know. Outliers count less (soft L1). Of numbers that only act together, those
+with the widest priors are moved and the others stay at the data sheet's value; their uncertainty goes on into
+the error bars of those that moved (a consider covariance).
 """
 
 from __future__ import annotations

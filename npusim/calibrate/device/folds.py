@@ -1,7 +1,4 @@
-"""Deals rows into folds, so that each is predicted by a fit that never saw it.
-
-Like an honest examiner who asks no question of the exercise book: whatever was practised does not count.
-"""
+"""Folds of a cross-validation: each row is predicted by a fit that never saw it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,10 @@
-"""How far each fitted number may still be off: 90 % intervals, not the same to both sides.
-
-Like groping for the rim of a bowl from its bottom: where one wall is steeper than the other, the rim is
-nearer on that side.
+"""90 % intervals of fitted numbers by profiling the posterior; both sides may differ.
 
 An overhead that hides behind longer work can well be smaller than it seems, for then it hides even better; it
-can hardly be larger. So the objective is followed to both sides of its lowest point, all other numbers (those
-that a fit held, too) giving way as they like, until it has risen as far as a 90 % interval asks: a profile of
-the posterior. Giving way is a Gauss-Newton step whose slopes are learned on the way (Broyden), so that a
-point costs one evaluation of the rows.
+can hardly be larger. So the objective is followed to both sides of its minimum, all other numbers (those that
+a fit held, too) being re-optimised, until it has risen as far as a 90 % interval asks. Re-optimising is a
+Gauss-Newton step whose slopes are learned on the way (Broyden), so that a point costs one evaluation of the
+rows.
 """
 
 from __future__ import annotations

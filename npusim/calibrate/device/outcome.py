@@ -1,7 +1,4 @@
-"""From a fit to what is written down: numbers with error bars, and which of them only make sense together.
-
-Like the minutes of a meeting: what was settled, what was settled only jointly, what was left open.
-"""
+"""Fitted numbers for the report and the data sheet: error bars, status, correlations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which numbers of a data sheet a calibration may turn, and what is known about each beforehand.
-
-Like the tuning pegs of an instrument: some are free, some are glued, and a tuner first sees which string a
-peg belongs to.
-"""
+"""Parameters of a calibration: the numbers of a data sheet it may change, with their priors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a calibration found, as a document: which numbers moved, how sure they are, how well it predicts.
-
-Like the report of a test bench: settings before and after, readings, and what could not be tested.
-"""
+"""The calibration report as a document (schema `npusim.calibration/1`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The rows of a measurement as npusim sees them: networks mapped once, ready to be predicted on any machine.
-
-Like setting up the chess positions of a problem book before the player arrives: whoever sits down then only
-has to move.
-"""
+"""Rows of a measurement as mapped graphs, ready to be predicted on any machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Writes a calibrated SoC: the parent's text with the fitted numbers, and at its end what they rest on.
-
-Like a service stamp in the logbook of a machine: the settings that changed are noted at their place, and one
-page tells who measured what and when.
-"""
+"""Writes a calibrated SoC: the parent's text with the fitted numbers, and what they rest on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The times of all rows as functions of a device's numbers: levels, slopes, and what bears on what.
-
-Like an orchestra that plays the same piece with one instrument after the other tuned a little higher: so one
-hears who is in which bar.
-"""
+"""Predicted times of all rows as functions of a device's numbers: values and sensitivities."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Measurements taken with the tools of others: benchmark_app, the NPU's profiler, published tables.
-
-Like a bank that takes foreign coins: each is weighed, converted and booked in the house's own currency.
-"""
+"""Measurements taken with other tools: benchmark_app, the NPU's profiler, published tables."""
 
 from npusim.measure.imports.benchmark_app import from_benchmark_app
 from npusim.measure.imports.npu_profiling import from_npu_profiling

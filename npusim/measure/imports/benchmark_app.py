@@ -1,7 +1,6 @@
-"""Takes in a folder that OpenVINO's benchmark_app left: reports, counters and what it printed.
+"""Imports a folder of OpenVINO's benchmark_app: reports, counters and its console output.
 
-Like a referee who is handed the envelope of a match: card, tape and list of players must be of the same match
-before the result is entered.
+All files must be of the same run.
 """
 
 from __future__ import annotations

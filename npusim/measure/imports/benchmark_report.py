@@ -1,8 +1,4 @@
-"""What one run of benchmark_app says about itself: its report as CSV or JSON, and what it printed.
-
-Like three witnesses of one race: the judge's card, the typed minutes and the reporter's tape. Each tells what
-it saw, and who contradicts the others was at another race.
-"""
+"""Reports of one run of benchmark_app: CSV, JSON, and its console output."""
 
 from __future__ import annotations
 

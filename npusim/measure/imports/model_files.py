@@ -1,7 +1,4 @@
-"""Which model another tool ran, without telling on whose disk it lies.
-
-Like a library card: title and edition, not the shelf in somebody's home.
-"""
+"""Reference to the model file that another tool ran, without its folders."""
 
 from __future__ import annotations
 

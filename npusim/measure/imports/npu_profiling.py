@@ -1,8 +1,4 @@
-"""Takes in a profiling.json of Intel's NPU profiler: one inference, layer by layer.
-
-Like the slow-motion film of one jump: every movement is on it, and the camera's own weight made the jump a
-little shorter.
-"""
+"""Imports a profiling.json of Intel's NPU profiler: one inference, layer by layer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Takes in the tables of throughput and latency that OpenVINO publishes: one measurement a platform.
-
-Like a stamp album bought at an auction: somebody else collected it, page by page; what stands under each
-stamp is kept, and the gaps stay gaps.
-"""
+"""Imports OpenVINO's published tables of throughput and latency: one measurement per platform."""
 
 from __future__ import annotations
 
