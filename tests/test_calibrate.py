@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc
-from npusim.arch.dsp_model import library_generation
+from npusim.arch.dsp import library_generation
 from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibrate.dsp_forms import FORMS, Calls, cycles_of, fit_numbers

@@ -17,7 +17,7 @@ from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore import load_space, parse_keep, space_names
 from npusim.explore.campaign import Campaign
-from npusim.explore.decoding import decode
+from npusim.explore.points import decode
 from npusim.mapping.tables import READ_BY_LOWERING, plan_tables
 from npusim.techniques import apply
 from npusim.units import Count, Quantity

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from npusim.explore import pareto
+from npusim.explore.fronts import knee
 from npusim.explore.hypervolume import hypervolume
-from npusim.explore.knee import knee
 from npusim.explore.pareto import front
 
 SMALL = st.integers(1, 5).flatmap(

@@ -10,7 +10,7 @@ import pytest
 
 from npusim.cli.running import run
 from npusim.config import schema_of
-from npusim.config.columns import Choice, Number, Pair, Text
+from npusim.config.tables import Choice, Number, Pair, Text
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import resource
 from npusim.validation import Validation, load_suite, run_suite, validate

@@ -1,8 +1,4 @@
-"""What a data sheet remembers of the measurements that it was fitted to: how far it can be trusted.
-
-Like the calibration certificate that comes with a pair of scales: on which day, against which weights, and
-how far a reading may still be off.
-"""
+"""How a data sheet was fitted to measurements, and how far it can be trusted."""
 
 from __future__ import annotations
 

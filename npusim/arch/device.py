@@ -1,7 +1,4 @@
-"""What devices of a SoC have in common: formats, operating points, power and a roofline for the simple ones.
-
-Like the type plate on a machine: speed, voltage and wattage stand on every plate, whatever the machine does.
-"""
+"""Formats, operating points and power of devices; CPU, GPU and accelerators by their roofline."""
 
 from __future__ import annotations
 
@@ -31,12 +28,16 @@ __all__ = [
     "CACHE_LEVELS",
     "ELEMENT_KINDS",
     "ROW_KINDS",
+    "Accelerator",
     "Cache",
+    "Cpu",
+    "Dataflow",
     "DeviceName",
     "DevicePoint",
     "DevicePower",
     "DtypeName",
     "ElementKind",
+    "Gpu",
     "OpName",
     "RooflineDevice",
     "RowKind",
@@ -164,3 +165,34 @@ class RooflineDevice(Section):
             if name == dtype:
                 return self.cores * rate * self.clock
         raise UnknownNameError(f"MAC format of {self.title}", dtype, self.macs_per_cycle)
+
+
+class Cpu(RooflineDevice):
+    """A multi-core processor, by its roofline."""
+
+    kind: Literal["cpu"]
+    """Kind of device: cpu."""
+
+
+class Gpu(RooflineDevice):
+    """An integrated GPU, by its roofline; a core is an Xe core, an SM or their like."""
+
+    kind: Literal["gpu"]
+    """Kind of device: gpu."""
+
+
+Dataflow = Literal["output_stationary", "weight_stationary", "input_stationary", "row_stationary"]
+"""Which operand stays in place while the others pass."""
+
+
+class Accelerator(RooflineDevice):
+    """A fixed-function accelerator, by its roofline."""
+
+    kind: Literal["accelerator"]
+    """Kind of device: accelerator."""
+    dataflow: Dataflow
+    """Operand that stays in the array; it decides what is fetched again when a tensor does not fit."""
+    buffer: Bytes
+    """On-chip buffer that holds the operands of one operator."""
+    ops: list[OpName] = Field(min_length=1)
+    """Operator types it runs; the others fall back to another device."""

@@ -1,18 +1,29 @@
-"""The DPU: the output-stationary MAC grid of one tile.
+"""The DPU: the output-stationary MAC grid of one tile, with the fitted parameters of its equations.
 
-Like a class of pupils who each own one cell of a large multiplication table: numbers are read out to whole
-rows and columns, everybody adds to his own cell, and the table is collected at the end.
+The equations stand in `npusim.cost.grid`, `npusim.cost.dpu`, `npusim.cost.channelwise` and
+`npusim.cost.sparsity`; `npusim.calibrate.dpu_fit` fits the values, and `docs/dpu_model.md` says what the
+figures do not determine.
 """
 
 from pydantic import Field
 
 from npusim.arch.device import DtypeName, OpName
-from npusim.arch.dpu_model import DpuModel
 from npusim.config import Section
 from npusim.errors import UnknownNameError
-from npusim.units import Bytes, Frequency, MacsPerCycle, PositiveCount, PositiveRatio
+from npusim.units import (
+    Bytes,
+    BytesPerCycle,
+    Cycles,
+    Fraction,
+    Frequency,
+    MacsPerCycle,
+    NaturalCount,
+    PositiveCount,
+    PositiveRatio,
+    Ratio,
+)
 
-__all__ = ["Dpu", "DpuMode", "EnergyFactors", "Grid"]
+__all__ = ["Dpu", "DpuMode", "DpuModel", "EnergyFactors", "Grid"]
 
 
 class Grid(Section):
@@ -50,6 +61,82 @@ class EnergyFactors(Section):
     """Max pooling."""
     eltwise: PositiveRatio
     """Elementwise operators."""
+
+
+class DpuModel(Section):
+    """Parameters of one DPU generation, in cycles of the DPU clock; a `port` is a read port of the SRAM."""
+
+    # Convolution and matrix product
+    startup_cycles: Cycles
+    """Before the first and after the last stencil of a workload."""
+    broadcast_cycles: Cycles
+    """Further start-up where the output is written to several tiles."""
+    stencil_cycles: Cycles
+    """Start of each stencil."""
+    slot_walk_cycles: Ratio
+    """Cycles a step that the operand loader spends on each pixel slot of the mode, filled or not."""
+    feed_piece_bytes: Bytes
+    """Input channels that the loader reads at a time for a pixel or an output channel."""
+    act_bytes_per_port_cycle: BytesPerCycle
+    """Activations that a port feeds to the grid."""
+    weight_bytes_per_port_cycle: BytesPerCycle
+    """Weights that a port feeds to the grid."""
+    write_ports: PositiveCount
+    """Ports through which outputs leave; only the product with the rate below is determined."""
+    drain_bytes_per_port_cycle: BytesPerCycle
+    """Outputs that leave through a write port for the tile's own SRAM."""
+    broadcast_rate: PositiveRatio
+    """Rate at which outputs leave for several tiles, relative to the tile's own SRAM."""
+    fp16_output_rate: PositiveRatio
+    """Bytes a cycle of fp16 outputs, relative to int8; also of elementwise sums."""
+    lone_row_taps: Ratio
+    """Kernel taps saved where a single row of pixels remains beside vertical padding."""
+    # Zeros
+    sparse_window_act: PositiveRatio
+    """Elements over which the pixel lanes run before they wait for the fullest one."""
+    sparse_window_weight: PositiveRatio
+    """Elements over which the channel lanes run before they wait for the fullest one."""
+    sparse_skip_max: PositiveRatio
+    """Steps that a MAC unit can pass over in a cycle."""
+    sparse_restart: Ratio
+    """Steps lost for each step that is kept, because the pipeline starts anew after a skip."""
+    sparse_drain_exposed: Fraction
+    """Share of the shorter of computing and write-back that nothing hides where zeros are skipped."""
+    sparse_act_feed: PositiveRatio
+    """Time to feed sparse activations, read through a table of pointers, relative to dense ones."""
+    # Depthwise convolution, pooling, elementwise
+    channelwise_block_bytes: Bytes
+    """Channels that one pass handles."""
+    channelwise_bytes_per_port_cycle: BytesPerCycle
+    """Bytes that a port reads at most where channels do not meet."""
+    channelwise_start_cycles: Cycles
+    """Start of each block of channels."""
+    depthwise_tap_cost: PositiveRatio
+    """Time of a kernel tap over the time its bytes need through the ports."""
+    depthwise_group_cost: Ratio
+    """Further taps' worth of time for each group of pixels: its write-back."""
+    padding_saving: Fraction
+    """Share of the taps that read padding which is skipped."""
+    stride_conflict: Ratio
+    """Further time, relative, of strided taps with one block of channels: they fall on the same banks."""
+    half_block_cost: PositiveRatio
+    """Time of a tap where channels fill at most half a block, relative to a full one."""
+    row_reuse_channels: NaturalCount
+    """Up to so many channels the loader keeps a row of pixels for all taps along it; 0: never."""
+    row_reuse_kernel_w: NaturalCount
+    """Widest kernel, in pixels, whose columns the loader shares between taps; 0: none."""
+    row_reuse_cost: PositiveRatio
+    """Reads of a kept row over its columns."""
+    row_overlap_cost: PositiveRatio
+    """Reads of overlapping columns where no row is kept, over reads of each tap by itself."""
+    pool_tap_cost: PositiveRatio
+    """Time of a tap of max pooling over the time its bytes need."""
+    pool_stencil_cost: Ratio
+    """Further groups' worth of time a tap for each stencil of max pooling."""
+    pool_few_slots_cost: PositiveRatio
+    """Time of a tap of max pooling in modes other than the first, relative to it."""
+    eltwise_bytes_per_port_cycle: BytesPerCycle
+    """Bytes of int8 sums, for each read port, of an elementwise operator."""
 
 
 class Dpu(Section):

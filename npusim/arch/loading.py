@@ -1,7 +1,4 @@
-"""Finds the data sheet of a SoC and reads it.
-
-Like asking at the counter for a data sheet: by the part's name from the shelf, or by handing over one's own.
-"""
+"""Finds the data sheet of a SoC by name or path and reads it."""
 
 from __future__ import annotations
 

@@ -1,37 +1,37 @@
-"""The NPU: tiles of a MAC grid, SRAM and DSPs, fed by DMA engines.
+"""The NPU: tiles of a MAC grid, SRAM and DSPs, fed by DMA engines."""
 
-Like a row of identical kitchens (the tiles), each with a big stove (the DPU), two cooks for what the stove
-cannot do (the DSPs) and a larder (the SRAM), and one pair of porters (the DMA engines) who carry everything
-from the cellar.
-"""
-
-from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import model_validator
-
 from npusim.arch.device import DeviceName
-from npusim.arch.dma_model import DmaModel
 from npusim.arch.dpu import Dpu
-from npusim.arch.dsp_model import DspGeneration, DspKernel, library_generation
+from npusim.arch.dsp import Dsp
 from npusim.config import Section
-from npusim.errors import nearest
-from npusim.locate import resource_names
 from npusim.units import (
     Bytes,
     BytesOrZero,
     BytesPerCycle,
+    Cycles,
     Duration,
-    ElementsPerCycle,
+    Fraction,
     Frequency,
     PositiveCount,
     PositiveFraction,
     Power,
     Voltage,
-    refuse,
 )
 
-__all__ = ["Dma", "Dsp", "Npu", "NpuPoint", "NpuPower", "PerHint", "Schedule", "Sparsity", "Sram", "Symg"]
+__all__ = [
+    "Dma",
+    "DmaModel",
+    "Npu",
+    "NpuPoint",
+    "NpuPower",
+    "PerHint",
+    "Schedule",
+    "Sparsity",
+    "Sram",
+    "Symg",
+]
 
 
 class PerHint(Section):
@@ -54,52 +54,6 @@ class NpuPoint(Section):
     """Supply voltage."""
 
 
-class Dsp(Section):
-    """The vector processors (Intel: SHAVE) that run what the grid cannot."""
-
-    per_tile: PositiveCount
-    """DSPs in a tile."""
-    lanes: dict[Literal["fp16", "fp32", "int8"], ElementsPerCycle]
-    """Elements a vector instruction works on, by format."""
-    kernel_generation: str
-    """Which set of kernels the compiler uses: one of `kernels`, or of the library."""
-    library: str
-    """Folder of `configs/dsp` with further generations, such as npu4000."""
-    kernels: dict[str, DspGeneration]
-    """Generations by name, numbers and all."""
-
-    @model_validator(mode="after")
-    def _generation_exists(self) -> "Dsp":
-        known = sorted({*self.kernels, *resource_names(f"configs/dsp/{self.library}", ".yaml")})
-        _require_name(self.kernel_generation, known, "kernel_generation")
-        return self
-
-    def generation(self, name: str | None = None) -> DspGeneration:
-        """Return a generation by name; None: the one in use.
-
-        Raises
-        ------
-        UnknownNameError
-            Where neither this file nor the library has it.
-        """
-        name = name if name is not None else self.kernel_generation
-        return self.kernels[name] if name in self.kernels else library_generation(self.library, name)
-
-    def kernel(self, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
-        """Return (generation, its data, kernel) for a kernel's name, through the chain of fallbacks; None
-        where nobody has it.
-        """
-        seen: list[str] = []
-        wanted: str | None = self.kernel_generation
-        while wanted is not None and wanted not in seen:
-            seen.append(wanted)
-            generation = self.generation(wanted)
-            if name in generation.kernels:
-                return wanted, generation, generation.kernels[name]
-            wanted = generation.fallback
-        return None
-
-
 class Sram(Section):
     """The SRAM (Intel: CMX) of one tile."""
 
@@ -111,6 +65,35 @@ class Sram(Section):
     """Bytes of one word: reads and writes are whole words."""
     read_ports: PositiveCount
     """Words the DPU can read in a cycle."""
+
+
+class DmaModel(Section):
+    """Parameters of one generation of engines; cycles are of the VPU clock."""
+
+    start_cycles: Cycles
+    """Fetching a descriptor and starting an engine."""
+    dram_read_latency_s: Duration
+    """Wait for the first bytes out of DRAM."""
+    dram_write_latency_s: Duration
+    """Wait for DRAM to take a write."""
+    page_bytes: Bytes
+    """Reads into SRAM beyond this size wait for address translation once."""
+    page_walk_s: Duration
+    """That wait."""
+    ddr2cmx_share: Fraction
+    """Share of an engine's width that reads from DRAM reach."""
+    cmx2ddr_share: Fraction
+    """Share of an engine's width that writes to DRAM reach."""
+    cmx2cmx_share: Fraction
+    """Share of an engine's width that copies within SRAM reach."""
+    copy_buffer_bytes: BytesOrZero
+    """A copy within SRAM moves this much at full width before its share applies."""
+    ddr2cmx_row_cycles: Cycles
+    """Gap before each further row read from DRAM."""
+    cmx2ddr_row_cycles: Cycles
+    """Gap before each further row written to DRAM."""
+    cmx2cmx_row_cycles: Cycles
+    """Gap before each further row copied within SRAM."""
 
 
 class Dma(Section):
@@ -221,9 +204,3 @@ class Npu(Section):
     def dma_peak_bytes_per_s(self) -> float:
         """Return the bytes a second all engines could move by width and clock alone."""
         return self.dma.engines * self.dma.width * self.vpu_clock
-
-
-def _require_name(name: str, names: Iterable[str], key: str) -> None:
-    known = list(names)
-    if name not in known:
-        refuse(f"`{name}`", f"one of {', '.join(known)}", nearest(name, known), at=key)

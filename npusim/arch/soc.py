@@ -1,8 +1,4 @@
-"""The SoC: the devices on one chip, the DRAM they share and the silicon they are made of.
-
-Like a building with several workshops and one loading dock: each workshop has its own data sheet, and
-whoever wants to know how long an order takes needs all of them.
-"""
+"""The SoC: the devices on one chip, the DRAM they share and the silicon they are made of."""
 
 from __future__ import annotations
 
@@ -12,24 +8,35 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from npusim.arch.accelerator import Accelerator
 from npusim.arch.calibration import Calibration
-from npusim.arch.cpu import Cpu
-from npusim.arch.device import DeviceName
-from npusim.arch.dram import Dram
-from npusim.arch.gpu import Gpu
+from npusim.arch.device import Accelerator, Cpu, DeviceName, Gpu
 from npusim.arch.npu import Npu
 from npusim.arch.technology import Technology
 from npusim.config import Override, Section
 from npusim.errors import ConfigError, UnknownNameError, nearest
-from npusim.units import refuse
+from npusim.units import Bandwidth, Bytes, Duration, refuse
 
-__all__ = ["Device", "Soc"]
+__all__ = ["Device", "Dram", "Soc"]
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 """Any device, told apart by its `kind`."""
 
 _DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)
+
+
+class Dram(Section):
+    """Main memory with its controller."""
+
+    title: str
+    """Type of memory, its rate and width."""
+    capacity: Bytes
+    """Size of main memory."""
+    peak_bandwidth: Bandwidth
+    """Transfer rate times bus width; a reference that limits nothing: a what-if moves `bandwidth`."""
+    bandwidth: Bandwidth
+    """Bandwidth that the NPU sustains over all its DMA engines."""
+    latency: Duration
+    """Time of one dependent read that misses every cache."""
 
 
 class Soc(Section):

@@ -1,7 +1,6 @@
-"""What silicon costs: energy per event, leakage, and area per building block of an NPU.
+"""A process node: energy per event, leakage, and area per building block of an NPU.
 
-Like a builder's price list: so much a brick, so much a window; the bill for a house is then a matter of
-counting. All energies hold at the nominal voltage; dynamic energy goes with the square of the voltage.
+All energies hold at the nominal voltage; dynamic energy goes with the square of the voltage.
 """
 
 from npusim.arch.device import DtypeName

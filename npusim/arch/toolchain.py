@@ -1,8 +1,4 @@
-"""What it takes to compile a network for an NPU: the time, and how large the result is.
-
-Like a tailor's rate card: so much for opening the shop, so much a seam, so much a metre of cloth. A suit that
-is altered every day is better cut with room to grow.
-"""
+"""A compiler for NPUs: time to compile a network, and size of the result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Typed YAML: a file is read and checked against a pydantic model, or refused with the very line.
 
-Like a customs officer with a form: each box has a meaning, and a wrong entry comes back with the box circled.
 Any pydantic model can be loaded; a `Section` is the kind npusim writes itself.
 """
 

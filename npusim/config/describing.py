@@ -1,9 +1,8 @@
 """The JSON schema of a model's files: what each key means, its unit and its bounds.
 
-Like the legend of a map: it is printed from the same plates as the map, so the two cannot disagree. The
-text under a field in the code is its description. pydantic can collect those texts as well, but does so for
-every class at import, which costs 30 ms of every command; here they are read when somebody asks for the
-legend.
+The text under a field in the code is its description. pydantic can collect those texts as well, but does
+so for every class at import, which costs 30 ms of every command; here they are read when a schema is
+asked for.
 """
 
 from __future__ import annotations

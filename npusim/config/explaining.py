@@ -1,8 +1,6 @@
 """Turns pydantic's list of failures into one message a person can act on.
 
-Like a doctor's letter made from a lab report: the same findings, in the reader's words, the cause before
-its consequences. A misspelt key appears in the report twice (one key too many, one missing); the letter
-says it once.
+A misspelt key appears in the list twice (one key too many, one missing); the message says it once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""From a JSON file to plain data or a typed model, or a refusal that names line and column.
-
-Like the scales at a grain elevator: a full sack is weighed and entered, a torn one is sent back with a finger
-on the tear.
-"""
+"""From a JSON file to plain data or a typed model, or a refusal that names line and column."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""From a YAML file to a typed model, and back.
-
-Like a translator who works both ways: what is read can be written again and reads as the same.
-"""
+"""From a YAML file to a typed model, and back."""
 
 from __future__ import annotations
 

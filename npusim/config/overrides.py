@@ -1,8 +1,4 @@
-"""Settings on top of a file: `--set npu.sram.per_tile=2MiB` and its like from Python and from design spaces.
-
-Like a pencilled correction on a printed data sheet: the new figure counts, and the old one with its source
-stays legible in the note.
-"""
+"""Settings on top of a file: `--set`, mappings from Python, values of design spaces."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Walks the types of a model as a key path walks its data: what may stand where.
-
-Like reading a building's floor plan beside its corridors: standing before a closed door one can still tell
-which rooms lie behind it, and so say which name was meant.
-"""
+"""Key paths of a model's files: the types and values behind each path."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reads a YAML file into plain data and remembers on which line each key stands.
 
-Like a court stenographer: besides what was said it writes down where, so that an objection can point at the
-line. Scalars follow YAML 1.2's core rules, not PyYAML's 1.1: `on` and `no` are words, `010` is no octal and
+Scalars follow YAML 1.2's core rules, not PyYAML's 1.1: `on` and `no` are words, `010` is no octal and
 `12:30` no number, because a data sheet's author means what is written.
 """
 

@@ -1,8 +1,4 @@
-"""The base of every typed configuration: frozen, strict about names, and documented field by field.
-
-Like a printed form: the boxes are fixed, each carries its explanation, and nobody can add a box in the
-margin.
-"""
+"""The base of every typed configuration: frozen, strict about names, and documented field by field."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Text files as they come from a disk, and the records of a CSV file by their line.
-
-Like the post room of an office: letters are opened, stamped with their number and passed on; one in an
-alphabet that nobody reads goes back with the place marked.
-"""
+"""Text files as they come from a disk, and the records of a CSV file by their line."""
 
 from __future__ import annotations
 

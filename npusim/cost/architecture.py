@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.arch.dma_model import DmaModel
-from npusim.arch.dpu_model import DpuModel
-from npusim.arch.npu import Npu
+from npusim.arch.dpu import DpuModel
+from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.technology import Technology
 from npusim.cost.derived import MAC_FORMATS, derive
 from npusim.cost.host_record import HOST_DTYPE, HOST_PRIMITIVES, fill_host

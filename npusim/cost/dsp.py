@@ -6,7 +6,7 @@ works along an axis (Softmax, Gather) pays again at each new row: its vectors, o
 that is worked through one by one. A vector kernel gets faster with more lanes, a scalar one does not.
 
 A kernel is data (`DSP_KERNEL_DTYPE`, filled from a SoC's kernel generation; the fields' meaning stands in
-`npusim.arch.dsp_model`).
+`npusim.arch.dsp`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npusim.arch.dsp_model import DspGeneration, DspKernel
+from npusim.arch.dsp import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
 from npusim.ops import Operator
 

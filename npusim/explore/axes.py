@@ -1,10 +1,8 @@
-"""The knobs of a space, made definite: every value of an axis as text for `--set`, as a number, and as what
-it changes in the machine's row of the architecture table.
+"""The axes of a design space: their values, and the columns of the architecture table they set.
 
-Like the stops of an organ: each is labelled, has so many positions, and pulls its own wires. An axis of which
-every position pulls wires of the architecture table alone is a *machine axis*; a point costs no more than
-writing its numbers into the row. Any other axis (technique stacks, the network, kernels of the DSP, switches
-of the sparsity logic) makes another operator table, and is a *variant axis*.
+An axis of which every value changes columns of the architecture table alone is a *machine axis*; a point
+costs no more than writing its numbers into the row. Any other axis (technique stacks, the network,
+kernels of the DSP, switches of the sparsity logic) makes another operator table, and is a *variant axis*.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ _VARIANT_ROOTS = ("workload", "techniques", "soc")
 
 @dataclass(frozen=True)
 class Axis:
-    """One knob."""
+    """One axis of a design space."""
 
     path: str
     """Path as `--set` names it, or `techniques`, `workload`, `soc`."""
@@ -49,7 +47,7 @@ class Axis:
     columns: tuple[int, ...] = ()
     """Columns of the architecture table (places in its float64 view) that the axis sets; none: a variant
     axis."""
-    wires: Any = field(default=None, compare=False)
+    column_values: Any = field(default=None, compare=False)
     """What it sets them to, float64 array of shape (values, columns)."""
 
     @property
@@ -136,7 +134,7 @@ def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
         For a path or a value that the machine does not know.
     """
     axes = [_resolve(path, spec, soc, space.run) for path, spec in space.axes.items()]
-    _refuse_shared_wires(axes)
+    _refuse_shared_columns(axes)
     if space.design.method == "full":
         for axis in axes:
             if axis.is_continuous:
@@ -154,7 +152,7 @@ def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
         are_numbers = all(isinstance(n, Quantity | Count) for n in found)
         numbers = np.array([float(n) for n in found if n is not None]) if are_numbers else None
         axis = Axis(path, tuple(spec.values), numbers, isinstance(kind, Count), getattr(kind, "unit", ""))
-        return _wired(axis, soc, socs, run)
+        return _with_columns(axis, soc, socs, run)
     if not isinstance(kind, Quantity | Count):
         raise _wrong(path, "a range", "a range for numbers only; here `values: [...]`")
     return _range(path, spec, soc, kind, run)
@@ -185,18 +183,26 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
         axis = Axis(
             path, (spec.start, spec.stop), np.array([low, high]), whole, unit, True, spec.scale == "log"
         )
-        return _wired(axis, soc, ends, run)
+        return _with_columns(axis, soc, ends, run)
     numbers = _steps(path, spec, soc, low, high)
     if whole:
         numbers = np.unique(np.round(numbers))
     texts = tuple(int(n) if whole else format_quantity(float(n), unit) for n in numbers)
-    ends_alone = _wired(Axis(path, (texts[0], texts[-1]), numbers[[0, -1]], whole, unit), soc, ends, run)
-    if len(ends_alone.columns) == 1 and np.array_equal(ends_alone.wires[:, 0], ends_alone.numbers):
+    ends_alone = _with_columns(
+        Axis(path, (texts[0], texts[-1]), numbers[[0, -1]], whole, unit), soc, ends, run
+    )
+    if len(ends_alone.columns) == 1 and np.array_equal(ends_alone.column_values[:, 0], ends_alone.numbers):
         # The column is the number itself, so what lies between valid ends need not be set one by one.
         return Axis(
-            path, texts, numbers, whole, unit, columns=ends_alone.columns, wires=numbers[:, np.newaxis]
+            path,
+            texts,
+            numbers,
+            whole,
+            unit,
+            columns=ends_alone.columns,
+            column_values=numbers[:, np.newaxis],
         )
-    return _wired(
+    return _with_columns(
         Axis(path, texts, numbers, whole, unit), soc, [_set(soc, path, text) for text in texts], run
     )
 
@@ -223,7 +229,7 @@ def _set(soc: Soc, path: str, value: Any) -> Soc:
     return with_overrides(soc, [override])
 
 
-def _wired(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
+def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
     """Find which columns of the architecture table an axis sets, and to what."""
     base = machine_row(soc, run)
     rows = np.array([machine_row(one, run) for one in socs])
@@ -234,10 +240,10 @@ def _wired(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
         raise _wrong(
             axis.path, "a range to draw from", "`values`, `step` or `count`: it changes more than one number"
         )
-    return Axis(**{**axis.__dict__, "columns": tuple(changed), "wires": rows[:, changed]})
+    return Axis(**{**axis.__dict__, "columns": tuple(changed), "column_values": rows[:, changed]})
 
 
-def _refuse_shared_wires(axes: list[Axis]) -> None:
+def _refuse_shared_columns(axes: list[Axis]) -> None:
     owner: dict[int, Axis] = {}
     for axis in axes:
         for column in axis.columns:

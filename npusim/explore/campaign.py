@@ -1,8 +1,4 @@
-"""A space made ready to be evaluated: any stretch of its points, in any order, by anybody.
-
-Like a survey whose map is cut into numbered squares: a surveyor gets a number, walks the square and reports;
-who walks which square, and when, changes nothing in the report.
-"""
+"""A design space made ready to be evaluated: any range of its points, in any order."""
 
 from __future__ import annotations
 
@@ -16,12 +12,10 @@ import numpy as np
 from npusim.cost.kernel import evaluate_points
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore.axes import Axis, resolve_axes
-from npusim.explore.decoding import decode
 from npusim.explore.metrics import METRICS
-from npusim.explore.placing import place_each
-from npusim.explore.points import Points
+from npusim.explore.points import Points, decode
 from npusim.explore.spaces import Space
-from npusim.explore.variants import Variant, base_soc, make_variant
+from npusim.explore.variants import Variant, base_soc, make_variant, place_each
 
 __all__ = ["Campaign", "campaign_of"]
 
@@ -103,7 +97,7 @@ class Campaign:
         for number in range(start // block, -(-stop // block)):
             origin = number * block
             first, last = max(start, origin) - origin, min(stop, origin + block) - origin
-            values = decode(first, last - first, sizes, [self.axes[i].wires for i in self._machine])
+            values = decode(first, last - first, sizes, [self.axes[i].column_values for i in self._machine])
             # A group ends where the search must be made anew, and where it would get too long.
             ends = np.arange(0, last + step, step)
             if shared > step:
@@ -147,7 +141,9 @@ class Campaign:
         for i in self._machine:
             axis = self.axes[i]
             parts.append(
-                coordinates[:, i, None] if axis.is_continuous else axis.wires[coordinates[:, i].astype(int)]
+                coordinates[:, i, None]
+                if axis.is_continuous
+                else axis.column_values[coordinates[:, i].astype(int)]
             )
         return np.concatenate(parts, axis=1) if parts else np.empty((len(coordinates), 0))
 

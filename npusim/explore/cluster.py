@@ -1,8 +1,6 @@
-"""The same chunks on many machines: a Dask cluster computes, this process files.
+"""Evaluates the chunks of a sweep on a Dask cluster; this process writes them.
 
-Like a publisher who sends chapters to translators by post: a translator who falls silent is replaced, the
-book is put together in one place, and nobody can tell from it who translated what. Workers need npusim and
-no common disk; chunks come back as the bytes of their files.
+Workers need npusim and no common disk; chunks come back as the bytes of their files.
 """
 
 from __future__ import annotations

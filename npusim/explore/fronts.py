@@ -1,4 +1,4 @@
-"""The front of a sweep as a document: who is on it, and where its knee is."""
+"""The front of a sweep as a document: the points on it, and its knee."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from npusim.errors import NpusimError, UnknownNameError
-from npusim.explore.knee import knee
 from npusim.explore.manifest import read_manifest
 from npusim.explore.metrics import METRICS, objectives
 from npusim.explore.pareto import front
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
 
-__all__ = ["Front", "front_of", "with_objectives"]
+__all__ = ["Front", "front_of", "knee", "with_objectives"]
 
 
 class Front(BaseModel):
@@ -40,13 +39,13 @@ class Front(BaseModel):
     front: int
     """Points on the front."""
     axes: list[str]
-    """Paths of the knobs."""
+    """Paths of the axes."""
     units: dict[str, str]
-    """SI units of the knobs that have one, by path."""
+    """SI units of the axes that have one, by path."""
     knee: dict[str, Any]
     """The point where giving up a little of one metric stops buying much of another."""
     rows: list[dict[str, Any]]
-    """The points on the front in the order of the first metric: number, knobs and metrics."""
+    """The points on the front in the order of the first metric: number, axes and metrics."""
     notes: list[str]
     """What one should know before believing the front."""
 
@@ -121,3 +120,17 @@ def _notes(space: Space, names: list[str], where: str | None) -> list[str]:
         return []
     kept = f"the sweep kept {space.keep} of {', '.join(space.minimise)}"
     return [f"{kept}: points it left out are not compared; sweep with --keep all for other questions"]
+
+
+def knee(objectives: Any) -> int:
+    """Return the position of the knee: the point nearest to the best of every objective, scaled to its range.
+
+    Parameters
+    ----------
+    objectives : array of float, shape (objectives, points)
+        The front; less is better. Where all are positive, ratios count instead of differences.
+    """
+    values = np.log(objectives) if np.all(objectives > 0.0) else np.asarray(objectives, float)
+    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    scaled = (values - low) / np.where(high > low, high - low, 1.0)
+    return int(np.argmin(np.sum(scaled**2, axis=0)))

@@ -1,4 +1,4 @@
-"""How much a front covers: the volume between it and a worst corner, as the area under an umbrella.
+"""The hypervolume of a front: the volume between it and a worst corner.
 
 Exact for two and three objectives (slices along the last one); the measure by which fronts found in
 different ways are compared.

@@ -1,7 +1,6 @@
-"""How sure the latency of each kept point is: an interval beside each figure of a front.
+"""The 90 % interval of the latency of each kept point.
 
-Like the error bars that are drawn only on the graph that goes into the paper: measuring them for every trial
-would take a hundred times as long, and nobody looks at those that were thrown away.
+An interval takes some 128 evaluations a point, so only points that are kept get one.
 """
 
 from __future__ import annotations

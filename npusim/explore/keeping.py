@@ -1,26 +1,84 @@
-"""Which points of a stretch are worth writing down: all, the front, or the best few.
+"""Which points of a range are kept: all that meet the constraints, the front, or the best few.
 
-Like a jury that sits in many rooms: each room passes on its best, and the final looks at those alone. The
-best of all rooms are among the best of each, so nothing is lost.
+The best points of all chunks are among the best of each, so a chunk keeps its own best alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numba
 import numpy as np
 
-from npusim.explore.gathering import gather
-from npusim.explore.metrics import objectives
-from npusim.explore.pareto import finite_front, front
+from npusim.cost.jit import parallel_kernel
+from npusim.cost.tables import TOTAL_DTYPE
+from npusim.explore.metrics import METRICS, objectives, sign_of
+from npusim.explore.pareto import WORST, finite_front, front
 from npusim.explore.spaces import Space, parse_keep
 
 __all__ = ["best_of", "keep"]
 
+_BLOCK = 4096
+_LATENCY = METRICS.index("latency_s")
+
+
+@parallel_kernel
+def _select_objectives(
+    figures: Any,
+    wanted: Any,
+    signs: Any,
+    bounded: Any,
+    low: Any,
+    high: Any,
+    worst: float,
+    values: Any,
+    good: Any,
+) -> None:
+    for block in numba.prange((figures.shape[0] + _BLOCK - 1) // _BLOCK):
+        for p in range(block * _BLOCK, min((block + 1) * _BLOCK, figures.shape[0])):
+            admitted = figures[p, _LATENCY] < np.inf
+            for b in range(bounded.shape[0]):
+                figure = figures[p, bounded[b]]
+                admitted = admitted and low[b] <= figure <= high[b]
+            good[p] = admitted
+            for w in range(wanted.shape[0]):
+                values[w, p] = signs[w] * figures[p, wanted[w]] if admitted else worst
+
+
+def select_objectives(
+    totals: Any, minimise: Sequence[str], constraints: Mapping[Any, Any]
+) -> tuple[Any, Any]:
+    """Return the objectives of points, and which keep to the constraints.
+
+    Parameters
+    ----------
+    totals : array of TOTAL_DTYPE, shape (points,)
+        The latency of a point that cannot run the network is infinite.
+    minimise : sequence of str
+        Metrics; more of those a second is better.
+    constraints : mapping of metric to Bound
+
+    Returns
+    -------
+    values : array of float64, shape (metrics, points)
+        Less is better; as bad as can be where a point is not admitted.
+    good : array of bool, shape (points,)
+    """
+    assert TOTAL_DTYPE.names == METRICS
+    figures = totals.view(np.float64).reshape(len(totals), len(METRICS))
+    wanted = np.array([METRICS.index(name) for name in minimise], np.int64)
+    signs = np.array([sign_of(name) for name in minimise])
+    bounded = np.array([METRICS.index(name) for name in constraints], np.int64)
+    low = np.array([-np.inf if b.min is None else b.min for b in constraints.values()], np.float64)
+    high = np.array([np.inf if b.max is None else b.max for b in constraints.values()], np.float64)
+    values, good = np.empty((len(wanted), len(totals))), np.empty(len(totals), np.bool_)
+    _select_objectives(figures, wanted, signs, bounded, low, high, WORST, values, good)
+    return values, good
+
 
 def keep(space: Space, totals: Any) -> tuple[Any, int]:
-    """Return the points of a stretch that are kept, and how many keep to the constraints.
+    """Return the points of a range that are kept, and how many keep to the constraints.
 
     Parameters
     ----------
@@ -30,10 +88,10 @@ def keep(space: Space, totals: Any) -> tuple[Any, int]:
     Returns
     -------
     kept : array of int64
-        Positions in the stretch, ascending.
+        Positions in the range, ascending.
     count : int
     """
-    values, good = gather(totals, space.minimise, space.constraints)
+    values, good = select_objectives(totals, space.minimise, space.constraints)
     count = int(np.count_nonzero(good))
     way, best = parse_keep(space.keep)
     if way == "all" or count == 0:

@@ -1,7 +1,6 @@
-"""The cover sheet of a directory of results: which space, which equations, cut into which chunks.
+"""The manifest of a directory of results: which space, inputs and equations, cut into which chunks.
 
-Like the label on a film can: without it nobody may splice another reel to this one. A sweep is resumed only
-where the label says that the rest will be of the same film.
+A sweep is resumed only where the manifest says that the rest will be computed from the same.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Manifest(Section):
     space: Space
     """The space itself."""
     units: dict[str, str] = Field(default_factory=dict)
-    """SI units of the knobs that have one, by path."""
+    """SI units of the axes that have one, by path."""
 
     @property
     def chunks(self) -> int:

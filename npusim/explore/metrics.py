@@ -1,7 +1,7 @@
-"""The metrics of a design point: the columns of the judges' score sheet.
+"""The metrics of a design point: names of the columns that the kernel writes.
 
-The kernel writes them; constraints, objectives and Parquet columns use the same names. SI units throughout;
-area is in mm2 as everywhere in npusim.
+Constraints, objectives and Parquet columns use the same names. SI units throughout; area is in mm2 as
+everywhere in npusim.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The points that no other beats: who stays when everybody leaves who finds a colleague at least as good in
-all respects and better in one.
+"""The non-dominated points of a set: no other is at least as good in all objectives and better in one.
 
-Exact at any size. Points are cut into stretches whose own fronts are found on all cores; what remains is
-sorted by the first objective and swept once. For up to three objectives the sweep asks a Fenwick tree over
-the second objective for the least third one so far (n log n); for more it compares with the front found so
-far. Of equal points all stay: which of two equal machines is better, the metrics do not say.
+Exact at any size. Points are cut into ranges whose own fronts are found on all cores; what remains is
+sorted by the first objective and swept once. For up to three objectives the sweep asks a Fenwick tree
+over the second objective for the least third one so far (n log n); for more it compares with the front
+found so far. Of equal points all stay: which of two equal machines is better, the metrics do not say.
 """
 
 from __future__ import annotations

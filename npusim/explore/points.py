@@ -1,5 +1,4 @@
-"""The points of a space, numbered from 0 and never all in memory: the page numbers of an almanac that is
-printed on demand.
+"""The points of a design space, numbered from 0, and the column values of each; never all in memory.
 
 A full factorial design is a number in mixed radix: the digits of a point's number are the positions of its
 axes, the last axis fastest. A sampled design (scipy.stats.qmc) draws a row of the unit cube for each number
@@ -14,13 +13,15 @@ from functools import cache
 from math import prod
 from typing import Any
 
+import numba
 import numpy as np
 
+from npusim.cost.jit import parallel_kernel
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import DesignSpec
 
-__all__ = ["Points", "positions_in_unit_cube"]
+__all__ = ["Points", "decode", "positions_in_unit_cube"]
 
 _MOST_POINTS = 2**53
 
@@ -116,3 +117,44 @@ def _latin_hypercube(dimensions: int, total: int, seed: int) -> Any:
     from scipy.stats import qmc  # slow to import
 
     return qmc.LatinHypercube(dimensions, seed=seed).random(total)
+
+
+_BLOCK = 4096
+"""Points that a core reads at a time."""
+
+
+@parallel_kernel
+def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
+    for block in numba.prange((values.shape[0] + _BLOCK - 1) // _BLOCK):
+        for p in range(block * _BLOCK, min((block + 1) * _BLOCK, values.shape[0])):
+            left, end = start + p, values.shape[1]
+            for i in range(sizes.shape[0] - 1, -1, -1):
+                digit = left % sizes[i]
+                left //= sizes[i]
+                end -= widths[i]
+                for c in range(widths[i]):
+                    values[p, end + c] = tables[offsets[i] + digit * widths[i] + c]
+
+
+def decode(start: int, count: int, sizes: Sequence[int], column_values: Sequence[Any]) -> Any:
+    """Return what consecutive points of a full design set columns to.
+
+    Parameters
+    ----------
+    start, count : int
+        The points `start` to `start + count`, in mixed radix of `sizes`.
+    sizes : sequence of int
+        Values of each axis, the last one fastest.
+    column_values : sequence of array, shape (size, columns of the axis)
+
+    Returns
+    -------
+    array of float64, shape (count, columns)
+    """
+    widths = np.array([w.shape[1] for w in column_values], np.int64)
+    lengths = [w.size for w in column_values]
+    offsets = np.array([0, *np.cumsum(lengths)[:-1]], np.int64) if column_values else np.empty(0, np.int64)
+    tables = np.concatenate([np.ravel(w) for w in column_values]) if column_values else np.empty(0)
+    values = np.empty((count, int(widths.sum())))
+    _decode(start, np.array(sizes, np.int64), tables, offsets, widths, values)
+    return values

@@ -1,4 +1,4 @@
-"""SQL over the results of a sweep: the reading room of an archive, where one asks and a clerk fetches."""
+"""SQL over the results of a sweep."""
 
 from __future__ import annotations
 

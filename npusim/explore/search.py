@@ -1,9 +1,8 @@
-"""Searching a space that is too large to sweep: evolution, with chance beside it as the yardstick.
+"""Searching a space that is too large to sweep: NSGA-II, and random search beside it.
 
-Like breeding roses against sowing at random: both get the same plot and the same number of seeds, and the
-catalogue shows both beds. NSGA-II (pymoo) works on the positions of the axes; every point it asks for is
-evaluated by the same kernel as a sweep. Seeded, and resumable: the log on disk holds every generation, and a
-resumed search asks the same questions, is answered from the log, and goes on where it ends.
+NSGA-II (pymoo) works on the positions of the axes; every point it asks for is evaluated by the same
+kernel as a sweep. Seeded, and resumable: the log on disk holds every generation, and a resumed search
+asks the same questions, is answered from the log, and goes on where it ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a search has asked and been told: the lab book from which an interrupted experiment is taken up again.
+"""The log of a search: points and metrics of every generation, for resuming it.
 
-A seeded search asks the same questions in the same order. Resumed, it is answered from the book as far as
-the book goes, so it ends where an undisturbed one would have ended.
+A seeded search asks the same questions in the same order. Resumed, it is answered from the log as far as
+the log goes, so it ends where an undisturbed one would have ended.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which knob matters: the share of a metric's variation that each axis explains, alone and with the others.
+"""Sobol indices: the share of a metric's variation that each axis explains, alone and with the others.
 
-Like turning the taps of a shower one by one and together: an axis with a large first-order index warms the
-water whatever the others do; one with a large total index only matters in company. Sobol indices of the
-logarithm of the metric (Saltelli's scheme, scipy.stats.sobol_indices), each value of an axis equally likely.
+An axis with a large first-order index matters whatever the others do; one with a large total index alone
+matters together with others. Indices of the logarithm of the metric (Saltelli's scheme,
+scipy.stats.sobol_indices), each value of an axis equally likely.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A design space as a file: which knobs, how far each turns, and what counts as good.
+"""A design space as a file: axes, constraints, objectives, and which points are evaluated and kept.
 
-Like the order for a tasting: these dishes, each from mild to hot in so many steps, nothing above that price,
-and the judges look at three things. Nothing is an expression to be evaluated; every word has its place in
-the form below.
+Nothing is an expression to be evaluated.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _YAML = (".yaml", ".yml")
 
 
 class AxisSpec(Section):
-    """The values of one knob: a list, or a range in steps, or a range that a sampled design draws from."""
+    """The values of one axis: a list, or a range in steps, or a range that a sampled design draws from."""
 
     values: list[Scalar] | None = Field(None, min_length=1)
     """The values themselves, each as `--set` takes it."""
@@ -130,7 +128,7 @@ class Space(Section):
     run: RunSpec = RunSpec()
     """How the network is run."""
     axes: dict[str, AxisSpec] = Field(min_length=1)
-    """Knobs by path: any number of the SoC as `--set` names it, `workload.KEY`, `techniques`, `workload` or
+    """Axes by path: any number of the SoC as `--set` names it, `workload.KEY`, `techniques`, `workload` or
     `soc`."""
     constraints: dict[MetricName, Bound] = Field(default_factory=dict)
     """What a point must keep to, by metric."""

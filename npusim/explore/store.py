@@ -1,8 +1,4 @@
-"""Results on disk: one Parquet file a chunk, whole or not there at all.
-
-Like a filing clerk who writes each report on a draft sheet and puts it into the binder only when it is
-finished: whoever opens the binder, at whatever moment, finds finished reports alone.
-"""
+"""Results on disk: one Parquet file a chunk, whole or not there at all."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Sweeping a space: chunk after chunk to disk, to be stopped and resumed at will.
-
-Like mowing a large field in strips: each finished strip is a finished strip, whoever mows and whenever it
-rains, and tomorrow one goes on at the first that still stands.
-"""
+"""Sweeping a space: chunk after chunk to disk, to be stopped and resumed."""
 
 from __future__ import annotations
 

@@ -1,28 +1,30 @@
 """The networks of a space: one operator table for each combination of its variant axes.
 
-Like the moulds in a foundry: making one is slow handwork (rewriting, mapping, lowering), casting in it is
-quick. So each mould is made once, when its first point is due, and only the latest few are kept.
+Making one is slow (rewriting, mapping, lowering), evaluating points on it is quick. So each is made once,
+when its first point is due, and only the latest few are kept. Where placement depends on the speed of
+devices (a stack with graphsplit), nothing can be shared between points, and each is mapped alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from npusim.arch import Soc, load_soc
+from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import Override
-from npusim.errors import IllegalTechniqueError
-from npusim.explore.axes import machine_row
-from npusim.explore.spaces import Scalar, Space
+from npusim.errors import IllegalTechniqueError, InfeasibleError
+from npusim.explore.axes import Axis, machine_row, run_on
+from npusim.explore.spaces import RunSpec, Scalar, Space
 from npusim.graph import Graph
+from npusim.mapping import map_graph
 from npusim.mapping.graphsplit import wished
 from npusim.mapping.tables import plan_tables
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
-__all__ = ["Variant", "base_soc", "graph_at", "make_variant", "overrides_of"]
+__all__ = ["Variant", "base_soc", "graph_at", "make_variant", "overrides_of", "place_each"]
 
 _WORKLOAD = "workload"
 
@@ -89,3 +91,38 @@ def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
 @lru_cache(maxsize=8)
 def _network(workload: str, settings: tuple[tuple[str, Scalar], ...]) -> Graph:
     return load_workload(workload, [Override(tuple(p.split(".")), v, f"{p}: {v}") for p, v in settings])
+
+
+def place_each(variant: Variant, axes: Iterable[Axis], points: Any, run: RunSpec, totals: Any) -> None:
+    """Map a network at each of some points.
+
+    Parameters
+    ----------
+    variant : Variant
+        With `open_graph`.
+    axes : iterable of Axis
+        All axes; the machine's are set at each point.
+    points : array of float, shape (points, axes)
+        Coordinates.
+    run : RunSpec
+    totals : array of TOTAL_DTYPE, shape (points,)
+        Written.
+    """
+    machine = [(i, axis) for i, axis in enumerate(axes) if not axis.is_variant]
+    for p, point in enumerate(points):
+        settings = {axis.path: axis.text_at(point[i]) for i, axis in machine}
+        totals[p] = _total(variant, settings, run, totals[p])
+
+
+def _total(variant: Variant, settings: Mapping[str, Any], run: RunSpec, empty: Any) -> Any:
+    assert variant.soc is not None and variant.open_graph is not None
+    overrides = [
+        Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source="design space")
+        for path, value in settings.items()
+    ]
+    soc = with_overrides(variant.soc, overrides)
+    try:
+        return map_graph(variant.open_graph, soc, run_on(soc, run)).total
+    except InfeasibleError:
+        empty["latency_s"] = empty["energy_j"] = float("inf")
+        return empty

@@ -1,8 +1,6 @@
-"""Quantities with units, at the edge of the program: read once, bounded, and plain SI numbers from then on.
+"""Quantities with units, read once, bounded, and plain SI numbers from then on.
 
-Like a currency exchange at the border: whatever coin a file pays in is changed to SI on the way in, the
-receipt (source, uncertainty, the text as written) is kept, and inside the country nobody needs to think of
-exchange rates.
+The source, the uncertainty and the text as written stay with the number.
 """
 
 from npusim.units.kinds import (

@@ -1,7 +1,6 @@
-"""The kinds of quantity a data sheet may hold, each a pydantic type with its unit, bounds and an example.
+"""Kinds of quantity in a data sheet: pydantic types with unit, bounds and an example.
 
-Like the labelled compartments of a coin sorter: a frequency fits the frequency's slot only, and what is bent
-(nan, -1 GHz, 1e400) fits none. A field typed `Frequency` takes ``1.85 GHz`` or a mapping
+A field typed `Frequency` takes ``1.85 GHz`` or a mapping
 ``{value: 1.85 GHz, source: ..., uncertainty: 3 %, note: ...}`` and holds a `Quantity` in Hz.
 """
 

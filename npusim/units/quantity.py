@@ -1,8 +1,7 @@
 """A number that remembers where it comes from.
 
-Like a price tag with the receipt stapled to it: the number is what everybody calculates with, and whoever
-doubts it turns it over and reads the source. A `Quantity` is a float in SI units and a `Count` an int, so
-arithmetic is plain Python arithmetic and gives plain numbers: a result has another source than its parts.
+A `Quantity` is a float in SI units and a `Count` an int, so arithmetic is plain Python arithmetic and
+gives plain numbers: a result has another source than its parts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What a unit is worth in SI: a short list for the spellings data sheets use, and pint for all the rest.
+"""Unit factors to SI: a short list for the spellings data sheets use, and pint for the rest.
 
-Like a cashier who knows today's rate of the dollar by heart and looks the rarer currencies up in the book.
 The list is there for speed alone: importing pint and building its registry takes 0.4 s, a third of what a
-whole estimate may take, and a file in the usual spellings (``1.85 GHz``, ``pJ/B``) never opens the book. A
+whole estimate may take, and a file in the usual spellings (``1.85 GHz``, ``pJ/B``) does not need it. A
 test holds the list equal to pint.
 
 Bytes are the base of data, and what is counted (cycles, MACs, operations, elements) keeps its own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Choice, Number, Pair
+from npusim.config.tables import Choice, Number, Pair
 from npusim.cost.tables import Form
 from npusim.validation.batches import dpu_cycles, dpu_rows
 from npusim.validation.dpu_figures import FORMS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Choice, Number
+from npusim.config.tables import Choice, Number
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR
 from npusim.validation.batches import transfer_seconds
 from npusim.validation.evidence import TablePredictor

@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Choice, Number, Pair, Text
+from npusim.config.tables import Choice, Number, Pair, Text
 from npusim.cost.tables import Form
 from npusim.validation.batches import dpu_cycles, dpu_rows
 from npusim.validation.evidence import TablePredictor

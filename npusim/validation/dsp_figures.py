@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Choice, Number, Text
+from npusim.config.tables import Choice, Number, Text
 from npusim.cost.dsp_table import fill_numbers
 from npusim.cost.tables import DSP_KERNEL_DTYPE
 from npusim.validation.batches import dsp_seconds

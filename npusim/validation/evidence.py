@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Column
+from npusim.config.tables import Column
 from npusim.errors import ConfigError, nearest, shown
 from npusim.validation.figures import Figures, read_csv
 from npusim.validation.machine import Machine

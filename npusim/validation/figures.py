@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Column, Number
 from npusim.config.reading import read_document
-from npusim.config.tables import read_table
+from npusim.config.tables import Column, Number, read_table
 from npusim.errors import ConfigError, shown
 
 __all__ = ["Figures", "KeyedFigure", "read_csv", "read_keyed"]

@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Choice, Text
+from npusim.config.tables import Choice, Text
 from npusim.cost.dma import DDR2CMX
 from npusim.cost.dsp_table import fill_numbers
 from npusim.cost.tables import DSP_KERNEL_DTYPE, Form

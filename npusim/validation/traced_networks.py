@@ -10,7 +10,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.columns import Choice, Text
+from npusim.config.tables import Choice, Text
 from npusim.engines.event import run_events
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, map_graph

@@ -9,9 +9,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from npusim.config.columns import Choice, Number, Text
 from npusim.config.json_files import as_model, read_json
-from npusim.config.tables import places_of
+from npusim.config.tables import Choice, Number, Text, places_of
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, shown
 from npusim.measure.document import Counter

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npusim.config.columns import Number
 from npusim.config.json_files import read_json
+from npusim.config.tables import Number
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, shown
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import npusim
 from npusim.arch import Npu, load_soc, soc_names
-from npusim.config.columns import Choice, Number, Text
-from npusim.config.tables import Table, read_table
+from npusim.config.tables import Choice, Number, Table, Text, read_table
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, shown
 from npusim.measure.document import Device, Measurement, Network, Row, Spread
 

@@ -1,23 +1,32 @@
-"""The kernels a DSP runs, by generation: how many cycles each operator takes.
+"""The DSPs of a tile and the kernels they run, by generation: how many cycles each operator takes.
 
-Like the recipe books of one kitchen: the same dish from the old book takes an hour, from the new one ten
-minutes, on the same stove. Sources disagree about which book the compiler uses, so all are kept by name: the
-one in use stands in the SoC's file, the others in `configs/dsp/<library>/<generation>.yaml`.
+Sources disagree about which kernels the compiler uses, so all generations are kept by name: the one in
+use stands in the SoC's file, the others in `configs/dsp/<library>/<generation>.yaml`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from npusim.config import Section, load_model
-from npusim.errors import UnknownNameError
+from npusim.errors import UnknownNameError, nearest
 from npusim.locate import resource, resource_names
-from npusim.units import Cycles, CyclesPerElement, Fraction, PositiveCount, Quantity, Ratio
+from npusim.units import (
+    Cycles,
+    CyclesPerElement,
+    ElementsPerCycle,
+    Fraction,
+    PositiveCount,
+    Quantity,
+    Ratio,
+    refuse,
+)
 
-__all__ = ["DspGeneration", "DspKernel", "DspKernelFile", "library_generation"]
+__all__ = ["Dsp", "DspGeneration", "DspKernel", "DspKernelFile", "library_generation"]
 
 _NO_CYCLES = Quantity(0.0, "cycle", source="absent")
 _NO_ELEMENT = Quantity(0.0, "cycle/element", source="absent")
@@ -108,3 +117,55 @@ def library_generation(library: str, generation: str) -> DspGeneration:
     if generation not in known:
         raise UnknownNameError(f"DSP kernel generation of {library}", generation, known)
     return load_model(resource("configs", "dsp", library, f"{generation}.yaml"), DspKernelFile)
+
+
+class Dsp(Section):
+    """The vector processors (Intel: SHAVE) that run what the grid cannot."""
+
+    per_tile: PositiveCount
+    """DSPs in a tile."""
+    lanes: dict[Literal["fp16", "fp32", "int8"], ElementsPerCycle]
+    """Elements a vector instruction works on, by format."""
+    kernel_generation: str
+    """Which set of kernels the compiler uses: one of `kernels`, or of the library."""
+    library: str
+    """Folder of `configs/dsp` with further generations, such as npu4000."""
+    kernels: dict[str, DspGeneration]
+    """Generations by name, numbers and all."""
+
+    @model_validator(mode="after")
+    def _generation_exists(self) -> Dsp:
+        known = sorted({*self.kernels, *resource_names(f"configs/dsp/{self.library}", ".yaml")})
+        _require_name(self.kernel_generation, known, "kernel_generation")
+        return self
+
+    def generation(self, name: str | None = None) -> DspGeneration:
+        """Return a generation by name; None: the one in use.
+
+        Raises
+        ------
+        UnknownNameError
+            Where neither this file nor the library has it.
+        """
+        name = name if name is not None else self.kernel_generation
+        return self.kernels[name] if name in self.kernels else library_generation(self.library, name)
+
+    def kernel(self, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
+        """Return (generation, its data, kernel) for a kernel's name, through the chain of fallbacks; None
+        where nobody has it.
+        """
+        seen: list[str] = []
+        wanted: str | None = self.kernel_generation
+        while wanted is not None and wanted not in seen:
+            seen.append(wanted)
+            generation = self.generation(wanted)
+            if name in generation.kernels:
+                return wanted, generation, generation.kernels[name]
+            wanted = generation.fallback
+        return None
+
+
+def _require_name(name: str, names: Iterable[str], key: str) -> None:
+    known = list(names)
+    if name not in known:
+        refuse(f"`{name}`", f"one of {', '.join(known)}", nearest(name, known), at=key)
