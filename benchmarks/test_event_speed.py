@@ -7,12 +7,12 @@ import time
 import pytest
 
 from npusim.arch import load_soc
-from npusim.engines import run_of
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.traffic import road_of
 from npusim.mapping import map_graph
+from npusim.scenario import resolve_run
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
@@ -26,7 +26,7 @@ def million_tasks() -> tuple[int, float]:
     """Act out a million tasks with fair-share DRAM, SRAM accounting and the log; return (tasks, processor
     seconds).
     """
-    mapped = map_graph(apply(load_workload("gat-cora"), "effop"), SOC, run_of(SOC, "throughput"))
+    mapped = map_graph(apply(load_workload("gat-cora"), "effop"), SOC, resolve_run(SOC, "throughput"))
     program = build_program(mapped)
     working = sum(unit >= 0 for unit in program.unit)
     inferences = -(-1_000_000 // working)
@@ -40,7 +40,7 @@ def million_tasks() -> tuple[int, float]:
 )
 def test_tasks_a_second(benchmark, workload, stack):
     """Only tasks that take time on a unit count, not the points in time between them."""
-    mapped = map_graph(apply(load_workload(workload), stack), SOC, run_of(SOC, "throughput"))
+    mapped = map_graph(apply(load_workload(workload), stack), SOC, resolve_run(SOC, "throughput"))
     program, road = build_program(mapped), road_of(mapped.arch)
     working = sum(unit >= 0 for unit in program.unit)
     inferences = max(8, 30_000 // working)

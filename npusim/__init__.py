@@ -16,8 +16,8 @@ _HOME_OF = {
     # Rewriting the network
     "apply": "npusim.techniques",
     # What it costs
-    "estimate": "npusim.engines",
-    "whatif": "npusim.engines",
+    "estimate": "npusim.api",
+    "whatif": "npusim.studies",
     "Estimate": "npusim.engines",
     # Many machines
     "sweep": "npusim.explore",

@@ -17,13 +17,13 @@ from npusim.calibrate.device.folds import deal
 from npusim.calibrate.device.rows import noise_of
 from npusim.calibrate.device.sheet import source_after
 from npusim.cli.running import run
-from npusim.engines import run_of
-from npusim.engines.machines import moved
-from npusim.engines.uncertainty import draw
 from npusim.mapping import map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
 from npusim.measure.models import graph_of
 from npusim.report.calibration import FITTED
+from npusim.scenario import resolve_run
+from npusim.studies.perturbation import moved
+from npusim.studies.uncertainty import draw
 
 SOC = "core-ultra-series2"
 CHIP = "Intel(R) Core(TM) Ultra 7 256V"
@@ -57,7 +57,7 @@ def measurement(**device: Any) -> Measurement:
     for name, model in models().items():
         seconds = 1e-3
         if not isinstance(model, Network):
-            mapped = map_graph(graph_of(model, "f32"), machine, run_of(machine, device="cpu"))
+            mapped = map_graph(graph_of(model, "f32"), machine, resolve_run(machine, device="cpu"))
             seconds = float(mapped.total["latency_s"])
         seconds *= float(np.exp(0.02 * random.standard_normal()))
         spread = Spread(median_s=seconds, low_s=0.98 * seconds, high_s=1.05 * seconds, repetitions=9)
@@ -133,7 +133,7 @@ class TestIntervals:
         graph = graph_of(Benchmark(operator="MatMul", sizes={"m": 1024, "k": 1024, "n": 1024}), "f32")
 
         def width(soc: npusim.arch.Soc) -> float:
-            mapped = map_graph(graph, soc, run_of(soc, device="cpu"))
+            mapped = map_graph(graph, soc, resolve_run(soc, device="cpu"))
             low, high = draw([mapped]).latency_interval(0)
             return high / low
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from strategies import Machine, graphs, machines, runs
 
 from npusim.arch import load_soc, soc_names
-from npusim.engines import Estimate, estimate, whatif
+from npusim.engines import Estimate, estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping import map_graph
 from npusim.ops import Operator
+from npusim.studies import whatif
 from npusim.techniques import apply, legal, stacks
 from npusim.workloads import load_workload, workload_names
 

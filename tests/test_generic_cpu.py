@@ -9,11 +9,11 @@ from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.config import valid_paths
 from npusim.engines.event.engine import estimate_with_timeline
-from npusim.engines.placement import place
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.axes import resolve_axes
 from npusim.explore.query import query
 from npusim.explore.spaces import Space
+from npusim.studies.placement import place
 from npusim.units import format_quantity
 
 CPU = load_soc("generic-cpu")

@@ -9,9 +9,9 @@ from rich.console import Console
 from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.engines import estimate
-from npusim.engines.placement import place
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.report.placement import placement_page
+from npusim.studies.placement import place
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from npusim import apply, estimate, load_soc, load_workload
-from npusim.engines import Estimate, WhatIf, whatif
+from npusim.engines import Estimate
 from npusim.report.bars import bar
 from npusim.report.catalogues import CATALOGUES, listing
 from npusim.report.engineering import engineering, factor, percent
@@ -17,6 +17,7 @@ from npusim.report.estimate import estimate_page
 from npusim.report.listing import listing_page
 from npusim.report.long_name import LongName
 from npusim.report.whatif import whatif_page
+from npusim.studies import WhatIf, whatif
 
 WORTH = {
     "f": 1e-15,

@@ -12,11 +12,11 @@ from npusim.arch import load_soc
 from npusim.arch.toolchain import load_toolchain
 from npusim.cli.running import run
 from npusim.engines import estimate
-from npusim.engines.stream import EVENTS, Followed, Update, follow, generated, read_events
-from npusim.engines.stream.masks import entries_changed
-from npusim.engines.stream.updates import Size, sizes
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.report.stream import stream_page
+from npusim.studies.stream import EVENTS, Followed, Update, follow, generated, read_events
+from npusim.studies.stream.masks import entries_changed
+from npusim.studies.stream.updates import Size, sizes
 from npusim.techniques import apply
 from npusim.workloads import build, load_statistics, load_workload
 from npusim.workloads.loading import load_spec

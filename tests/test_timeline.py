@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.engines import estimate, run_of
-from npusim.engines.elasticity import elasticities
+from npusim.engines import estimate
 from npusim.engines.event import EventRun, estimate_with_timeline, event_estimate
 from npusim.engines.timeline import (
     CAUSES,
@@ -22,6 +21,8 @@ from npusim.engines.timeline import (
     sram_in_use,
     summary,
 )
+from npusim.scenario import resolve_run
+from npusim.studies.elasticity import elasticities
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
@@ -95,7 +96,7 @@ def test_the_document_is_that_of_the_analytical_engine():
 def test_what_bounds_a_network_is_what_would_help_it():
     """GCN after StaGr is bound by DRAM: bandwidth helps most, MACs do not."""
     soc = load_soc("core-ultra-series2")
-    run = run_of(soc, "throughput", requests=2)
+    run = resolve_run(soc, "throughput", requests=2)
     found = elasticities(apply(load_workload("gcn-cora"), "stagr"), soc, run, event_estimate)
     by_name = {e.resource: e for e in found}
     assert found[0].resource == "DRAM bandwidth"

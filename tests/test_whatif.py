@@ -13,15 +13,16 @@ from rich.console import Console
 
 from npusim import load_soc, load_workload
 from npusim.cli.running import run
-from npusim.engines import WhatIf, run_of, whatif
-from npusim.engines.machines import sampled, uncertain_numbers
-from npusim.engines.over import whatif_over
-from npusim.engines.uncertainty import draw
-from npusim.engines.whatif import step_from
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.mapping import Run, map_graph
 from npusim.report.whatif import whatif_page
 from npusim.report.whatif_html import whatif_html
+from npusim.scenario import resolve_run
+from npusim.studies import WhatIf, whatif
+from npusim.studies.over import whatif_over
+from npusim.studies.perturbation import sampled, uncertain_numbers
+from npusim.studies.uncertainty import draw
+from npusim.studies.whatif import step_from
 from npusim.techniques import apply, completed, parse
 
 SERIES2 = load_soc("core-ultra-series2")
@@ -116,7 +117,7 @@ def test_the_same_seed_draws_the_same_machines():
 @pytest.mark.parametrize("name", ["gcn-cora", "gat-cora", "sage-mean-cora", "sage-max-cora"])
 def test_a_machine_drawn_in_the_middle_is_the_machine_itself(name, hint):
     stacks = ["none", "stagr", "graphsplit"]
-    mapped = [map_graph(apply(load_workload(name), s), SERIES2, run_of(SERIES2, hint)) for s in stacks]
+    mapped = [map_graph(apply(load_workload(name), s), SERIES2, resolve_run(SERIES2, hint)) for s in stacks]
     still = draw(mapped, samples=1)  # the only sample of one lies in the middle
     assert len(still.numbers) > 20
     for i, one in enumerate(mapped):

@@ -101,7 +101,7 @@ def estimate(
     trace_file = _trace_file(trace, engine)
     _refuse_interval(interval, engine)
 
-    import npusim.engines
+    from npusim.api import estimate as one_estimate
     from npusim.techniques import apply
 
     rewritten = apply(graph, techniques)
@@ -115,7 +115,7 @@ def estimate(
             _write_trace(trace_file, acted)
         destination.write(lambda: _event_page(acted, rewritten, machine, device), acted.estimate.to_json)
         return
-    result = npusim.engines.estimate(
+    result = one_estimate(
         rewritten,
         machine,
         hint=hint,
@@ -175,13 +175,13 @@ def _event_page(acted: EventRun, graph: Graph, machine: Soc, device: str) -> Ren
     from rich.console import Group
     from rich.text import Text
 
-    from npusim.engines.analytical import run_of
-    from npusim.engines.elasticity import elasticities
     from npusim.engines.event import event_estimate
     from npusim.report.estimate import estimate_page
     from npusim.report.timeline import timeline_page
+    from npusim.scenario import resolve_run
+    from npusim.studies.elasticity import elasticities
 
     e = acted.estimate
-    run = run_of(machine, e.hint, e.requests, e.tiles, device)
+    run = resolve_run(machine, e.hint, e.requests, e.tiles, device)
     helpful = elasticities(graph, machine, run, event_estimate)
     return Group(estimate_page(e), Text(), timeline_page(acted.timeline, helpful))

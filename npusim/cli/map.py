@@ -75,7 +75,7 @@ def map_(
     destination = Destination(output, form)
     graph, machine = load_inputs(workload, soc, settings, shapes)
 
-    from npusim.engines.placement import place
+    from npusim.studies.placement import place
     from npusim.techniques import apply
 
     result = place(

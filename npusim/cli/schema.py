@@ -29,9 +29,9 @@ FILES = {
 
 DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
-    "whatif": "npusim.engines:WhatIf",
-    "map": "npusim.engines.placement:Placement",
-    "stream": "npusim.engines.stream:Followed",
+    "whatif": "npusim.studies:WhatIf",
+    "map": "npusim.studies.placement:Placement",
+    "stream": "npusim.studies.stream:Followed",
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.report.trace_diff:TraceDiff",
     "accuracy": "npusim.report.accuracy_figures:AccuracyReport",

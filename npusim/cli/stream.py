@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from npusim.arch import Soc
     from npusim.arch.toolchain import Toolchain
-    from npusim.engines.stream import Update
     from npusim.graph import Graph, GraphStructure
+    from npusim.studies.stream import Update
 
 __all__ = ["app"]
 
@@ -105,7 +105,7 @@ def stream(
 
     destination = Destination(output, form)
 
-    from npusim.engines.stream import follow
+    from npusim.studies.stream import follow
 
     build, structure, machine, toolchain = _loaded(workload, soc, settings or ())
     result = follow(
@@ -154,8 +154,8 @@ def _loaded(
 
 
 def _updates(events: Path | None, updates: int, seed: int, mix: str | None) -> list[Update]:
-    from npusim.engines.stream import generated, read_events
-    from npusim.engines.stream.updates import MIX
+    from npusim.studies.stream import generated, read_events
+    from npusim.studies.stream.updates import MIX
 
     if events is not None:
         return read_events(events)

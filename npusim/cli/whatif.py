@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from npusim.arch import Soc
-    from npusim.engines import WhatIf
-    from npusim.engines.over import Loader
     from npusim.graph import Graph
+    from npusim.studies import WhatIf
+    from npusim.studies.over import Loader
 
 __all__ = ["app", "parse_over"]
 
@@ -145,14 +145,14 @@ def whatif(
 
 def _compared(load: Loader, stack: str, axes: dict[str, list[str]], run: dict[str, Any]) -> WhatIf:
     """Compare at one point, or at all combinations of the axes."""
-    from npusim.engines import whatif as compare
+    from npusim.studies import whatif as compare
     from npusim.techniques import completed
 
     graph, machine = load({})
     stacks, added = completed(graph, stack)
     names = [str(one) for one in stacks]
     if axes:
-        from npusim.engines.over import whatif_over
+        from npusim.studies.over import whatif_over
 
         result = whatif_over(load, names, axes, **run)
     else:

@@ -14,7 +14,7 @@ import typer
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from npusim.engines import WhatIf
+    from npusim.studies import WhatIf
 
 __all__ = ["Accuracy", "refuse_unjudgeable", "with_accuracy"]
 

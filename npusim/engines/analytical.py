@@ -1,26 +1,22 @@
-"""The analytical engine: maps a graph and adds the costs up.
-
-An accountant's answer: exact sums of closed formulas, in microseconds, without watching a single tile move.
-"""
+"""The analytical engine: the totals of a mapped graph by closed formulas, and what they rest on."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
+from npusim import __version__
 from npusim.arch import Soc
 from npusim.cost.decisions import Group
 from npusim.cost.tables import Bound, Unit
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
-from npusim.engines.provenance import provenance_of
-from npusim.engines.uncertainty import SAMPLES, draw, method_of
-from npusim.errors import NpusimError, UnknownNameError
 from npusim.graph import Graph
-from npusim.mapping import Mapped, Run, map_graph
-from npusim.mapping.placement import DeviceChoice
+from npusim.mapping import Mapped, map_graph
 from npusim.ops import Family
+from npusim.scenario import resolve_run
 from npusim.techniques import parse
+from npusim.techniques.frontier import preprocessing
 
-__all__ = ["estimate", "mapped_estimate", "run_of", "with_interval"]
+__all__ = ["estimate", "mapped_estimate"]
 
 _UNIT_NAMES = {
     Unit.VIEW: "none",
@@ -33,69 +29,6 @@ _UNIT_NAMES = {
 _NPU_UNITS = (Unit.DPU, Unit.DSP, Unit.DMA)
 _NPU_ALONE = ("symg", "cacheg")
 """Techniques that change nothing but what an NPU keeps and moves."""
-_HINTS = ("latency", "throughput")
-
-
-def run_of(
-    soc: Soc,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
-    device: str = "auto",
-    swap_operands: bool = False,
-) -> Run:
-    """Make a performance hint definite on a SoC.
-
-    Parameters
-    ----------
-    soc : Soc
-    hint : {"latency", "throughput"}
-        One inference at a time on the SoC's tiles for latency, or several in flight on its tiles for
-        throughput.
-    requests : int, optional
-        Inferences in flight; None: the SoC's default for the hint, without an NPU one, and one a core for
-        throughput.
-    tiles : int, optional
-        Tiles an inference is compiled for; None: the SoC's default for the hint, without an NPU none.
-    device : {"auto", "npu", "cpu", "gpu"}
-    swap_operands : bool
-
-    Raises
-    ------
-    UnknownNameError
-        For another hint or device.
-    NpusimError
-        For a device that the SoC lacks, a number of tiles that the NPU has not, or fewer than one request.
-    """
-    if hint not in _HINTS:
-        raise UnknownNameError("performance hint", hint, _HINTS)
-    if device not in get_args(DeviceChoice):
-        raise UnknownNameError("device", device, get_args(DeviceChoice))
-    if requests is not None and requests < 1:
-        raise NpusimError(f"--requests: found {requests}; allowed: a whole number of at least 1")
-    if device != "auto" and not soc.has(device):
-        raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {_devices(soc)}")
-    if not soc.has("npu"):
-        if tiles:
-            raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
-        streams = 1 if hint == "latency" else _streams(soc, device)
-        return Run(hint, requests or streams, 0, device)  # type: ignore[arg-type]  # checked above
-    physical = int(soc.npu.tiles)
-    if tiles is not None and not 1 <= tiles <= physical:
-        raise NpusimError(f"--tiles: found {tiles}; allowed: 1 to {physical}, the tiles of {soc.name}'s NPU")
-    in_flight = requests if requests is not None else int(getattr(soc.npu.inflight_requests, hint))
-    used = tiles if tiles is not None else min(physical, int(getattr(soc.npu.tiles_for, hint)))
-    return Run(hint, in_flight, used, device, swap_operands)  # type: ignore[arg-type]  # checked above
-
-
-def _devices(soc: Soc) -> str:
-    return ", ".join(["auto", *(kind for kind in ("npu", "cpu", "gpu") if soc.has(kind))])
-
-
-def _streams(soc: Soc, device: str) -> int:
-    """Inferences that keep all cores busy."""
-    kind = soc.main_kind if device == "auto" else device
-    return int(soc.gpu.cores if kind == "gpu" else soc.cpu.cores)
 
 
 def estimate(
@@ -107,7 +40,6 @@ def estimate(
     tiles: int | None = None,
     device: str = "auto",
     swap_operands: bool = False,
-    interval: bool | None = None,
 ) -> Estimate:
     """Estimate what one inference of a graph costs on a SoC.
 
@@ -118,9 +50,7 @@ def estimate(
     soc : Soc
         From `npusim.load_soc`.
     hint, requests, tiles, device, swap_operands
-        See `run_of`.
-    interval : bool, optional
-        Whether to find the 90 % interval of the latency; None: where the SoC was fitted to measurements.
+        See `npusim.scenario.resolve_run`.
 
     Returns
     -------
@@ -134,18 +64,8 @@ def estimate(
     >>> e.operators[0].unit
     'npu.dpu'
     """
-    mapped = map_graph(graph, soc, run_of(soc, hint, requests, tiles, device, swap_operands))
-    found = mapped_estimate(mapped)
-    wanted = soc.calibration is not None if interval is None else interval
-    return with_interval(found, mapped) if wanted else found
-
-
-def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
-    """Return an estimate with the 90 % interval of its latency; see `npusim.engines.uncertainty`."""
-    bounds = draw([mapped], samples, seed).latency_interval(0)
-    notes = [*found.provenance["notes"], method_of(mapped.soc, samples, seed)]
-    return found.model_copy(
-        update={"latency_interval_s": bounds, "provenance": {**found.provenance, "notes": notes}}
+    return mapped_estimate(
+        map_graph(graph, soc, resolve_run(soc, hint, requests, tiles, device, swap_operands))
     )
 
 
@@ -182,7 +102,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         },
         operators=[_operator(mapped, i, group) for i, group in enumerate(mapped.decisions.groups)],
         warnings=_warnings(mapped),
-        provenance=provenance_of(mapped),
+        provenance=_provenance(mapped),
     )
 
 
@@ -221,3 +141,45 @@ def _warnings(mapped: Mapped) -> list[str]:
             0, f"operators npusim does not know are costed by the bytes they move: {', '.join(unknown)}"
         )
     return found
+
+
+def _provenance(mapped: Mapped) -> dict[str, Any]:
+    """Return the provenance block of an estimate: version, settings that differ from the data sheet, and
+    what is unmeasured.
+    """
+    graph, soc = mapped.graph, mapped.soc
+    notes: list[str] = []
+    on_grid = [g for g in mapped.decisions.groups if g.unit is Unit.DPU]
+    if any(graph.tensors[graph.operators[g.main].inputs[0]].dtype.is_float for g in on_grid):
+        notes.append("fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8")
+    if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
+        generation = soc.npu.dsp.kernel_generation
+        notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.kernels[generation].title})")
+    if any(mapped.lowered.ops["triangle"]):
+        notes.append("symg is a what-if: no hardware reads a stored triangle today")
+    if mapped.decisions.residency.cached:
+        notes.append("cacheg is a what-if: no compiler offers it today")
+    split = _split_note(mapped)
+    notes += [split] if split else []
+    kept = dict(mapped.decisions.residency.cached)
+    return {
+        "npusim": __version__,
+        "soc_title": soc.title,
+        "measured": False,
+        "kept_in_sram": kept,
+        "notes": notes,
+    }
+
+
+def _split_note(mapped: Mapped) -> str | None:
+    """Say how much of the preprocessing that GraphSplit offers to the CPU is there."""
+    graph = mapped.graph
+    if "graphsplit" not in parse(graph.techniques).names or mapped.run.device != "auto":
+        return None
+    offered = [op for op in preprocessing(graph) if op.family is not Family.VIEW]
+    if not offered:
+        return None
+    moved = sum(op.device == "cpu" for op in offered)
+    why = "the rest costs less where it is" if moved else "calling the CPU costs more than it saves"
+    why = "all of it costs less there" if moved == len(offered) else why
+    return f"graphsplit: {moved} of {len(offered)} operators of the preprocessing run on the CPU; {why}"

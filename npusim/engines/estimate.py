@@ -1,7 +1,4 @@
-"""The answer: what one inference costs, where the time goes, and what it rests on.
-
-Like an estimate from a good craftsman: a total, a line for every item, and on the last page what was assumed.
-"""
+"""The document of an estimate: what one inference costs, where the time goes, and what it rests on."""
 
 from __future__ import annotations
 

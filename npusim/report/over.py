@@ -18,7 +18,7 @@ from npusim.report.layout import grid, remarks, title
 from npusim.report.long_name import LongName
 
 if TYPE_CHECKING:
-    from npusim.engines.comparison import Crossover, Variant, WhatIf
+    from npusim.studies.comparison import Crossover, Variant, WhatIf
 
 __all__ = ["over_page"]
 

@@ -17,7 +17,7 @@ from npusim.report.layout import grid, remarks, title
 from npusim.report.long_name import LongName
 
 if TYPE_CHECKING:
-    from npusim.engines.placement import Cut, PlacedGroup, Placement
+    from npusim.studies.placement import Cut, PlacedGroup, Placement
 
 __all__ = ["placement_page"]
 
@@ -31,7 +31,7 @@ def placement_page(result: Placement) -> RenderableType:
     Parameters
     ----------
     result : Placement
-        What `npusim.engines.placement.place` returned.
+        What `npusim.studies.placement.place` returned.
 
     Returns
     -------

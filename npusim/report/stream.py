@@ -17,7 +17,7 @@ from npusim.report.engineering import engineering
 from npusim.report.layout import grid, remarks, title
 
 if TYPE_CHECKING:
-    from npusim.engines.stream import Followed
+    from npusim.studies.stream import Followed
 
 __all__ = ["stream_page"]
 
@@ -28,7 +28,7 @@ def stream_page(result: Followed) -> RenderableType:
     Parameters
     ----------
     result : Followed
-        What `npusim.engines.stream.follow` returned.
+        What `npusim.studies.stream.follow` returned.
     """
     source = "events of a file" if result.seed is None else f"seed {result.seed}"
     each = f"{result.inferences_per_update} inference{'s' if result.inferences_per_update != 1 else ''} each"

@@ -18,7 +18,7 @@ from npusim.report.engineering import engineering, percent
 from npusim.report.layout import grid
 
 if TYPE_CHECKING:
-    from npusim.engines.elasticity import Elasticity
+    from npusim.studies.elasticity import Elasticity
 
 __all__ = ["help_table", "timeline_page"]
 

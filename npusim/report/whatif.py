@@ -18,7 +18,7 @@ from npusim.report.layout import grid, remarks, title
 from npusim.report.long_name import LongName
 
 if TYPE_CHECKING:
-    from npusim.engines import Variant, WhatIf
+    from npusim.studies import Variant, WhatIf
 
 __all__ = ["whatif_page"]
 
@@ -36,7 +36,7 @@ def whatif_page(result: WhatIf) -> RenderableType:
     Parameters
     ----------
     result : WhatIf
-        What `npusim.engines.whatif` returned.
+        What `npusim.studies.whatif` returned.
 
     Returns
     -------

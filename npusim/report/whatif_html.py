@@ -16,7 +16,7 @@ from npusim.report.engineering import engineering, factor
 from npusim.report.over import crossing_lines
 
 if TYPE_CHECKING:
-    from npusim.engines.comparison import Variant, WhatIf
+    from npusim.studies.comparison import Variant, WhatIf
 
 __all__ = ["whatif_html"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from npusim.arch import Soc, load_soc
-from npusim.engines.analytical import mapped_estimate, run_of
+from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph, GraphStructure
 from npusim.mapping.mapped import map_placed
+from npusim.scenario import resolve_run
 from npusim.techniques import apply
 from npusim.techniques.frontier import preprocessing
 from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, Variant
@@ -140,7 +141,7 @@ class Bench:
     def _estimate(self, graph: Graph, place: Place) -> Estimate:
         soc = self.soc(place.soc)
         return mapped_estimate(
-            map_placed(graph, soc, run_of(soc, place.hint, place.requests, place.tiles, place.device))
+            map_placed(graph, soc, resolve_run(soc, place.hint, place.requests, place.tiles, place.device))
         )
 
 

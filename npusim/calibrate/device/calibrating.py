@@ -32,10 +32,10 @@ from npusim.calibrate.device.times import BEARS, Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
 from npusim.config.texts import read_text
-from npusim.engines.uncertainty import draw
 from npusim.errors import ConfigError, NpusimError
 from npusim.measure.document import Measurement
 from npusim.measure.reading import merge, read_measurement
+from npusim.studies.uncertainty import draw
 
 __all__ = ["FOLDS", "Calibrated", "calibrate"]
 

@@ -15,8 +15,8 @@ from npusim.calibrate.device.intervals import NORMAL, half_widths, quantile_of
 from npusim.calibrate.device.report import FittedParameter
 from npusim.calibrate.device.sheet import source_after
 from npusim.calibrate.device.times import Floats
-from npusim.engines.machines import number_at
 from npusim.measure.document import Measurement
+from npusim.studies.perturbation import number_at
 
 __all__ = ["calibration_of", "fitted_numbers", "fitted_parameters", "statuses"]
 

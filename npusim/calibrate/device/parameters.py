@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines.machines import Uncertain, number_at, numbers_of, uncertain_numbers, with_library
 from npusim.errors import ConfigError, nearest
 from npusim.mapping import Mapped
+from npusim.studies.perturbation import Uncertain, number_at, numbers_of, uncertain_numbers, with_library
 
 __all__ = ["Parameter", "candidates", "chosen"]
 

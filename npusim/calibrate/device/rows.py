@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines import run_of
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, ModelFile, Network, Row, Workload
 from npusim.measure.spreads import error_of
+from npusim.scenario import resolve_run
 
 __all__ = [
     "LAUNCH_ONLY",
@@ -201,7 +201,7 @@ def map_rows(
     for number, row in enumerate(measurement.rows, start=1):
         interval = row.throughput_per_s is not None and (row.hint == "throughput" or row.latency_s is None)
         try:
-            run = run_of(soc, row.hint, row.requests, row.tiles, kind)
+            run = resolve_run(soc, row.hint, row.requests, row.tiles, kind)
             mapped = map_graph(build(row), soc, run)
         except NpusimError as error:
             left_out.append(LeftOut(row.id, str(error).splitlines()[0]))

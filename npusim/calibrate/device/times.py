@@ -12,7 +12,7 @@ from npusim.arch import Soc
 from npusim.calibrate.device.parameters import Parameter
 from npusim.calibrate.device.rows import DeviceRow
 from npusim.cost.architecture import arch_row
-from npusim.engines.machines import evaluated, lowered_on, moved
+from npusim.studies.perturbation import evaluated, lowered_on, moved
 
 __all__ = ["BEARS", "DeviceTimes", "Floats"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines.analytical import mapped_estimate, run_of
+from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.log import Log
@@ -22,6 +22,7 @@ from npusim.engines.event.traffic import road_of
 from npusim.engines.timeline import Kind, Timeline
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
+from npusim.scenario import resolve_run
 
 __all__ = ["EventRun", "estimate_with_timeline", "event_estimate", "run_events"]
 
@@ -71,7 +72,7 @@ def estimate_with_timeline(
     >>> run.estimate.engine, run.timeline.makespan_s == run.estimate.latency_s
     ('event', True)
     """
-    return run_events(map_graph(graph, soc, run_of(soc, hint, requests, tiles, device, swap_operands)))
+    return run_events(map_graph(graph, soc, resolve_run(soc, hint, requests, tiles, device, swap_operands)))
 
 
 def event_estimate(graph: Graph, soc: Soc, **options: Any) -> Estimate:

@@ -1,4 +1,4 @@
-"""What it costs the CPU to keep a mask up to date: corrections in a ledger, entry by entry.
+"""What it costs the CPU to correct a mask, entry by entry.
 
 Which entries change follows from the model: a GCN's norm holds the degrees of both ends, so a new edge
 changes the rows and columns of its ends; an attention mask changes in the two entries of the edge alone.
@@ -12,10 +12,10 @@ from npusim.arch import Soc
 from npusim.cost.architecture import arch_row
 from npusim.cost.hosts import cost_host
 from npusim.cost.tables import Unit, empty_ops
-from npusim.engines.stream.updates import Size, Update
 from npusim.graph import Graph
 from npusim.mapping import Run
 from npusim.ops import Role
+from npusim.studies.stream.updates import Size, Update
 
 __all__ = ["MaskKeeper", "entries_changed"]
 

@@ -1,8 +1,4 @@
-"""Where does a stack pay? A comparison at every combination of some settings, and where stacks change places.
-
-Like trying shoes on every floor of the house: which pair is fastest depends on the ground, and somewhere
-between the carpet and the gravel they change places.
-"""
+"""Comparison of technique stacks at every combination of some settings, and where stacks change places."""
 
 from __future__ import annotations
 
@@ -14,13 +10,13 @@ from typing import Any
 
 from npusim.arch import Soc
 from npusim.config import valid_paths
-from npusim.engines.analytical import run_of
-from npusim.engines.comparison import Crossover, Skipped, Variant, WhatIf
-from npusim.engines.uncertainty import SAMPLES
-from npusim.engines.whatif import whatif
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.graph import Graph
 from npusim.mapping import map_graph
+from npusim.scenario import resolve_run
+from npusim.studies.comparison import Crossover, Skipped, Variant, WhatIf
+from npusim.studies.uncertainty import SAMPLES
+from npusim.studies.whatif import whatif
 from npusim.techniques import apply, parse
 from npusim.units.symbols import split_number, unit_factor
 
@@ -81,7 +77,7 @@ class _Search:
         if stack not in times:
             graph, soc = self.loaded(point)
             try:
-                mapped = map_graph(apply(graph, point.stack(stack)), soc, run_of(soc, **self.run))
+                mapped = map_graph(apply(graph, point.stack(stack)), soc, resolve_run(soc, **self.run))
                 times[stack] = 1.0 / float(mapped.total["throughput_per_s"])
             except (IllegalTechniqueError, InfeasibleError):
                 return None

@@ -1,9 +1,6 @@
-"""How sure is a speed-up? The estimate made again on many machines that the data sheet would allow.
+"""Intervals: the estimate made again on many machines that the data sheet's uncertainties allow.
 
-Like asking the way not of one passer-by but of a hundred who each remember the town a little differently:
-where all send you the same way, the map's small errors do not matter.
-
-Method. Every number of the data sheet that states an uncertainty (a relative standard deviation) is drawn
+Every number of the data sheet that states an uncertainty (a relative standard deviation) is drawn
 log-normally around its value, clipped to what its kind allows: memory, clocks, the fitted terms of grid and
 DMA, DSP kernels, the rate of transposed reads. The draws are a Latin hypercube with a seed, the same for all
 stacks, so that what two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay
@@ -29,10 +26,11 @@ from npusim.arch import Calibration, Soc
 from npusim.arch.calibration import OTHER_OPERATORS
 from npusim.cost.architecture import arch_row
 from npusim.cost.tables import Unit
-from npusim.engines.machines import Uncertain, evaluated, sampled, uncertain_numbers, with_library
+from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
+from npusim.studies.perturbation import Uncertain, evaluated, sampled, uncertain_numbers, with_library
 
-__all__ = ["METHOD", "METHOD_CALIBRATED", "SAMPLES", "Draws", "draw", "method_of"]
+__all__ = ["METHOD", "METHOD_CALIBRATED", "SAMPLES", "Draws", "draw", "method_of", "with_interval"]
 
 METHOD = (
     "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}); what the "
@@ -100,6 +98,15 @@ def method_of(soc: Soc, samples: int, seed: int) -> str:
     if soc.calibration is None:
         return METHOD.format(samples=samples, seed=seed)
     return METHOD_CALIBRATED.format(samples=samples, seed=seed, chip=soc.calibration.chip)
+
+
+def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
+    """Return an estimate with the 90 % interval of its latency; see `npusim.studies.uncertainty`."""
+    bounds = draw([mapped], samples, seed).latency_interval(0)
+    notes = [*found.provenance["notes"], method_of(mapped.soc, samples, seed)]
+    return found.model_copy(
+        update={"latency_interval_s": bounds, "provenance": {**found.provenance, "notes": notes}}
+    )
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:

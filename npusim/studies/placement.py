@@ -1,8 +1,4 @@
-"""Which device should run what? The best placement of a network, and what every other cut would cost.
-
-Like a removal firm's offer with the alternatives on the second page: the plan it recommends, and beside it
-what the other plans would have come to, so that the customer need not take its word.
-"""
+"""The best placement of a network over the devices of a SoC, and what every other cut would cost."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.arch import Soc
-from npusim.engines.analytical import run_of
 from npusim.engines.estimate import _Document
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.graph import Graph
@@ -29,6 +24,7 @@ from npusim.mapping.graphsplit import (
 )
 from npusim.mapping.mapped import map_placed
 from npusim.mapping.order import entries
+from npusim.scenario import resolve_run
 
 __all__ = ["Alone", "Cut", "DeviceCost", "PlacedGroup", "Placement", "place"]
 
@@ -174,7 +170,7 @@ def place(
     devices : sequence of str, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
     hint, requests, tiles
-        See `npusim.engines.run_of`.
+        See `npusim.scenario.resolve_run`.
 
     Raises
     ------
@@ -191,7 +187,7 @@ def place(
     >>> found.exact
     True
     """
-    run = run_of(soc, hint, requests, tiles)
+    run = resolve_run(soc, hint, requests, tiles)
     chosen = _devices_of(soc, devices)
     problem = price(graph, soc, run, chosen)
     terms = Terms.of(soc, run, minimise)

@@ -1,25 +1,22 @@
-"""What would a change give? The same network under one technique stack after another, on one machine.
-
-A shop window with price tags side by side: each stack with what it costs, what it saves against the baseline
-and against the one it adds to, and which offer is beaten by another in every respect.
-"""
+"""Comparison of technique stacks: the same network under one stack after another, on one machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from npusim.arch import Soc
-from npusim.engines.analytical import mapped_estimate, run_of
-from npusim.engines.comparison import Skipped, Variant, WhatIf
+from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
-from npusim.engines.uncertainty import SAMPLES, Draws, draw, method_of
-from npusim.engines.verdict import conclusion_of, dominator_of, notes_of, rests_on
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
+from npusim.scenario import resolve_run
+from npusim.studies.comparison import Skipped, Variant, WhatIf
+from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of
+from npusim.studies.verdict import conclusion_of, dominator_of, notes_of, rests_on
 from npusim.techniques import apply, parse
 
-__all__ = ["Skipped", "Variant", "WhatIf", "step_from", "whatif"]
+__all__ = ["step_from", "whatif"]
 
 
 def whatif(
@@ -44,7 +41,7 @@ def whatif(
     stacks : sequence of str
         Technique stacks; the first that can be applied is the baseline.
     hint, requests, tiles, device
-        See `npusim.engines.run_of`.
+        See `npusim.scenario.resolve_run`.
     samples : int
         Machines drawn from the data sheet's uncertainties for the intervals; 0: no intervals.
     seed : int
@@ -65,7 +62,7 @@ def whatif(
     >>> compared.variants[1].step_from
     'stagr'
     """
-    run = run_of(soc, hint, requests, tiles, device)
+    run = resolve_run(soc, hint, requests, tiles, device)
     mapped: list[Mapped] = []
     skipped: list[Skipped] = []
     too_large: InfeasibleError | None = None

@@ -1,7 +1,6 @@
-"""What a comparison says in words: the judge's remarks under the score sheet.
+"""What a comparison says in words: conclusion, notes, dominated stacks.
 
-Every sentence follows from the numbers of the estimates and the switches of the SoC; none is written in
-advance for a network.
+Every sentence follows from the numbers of the estimates and the switches of the SoC.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from npusim.arch import Soc
-from npusim.engines.comparison import Variant
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph
 from npusim.ops import Role, Storage, stored_bytes
+from npusim.studies.comparison import Variant
 from npusim.techniques import apply, get, parse
 
 __all__ = ["conclusion_of", "dominator_of", "notes_of", "rests_on"]

@@ -1,8 +1,4 @@
-"""The document of a comparison: technique stacks side by side, perhaps at several points.
-
-Like the score sheet of a contest: it has a line for everybody who took part, also for those who were not let
-in, and a box for the judge's remarks.
-"""
+"""The document of a comparison: technique stacks side by side, perhaps at several points."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What happens to a graph over time: nodes and edges that come and go.
-
-Like the register of a village: births, deaths, weddings and quarrels, one line each; who they were is not
-written down, only how many are there afterwards.
-"""
+"""Streams of updates of a data graph: nodes and edges that come and go, generated or read from a file."""
 
 from __future__ import annotations
 

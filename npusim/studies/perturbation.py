@@ -1,10 +1,7 @@
-"""The same mapped network on many machines that differ in numbers: moving a data sheet, evaluating anew.
+"""Other values for the numbers of a data sheet, and a mapped network evaluated with them.
 
-Like trying a recipe in one oven after another that differ by a few degrees: nobody rewrites the recipe, only
-the dials move. Intervals draw such machines at random; a calibration moves them until they agree with what a
-real device did.
-
-Decisions (fusion, residency, placement) stay as they were mapped; the tiling is searched anew.
+Intervals draw such machines at random; a calibration moves them until they agree with measurements. Decisions
+(fusion, residency, placement) stay as they were mapped; the tiling is searched again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What would help? How much faster an inference gets for a little more of each resource.
+"""Elasticity of the time of an inference to each resource of the machine.
 
-The physiotherapist's test: press gently here and there, and see where it makes a difference. Nothing is
-concluded from formulas: the network is mapped and run anew on each slightly better machine.
+The network is mapped and estimated again on each slightly better machine; no formula is differentiated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Keeping up with a changing graph: compile anew each time, or once with room to spare and correct the mask.
-
-Like shoes for a child: a new pair at every growth spurt fits best, a pair two sizes large is worn at once and
-for longer.
-"""
+"""Following a stream of updates: recompile each time, or compile with room to spare and correct the mask."""
 
 from __future__ import annotations
 
@@ -10,14 +6,13 @@ from collections.abc import Callable, Sequence
 
 from npusim.arch import Soc
 from npusim.arch.toolchain import Toolchain
-from npusim.engines.analytical import run_of
-from npusim.engines.stream.bills import Bill, padded, recompiled
-from npusim.engines.stream.document import CapacityCost, Followed, Strategy
-from npusim.engines.stream.masks import MaskKeeper, entries_changed
-from npusim.engines.stream.updates import Size, Update, sizes
-from npusim.engines.stream.workshop import KNOTS, Builder, Workshop
 from npusim.errors import NpusimError
 from npusim.graph import GraphStructure
+from npusim.scenario import resolve_run
+from npusim.studies.stream.document import CapacityCost, Followed, Strategy
+from npusim.studies.stream.masks import MaskKeeper, entries_changed
+from npusim.studies.stream.strategies import KNOTS, Builder, Costs, Versions, padded, recompiled
+from npusim.studies.stream.updates import Size, Update, sizes
 from npusim.techniques import parse
 
 __all__ = ["follow"]
@@ -62,11 +57,11 @@ def follow(
         Techniques on top of StaGr, GrAd and NodePad.
     capacity : int, optional
         Nodes that pad and mask is compiled for; None: the most of the stream, rounded up to whole thousands.
-        When the graph outgrows it, the network is compiled anew with as much room to spare as at the start.
+        When the graph outgrows it, the network is compiled again with as much room to spare as at the start.
     inferences : int
         Inferences after each update, at least 1.
     hint, requests, tiles
-        See `npusim.engines.run_of`.
+        See `npusim.scenario.resolve_run`.
     seed : int, optional
         Seed of the stream, for the document.
     """
@@ -77,8 +72,8 @@ def follow(
             raise NpusimError(f"--techniques: found {name}; {brought}")
     if inferences < 1:
         raise NpusimError(f"--inferences: found {inferences}; allowed: a whole number of at least 1")
-    run = run_of(soc, hint, requests, tiles)
-    shop = Workshop(build, structure, soc, run, toolchain)
+    run = resolve_run(soc, hint, requests, tiles)
+    versions = Versions(build, structure, soc, run, toolchain)
     course = [Size(structure.nodes, structure.edges // 2)]
     course += sizes(course[0], updates)
     most = max(size.nodes for size in course)
@@ -88,19 +83,19 @@ def follow(
         )
     room = capacity if capacity is not None else -(-most // _ROUND) * _ROUND
     frozen, masked = (str(parse([*own.to_data(), name])) for name in ("stagr", "grad"))
-    mask_s = _mask_times(shop, masked, course, updates)
+    mask_s = _mask_times(versions, masked, course, updates)
     changed = [any(update.counts.values()) for update in updates]
-    recompile = recompiled(shop, frozen, course, [0.0] * len(mask_s), inferences, changed)
-    on_nodes = recompiled(shop, masked, course, mask_s, inferences, None)
+    recompile = recompiled(versions, frozen, course, [0.0] * len(mask_s), inferences, changed)
+    on_nodes = recompiled(versions, masked, course, mask_s, inferences, None)
 
-    def with_capacity(nodes: int) -> Bill:
-        return padded(shop, masked, course, mask_s, inferences, nodes)
+    def with_capacity(nodes: int) -> Costs:
+        return padded(versions, masked, course, mask_s, inferences, nodes)
 
-    bills = {nodes: with_capacity(nodes) for nodes in {room, *_listed(most)}}
+    paddings = {nodes: with_capacity(nodes) for nodes in {room, *_listed(most)}}
     strategies = [
         recompile.strategy("recompile", frozen),
         on_nodes.strategy("recompile on nodes", masked),
-        bills[room].strategy("pad and mask", shop.graph(masked, course[0], room).techniques),
+        paddings[room].strategy("pad and mask", versions.graph(masked, course[0], room).techniques),
     ]
     best, at_limit = _breakeven(lambda nodes: with_capacity(nodes).total_s, recompile.total_s, most)
     first, last = course[0], course[-1]
@@ -118,17 +113,19 @@ def follow(
         strategies=strategies,
         breakeven_capacity=best,
         breakeven_is_limit=at_limit,
-        breakeven_inferences=_breakeven_inferences(recompile, bills[room], len(updates), inferences),
-        capacities=[_capacity_cost(shop, masked, course[0], c, bills[c]) for c in sorted(bills)],
+        breakeven_inferences=_breakeven_inferences(recompile, paddings[room], len(updates), inferences),
+        capacities=[_capacity_cost(versions, masked, course[0], c, paddings[c]) for c in sorted(paddings)],
         notes=_notes(toolchain, course),
         conclusion=_conclusion(strategies),
     )
 
 
-def _mask_times(shop: Workshop, stack: str, course: Sequence[Size], updates: Sequence[Update]) -> list[float]:
+def _mask_times(
+    versions: Versions, stack: str, course: Sequence[Size], updates: Sequence[Update]
+) -> list[float]:
     """Return the time to correct the mask at each update; before the first there is nothing to correct."""
-    graph = shop.graph(stack, course[0])
-    keeper = MaskKeeper(graph, shop.soc, shop.run)
+    graph = versions.graph(stack, course[0])
+    keeper = MaskKeeper(graph, versions.soc, versions.run)
     model, neighbours = str(graph.meta["model"]), int(graph.meta.get("neighbours") or 0)
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
     return [0.0, *(keeper.update_s(entries) for entries in changed)]
@@ -156,20 +153,20 @@ def _breakeven(total_s: Callable[[int], float], limit_s: float, most: int) -> tu
     return low, False
 
 
-def _breakeven_inferences(recompile: Bill, bill: Bill, updates: int, inferences: int) -> float | None:
+def _breakeven_inferences(recompile: Costs, costs: Costs, updates: int, inferences: int) -> float | None:
     """Return how many inferences an update may bring before padding loses; None where it never does."""
-    saved_s = sum(recompile.compile_s) + sum(recompile.mask_s) - sum(bill.compile_s) - sum(bill.mask_s)
-    lost_s = (sum(bill.inference_s) - sum(recompile.inference_s)) / inferences
+    saved_s = sum(recompile.compile_s) + sum(recompile.mask_s) - sum(costs.compile_s) - sum(costs.mask_s)
+    lost_s = (sum(costs.inference_s) - sum(recompile.inference_s)) / inferences
     return None if lost_s <= 0.0 or not updates else saved_s / lost_s
 
 
-def _capacity_cost(shop: Workshop, stack: str, start: Size, capacity: int, bill: Bill) -> CapacityCost:
+def _capacity_cost(versions: Versions, stack: str, start: Size, capacity: int, costs: Costs) -> CapacityCost:
     return CapacityCost(
         capacity=capacity,
-        compilations=len(bill.versions),
-        total_s=bill.total_s,
-        memory_bytes=bill.memory_bytes,
-        latency_s=shop.version(stack, start, capacity).latency_s,
+        compilations=len(costs.versions),
+        total_s=costs.total_s,
+        memory_bytes=costs.memory_bytes,
+        latency_s=versions.version(stack, start, capacity).latency_s,
     )
 
 

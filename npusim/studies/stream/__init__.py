@@ -1,8 +1,8 @@
 """A graph that changes: a stream of updates, and ways to keep up with it."""
 
-from npusim.engines.stream.document import CapacityCost, Followed, Strategy
-from npusim.engines.stream.following import follow
-from npusim.engines.stream.updates import EVENTS, Update, generated, read_events
+from npusim.studies.stream.document import CapacityCost, Followed, Strategy
+from npusim.studies.stream.following import follow
+from npusim.studies.stream.updates import EVENTS, Update, generated, read_events
 
 __all__ = [
     "EVENTS",

@@ -1,0 +1,192 @@
+"""Ways to keep up with a changing graph: the versions each compiles and what it costs, update by update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from npusim.arch import Soc
+from npusim.arch.toolchain import Toolchain
+from npusim.graph import Graph, GraphStructure
+from npusim.mapping import Run, map_graph
+from npusim.ops import Family, TensorKind
+from npusim.studies.stream.document import Strategy
+from npusim.studies.stream.updates import Size
+from npusim.techniques import apply, parse
+
+__all__ = ["KNOTS", "Builder", "Costs", "Version", "Versions", "padded", "recompiled", "resized"]
+
+Builder = Callable[[GraphStructure], Graph]
+"""Builds the network, without techniques, on a data graph."""
+_Name = Literal["recompile", "recompile on nodes", "pad and mask"]
+KNOTS = 17
+"""Numbers of nodes at which inferences are estimated; between them latency is interpolated."""
+
+
+def resized(structure: GraphStructure, size: Size) -> GraphStructure:
+    """Return the statistics of a data graph with other numbers of nodes and edges, clustered as before."""
+    if (size.nodes, 2 * size.edges) == (structure.nodes, structure.edges):
+        return structure
+    share = (2 * size.edges + size.nodes) / max(1, structure.nonzeros) * (structure.nodes / size.nodes) ** 2
+    density = {block: min(1.0, value * share) for block, value in structure.adjacency_block_density.items()}
+    return replace(
+        structure,
+        nodes=size.nodes,
+        edges=2 * size.edges,
+        adjacency_block_density=density,
+        degree_histogram=(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A compiled network."""
+
+    latency_s: float
+    compile_s: float
+    memory_bytes: float
+
+
+class Versions:
+    """The compiled versions of a network, each compiled and estimated once."""
+
+    def __init__(
+        self, build: Builder, start: GraphStructure, soc: Soc, run: Run, toolchain: Toolchain
+    ) -> None:
+        self.build, self.start, self.soc, self.run, self.toolchain = build, start, soc, run, toolchain
+        self._kept: dict[tuple[str, int, int | None], Version] = {}
+
+    def graph(self, stack: str, size: Size, capacity: int | None = None) -> Graph:
+        """Return the rewritten network on a graph of some size, padded where there is a capacity."""
+        steps = [*parse(stack).to_data(), *([f"nodepad:capacity={capacity}"] if capacity else [])]
+        return apply(self.build(resized(self.start, size)), steps)
+
+    def version(self, stack: str, size: Size, capacity: int | None = None) -> Version:
+        """Return the network compiled; of graphs that differ in edges alone the first stands for all."""
+        key = (stack, 0 if capacity else size.nodes, capacity)
+        if key not in self._kept:
+            graph = self.graph(stack, size, capacity)
+            mapped = map_graph(graph, self.soc, self.run)
+            operators = sum(op.family is not Family.VIEW for op in graph)
+            constants = sum(t.stored_bytes for t in graph.tensors.values() if t.kind is TensorKind.CONSTANT)
+            self._kept[key] = Version(
+                float(mapped.total["latency_s"]),
+                self.toolchain.compile_s(operators, constants),
+                self.toolchain.version_bytes(operators, constants),
+            )
+        return self._kept[key]
+
+    def by_nodes(self, stack: str, course: Sequence[Size]) -> dict[int, Version]:
+        """Return a version for each number of nodes, interpolated where there are many."""
+        counts = sorted({size.nodes for size in course})
+        by_nodes = {size.nodes: size for size in course}
+        places = np.unique(np.linspace(0, len(counts) - 1, KNOTS).round().astype(int))
+        knots = [counts[i] for i in places]
+        known = [self.version(stack, by_nodes[n]) for n in knots]
+        fields = ("latency_s", "compile_s", "memory_bytes")
+        lines = {f: np.interp(counts, knots, [getattr(v, f) for v in known]) for f in fields}
+        return {n: Version(*(float(lines[f][i]) for f in fields)) for i, n in enumerate(counts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The costs of one strategy, update by update; the first entry is what comes before them."""
+
+    compile_s: list[float]
+    mask_s: list[float]
+    inference_s: list[float]
+    versions: list[Version]
+    """Every version that was compiled."""
+
+    def strategy(self, name: _Name, techniques: str) -> Strategy:
+        """Return the totals."""
+        steps = [sum(parts) for parts in zip(self.compile_s, self.mask_s, self.inference_s, strict=True)]
+        return Strategy(
+            name=name,
+            techniques=techniques,
+            compilations=len(self.versions),
+            versions=len(self.versions),
+            compile_s=sum(self.compile_s),
+            mask_s=sum(self.mask_s),
+            inference_s=sum(self.inference_s),
+            total_s=self.total_s,
+            memory_bytes=self.memory_bytes,
+            largest_version_bytes=max(version.memory_bytes for version in self.versions),
+            cumulative_s=[float(value) for value in np.cumsum(steps)],
+        )
+
+    @property
+    def total_s(self) -> float:
+        """Time in all (s)."""
+        return sum(self.compile_s) + sum(self.mask_s) + sum(self.inference_s)
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory of all versions (B)."""
+        return sum(version.memory_bytes for version in self.versions)
+
+
+def recompiled(
+    compiled: Versions,
+    stack: str,
+    course: Sequence[Size],
+    mask_s: list[float],
+    inferences: int,
+    changed: Sequence[bool] | None,
+) -> Costs:
+    """Compile where `changed`, as baked-in edges need it; None: only for a number of nodes not seen before.
+
+    A version for a number of nodes that was there before is reused; baked-in edges never come back.
+
+    Parameters
+    ----------
+    compiled : Versions
+    stack : str
+        Technique stack.
+    course : sequence of Size
+        The graph before the first update and after each.
+    mask_s : list of float
+        Time to correct the mask at each of them (s).
+    inferences : int
+        Inferences after each update.
+    changed : sequence of bool, optional
+        For each update, whether it changes anything.
+    """
+    by_nodes = compiled.by_nodes(stack, course)
+    first = by_nodes[course[0].nodes]
+    compile_s, inference_s, used = [first.compile_s], [0.0], [first]
+    seen = {course[0].nodes}
+    for i, size in enumerate(course[1:]):
+        version = by_nodes[size.nodes]
+        needed = size.nodes not in seen if changed is None else changed[i]
+        seen.add(size.nodes)
+        compile_s.append(version.compile_s if needed else 0.0)
+        inference_s.append(inferences * version.latency_s)
+        used += [version] if needed else []
+    return Costs(compile_s, mask_s, inference_s, used)
+
+
+def padded(
+    compiled: Versions,
+    stack: str,
+    course: Sequence[Size],
+    mask_s: list[float],
+    inferences: int,
+    capacity: int,
+) -> Costs:
+    """Compile for a capacity, and again with the same room to spare whenever the graph outgrows it."""
+    spare = capacity - course[0].nodes
+    version = compiled.version(stack, course[0], capacity)
+    compile_s, inference_s, used = [version.compile_s], [0.0], [version]
+    for size in course[1:]:
+        outgrown = size.nodes > capacity
+        if outgrown:
+            capacity = size.nodes + spare
+            version = compiled.version(stack, size, capacity)
+            used.append(version)
+        compile_s.append(version.compile_s if outgrown else 0.0)
+        inference_s.append(inferences * version.latency_s)
+    return Costs(compile_s, mask_s, inference_s, used)
