@@ -81,7 +81,7 @@ def test_symg_and_cacheg_never_move_more_than_without_them(name, hint):
     assert moved["stagr+symg+cacheg"] <= min(moved["stagr+symg"], moved["stagr+cacheg"])
 
 
-@pytest.mark.parametrize("workload", workload_names())
+@pytest.mark.parametrize("workload", workload_names("gnn"))
 def test_every_stack_on_every_soc_costs_something_finite(workload):
     graph = load_workload(workload)
     fitting = [apply(graph, stack) for stack in ALL_STACKS if legal(graph, stack) is None]

@@ -10,7 +10,7 @@ from graph_agreement import assert_agreement
 from npusim.errors import IllegalTechniqueError
 from npusim.graph import GraphStructure
 from npusim.ops import Role
-from npusim.workloads import WorkloadSpec, build
+from npusim.workloads import GnnSpec, build_gnn
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
@@ -24,7 +24,7 @@ from npusim.accuracy.variants import trainable, variant  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
 from npusim.frontends.pyg import from_pyg  # noqa: E402
 from npusim.techniques import apply, parse  # noqa: E402
-from npusim.workloads.loading import load_spec  # noqa: E402
+from npusim.workloads import load_spec  # noqa: E402
 
 RECIPE = Recipe(epochs=40)
 PADDED = "grad+nodepad:capacity=3000"
@@ -179,9 +179,9 @@ AGREEING = [
 def test_every_form_agrees_and_computes_the_same(
     settings: dict[str, object], stack: str, ring: GraphData
 ) -> None:
-    spec = WorkloadSpec(dataset="small", hidden=8, **settings)
+    spec = GnnSpec(dataset="small", hidden=8, **settings)
     refuse_unexportable(spec, parse(stack))
-    graph = apply(build(spec, SMALL), stack)
+    graph = apply(build_gnn(spec, SMALL), stack)
     form = variant(spec, graph, parse(stack), ring)
     reference = trainable(spec, ring, 0).eval()
     torch.manual_seed(1)
@@ -213,10 +213,10 @@ def test_every_form_agrees_and_computes_the_same(
 def test_a_stack_without_a_model_file_is_refused_with_the_reason_and_a_way_out(
     settings: dict[str, object], stack: str, remedy: str, ring: GraphData
 ) -> None:
-    spec = WorkloadSpec(dataset="small", hidden=8, **settings)
+    spec = GnnSpec(dataset="small", hidden=8, **settings)
     with pytest.raises(IllegalTechniqueError, match=remedy):
         refuse_unexportable(spec, parse(stack))
-    graph = apply(build(spec, SMALL), stack)
+    graph = apply(build_gnn(spec, SMALL), stack)
     form = variant(spec, graph, parse(stack), ring)  # what it computes is known all the same
     reference = trainable(spec, ring, 0).eval()
     form.module.eval().load_state_dict(reference.state_dict())

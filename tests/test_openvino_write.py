@@ -14,7 +14,7 @@ from npusim.graph import Editor, Graph, GraphStructure
 from npusim.measure.benchmarks import OPERATORS, benchmark_graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques import apply
-from npusim.workloads import WorkloadSpec, build, load_workload
+from npusim.workloads import GnnSpec, build_gnn, load_workload
 
 openvino = pytest.importorskip("openvino")
 
@@ -104,8 +104,8 @@ quantised = pytest.mark.parametrize(
 
 
 def small(settings: dict[str, object], stack: str, precision: str = "fp32") -> Graph:
-    spec = WorkloadSpec(dataset="small", hidden=8, precision=precision, **settings)
-    return apply(build(spec, SMALL), stack)
+    spec = GnnSpec(dataset="small", hidden=8, precision=precision, **settings)
+    return apply(build_gnn(spec, SMALL), stack)
 
 
 def values_of(graph: Graph) -> dict[str, np.ndarray]:

@@ -18,8 +18,7 @@ from npusim.studies.stream import EVENTS, Followed, Update, follow, generated, r
 from npusim.studies.stream.masks import entries_changed
 from npusim.studies.stream.updates import Size, sizes
 from npusim.techniques import apply
-from npusim.workloads import build, load_statistics, load_workload
-from npusim.workloads.loading import load_spec
+from npusim.workloads import build_gnn, load_spec, load_statistics, load_workload
 
 SERIES2 = load_soc("core-ultra-series2")
 TOOLCHAIN = load_toolchain()
@@ -31,7 +30,7 @@ streams = st.lists(counts.map(Update), min_size=1, max_size=12)
 def followed(updates, model="gcn-cora", **options) -> Followed:
     spec = load_spec(model)
     return follow(
-        lambda structure: build(spec, structure, model), CORA, SERIES2, updates, TOOLCHAIN, **options
+        lambda structure: build_gnn(spec, structure, model), CORA, SERIES2, updates, TOOLCHAIN, **options
     )
 
 
@@ -127,7 +126,7 @@ def test_a_compiler_that_takes_no_time_leaves_nothing_to_save():
     free = ["compile_fixed=0 s", "compile_per_operator=0 s", "compile_bandwidth=1e9 GB/s"]
     spec = load_spec("gcn-cora")
     result = follow(
-        lambda structure: build(spec, structure),
+        lambda structure: build_gnn(spec, structure),
         CORA,
         SERIES2,
         generated(20, 0),

@@ -10,7 +10,7 @@ from npusim.errors import IllegalTechniqueError
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, Storage, TensorKind
 from npusim.techniques import apply, legal, technique_names
-from npusim.workloads import WorkloadSpec, build, load_statistics
+from npusim.workloads import GnnSpec, build_gnn, load_statistics
 
 FORMS = {
     "gcn": ("edges", "dense"),
@@ -23,8 +23,8 @@ ALL = [(model, form) for model, forms in FORMS.items() for form in forms]
 
 @cache
 def graph_of(model: str, form: str = "", dataset: str = "cora", heads: int = 1) -> Graph:
-    spec = WorkloadSpec(model=model, dataset=dataset, form=form or FORMS[model][0], heads=heads)
-    return build(spec, load_statistics(dataset))
+    spec = GnnSpec(model=model, dataset=dataset, form=form or FORMS[model][0], heads=heads)
+    return build_gnn(spec, load_statistics(dataset))
 
 
 def types(graph: Graph) -> Counter[str]:
@@ -323,7 +323,7 @@ def test_nodepad_does_not_divide_by_the_degrees_of_added_nodes(model: str) -> No
 
 
 def test_nodepad_refuses_where_channels_are_as_many_as_nodes() -> None:
-    graph = build(WorkloadSpec(model="gcn", dataset="cora", hidden=2708), load_statistics("cora"))
+    graph = build_gnn(GnnSpec(model="gcn", dataset="cora", hidden=2708), load_statistics("cora"))
     assert "nodepad cannot tell nodes from channels" in str(legal(graph, "nodepad"))
 
 

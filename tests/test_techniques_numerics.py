@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npusim.graph import GraphStructure
 from npusim.techniques import apply, parse, technique_names
-from npusim.workloads import WorkloadSpec, build
+from npusim.workloads import GnnSpec, build_gnn
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
@@ -50,13 +50,13 @@ def data() -> GraphData:
 
 def form_of(model: str, stack: str, data: GraphData, **settings: object) -> Variant:
     """The model with random parameters, the same for every stack."""
-    spec = WorkloadSpec(dataset="random", model=model, hidden=8, **settings)
+    spec = GnnSpec(dataset="random", model=model, hidden=8, **settings)
     edges = data.edge_index.shape[1]
     structure = GraphStructure(
         "random", NODES, edges, FEATURES, CLASSES,
         degree_histogram=tuple(np.bincount(np.bincount(data.edge_index[1], minlength=NODES)).tolist()),
     )  # fmt: skip
-    graph = apply(build(spec, structure), stack)
+    graph = apply(build_gnn(spec, structure), stack)
     form = variant(spec, graph, parse(stack), data)
     reference = trainable(spec, data, 0)
     torch.manual_seed(1)

@@ -10,7 +10,7 @@ from graph_values import run
 from npusim.graph import Graph, GraphStructure
 from npusim.ops import Role, Tensor
 from npusim.techniques import apply
-from npusim.workloads import WorkloadSpec, build
+from npusim.workloads import GnnSpec, build_gnn
 
 NODES, FEATURES, CLASSES, NEIGHBOURS, CAPACITY = 13, 6, 3, 5, 17
 FORMS = [
@@ -44,8 +44,8 @@ def graph_of(model: str, form: str, heads: int) -> Graph:
     structure = GraphStructure(
         "ring", NODES, EDGES.shape[1], FEATURES, CLASSES, degree_histogram=tuple(np.bincount(degree).tolist())
     )
-    spec = WorkloadSpec(model=model, dataset="ring", hidden=4, heads=heads, form=form, neighbours=NEIGHBOURS)
-    return build(spec, structure)
+    spec = GnnSpec(model=model, dataset="ring", hidden=4, heads=heads, form=form, neighbours=NEIGHBOURS)
+    return build_gnn(spec, structure)
 
 
 class World(Mapping):

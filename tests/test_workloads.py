@@ -2,16 +2,31 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npusim.errors import ConfigError, FileError, UnknownNameError
-from npusim.graph import Graph, GraphStructure
+from npusim.config import schema_of
+from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
+from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType, Role, TensorKind
-from npusim.workloads import WorkloadSpec, build, load_workload, workload_names
+from npusim.workloads import (
+    KINDS,
+    GnnSpec,
+    WorkloadKind,
+    WorkloadSpec,
+    build_gnn,
+    load_gnn,
+    load_spec,
+    load_workload,
+    register,
+    workload_file,
+    workload_names,
+)
 
 FORMS = [
     ("gcn", "edges"),
@@ -32,10 +47,10 @@ def types(graph: Graph) -> list[str]:
 
 def test_each_model_comes_with_each_dataset() -> None:
     models = ("gcn", "gat", "sage-mean", "sage-max")
-    assert workload_names() == sorted(f"{m}-{d}" for m in models for d in ("cora", "citeseer"))
+    assert workload_names("gnn") == sorted(f"{m}-{d}" for m in models for d in ("cora", "citeseer"))
 
 
-@pytest.mark.parametrize("name", workload_names())
+@pytest.mark.parametrize("name", workload_names("gnn"))
 def test_a_named_workload_says_what_it_is(name: str) -> None:
     graph = load_workload(name)
     assert graph.name == name
@@ -64,8 +79,8 @@ def test_every_form_of_every_model_builds_for_every_size(
     edges = 2 * int(share * nodes * (nodes - 1) / 2)
     structure = GraphStructure("g", nodes, edges, features, classes)
     more = {"heads": heads} if form[0] == "gat" else {}
-    spec = WorkloadSpec(model=form[0], dataset="g", form=form[1], layers=layers, hidden=16, **more)
-    graph = build(spec, structure)
+    spec = GnnSpec(model=form[0], dataset="g", form=form[1], layers=layers, hidden=16, **more)
+    graph = build_gnn(spec, structure)
     assert graph.tensors[graph.outputs[0]].shape == (nodes, classes)
     assert graph.macs > 0
     floats = {t.dtype for t in graph.tensors.values() if t.dtype.is_float}
@@ -163,6 +178,66 @@ def test_a_users_own_graph_is_found_beside_the_workload_file(tmp_path: Path) -> 
     assert graph.name == "mine"
     assert graph.structure.nodes == 30
     assert graph.meta["form"] == "dense"
+
+
+def test_a_file_without_kind_is_a_gnn_and_another_kind_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("model: gcn\ndataset: cora\n", encoding="utf-8")
+    assert load_spec(file) == load_spec("gcn-cora").model_copy(update={"description": ""})
+    file.write_text("model: gcn\nkind: gnm\ndataset: cora\n", encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"mine\.yaml:2: kind: found `gnm`; allowed: gnn.*did you mean `gnn`"
+    ):
+        load_workload(file)
+
+
+class LineSpec(WorkloadSpec):
+    """A chain of activations."""
+
+    kind: Literal["line"]
+    """A chain."""
+    model: Literal["relu"] = "relu"
+    """The activation."""
+    precision: Literal["fp16"] = "fp16"
+    """Format of the tensors."""
+    length: int
+    """Operators in the chain."""
+
+
+def build_line(spec: LineSpec, name: str, folder: Path) -> Graph:
+    editor = Editor(name)
+    x = editor.input("x", (4, 4))
+    for step in range(spec.length):
+        x = editor.unary("Relu", x, f"relu{step}")
+    editor.outputs = [x]
+    return editor.finish()
+
+
+@pytest.fixture
+def line() -> Iterator[None]:
+    register(WorkloadKind("line", "chains", LineSpec, build_line))
+    yield
+    KINDS.pop("line")
+
+
+@pytest.mark.usefixtures("line")
+def test_a_registered_kind_brings_its_own_keys(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("kind: line\nlength: 3\n", encoding="utf-8")
+    assert len(load_workload(file)) == 3
+    assert len(load_workload(file, ["workload.length=5"])) == 5
+    with pytest.raises(ConfigError, match=r"workload\.hidden"):
+        load_workload(file, ["workload.hidden=5"])
+    with pytest.raises(ConfigError, match="of kind line; allowed: one of kind gnn"):
+        load_gnn(file)
+    assert "LineSpec" in schema_of(workload_file())["$defs"]
+
+
+def test_a_kind_whose_files_do_not_name_it_is_refused_when_it_is_declared() -> None:
+    with pytest.raises(NpusimError, match='needs `kind: Literal\\["chain"\\]`'):
+        WorkloadKind("chain", "chains", LineSpec, build_line)
+    with pytest.raises(NpusimError, match="already"):
+        register(KINDS["gnn"])
 
 
 def test_shapes_are_for_model_files_only() -> None:

@@ -18,8 +18,7 @@ from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
 from npusim.techniques import Stack, apply, parse
-from npusim.workloads import WorkloadSpec, build, load_statistics
-from npusim.workloads.loading import load_spec
+from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
 __all__ = ["Export", "Model", "export_model", "save_model", "trained_model"]
 
@@ -28,7 +27,7 @@ __all__ = ["Export", "Model", "export_model", "save_model", "trained_model"]
 class Model:
     """A trained model in the form of a stack."""
 
-    spec: WorkloadSpec
+    spec: GnnSpec
     stack: Stack
     graph: Graph
     """What npusim builds for it."""
@@ -101,7 +100,7 @@ def export_model(
     if not output.parent.is_dir():
         raise FileError(str(output.parent), "is no folder to write to", "create it first")
     openvino()  # before training, so that a missing extra costs no time
-    spec, stack = load_spec(workload, overrides), parse(techniques)
+    spec, stack = load_gnn(workload, overrides), parse(techniques)
     refuse_unexportable(spec, stack)
     model = trained_model(spec, stack, read_planetoid(spec.dataset, data), recipe or Recipe())
     save_model(model, output)
@@ -109,10 +108,10 @@ def export_model(
 
 
 def trained_model(
-    spec: WorkloadSpec, stack: Stack, data: GraphData, recipe: Recipe, trained: Trained | None = None
+    spec: GnnSpec, stack: Stack, data: GraphData, recipe: Recipe, trained: Trained | None = None
 ) -> Model:
     """Return a workload's model with trained parameters under a stack; give `trained` to share a training."""
-    graph = apply(build(spec, load_statistics(spec.dataset)), stack)
+    graph = apply(build_gnn(spec, load_statistics(spec.dataset)), stack)
     form = variant(spec, graph, stack, data, recipe.seed)
     if trained is None:
         trained = train(trainable(spec, data, recipe.seed), data, recipe)

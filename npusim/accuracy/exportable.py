@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from npusim.errors import IllegalTechniqueError
 from npusim.techniques import Stack
-from npusim.workloads import WorkloadSpec
+from npusim.workloads import GnnSpec
 
 __all__ = ["refuse_unexportable"]
 
 
-def refuse_unexportable(spec: WorkloadSpec, stack: Stack) -> None:
+def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:
     """Raise an `IllegalTechniqueError` that says why, where a stack on a workload has no model file.
 
     GraphSplit, GraSp, SymG and CacheG say where operators run and how tensors are stored, which no model file

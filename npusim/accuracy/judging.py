@@ -21,8 +21,7 @@ from npusim.errors import IllegalTechniqueError
 from npusim.report.accuracy_figures import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
 from npusim.techniques import Stack, apply, parse
 from npusim.techniques.technique import Technique
-from npusim.workloads import WorkloadSpec, build, load_statistics
-from npusim.workloads.loading import load_spec
+from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
 __all__ = ["judge", "outputs_of"]
 
@@ -35,14 +34,14 @@ class _Model:
     """One trained model."""
 
     name: str
-    spec: WorkloadSpec
+    spec: GnnSpec
     data: GraphData
     trained: Trained
     seed: int
 
     def form(self, stack: Stack) -> Variant:
         """Return the model in the form of a stack, with its trained parameters."""
-        graph = apply(build(self.spec, load_statistics(self.spec.dataset), self.name), stack)
+        graph = apply(build_gnn(self.spec, load_statistics(self.spec.dataset), self.name), stack)
         form = variant(self.spec, graph, stack, self.data, self.seed)
         form.module.load_state_dict(self.trained.parameters)
         form.module.eval()
@@ -94,7 +93,7 @@ def judge(
     """
     recipe = recipe or Recipe()
     parsed = list(dict.fromkeys(map(str, map(parse, ("none", *stacks)))))
-    specs = {name: load_spec(name, overrides) for name in workloads}
+    specs = {name: load_gnn(name, overrides) for name in workloads}
     folders = {spec.dataset: read_planetoid(spec.dataset, data) for spec in specs.values()}
     plan, skipped = _plan(specs, parsed)
     if len(parsed) > 1 and len(plan) == len(specs):
@@ -130,11 +129,11 @@ def outputs_of(form: Variant, numbers: str) -> Scores:
         return np.asarray(form.module(*form.inputs.values()).numpy())
 
 
-def _plan(specs: dict[str, WorkloadSpec], stacks: list[str]) -> tuple[list[tuple[str, str]], list[LeftOut]]:
+def _plan(specs: dict[str, GnnSpec], stacks: list[str]) -> tuple[list[tuple[str, str]], list[LeftOut]]:
     """Return which stacks to judge on which workload, and which a workload does not allow."""
     plan, skipped = [], []
     for name, spec in specs.items():
-        graph = build(spec, load_statistics(spec.dataset), name)
+        graph = build_gnn(spec, load_statistics(spec.dataset), name)
         for stack in stacks:
             try:
                 apply(graph, stack)

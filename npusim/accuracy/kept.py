@@ -23,7 +23,7 @@ from npusim.accuracy.planetoid import GraphData
 from npusim.accuracy.training import Recipe, Trained, train
 from npusim.accuracy.variants import trainable
 from npusim.locate import cache_dir
-from npusim.workloads import WorkloadSpec
+from npusim.workloads import GnnSpec
 
 __all__ = ["kept_or_trained"]
 
@@ -35,7 +35,7 @@ _SOURCES = (
 
 
 def kept_or_trained(
-    spec: WorkloadSpec,
+    spec: GnnSpec,
     data: GraphData,
     recipe: Recipe,
     retrain: bool = False,
@@ -45,7 +45,7 @@ def kept_or_trained(
 
     Parameters
     ----------
-    spec : WorkloadSpec
+    spec : GnnSpec
         The network; its form and precision do not matter to the training.
     data : GraphData
         The data set.
@@ -64,7 +64,7 @@ def kept_or_trained(
     return found
 
 
-def _label(spec: WorkloadSpec, data: GraphData, recipe: Recipe) -> str:
+def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
     """Return what tells this training from every other."""
     network = (spec.model, spec.layers, spec.hidden, spec.heads, spec.neighbours, spec.order)
     told = sha256(repr((network, astuple(recipe), torch.__version__, _sources())).encode())

@@ -33,7 +33,7 @@ from npusim.accuracy.views import (
 )
 from npusim.graph import Graph
 from npusim.techniques import Stack
-from npusim.workloads import WorkloadSpec
+from npusim.workloads import GnnSpec
 
 __all__ = ["Variant", "trainable", "variant"]
 
@@ -52,7 +52,7 @@ class Variant:
     """Inputs by name, in the order of `forward`, with real values."""
 
 
-def trainable(spec: WorkloadSpec, data: GraphData, seed: int) -> nn.Module:
+def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
     """Return the model in the form that trains fastest; its parameters fit every other form."""
     torch.manual_seed(seed)
     edges, loops = _edges_of(spec, data, seed)
@@ -63,12 +63,12 @@ def trainable(spec: WorkloadSpec, data: GraphData, seed: int) -> nn.Module:
     return _module(spec, data, EdgeView(edges, data.nodes, loops), "select", "pairs")
 
 
-def variant(spec: WorkloadSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0) -> Variant:
+def variant(spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0) -> Variant:
     """Return the module that computes what a graph describes, in floating point.
 
     Parameters
     ----------
-    spec : WorkloadSpec
+    spec : GnnSpec
         The workload.
     graph : Graph
         Its graph under the stack: legality was checked when it was made, and it knows the capacity.
@@ -95,7 +95,7 @@ def variant(spec: WorkloadSpec, graph: Graph, stack: Stack, data: GraphData, see
     return Variant(module, {"x": torch.from_numpy(features), **view.example})
 
 
-def _masking_of(spec: WorkloadSpec, stack: Stack) -> str:
+def _masking_of(spec: GnnSpec, stack: Stack) -> str:
     """How absent neighbours are left out; the last technique that says so decides."""
     if "grax3" in stack.names:
         return str(_setting(stack, "grax3", "maximum"))
@@ -113,7 +113,7 @@ def _setting(stack: Stack, technique: str, key: str) -> Any:
     return getattr(step.parameters, key)
 
 
-def _module(spec: WorkloadSpec, data: GraphData, view: Any, masking: str, scores: str) -> nn.Module:
+def _module(spec: GnnSpec, data: GraphData, view: Any, masking: str, scores: str) -> nn.Module:
     widths = spec.widths(data.features, data.classes)
     first = spec.order == "aggregate_first"
     if spec.model == "gcn":
@@ -123,16 +123,14 @@ def _module(spec: WorkloadSpec, data: GraphData, view: Any, masking: str, scores
     return SAGE(widths, view, spec.model == "sage-max", first, masking)
 
 
-def _edges_of(spec: WorkloadSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
+def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
     """Return the edges a model runs along, and whether each node has one to itself."""
     if spec.model in ("gcn", "gat"):
         return data.edge_index, True
     return sampled_edge_index(*sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed)), False
 
 
-def _view_of(
-    spec: WorkloadSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int
-) -> View:
+def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int) -> View:
     frozen = bool({"stagr", "grad"} & set(stack.names))
     if spec.form == "gathered":
         return _view_of_rows(spec, stack, data, capacity, masking, seed, frozen)
@@ -148,7 +146,7 @@ def _view_of(
 
 
 def _view_of_rows(
-    spec: WorkloadSpec,
+    spec: GnnSpec,
     stack: Stack,
     data: GraphData,
     capacity: int,
@@ -168,7 +166,7 @@ def _view_of_rows(
 
 
 def _finished_matrix(
-    spec: WorkloadSpec, stack: Stack, data: GraphData, masking: str, capacity: int, seed: int
+    spec: GnnSpec, stack: Stack, data: GraphData, masking: str, capacity: int, seed: int
 ) -> View:
     """What the host prepares: the norm, or the masks that the masking takes."""
     edges, loops = _edges_of(spec, data, seed)

@@ -17,7 +17,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 FILES = {
     "soc": "npusim.arch:Soc",
-    "workload": "npusim.workloads:WorkloadSpec",
+    "workload": "npusim.workloads:workload_file",
     "dataset": "npusim.workloads:DatasetStatistics",
     "stacks": "npusim.techniques.stacks:NamedStacks",
     "toolchain": "npusim.arch.toolchain:Toolchain",
@@ -25,7 +25,7 @@ FILES = {
     "space": "npusim.explore:Space",
     "measurement-suite": "npusim.measure.suites:MeasurementSuite",
 }
-"""Module and model of each kind of file that npusim reads."""
+"""Module and model, or function that returns the model, of each kind of file that npusim reads."""
 
 DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
@@ -70,5 +70,6 @@ def schema(
 
     destination = Destination(output, "json")
     module, model = MODELS[name].split(":")
-    found = schema_of(getattr(import_module(module), model))
+    named = getattr(import_module(module), model)
+    found = schema_of(named if isinstance(named, type) else named())
     destination.write_document(lambda: json.dumps(found, indent=2, ensure_ascii=False))

@@ -138,8 +138,7 @@ def _loaded(
     from npusim.arch import load_soc
     from npusim.arch.toolchain import load_toolchain
     from npusim.cli.inputs import split_settings
-    from npusim.workloads import build, load_statistics
-    from npusim.workloads.loading import load_spec
+    from npusim.workloads import build_gnn, load_gnn, load_statistics
 
     if workload.endswith((".xml", ".onnx")):
         allowed = "a named workload or a workload YAML: a model file says nothing of its data graph"
@@ -147,10 +146,10 @@ def _loaded(
     ours = [text.strip() for text in settings]
     of_toolchain = [text for text in ours if text.startswith(_TOOLCHAIN)]
     of_workload, of_soc = split_settings([text for text in ours if not text.startswith(_TOOLCHAIN)])
-    spec, name = load_spec(workload, of_workload), Path(workload).stem
+    spec, name = load_gnn(workload, of_workload), Path(workload).stem
     structure = load_statistics(spec.dataset, Path(workload).parent)
     toolchain = load_toolchain(overrides=[text.removeprefix(_TOOLCHAIN) for text in of_toolchain])
-    return lambda data: build(spec, data, name), structure, load_soc(soc, of_soc), toolchain
+    return lambda data: build_gnn(spec, data, name), structure, load_soc(soc, of_soc), toolchain
 
 
 def _updates(events: Path | None, updates: int, seed: int, mix: str | None) -> list[Update]:

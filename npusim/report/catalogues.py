@@ -73,18 +73,20 @@ def _soc(soc: Soc) -> Entry:
 
 def workloads() -> list[Entry]:
     """Workloads that npusim ships."""
-    from npusim.workloads import build, load_statistics, workload_names
-    from npusim.workloads.loading import load_spec
+    from npusim.workloads import load_spec, load_workload, workload_names
 
     entries = []
     for name in workload_names():
         spec = load_spec(name)
-        graph = build(spec, load_statistics(spec.dataset), name)
-        said = {key: getattr(spec, key) for key in ("model", "dataset", "form", "precision", "description")}
+        graph = load_workload(name)
         entries.append(
             {
                 "name": name,
-                **said,
+                "kind": spec.kind,
+                "model": spec.model,
+                **spec.facts,
+                "precision": spec.precision,
+                "description": spec.description,
                 "operators": len(graph),
                 "macs": graph.macs,
                 "file": _file("workloads", name),

@@ -76,7 +76,7 @@ class _Engines:
 
 
 def _rows() -> Iterator[_Row]:
-    graphs = {name: load_workload(name) for name in workload_names()}
+    graphs = {name: load_workload(name) for name in workload_names("gnn")}
     listed = dict.fromkeys(str(stack) for named in stacks().values() for stack in named)
     rewritten = {
         (name, stack): apply(graph, stack)

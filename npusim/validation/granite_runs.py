@@ -14,7 +14,7 @@ from npusim.techniques import apply
 from npusim.techniques.frontier import preprocessing
 from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, Variant
 from npusim.validation.granite_graphs import FORMS, peak_product
-from npusim.workloads.loading import build, load_spec, load_workload
+from npusim.workloads import build_gnn, load_gnn, load_workload
 
 __all__ = ["Bench", "Outcome", "Shares"]
 
@@ -134,7 +134,7 @@ class Bench:
         if key not in self._graphs:
             data = self.definitions.layers.graph
             structure = GraphStructure("layer", data.nodes, data.edges, data.features, data.classes)
-            graph = build(load_spec(f"{layer.model}-cora", layer.settings), structure)
+            graph = build_gnn(load_gnn(f"{layer.model}-cora", layer.settings), structure)
             self._graphs[key] = FORMS[layer.form](apply(graph, layer.techniques))
         return self._graphs[key]
 

@@ -1,18 +1,31 @@
-"""Named workloads: which network on which data graph, and the builders that turn them into operator
-graphs.
-"""
+"""Named workloads of every kind, and the builders that turn their files into operator graphs."""
 
-from npusim.workloads.loading import build, load_workload, workload_names
-from npusim.workloads.spec import WorkloadSpec
-from npusim.workloads.statistics import DatasetStatistics, dataset_names, load_statistics, sampled_edges
+from npusim.workloads.gnn import (
+    DatasetStatistics,
+    GnnSpec,
+    build_gnn,
+    dataset_names,
+    load_statistics,
+    sampled_edges,
+)
+from npusim.workloads.loading import load_gnn, load_spec, load_workload, workload_names
+from npusim.workloads.registry import KINDS, register, workload_file
+from npusim.workloads.spec import WorkloadKind, WorkloadSpec
 
 __all__ = [
+    "KINDS",
     "DatasetStatistics",
+    "GnnSpec",
+    "WorkloadKind",
     "WorkloadSpec",
-    "build",
+    "build_gnn",
     "dataset_names",
+    "load_gnn",
+    "load_spec",
     "load_statistics",
     "load_workload",
+    "register",
     "sampled_edges",
+    "workload_file",
     "workload_names",
 ]

@@ -1,95 +1,58 @@
-"""From the name of a workload to its operator graph.
-
-The front desk: a name, an order slip (YAML) or a finished model (IR, ONNX) may be handed in, and a graph
-comes back.
-"""
+"""From the name of a workload, its file or a model file to the operator graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from npusim.config import Section, load_model, validate_data
-from npusim.config.overrides import Override, Settings, as_overrides
+from npusim.config import validate_data
+from npusim.config.overrides import Settings, as_overrides
+from npusim.config.reading import read_document
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.graph import Editor, Graph, GraphStructure
+from npusim.graph import Graph
 from npusim.locate import resource, resource_names
 from npusim.ops import DType
-from npusim.workloads.gat import build_gat
-from npusim.workloads.gcn import build_gcn
-from npusim.workloads.sage import build_sage
-from npusim.workloads.spec import WorkloadSpec
-from npusim.workloads.statistics import load_statistics
+from npusim.workloads.gnn import GnnSpec
+from npusim.workloads.registry import KINDS, kind_of
+from npusim.workloads.spec import WorkloadSettings, WorkloadSpec
 
-__all__ = ["BUILDERS", "build", "load_spec", "load_workload", "workload_names"]
-
-BUILDERS: Mapping[str, Callable[[WorkloadSpec, GraphStructure], Graph]] = {
-    "gcn": build_gcn,
-    "gat": build_gat,
-    "sage-mean": build_sage,
-    "sage-max": build_sage,
-}
-"""Who builds which model."""
+__all__ = ["load_gnn", "load_spec", "load_workload", "workload_names"]
 
 _YAML = (".yaml", ".yml")
 _MODELS = (".xml", ".onnx")
 _NOT_WORKLOADS = {"stacks"}
 
 
-class ImportSettings(Section):
+class ImportSettings(WorkloadSettings):
     """What can be set for a model that comes from a file."""
 
     precision: Literal["fp16", "bf16", "fp32"] = "fp16"
     """Format in which wider floating-point tensors are held: NPU and GPU run an fp32 file in fp16."""
 
-    @classmethod
-    def expand_override(cls, override: Override, base: object) -> Sequence[Override]:
-        """Take `workload.precision`, as the command line writes it, for `precision`."""
-        within = (
-            override.path[1:] if override.path[0] == "workload" and len(override.path) > 1 else override.path
-        )
-        return [override.at(within, override.value)]
 
-    @classmethod
-    def short_path(cls, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a path as the command line writes it."""
-        return ("workload", *path)
-
-
-def workload_names() -> list[str]:
-    """Names of the workloads that npusim ships."""
-    return [name for name in resource_names("workloads", ".yaml") if name not in _NOT_WORKLOADS]
-
-
-def build(spec: WorkloadSpec, structure: GraphStructure, name: str | None = None) -> Graph:
-    """Return the operator graph of a network on a data graph.
-
-    Parameters
-    ----------
-    spec : WorkloadSpec
-        The network and its form.
-    structure : GraphStructure
-        Statistics of the data graph.
-    name : str, optional
-        Name of the graph; default "model-dataset".
-
-    Returns
-    -------
-    Graph
-        The baseline, before any technique.
-    """
-    graph = BUILDERS[spec.model](spec, structure)
-    if name is not None and name != graph.name:
-        editor = Editor.of(graph)
-        editor.name = name
-        graph = editor.finish()
-    return graph
+def workload_names(kind: str | None = None) -> list[str]:
+    """Names of the workloads that npusim ships, of one kind or of all."""
+    names = [name for name in resource_names("workloads", ".yaml") if name not in _NOT_WORKLOADS]
+    return names if kind is None else [name for name in names if load_spec(name).kind == kind]
 
 
 def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:
     """Read the specification of a workload by its name or the path of its YAML file."""
-    return load_model(_yaml_of(str(name)), WorkloadSpec, overrides)
+    document = read_document(_yaml_of(str(name)))
+    kind = kind_of(document.data, document.name, document.line(("kind",)))
+    return validate_data(document, kind.spec, overrides)
+
+
+def load_gnn(name: str | Path, overrides: Settings = ()) -> GnnSpec:
+    """Read the specification of a workload that has to be a GNN; a `ConfigError` refuses other kinds."""
+    spec = load_spec(name, overrides)
+    if not isinstance(spec, GnnSpec):
+        known = ", ".join(workload_names("gnn"))
+        raise ConfigError(
+            f"`{name}`, a workload of kind {spec.kind}", allowed=f"one of kind gnn, such as {known}"
+        )
+    return spec
 
 
 def load_workload(
@@ -136,9 +99,8 @@ def load_workload(
         raise ConfigError(
             f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"
         )
-    path = _yaml_of(text)
-    spec = load_model(path, WorkloadSpec, settings)
-    return build(spec, load_statistics(spec.dataset, path.parent), path.stem)
+    spec, path = load_spec(text, settings), _yaml_of(text)
+    return KINDS[spec.kind].build(spec, path.stem, path.parent)
 
 
 def _yaml_of(name: str) -> Path:

@@ -1,111 +1,31 @@
-"""What a workload file says: which network, on which data graph, in which form.
-
-It is the order slip of a kitchen: the dish, the size, the variations; how it is cooked stands in the recipes
-beside.
-"""
+"""What every workload file says, whatever its kind, and what a kind of workload declares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict
 
 from npusim.config import Override, Section
-from npusim.ops import DType
-from npusim.units import refuse
+from npusim.errors import NpusimError
+from npusim.graph import Graph
 
-__all__ = ["Form", "Model", "Order", "WorkloadSpec"]
-
-Model = Literal["gcn", "gat", "sage-mean", "sage-max"]
-Form = Literal["edges", "dense", "gathered"]
-Order = Literal["transform_first", "aggregate_first"]
-Precision = Literal["fp16", "bf16", "fp32"]
-
-# The form that runs out of the box, first, and the others a model can take. A dense SAGE-max would need a
-# tensor [N, N, F]: 21 GB on Cora.
-_FORMS: dict[str, tuple[Form, ...]] = {
-    "gcn": ("edges", "dense"),
-    "gat": ("dense", "edges"),
-    "sage-mean": ("gathered", "edges", "dense"),
-    "sage-max": ("gathered", "edges"),
-}
-# SAGE transforms first where that gives the same result: a mean of transformed rows is the transformed mean,
-# a maximum is not. GCN and GAT are defined by their transformed features.
-_ORDERS: dict[str, tuple[Order, ...]] = {
-    "gcn": ("transform_first", "aggregate_first"),
-    "gat": ("transform_first",),
-    "sage-mean": ("transform_first", "aggregate_first"),
-    "sage-max": ("aggregate_first", "transform_first"),
-}
+__all__ = ["WorkloadKind", "WorkloadSettings", "WorkloadSpec"]
 
 
-class WorkloadSpec(Section):
-    """A network on a data graph."""
+class WorkloadSettings(Section):
+    """Keys that the command line writes behind `workload.`: of a file, or of an imported model."""
 
     model_config = ConfigDict(strict=True)
-
-    model: Model
-    """The network: gcn, gat, sage-mean (GraphSAGE with the mean of its neighbours) or sage-max."""
-    dataset: str
-    """Whose statistics: a shipped name (cora, citeseer) or the path of a YAML file of statistics."""
-    precision: Precision = "fp16"
-    """Format of every floating-point tensor; 8-bit integers come from the technique quantgr."""
-    layers: Annotated[int, Field(ge=1, le=64)] = 2
-    """Layers of the network; the last one gives the classes."""
-    hidden: Annotated[int, Field(ge=1, le=65536)] = 64
-    """Features between the layers, all heads together."""
-    heads: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Attention heads of each layer but the last, which has one (gat); they share `hidden`."""
-    neighbours: Annotated[int, Field(ge=1, le=1_000_000)] = 10
-    """Neighbours that a node aggregates, sampled without replacement (sage)."""
-    form: Form
-    """`edges`: aggregation with Gather and Scatter along the edges; `dense`: a dense matrix [N, N] is made of
-    the edges in the graph and multiplied; `gathered`: the sampled neighbours as a tensor [N, neighbours, F]
-    (sage). Default: what runs out of the box (gcn edges, gat dense, sage gathered)."""
-    order: Order
-    """`transform_first` aggregates the layer's output width, `aggregate_first` its input width. Default:
-    transform_first, but aggregate_first for sage-max, where the order makes another network."""
-    description: str = ""
-    """What a reader should know."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_the_model(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("model") in _FORMS:
-            return {"form": _FORMS[data["model"]][0], "order": _ORDERS[data["model"]][0], **data}
-        return data
-
-    @field_validator("precision", mode="before")
-    @classmethod
-    def _integers_are_a_technique(cls, value: Any) -> Any:
-        if value == "int8":
-            refuse("`int8`", "fp16, bf16, fp32; 8-bit integers come from the technique quantgr")
-        return value
-
-    @field_validator("form", "order")
-    @classmethod
-    def _suits_the_model(cls, value: str, info: Any) -> str:
-        model = info.data.get("model")
-        allowed = (_FORMS if info.field_name == "form" else _ORDERS).get(model, (value,))
-        if value not in allowed:
-            raise ValueError(f"{model} has no {info.field_name} {value!r}; it has {', '.join(allowed)}")
-        return value
-
-    @model_validator(mode="after")
-    def _heads_share_the_width(self) -> WorkloadSpec:
-        if self.heads > 1 and self.model != "gat":
-            raise ValueError(f"{self.model} has no attention heads; only gat takes `heads`")
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
-        return self
 
     @classmethod
     def expand_override(cls, override: Override, base: Any) -> Sequence[Override]:
         """Take `workload.hidden=128`, as the command line writes it, for `hidden=128`."""
-        within = (
-            override.path[1:] if override.path[0] == "workload" and len(override.path) > 1 else override.path
-        )
+        path = override.path
+        within = path[1:] if path[0] == "workload" and len(path) > 1 else path
         return [override.at(within, override.value)]
 
     @classmethod
@@ -113,12 +33,44 @@ class WorkloadSpec(Section):
         """Return a path as the command line writes it."""
         return ("workload", *path)
 
-    @property
-    def dtype(self) -> DType:
-        """The precision as the format of tensors."""
-        return DType(self.precision)
 
-    def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
-        """Return (inputs, outputs) of each layer for a data graph of so many features and classes."""
-        inner = [self.hidden] * (self.layers - 1)
-        return list(zip([features, *inner], [*inner, classes], strict=True))
+class WorkloadSpec(WorkloadSettings):
+    """Base of the file of each kind; a kind adds `kind: Literal["..."]`, `model` and `precision`."""
+
+    kind: str
+    """Which kind of network the file describes; the other keys depend on it."""
+    model: str
+    """The network."""
+    precision: str
+    """Format of the tensors."""
+    description: str = ""
+    """What a reader should know."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Keys that a list of workloads shows beside kind, model and precision."""
+        return {}
+
+
+@dataclass(frozen=True)
+class WorkloadKind:
+    """A kind of workload: the keys of its files and the builder of its graphs."""
+
+    name: str
+    """What `kind:` says in a file."""
+    title: str
+    """One line for lists and messages."""
+    spec: type[WorkloadSpec]
+    """Keys, defaults and checks of a file of this kind."""
+    build: Callable[[Any, str, Path], Graph]
+    """Build the graph of a `spec`, given its name and the folder of its file."""
+
+    def __post_init__(self) -> None:
+        """Raise an `NpusimError` where the specification does not tell its kind by exactly this name."""
+        if not issubclass(self.spec, WorkloadSpec):
+            raise NpusimError(f"workload kind {self.name!r}: {self.spec.__name__} is no WorkloadSpec")
+        said = get_args(self.spec.model_fields["kind"].annotation)
+        if said != (self.name,):
+            raise NpusimError(
+                f'workload kind {self.name!r}: {self.spec.__name__} needs `kind: Literal["{self.name}"]`'
+            )

@@ -1,8 +1,7 @@
 """The graph as a list of edges: where messages come from and where they go.
 
-Like a postman's round book: one column of senders, one of receivers. Fetching a message is a Gather,
-delivering it a Scatter, and both are slow on an NPU; that is the form a PyTorch Geometric model has before
-anyone thinks of the hardware.
+Fetching a message is a Gather, delivering it a Scatter, and both are slow on an NPU; that is the form a
+PyTorch Geometric model has before anyone thinks of the hardware.
 """
 
 from __future__ import annotations

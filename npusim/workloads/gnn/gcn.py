@@ -1,26 +1,22 @@
-"""Graph convolution (Kipf and Welling, 2017): each node takes the degree-weighted sum of its neighbours'
-transformed features.
-
-Neighbours agree on the price of a house by averaging, and whoever has many friends counts less for each.
-"""
+"""Graph convolution (Kipf and Welling, 2017): the degree-weighted sum of neighbours' features."""
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import Role
-from npusim.workloads.edges import PREPROCESS, EdgeList, edge_list
-from npusim.workloads.layers import finish_layer, linear, start
-from npusim.workloads.spec import WorkloadSpec
+from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
+from npusim.workloads.gnn.layers import finish_layer, linear, start
+from npusim.workloads.gnn.spec import GnnSpec
 
 __all__ = ["build_gcn"]
 
 
-def build_gcn(spec: WorkloadSpec, structure: GraphStructure) -> Graph:
+def build_gcn(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """Build a GCN with in-graph normalisation d^-1/2 (A + I) d^-1/2.
 
     Parameters
     ----------
-    spec : WorkloadSpec
+    spec : GnnSpec
         Form `edges`: Gather, Multiply, Scatter in each layer; `dense`: one matrix [N, N], a product in each
         layer.
     structure : GraphStructure

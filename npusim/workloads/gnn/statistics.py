@@ -1,6 +1,5 @@
 """What npusim knows of a data set: counts and how its non-zeros cluster, never a node or an edge of it.
 
-As an architect who plans a library asks how many books, how thick and on how many shelves, but for no title.
 The shipped files are derived from the raw data by `scripts/derive_statistics.py`; a user's own graph is
 described by the same kind of file.
 """

@@ -1,27 +1,26 @@
 """Graph attention (Velickovic et al., 2018): each node weighs its neighbours by a learned score.
 
-At a dinner table one listens to all neighbours, but more to those who have something to say. The dense form
-scores every pair of guests and silences those who are not neighbours afterwards: wasteful, and what runs out
-of the box with Greater and Select.
+The dense form scores every pair of nodes and masks those that are no neighbours afterwards: wasteful, and
+what runs out of the box with Greater and Select.
 """
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType
-from npusim.workloads.edges import PREPROCESS, EdgeList, edge_list
-from npusim.workloads.layers import add_bias, finish_layer, linear, start, weight
-from npusim.workloads.spec import WorkloadSpec
+from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
+from npusim.workloads.gnn.layers import add_bias, finish_layer, linear, start, weight
+from npusim.workloads.gnn.spec import GnnSpec
 
 __all__ = ["build_gat"]
 
 
-def build_gat(spec: WorkloadSpec, structure: GraphStructure) -> Graph:
+def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """Build a GAT.
 
     Parameters
     ----------
-    spec : WorkloadSpec
+    spec : GnnSpec
         Form `dense`: scores of all pairs [heads, N, N], masked by the adjacency; `edges`: scores along the
         edges. Inner layers have `heads` heads that share `hidden`, the last layer has one.
     structure : GraphStructure

@@ -1,6 +1,6 @@
-"""The parts every GNN is made of: linear layers, biases, activations, the way out.
+"""The parts every GNN is made of: linear layers, biases, activations, output.
 
-A joiner cuts the same tenons for a table and for a chair. Each part emits the operators that OpenVINO's
+Each part emits the operators that OpenVINO's
 conversion of the equal PyTorch code gives, down to the shape of a bias, because exported and built graphs are
 compared operator for operator.
 """
@@ -12,12 +12,12 @@ from typing import Any
 
 from npusim.graph import Editor, GraphStructure
 from npusim.ops import DType, Role
-from npusim.workloads.spec import WorkloadSpec
+from npusim.workloads.gnn.spec import GnnSpec
 
 __all__ = ["activation", "add_bias", "finish_layer", "linear", "start", "weight"]
 
 
-def start(spec: WorkloadSpec, structure: GraphStructure, **meta: Any) -> tuple[Editor, str]:
+def start(spec: GnnSpec, structure: GraphStructure, **meta: Any) -> tuple[Editor, str]:
     """Return an editor for a workload, and the name of its features [N, F]."""
     editor = Editor(
         f"{spec.model}-{structure.name}",

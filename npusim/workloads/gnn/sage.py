@@ -1,8 +1,7 @@
-"""GraphSAGE (Hamilton et al., 2017): each node asks a sample of its neighbours and keeps their mean or their
-maximum.
+"""GraphSAGE (Hamilton et al., 2017): the mean or the maximum over a sample of a node's neighbours.
 
-A pollster who calls ten people, not the whole town. The answers lie side by side as a tensor [N, neighbours,
-F] (form `gathered`), or are collected along the sampled edges.
+The neighbours lie side by side as a tensor [N, neighbours, F] (form `gathered`), or are collected along the
+sampled edges.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from dataclasses import dataclass
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType, Role
-from npusim.workloads.edges import PREPROCESS, EdgeList, edge_list
-from npusim.workloads.layers import finish_layer, linear, start
-from npusim.workloads.spec import WorkloadSpec
-from npusim.workloads.statistics import sampled_edges
+from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
+from npusim.workloads.gnn.layers import finish_layer, linear, start
+from npusim.workloads.gnn.spec import GnnSpec
+from npusim.workloads.gnn.statistics import sampled_edges
 
 __all__ = ["build_sage"]
 
 
-def build_sage(spec: WorkloadSpec, structure: GraphStructure) -> Graph:
+def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """Build a GraphSAGE network with mean or maximum.
 
     Parameters
     ----------
-    spec : WorkloadSpec
+    spec : GnnSpec
         Form `gathered`: inputs `neighbours` [N, K] and `mask` [N, K] (0 where a node has fewer than K);
         `edges`: sampled `edge_index` [2, E]; `dense` (mean): a matrix [N, N] made of it.
     structure : GraphStructure
@@ -53,7 +52,7 @@ def build_sage(spec: WorkloadSpec, structure: GraphStructure) -> Graph:
 
 
 def _aggregation(
-    editor: Editor, spec: WorkloadSpec, structure: GraphStructure, edges: int
+    editor: Editor, spec: GnnSpec, structure: GraphStructure, edges: int
 ) -> _Gathered | _AlongEdges | _Product:
     if spec.form == "gathered":
         return _gathered(editor, spec, structure.nodes, edges)
@@ -89,7 +88,7 @@ class _Gathered:
         return editor.eltwise("Divide", total, self.count, f"{region}/divide")
 
 
-def _gathered(editor: Editor, spec: WorkloadSpec, nodes: int, edges: int) -> _Gathered:
+def _gathered(editor: Editor, spec: GnnSpec, nodes: int, edges: int) -> _Gathered:
     shape, dtype = (nodes, spec.neighbours), spec.dtype
     editor.region = PREPROCESS
     chosen = editor.input("neighbours", shape, DType.INT64, role=Role.EDGES, structural=True)

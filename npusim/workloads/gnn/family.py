@@ -1,0 +1,55 @@
+"""Graph neural networks as a kind of workload: which model is built how, on which data graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from npusim.graph import Editor, Graph, GraphStructure
+from npusim.workloads.gnn.gat import build_gat
+from npusim.workloads.gnn.gcn import build_gcn
+from npusim.workloads.gnn.sage import build_sage
+from npusim.workloads.gnn.spec import GnnSpec
+from npusim.workloads.gnn.statistics import load_statistics
+from npusim.workloads.spec import WorkloadKind
+
+__all__ = ["GNN", "build_gnn"]
+
+_BUILDERS: Mapping[str, Callable[[GnnSpec, GraphStructure], Graph]] = {
+    "gcn": build_gcn,
+    "gat": build_gat,
+    "sage-mean": build_sage,
+    "sage-max": build_sage,
+}
+
+
+def build_gnn(spec: GnnSpec, structure: GraphStructure, name: str | None = None) -> Graph:
+    """Return the operator graph of a network on a data graph.
+
+    Parameters
+    ----------
+    spec : GnnSpec
+        The network and its form.
+    structure : GraphStructure
+        Statistics of the data graph.
+    name : str, optional
+        Name of the graph; default "model-dataset".
+
+    Returns
+    -------
+    Graph
+        The baseline, before any technique.
+    """
+    graph = _BUILDERS[spec.model](spec, structure)
+    if name is not None and name != graph.name:
+        editor = Editor.of(graph)
+        editor.name = name
+        graph = editor.finish()
+    return graph
+
+
+def _build(spec: GnnSpec, name: str, folder: Path) -> Graph:
+    return build_gnn(spec, load_statistics(spec.dataset, folder), name)
+
+
+GNN = WorkloadKind("gnn", "graph neural networks on a data graph", GnnSpec, _build)

@@ -1,0 +1,65 @@
+"""The one registry of workload kinds."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pydantic import BaseModel, RootModel
+
+from npusim.errors import ConfigError, NpusimError, nearest
+from npusim.workloads.gnn.family import GNN
+from npusim.workloads.spec import WorkloadKind
+
+__all__ = ["DEFAULT_KIND", "KINDS", "kind_of", "register", "workload_file"]
+
+DEFAULT_KIND = GNN.name
+"""Kind of a file that names none."""
+
+KINDS: dict[str, WorkloadKind] = {}
+"""Every kind of workload by name."""
+
+
+def register(kind: WorkloadKind) -> WorkloadKind:
+    """Add a kind of workload; raise an `NpusimError` where its name is taken."""
+    if kind.name in KINDS:
+        raise NpusimError(f"workload kind {kind.name!r}: there is one of that name already")
+    KINDS[kind.name] = kind
+    return kind
+
+
+for _kind in (GNN,):
+    register(_kind)
+
+
+def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:
+    """Return the kind that the data of a workload file names.
+
+    Parameters
+    ----------
+    data : Any
+        The file's content; without `kind`, it is a GNN.
+    file : str
+        What an error calls the file.
+    line : int, optional
+        Line of the key `kind`.
+
+    Raises
+    ------
+    ConfigError
+        When there is no such kind.
+    """
+    name = data.get("kind", DEFAULT_KIND) if isinstance(data, dict) else DEFAULT_KIND
+    if not isinstance(name, str) or name not in KINDS:
+        known = ", ".join(KINDS)
+        raise ConfigError(
+            f"`{name}`", file=file, line=line, key="kind", allowed=known, suggestion=nearest(str(name), KINDS)
+        )
+    return KINDS[name]
+
+
+def workload_file() -> type[BaseModel]:
+    """Return the model of a workload file of any kind, for its JSON schema."""
+    specs: Any = reduce(or_, (kind.spec for kind in KINDS.values()))
+    return RootModel[specs]
