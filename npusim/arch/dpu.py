@@ -154,6 +154,8 @@ class Dpu(Section):
     """Elementwise operators the grid can run on two tensors; the DSPs run the others."""
     fused_ops: list[OpName]
     """What the post-processing engine applies to an output of the grid for nothing."""
+    fuse_residual: bool = False
+    """Whether a sum with a second tensor of that shape is applied there too, which no compiler does."""
     energy_factors: EnergyFactors
     """Energy of an ideal cycle by kind of operator."""
     model: DpuModel

@@ -1,7 +1,10 @@
-"""Which operators ride along with another: the stamp that is put on a parcel before it leaves the counter.
+"""Fusion: which operators are applied to another's result on its way out, at no pass of their own.
 
 The post-processing engine behind the MAC grid applies biases, activations and requantisation to an output on
-its way to SRAM, so these cost nothing of their own. The SoC lists what it can apply (`npu.dpu.fused_ops`).
+its way to SRAM (`npu.dpu.fused_ops`, a switch for each operator type). An addend or factor that is constant
+is one number or one per output channel: the last axis of a matrix product, axis 1 of a convolution (NCHW).
+With `npu.dpu.fuse_residual` the sum with a second whole tensor rides along too.
+
 A CPU's or GPU's runtime joins whole chains of elementwise operators to one pass over the data, whatever other
 tensors they read (`cpu.fused_ops`); there each costs its arithmetic. Where devices share a network it may be
 cut anywhere, and nothing is joined on a host: so what an operator costs there does not depend on its
@@ -18,7 +21,7 @@ from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.mapping.order import in_runs
 from npusim.mapping.placement import DeviceChoice, unit_of
-from npusim.ops import Family, Operator, TensorKind
+from npusim.ops import Family, Operator, Tensor, TensorKind
 
 __all__ = ["fuse", "fused_on"]
 
@@ -58,9 +61,10 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
         swapped = (
             swap_operands and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
         )
-        # On a host a follower may read what is made after its group's main operator; nobody else waits for
-        # what lies between the two.
-        last = place[fused[-1]] if fused and unit in _HOSTS else place[op.name]
+        # A follower may read what is made after its group's main operator; nobody else waits for what lies
+        # between the two.
+        late = unit in _HOSTS or _reads_others(fused, graph)
+        last = place[fused[-1]] if fused and late else place[op.name]
         groups.append((last, Group(op.name, fused, unit, swapped)))
     groups.sort(key=lambda placed: placed[0])
     return in_runs(graph, tuple(group for _, group in groups))
@@ -82,7 +86,7 @@ def _followers(
             return tuple(found)
         follower = readers[0]
         if follower.name in taken or not _rides_along(
-            follower, result, unit, units[follower.name], graph, soc
+            follower, op, result, unit, units[follower.name], graph, soc
         ):
             return tuple(found)
         found.append(follower.name)
@@ -93,10 +97,12 @@ def _leads(op: Operator, unit: Unit, soc: Soc) -> bool:
     """Whether other operators may ride along with one: on a host with products, and with each other."""
     if unit in _HOSTS:
         return op.family in _DENSE or op.type.lower() in fused_on(soc, unit)
-    return unit is Unit.DPU and op.family is not Family.POOLING
+    return unit is Unit.DPU
 
 
-def _rides_along(op: Operator, result: str, unit: Unit, own: Unit, graph: Graph, soc: Soc) -> bool:
+def _rides_along(
+    op: Operator, main: Operator, result: str, unit: Unit, own: Unit, graph: Graph, soc: Soc
+) -> bool:
     if op.type.lower() not in fused_on(soc, unit):
         return False
     if own is not unit if unit in _HOSTS else own in _HOSTS:
@@ -105,10 +111,39 @@ def _rides_along(op: Operator, result: str, unit: Unit, own: Unit, graph: Graph,
         return False
     if unit in _HOSTS:
         return True
-    channels = graph.tensors[result].shape[-1]
     others = [graph.tensors[t] for t in op.inputs if t != result]
-    # A number for all or one a channel is loaded with the workload; a whole second tensor is not.
-    return all(t.kind is TensorKind.CONSTANT and t.elements in (1, channels) for t in others)
+    if op.type == "Add" and soc.npu.dpu.fuse_residual and len(others) == 1 and main.family in _DENSE:
+        return others[0].shape == graph.tensors[result].shape or _is_loaded_with(
+            others[0], main, graph.tensors[result]
+        )
+    return all(_is_loaded_with(t, main, graph.tensors[result]) for t in others)
+
+
+def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
+    """Whether an operator that rides along reads a computed tensor beside its group's own result."""
+    computed = [
+        t
+        for name in fused
+        for t in graph.operators[name].inputs
+        if graph.tensors[t].kind is TensorKind.ACTIVATION
+    ]
+    return len(computed) > len(fused)
+
+
+def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
+    """Whether an operand is loaded with the workload: a constant, one number or one per output channel."""
+    if other.kind is not TensorKind.CONSTANT:
+        return False
+    if other.elements == 1:
+        return True
+    if main.family not in _DENSE:
+        return False
+    rank = len(result.shape)
+    axis = rank - 1 if main.family is Family.MATMUL else 1
+    along = dict(enumerate(other.shape, start=rank - len(other.shape)))
+    return (
+        all(length == 1 or i == axis for i, length in along.items()) and other.elements == result.shape[axis]
+    )
 
 
 def fused_on(soc: Soc, unit: Unit) -> Sequence[str]:
