@@ -10,7 +10,7 @@ from npusim.arch import load_soc
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
-from npusim.engines.event.traffic import road_of
+from npusim.engines.event.memory import transfer_rates
 from npusim.mapping import map_graph
 from npusim.scenario import resolve_run
 from npusim.techniques import apply
@@ -23,7 +23,7 @@ MILLION_TASKS_BYTES = 1e9
 
 
 def million_tasks() -> tuple[int, float]:
-    """Act out a million tasks with fair-share DRAM, SRAM accounting and the log; return (tasks, processor
+    """Execute a million tasks with fair-share DRAM, SRAM accounting and the log; return (tasks, processor
     seconds).
     """
     mapped = map_graph(apply(load_workload("gat-cora"), "effop"), SOC, resolve_run(SOC, "throughput"))
@@ -31,7 +31,7 @@ def million_tasks() -> tuple[int, float]:
     working = sum(unit >= 0 for unit in program.unit)
     inferences = -(-1_000_000 // working)
     begin = time.process_time()
-    simulate(program, road_of(mapped.arch), inferences, 8)
+    simulate(program, transfer_rates(mapped.arch), inferences, 8)
     return working * inferences, time.process_time() - begin
 
 
@@ -41,10 +41,10 @@ def million_tasks() -> tuple[int, float]:
 def test_tasks_a_second(benchmark, workload, stack):
     """Only tasks that take time on a unit count, not the points in time between them."""
     mapped = map_graph(apply(load_workload(workload), stack), SOC, resolve_run(SOC, "throughput"))
-    program, road = build_program(mapped), road_of(mapped.arch)
+    program, rates = build_program(mapped), transfer_rates(mapped.arch)
     working = sum(unit >= 0 for unit in program.unit)
     inferences = max(8, 30_000 // working)
-    benchmark.pedantic(simulate, (program, road, inferences, 8), rounds=5, warmup_rounds=1)
+    benchmark.pedantic(simulate, (program, rates, inferences, 8), rounds=5, warmup_rounds=1)
     rate = working * inferences / benchmark.stats["median"]
     benchmark.extra_info["tasks_per_s"] = rate
     assert rate > TASKS_PER_S

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simpy import Environment
 from strategies import Machine, convolutions, graphs, machines, runs
 
 from npusim.arch import load_soc
@@ -15,15 +14,13 @@ from npusim.cost.liveness import Liveness
 from npusim.cost.tables import Unit
 from npusim.engines.event import estimate_with_timeline, run_events
 from npusim.engines.event.build import build_program
-from npusim.engines.event.chain import longest_chain_s
-from npusim.engines.event.cutting import apportion, blocks
-from npusim.engines.event.kept import kept_tensors
+from npusim.engines.event.clock import Clock
 from npusim.engines.event.machine import simulate
-from npusim.engines.event.memory import SharedMemory
-from npusim.engines.event.tasks import ProgramBuilder
-from npusim.engines.event.traffic import road_of
-from npusim.engines.timeline import Kind
-from npusim.engines.timeline import Unit as Worker
+from npusim.engines.event.memory import SharedMemory, transfer_rates
+from npusim.engines.event.program import ProgramBuilder
+from npusim.engines.event.residents import resident_tensors
+from npusim.engines.event.steps import apportion, blocks
+from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Mapped, Run, map_graph
@@ -32,7 +29,7 @@ from npusim.techniques import apply
 from npusim.workloads import load_workload
 
 SERIES2 = load_soc("core-ultra-series2")
-ON_DRAM = [Kind.DMA_IN, Kind.DMA_OUT, Kind.CPU, Kind.GPU]
+ON_DRAM = [TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.CPU, TaskKind.GPU]
 ROUNDING = 1e-9
 
 
@@ -110,7 +107,7 @@ def check_exclusiveness(line):
 def check_bounds(mapped, estimate, line):
     """Latency is at least the longest chain and every unit's work; busy times are the analytical engine's."""
     program = build_program(mapped)
-    chain_s = longest_chain_s(program, road_of(mapped.arch))
+    chain_s = longest_path_s(program, transfer_rates(mapped.arch))
     shortest_s = float((line.ended - line.begun).min())
     assert shortest_s >= chain_s * (1 - ROUNDING)
     busy_s = line.group_busy_s()
@@ -119,8 +116,20 @@ def check_bounds(mapped, estimate, line):
         expected = line.inferences * float(mapped.total[column])
         assert busy_s[group] == pytest.approx(expected, rel=ROUNDING, abs=1e-15)
     spent_s = line.inferences * float(mapped.total["dma_s"])
-    alone = max(speed for speed, _ in road_of(mapped.arch).speed.values())
+    alone = max(speed for speed, _ in transfer_rates(mapped.arch).speed.values())
     assert busy_s["npu.dma"] >= spent_s / alone * (1 - 1e-6)
+
+
+def longest_path_s(program, rates):
+    """Length of the longest chain of tasks that wait for each other, each at its fastest (s)."""
+    ready, longest = [0.0] * len(program), 0.0
+    for task in range(len(program)):
+        top_speed, _ = rates.speed.get(program.kind[task], (1.0, False))
+        end = ready[task] + program.fixed_s[task] + program.duration_s[task] / top_speed
+        longest = max(longest, end)
+        for follower in program.next_task[program.next_start[task] : program.next_start[task + 1]]:
+            ready[follower] = max(ready[follower], end)
+    return longest
 
 
 @given(cases())
@@ -133,10 +142,10 @@ def test_the_same_input_gives_the_same_time_line_to_the_bit(case):
 
 @given(cases())
 @settings(max_examples=40)
-def test_kept_tensors_are_those_that_the_cost_model_counts(case):
+def test_resident_tensors_are_those_that_the_cost_model_counts(case):
     mapped = case.mapped
     counted = Liveness(mapped.graph, mapped.decisions, mapped.soc)
-    kept = kept_tensors(mapped)
+    residents = resident_tensors(mapped)
     tiles = float(mapped.arch["tiles"])
     chains = mapped.lowered.ops["chain"].tolist()
     # All of a chain work when its last operator has its turn.
@@ -146,7 +155,7 @@ def test_kept_tensors_are_those_that_the_cost_model_counts(case):
         if group.unit not in (Unit.VIEW, Unit.CPU, Unit.GPU):
             spread, copied = counted.bytes_at(i)
             live = spread + copied * tiles
-            times = [(k.bytes, [when[user] for user in k.users]) for k in kept]
+            times = [(r.bytes, [when[user] for user in r.users]) for r in residents]
             named = sum(size for size, used in times if min(used) <= when[i] <= max(used))
             if chains[i]:  # weights wait, too
                 assert named <= live * (1 + ROUNDING)
@@ -172,8 +181,8 @@ def test_a_transfer_overlaps_with_work_and_the_next_operator_is_fetched_ahead():
     second = editor.matmul(first, editor.constant("w1", (1024, 256), DType.FP16), "second")
     editor.outputs.append(second)
     _, line = acted(map_graph(editor.finish(), SERIES2, Run("latency", 1, 4)))
-    end_of_first = line.end[(line.operator == 0) & (line.kind == Kind.DPU)].max()
-    assert line.start[(line.operator == 1) & (line.kind == Kind.DMA_IN)].min() < end_of_first
+    end_of_first = line.end[(line.operator == 0) & (line.kind == TaskKind.DPU)].max()
+    assert line.start[(line.operator == 1) & (line.kind == TaskKind.DMA_IN)].min() < end_of_first
 
 
 def test_requests_in_flight_hide_launches_and_share_the_npu():
@@ -194,18 +203,18 @@ def test_by_littles_law_latency_is_requests_over_throughput():
 
 
 def test_deadlock_names_the_tensors_that_do_not_fit():
-    builder = ProgramBuilder([Worker("npu.dma0", "npu.dma")], ["conv"], 100.0)
+    builder = ProgramBuilder([ExecutionUnit("npu.dma0", "npu.dma")], ["conv"], 100.0)
     begin = builder.sync(())
-    gate = builder.task(Kind.ENTER, after=[begin])
-    first = builder.task(Kind.RESERVE, operator=0, after=[gate])
+    gate = builder.task(TaskKind.ENTER, after=[begin])
+    first = builder.task(TaskKind.RESERVE, operator=0, after=[gate])
     held = builder.buffer(first, "weights", 60.0)
-    second = builder.task(Kind.RESERVE, operator=0, after=[first])
+    second = builder.task(TaskKind.RESERVE, operator=0, after=[first])
     builder.buffer(second, "image", 50.0)
     builder.release(held, [second])
-    builder.task(Kind.LEAVE, after=[second])
+    builder.task(TaskKind.LEAVE, after=[second])
     builder.sync([second])
     with pytest.raises(InfeasibleError, match=r"operator 'conv' needs room for 'image'.*held: 'weights'"):
-        simulate(builder.finish(), road_of(map_graph(two_small_products(), SERIES2, Run()).arch))
+        simulate(builder.finish(), transfer_rates(map_graph(two_small_products(), SERIES2, Run()).arch))
 
 
 def two_small_products():
@@ -219,11 +228,11 @@ def shared(flows, total):
     """When each flow ends: (number, seconds at speed 1, top speed, bytes a second at speed 1) begun together;
     two engines, one host.
     """
-    env, ended = Environment(), {}
-    memory = SharedMemory(env, 2, 1, total, lambda flow: ended.update({flow: env.now}))
+    clock, ended = Clock(), {}
+    memory = SharedMemory(clock, 2, 1, total, lambda flow: ended.update({flow: clock.now}))
     for flow in flows:
         memory.begin(*flow)
-    env.run()
+    clock.run()
     return ended
 
 

@@ -12,14 +12,14 @@ from npusim.engines import estimate
 from npusim.engines.event import EventRun, estimate_with_timeline, event_estimate
 from npusim.engines.timeline import (
     CAUSES,
-    Kind,
+    TaskKind,
     critical_path,
     dram_bandwidth,
     idle_causes,
+    path_summary,
     power,
     queueing_s,
     sram_in_use,
-    summary,
 )
 from npusim.scenario import resolve_run
 from npusim.studies.elasticity import elasticities
@@ -52,17 +52,17 @@ def test_busy_and_idle_time_add_up_to_the_run(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_critical_path_is_as_long_as_the_inference_and_every_link_has_a_reason(case):
+def test_the_critical_path_is_as_long_as_the_inference_and_every_task_has_a_reason(case):
     line = acted(*case).timeline
     path = critical_path(line)
     last = int(np.argmax(line.ended))
-    begin = line.begun[line.inference[path[0].task]]
-    assert sum(link.waited_s + link.worked_s for link in path) == pytest.approx(
+    begin = line.begun[line.inference[path[0].row]]
+    assert sum(task.waited_s + task.worked_s for task in path) == pytest.approx(
         float(line.ended[last] - begin)
     )
-    assert {link.reason for link in path} <= {"begin", "data", "sram", "unit", "launch"}
-    assert all(link.waited_s >= -1e-15 for link in path)
-    found = summary(line, path)
+    assert {task.reason for task in path} <= {"begin", "data", "sram", "unit", "launch"}
+    assert all(task.waited_s >= -1e-15 for task in path)
+    found = path_summary(line, path)
     assert sum(found.by_unit.values()) + found.waiting_s == pytest.approx(sum(found.by_operator.values()))
 
 
@@ -70,7 +70,9 @@ def test_the_critical_path_is_as_long_as_the_inference_and_every_link_has_a_reas
 def test_curves_hold_what_was_moved_and_used(case):
     run = acted(*case)
     line = run.timeline
-    on_dram = np.isin(line.kind, [int(k) for k in (Kind.DMA_IN, Kind.DMA_OUT, Kind.CPU, Kind.GPU)])
+    on_dram = np.isin(
+        line.kind, [int(k) for k in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.CPU, TaskKind.GPU)]
+    )
     assert dram_bandwidth(line).integral(line.makespan_s) == pytest.approx(
         line.bytes[on_dram].sum(), rel=1e-6
     )

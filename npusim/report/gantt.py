@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
-from npusim.engines.timeline import Kind, Timeline, dram_bandwidth, power, sram_in_use
+from npusim.engines.timeline import TaskKind, Timeline, dram_bandwidth, power, sram_in_use
 from npusim.report.engineering import engineering
 
 __all__ = ["MOST_BARS", "gantt_page"]
@@ -27,7 +27,12 @@ _COLOURS = (
     "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#eeca3b", "#b279a2", "#9d755d", "#bab0ac",
     "#2f4b7c",
 )  # fmt: skip
-_VERB = {Kind.DMA_IN: "DMA in", Kind.DMA_OUT: "DMA out", Kind.TRANSFER: "copy", Kind.LAUNCH: "launch"}
+_VERB = {
+    TaskKind.DMA_IN: "DMA in",
+    TaskKind.DMA_OUT: "DMA out",
+    TaskKind.TRANSFER: "copy",
+    TaskKind.LAUNCH: "launch",
+}
 _US = 1e6
 
 
@@ -124,7 +129,7 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
 def _story(line: Timeline, rows: Any, length_s: float) -> str:
     """What a bar says when it is touched."""
     first = int(rows[0])
-    kind = Kind(int(line.kind[first]))
+    kind = TaskKind(int(line.kind[first]))
     busy = float((line.end[rows] - line.start[rows]).sum())
     said = [
         f"<b>{escape(line.operator_of(first) or 'launch')}</b> {_VERB.get(kind, kind.name)}",

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.engines.timeline import CAUSES, Timeline, critical_path, idle_causes, queueing_s, summary
+from npusim.engines.timeline import CAUSES, Timeline, critical_path, idle_causes, path_summary, queueing_s
 from npusim.report.engineering import engineering, percent
 from npusim.report.layout import grid
 
@@ -68,8 +68,8 @@ def _stalls(line: Timeline) -> Table:
 
 def _path(line: Timeline) -> list[RenderableType]:
     path = critical_path(line)
-    total = sum(link.waited_s + link.worked_s for link in path) or 1.0
-    found = summary(line, path)
+    total = sum(task.waited_s + task.worked_s for task in path) or 1.0
+    found = path_summary(line, path)
     parts = sorted(found.by_unit.items(), key=lambda item: -item[1])
     worked = ", ".join(f"{name} {percent(seconds / total)}" for name, seconds in parts)
     reasons = {

@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from npusim.engines.timeline import Kind, Staircase, Timeline, dram_bandwidth, power, sram_in_use
+from npusim.engines.timeline import StepFunction, TaskKind, Timeline, dram_bandwidth, power, sram_in_use
 
 __all__ = ["chrome_trace", "trace_events"]
 
 _CATEGORY = {
-    Kind.DPU: "DPU",
-    Kind.DSP: "SW",
-    Kind.DMA_IN: "DMA",
-    Kind.DMA_OUT: "DMA",
-    Kind.TRANSFER: "DMA",
-    Kind.CPU: "CPU",
-    Kind.GPU: "GPU",
-    Kind.LAUNCH: "Launch",
+    TaskKind.DPU: "DPU",
+    TaskKind.DSP: "SW",
+    TaskKind.DMA_IN: "DMA",
+    TaskKind.DMA_OUT: "DMA",
+    TaskKind.TRANSFER: "DMA",
+    TaskKind.CPU: "CPU",
+    TaskKind.GPU: "GPU",
+    TaskKind.LAUNCH: "Launch",
 }
-_VERB = {Kind.DMA_IN: "read", Kind.DMA_OUT: "write", Kind.TRANSFER: "copy"}
+_VERB = {TaskKind.DMA_IN: "read", TaskKind.DMA_OUT: "write", TaskKind.TRANSFER: "copy"}
 _LAYERS, _DMA, _HOST, _TILES = 1, 2, 3, 10
 """Process numbers: layers, DMA engines, host devices; tile t is _TILES + t."""
 _US = 1e6
@@ -108,9 +108,9 @@ def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str,
 
 
 def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
-    kind = Kind(int(line.kind[row]))
+    kind = TaskKind(int(line.kind[row]))
     operator = line.operator_of(row)
-    name = "launch" if kind is Kind.LAUNCH else " ".join(filter(None, (operator, _VERB.get(kind, ""))))
+    name = "launch" if kind is TaskKind.LAUNCH else " ".join(filter(None, (operator, _VERB.get(kind, ""))))
     arguments: dict[str, Any] = {"inference": int(line.inference[row]), "waited us": _waited(line, row)}
     if line.bytes[row]:
         arguments["bytes"] = float(line.bytes[row])
@@ -140,7 +140,7 @@ def _layers(line: Timeline) -> list[dict[str, Any]]:
         begin, end = float(line.start[group].min()), float(line.end[group].max())
         spent = {
             name: float((line.end - line.start)[group[line.kind[group] == int(kind)]].sum()) * _US
-            for name, kind in (("DPU time:", Kind.DPU), ("Shave time:", Kind.DSP))
+            for name, kind in (("DPU time:", TaskKind.DPU), ("Shave time:", TaskKind.DSP))
         }
         operator = int(line.operator[group[0]])
         events.append(
@@ -188,7 +188,7 @@ def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str
     return events
 
 
-def _counter(name: str, unit: str, stairs: Staircase, scale: float = 1.0) -> list[dict[str, Any]]:
+def _counter(name: str, unit: str, stairs: StepFunction, scale: float = 1.0) -> list[dict[str, Any]]:
     return [
         {
             "ph": "C",

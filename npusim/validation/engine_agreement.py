@@ -14,7 +14,7 @@ import numpy as np
 
 from npusim.arch import load_soc, soc_names
 from npusim.engines.event import run_events
-from npusim.engines.timeline import Timeline, critical_path, summary
+from npusim.engines.timeline import Timeline, critical_path, path_summary
 from npusim.mapping import Mapped, map_graph
 from npusim.scenario import resolve_run
 from npusim.techniques import apply, stacks
@@ -122,7 +122,7 @@ def reasons(mapped: Mapped, line: Timeline) -> str:
     line : Timeline
         The same, acted out with one request in flight.
     """
-    found = summary(line, critical_path(line))
+    found = path_summary(line, critical_path(line))
     on_path = np.array([found.by_operator.get(name, 0.0) for name in line.operators])
     gap = on_path - mapped.results["latency_s"]
     total_s = line.makespan_s - float(mapped.total["latency_s"])
@@ -138,8 +138,8 @@ def reasons(mapped: Mapped, line: Timeline) -> str:
 
 def _mechanism(line: Timeline, operator: int, size_us: float) -> str:
     """Name what the closed form does not see in an operator."""
-    mine = [link for link in critical_path(line) if line.operator[link.task] == operator]
-    waited_us = sum(link.waited_s for link in mine) * 1e6
+    mine = [task for task in critical_path(line) if line.operator[task.row] == operator]
+    waited_us = sum(task.waited_s for task in mine) * 1e6
     if size_us > 0.0 and waited_us > 0.5 * size_us:
         return f"DMA's latency stands open for {waited_us:.0f} us because SRAM holds too few pieces ahead"
     if size_us > 0.0:

@@ -1,8 +1,4 @@
-"""From a mapped graph to a program: every operator's tasks, and what each waits for.
-
-An orchestra's conductor score: the parts were written by others; here they are laid above each other, with
-the bars at which one player waits for the next.
-"""
+"""Writes the program of a mapped graph: the tasks of every operator, and what each waits for."""
 
 from __future__ import annotations
 
@@ -12,13 +8,12 @@ from npusim.cost.decisions import Group
 from npusim.cost.hosts import host_waits_s
 from npusim.cost.liveness import roots
 from npusim.cost.tables import Unit
-from npusim.engines.event.chaining import Chain, chains_of
 from npusim.engines.event.emission import Emitted, Job, emit
-from npusim.engines.event.jobs import Station, job_of
-from npusim.engines.event.kept import kept_tensors
-from npusim.engines.event.tasks import Program, ProgramBuilder
-from npusim.engines.timeline.kinds import Kind
-from npusim.engines.timeline.kinds import Unit as Worker
+from npusim.engines.event.fused_chains import FusedChain, fused_chains
+from npusim.engines.event.jobs import NpuUnits, job_of
+from npusim.engines.event.program import Program, ProgramBuilder
+from npusim.engines.event.residents import resident_tensors
+from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
 
@@ -30,7 +25,7 @@ def _ends(done: Emitted) -> list[int]:
     return [done.computed] if done.written == done.computed else [done.computed, done.written]
 
 
-_HOSTS = {Unit.CPU: (Kind.CPU, "cpu"), Unit.GPU: (Kind.GPU, "gpu")}
+_HOSTS = {Unit.CPU: (TaskKind.CPU, "cpu"), Unit.GPU: (TaskKind.GPU, "gpu")}
 
 
 def build_program(mapped: Mapped) -> Program:
@@ -54,35 +49,35 @@ class _Build:
         self.mapped, self.arch = mapped, mapped.arch
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph)
-        self.station = Station(mapped.arch)
-        workers = [Worker(name, group) for name, group in self.station.names()]
+        self.npu_units = NpuUnits(mapped.arch)
+        units = [ExecutionUnit(name, group) for name, group in self.npu_units.names()]
         capacity = float(self.arch["tiles"]) * float(self.arch["sram_tile_bytes"])
-        self.builder = ProgramBuilder(workers, [g.main for g in self.groups], capacity)
-        self.cpu = len(workers) - 2
+        self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacity)
+        self.cpu = len(units) - 2
         self.done: dict[int, Emitted] = {}
         """What is known of each group's tasks."""
-        self.maker: dict[str, int] = {}
-        """Group that makes a tensor."""
+        self.producer: dict[str, int] = {}
+        """Group that produces a tensor."""
         for i, group in enumerate(self.groups):
             for name in (group.main, *group.fused):
                 for tensor in self.graph.operators[name].outputs:
-                    self.maker.setdefault(self.root[tensor], i)
-        self.kept = kept_tensors(mapped)
+                    self.producer.setdefault(self.root[tensor], i)
+        self.residents = resident_tensors(mapped)
         self.buffers: dict[str, int] = {}
-        self.stretch: list[int] = []
-        """Last tasks of the stretch of work that is being written."""
+        self.phase: list[int] = []
+        """Last tasks of the phase of work that is being written."""
         self.last_reserve = -1
         self.device = ""
         self.returns: list[int] = []
         """Groups at which the NPU takes up work."""
         self.held = self._held_across()
         self.striped = mapped.decisions.residency.striped
-        self.chains = chains_of(mapped, self.kept)
+        self.chains = fused_chains(mapped, self.residents)
 
     def _held_across(self) -> set[int]:
         """Groups at which the NPU takes up work again while a tensor still lies in its SRAM.
 
-        Between two such stretches of work no other inference may come in: it could take the room that the
+        Between two such phases no other inference may come in: it could take the room that the
         second one needs.
         """
         found: set[int] = set()
@@ -93,7 +88,7 @@ class _Build:
             device = _HOSTS[group.unit][1] if group.unit in _HOSTS else "npu"
             if device == "npu" and before != "npu":
                 self.returns.append(i)
-                if any(k.users[0] < i <= k.users[-1] for k in self.kept):
+                if any(r.users[0] < i <= r.users[-1] for r in self.residents):
                     found.add(i)
             before = device
         return found
@@ -122,40 +117,40 @@ class _Build:
         arch = self.arch if device == "npu" else self.arch[device]
         seconds = launches * float(arch["launch_s"])
         if seconds > 0.0:
-            self.last_end = self.builder.task(Kind.LAUNCH, duration_s=seconds, after=[self.last_end])
+            self.last_end = self.builder.task(TaskKind.LAUNCH, duration_s=seconds, after=[self.last_end])
         if device == "npu":
-            kind = Kind.SYNC if index in self.held else Kind.ENTER
+            kind = TaskKind.SYNC if index in self.held else TaskKind.ENTER
             self.last_reserve = self.builder.task(kind, after=[self.last_end])
-        self.stretch = [self.last_end]
+        self.phase = [self.last_end]
 
     def _leave(self, index: int) -> None:
-        """End a stretch of work on one device; the next, at group `index`, begins when it is over."""
+        """End a phase of work on one device; the next, at group `index`, begins when it is over."""
         if not self.device:
             return
-        self.last_end = self.builder.sync(self.stretch)
+        self.last_end = self.builder.sync(self.phase)
         following = next((i for i in self.returns if i >= index), -1)
         if self.device == "npu" and following not in self.held:
-            self.builder.task(Kind.LEAVE, after=[self.last_reserve])
+            self.builder.task(TaskKind.LEAVE, after=[self.last_reserve])
 
     def _on_host(self, index: int, group: Group) -> None:
         kind, name = _HOSTS[group.unit]
         op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[name]
         total_s = float(result[f"{name}_s"])
         fixed_s = float(host_waits_s(host, op))
-        unit = self.cpu + (kind is Kind.GPU)
+        unit = self.cpu + (kind is TaskKind.GPU)
         task = self.builder.task(
             kind, unit, index, max(0.0, total_s - fixed_s),
-            after=[*self._inputs_written(index, group), self.stretch[0]],
+            after=[*self._inputs_written(index, group), self.phase[0]],
             fixed_s=fixed_s, bytes_=float(result["dram_bytes"]), macs=self._macs(group),
         )  # fmt: skip
         self.done[index] = Emitted(task, task, -1, {})
-        self.stretch.append(task)
+        self.phase.append(task)
 
     def _macs(self, group: Group) -> float:
         return sum(self.graph.work(self.graph.operators[name]).macs for name in (group.main, *group.fused))
 
     def _inputs_written(self, index: int, group: Group) -> list[int]:
-        return [self.done[i].written for i in self._makers(index, self._inputs(group))]
+        return [self.done[i].written for i in self._producers(index, self._inputs(group))]
 
     def _inputs(self, group: Group) -> list[str]:
         """Tensors a group reads, as those whose bytes they are, without what it makes itself."""
@@ -168,16 +163,16 @@ class _Build:
         )
         return list(dict.fromkeys(self.root[t] for t in read))
 
-    def _makers(self, index: int, tensors: list[str]) -> list[int]:
+    def _producers(self, index: int, tensors: list[str]) -> list[int]:
         found = (
-            self.maker[t]
+            self.producer[t]
             for t in tensors
-            if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.maker
+            if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.producer
         )
         return [i for i in dict.fromkeys(found) if i in self.done and i != index]
 
     def _on_npu(self, index: int) -> None:
-        chain = self.chains.get(index, Chain((index,), 0))
+        chain = self.chains.get(index, FusedChain((index,), 0))
         members = chain.members
         if index != members[-1]:
             return  # written with the last of its chain, which has everything it needs by then
@@ -185,28 +180,28 @@ class _Build:
         for i, done in zip(members, emit(self.builder, jobs, self.last_reserve), strict=True):
             self.last_reserve = done.last_reserve
             self.done[i] = done
-            self.buffers.update(done.born)
-            self.stretch += _ends(done)
+            self.buffers.update(done.resident_buffers)
+            self.phase += _ends(done)
         for i in members:
-            self._say_goodbye(i)
+            self._release_residents(i)
 
-    def _job(self, index: int, chain: Chain) -> Job:
+    def _job(self, index: int, chain: FusedChain) -> Job:
         op: Any = self.mapped.lowered.ops[index]
         group, members, result = self.groups[index], chain.members, self.mapped.results[index]
-        job = job_of(self.arch, op, result, index, self._macs(group), self.station, chain.pieces)
+        job = job_of(self.arch, op, result, index, self._macs(group), self.npu_units, chain.pieces)
         self._name(job, index, group)
-        self._gates(job, index, group)
+        self._dependencies(job, index, group)
         if len(members) > 1:
-            made = (self.maker.get(t, -1) for t in self._inputs(group) if t in self.striped)
-            job.makers = tuple(members.index(i) for i in made if i in members and i != index)
-        job.births = [(k.name, k.bytes) for k in self.kept if k.first == index]
+            made = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.striped)
+            job.producers = tuple(members.index(i) for i in made if i in members and i != index)
+        job.residents = [(r.name, r.bytes) for r in self.residents if r.first == index]
         return job
 
-    def _say_goodbye(self, index: int) -> None:
-        """Let go of kept tensors that this group touches; their room is free when all have done so."""
-        for kept in self.kept:
-            if index in kept.users and kept.name in self.buffers:
-                self.builder.release(self.buffers[kept.name], _ends(self.done[index]))
+    def _release_residents(self, index: int) -> None:
+        """Release resident tensors that this group uses; their room is free when all users have ended."""
+        for resident in self.residents:
+            if index in resident.users and resident.name in self.buffers:
+                self.builder.release(self.buffers[resident.name], _ends(self.done[index]))
 
     def _name(self, job: Job, index: int, group: Group) -> None:
         a, b, result = self._operands(group)
@@ -225,7 +220,7 @@ class _Build:
                 a, b = b, a
         return self.root[a], self.root[b] if b else "", self.root[result]
 
-    def _gates(self, job: Job, index: int, group: Group) -> None:
+    def _dependencies(self, job: Job, index: int, group: Group) -> None:
         """Find out what loads and work wait for."""
         residency = self.mapped.decisions.residency
         whole = residency.whole | residency.striped
@@ -233,9 +228,13 @@ class _Build:
         inputs = self._inputs(group)
         in_sram = [t for t in inputs if t in whole]
         in_dram = [t for t in inputs if t not in whole]
-        start = [self.done[i].computed for i in self._makers(index, in_sram)]
-        job.b_gate = tuple(self.done[i].written for i in self._makers(index, [t for t in in_dram if t == b]))
-        job.a_gate = tuple(self.done[i].written for i in self._makers(index, [t for t in in_dram if t != b]))
+        start = [self.done[i].computed for i in self._producers(index, in_sram)]
+        job.b_after = tuple(
+            self.done[i].written for i in self._producers(index, [t for t in in_dram if t == b])
+        )
+        job.a_after = tuple(
+            self.done[i].written for i in self._producers(index, [t for t in in_dram if t != b])
+        )
         job.start = tuple(start)
         if job.a_bytes <= 0.0:
-            job.a_gate = (*job.a_gate, *start)  # nothing to fetch ahead: take no room before it is needed
+            job.a_after = (*job.a_after, *start)  # nothing to fetch ahead: take no room before it is needed

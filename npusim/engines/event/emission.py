@@ -1,7 +1,4 @@
-"""From steps to tasks: room first, then DMA in, work on every tile, DMA out.
-
-A foreman who turns the day's plan into tickets: which bench, which crate, and what must be over before.
-"""
+"""Writes the tasks of an operator's steps: reserve SRAM, DMA in, compute on every tile, DMA out."""
 
 from __future__ import annotations
 
@@ -10,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from npusim.engines.event.cutting import Step, apportion
-from npusim.engines.event.tasks import ProgramBuilder
-from npusim.engines.timeline.kinds import Kind
+from npusim.engines.event.program import ProgramBuilder
+from npusim.engines.event.steps import TilingStep, apportion
+from npusim.engines.timeline import TaskKind
 
 __all__ = ["Emitted", "Job", "emit"]
 
-_SLIVER = 1e-9
+_ROUNDING = 1e-9
 """Share of the work that is rounding."""
 
 
@@ -25,14 +22,14 @@ class Job:
     """One operator on the NPU, ready to be written as tasks; times in s, sizes in bytes."""
 
     operator: int
-    kind: Kind
+    kind: TaskKind
     """DPU, DSP, or SYNC where DMA alone works."""
     units: Sequence[int]
     """Units that work at the same time, each for `work_s`."""
     engines: Sequence[int]
     work_s: float
     macs: float
-    steps: list[Step]
+    steps: list[TilingStep]
     a_name: str = ""
     a_bytes: float = 0.0
     """DRAM bytes of one pass."""
@@ -57,55 +54,55 @@ class Job:
     """DMA within SRAM, over all steps."""
     copy_bytes: float = 0.0
     copy_latency_s: float = 0.0
-    a_gate: tuple[int, ...] = ()
+    a_after: tuple[int, ...] = ()
     """What must be over before activations can be fetched (or, when nothing is fetched, before room is
     taken).
     """
-    b_gate: tuple[int, ...] = ()
+    b_after: tuple[int, ...] = ()
     start: tuple[int, ...] = ()
     """What must be over before work can start: operands that wait in SRAM."""
-    makers: tuple[int, ...] = ()
-    """Places in the chain of those whose results come in stripes: work starts on what is there."""
-    births: list[tuple[str, float]] = field(default_factory=list)
-    """Tensors that stay in SRAM and begin to live here."""
+    producers: tuple[int, ...] = ()
+    """Places in the chain of those whose results come row by row: work starts on what is there."""
+    residents: list[tuple[str, float]] = field(default_factory=list)
+    """Resident tensors that are allocated here: (name, bytes)."""
 
 
 @dataclass(slots=True)
 class Emitted:
-    """What others need to know of an operator's tasks."""
+    """What other operators need to know of an operator's tasks."""
 
     computed: int
-    """Task after which its results stand in SRAM."""
+    """Task after which its results are in SRAM."""
     written: int
-    """Task after which its results stand in DRAM."""
+    """Task after which its results are in DRAM."""
     last_reserve: int
-    born: dict[str, int]
-    """Buffers of tensors that began to live."""
+    resident_buffers: dict[str, int]
+    """Buffers of resident tensors that were allocated."""
 
 
 def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> list[Emitted]:
-    """Write the tasks of an operator, or of a chain of operators that hand stripes on.
+    """Write the tasks of an operator, or of a chain of operators that are fused row by row.
 
     Parameters
     ----------
     builder : ProgramBuilder
     jobs : sequence of Job
-        A chain's makers before their readers; the last one is where the chain ends.
+        A chain's producers before their readers; the last one is where the chain ends.
     last_reserve : int
         The reservation before: room is handed out in program order, which is why the NPU cannot lock itself
         up.
     """
-    room = _Room(last_reserve)
-    links: list[_Emission] = []
+    reservations = _Reservations(last_reserve)
+    emissions: list[_Emission] = []
     for job in jobs:
-        links.append(_Emission(builder, job, room, [links[place] for place in job.makers]))
-    links[-1].advance(1.0)
-    return [link.emitted() for link in links]
+        emissions.append(_Emission(builder, job, reservations, [emissions[place] for place in job.producers]))
+    emissions[-1].advance(1.0)
+    return [emission.emitted() for emission in emissions]
 
 
 @dataclass(slots=True)
-class _Room:
-    """Where the queue for room in SRAM ends."""
+class _Reservations:
+    """The last RESERVE task written: SRAM is granted in this order."""
 
     last: int
 
@@ -113,8 +110,10 @@ class _Room:
 class _Emission:
     """Tasks of one job, written step by step as its reader asks for results."""
 
-    def __init__(self, builder: ProgramBuilder, job: Job, room: _Room, makers: list[_Emission]) -> None:
-        self.builder, self.job, self.room, self.makers = builder, job, room, makers
+    def __init__(
+        self, builder: ProgramBuilder, job: Job, reservations: _Reservations, producers: list[_Emission]
+    ) -> None:
+        self.builder, self.job, self.reservations, self.producers = builder, job, reservations, producers
         steps = job.steps
         # The shares of all steps add up to a whole number of passes.
         self.a = apportion(job.a_bytes * round(sum(s.a for s in steps)), [s.a for s in steps])
@@ -124,29 +123,29 @@ class _Emission:
         self.copies = sum(s.last_of_pass for s in steps) or len(steps)
         self.ends = [*accumulate(s.work for s in steps[:-1]), 1.0]
         """Share of the work that is done after each step."""
-        self.born: dict[str, int] = {}
+        self.resident_buffers: dict[str, int] = {}
         self.waiting: dict[int, list[int]] = {}
         """Buffers to be released by the work of a later step."""
         self.results: list[list[int]] = []
-        """Tasks after which each step's results stand in SRAM."""
+        """Tasks after which each step's results are in SRAM."""
         self.computed: list[int] = []
         self.written: list[int] = []
         self.b_ready: list[int] = []
         self.a_ready: dict[int, list[int]] = {}
 
     def advance(self, share: float) -> list[int]:
-        """Write steps until so much of the work is written, makers first; return the tasks that end it.
+        """Write steps until so much of the work is written, producers first; return the tasks that end it.
 
         Rows come in proportion to work.
         """
-        place = min(bisect_left(self.ends, share - _SLIVER), len(self.ends) - 1)
+        place = min(bisect_left(self.ends, share - _ROUNDING), len(self.ends) - 1)
         while len(self.results) <= place:
             i = len(self.results)
-            fed = [task for maker in self.makers for task in maker.advance(self.ends[i])]
+            fed = [task for producer in self.producers for task in producer.advance(self.ends[i])]
             self._step(i, self.job.steps[i], fed)
         return self.results[place]
 
-    def _step(self, i: int, step: Step, fed: list[int]) -> None:
+    def _step(self, i: int, step: TilingStep, fed: list[int]) -> None:
         builder, job = self.builder, self.job
         if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b_bytes > 0.0):
             self.b_ready = self._bring_b(i, step)
@@ -161,7 +160,7 @@ class _Emission:
         if after is not work:
             self.computed += after
         if self.out[i] > 0.0:
-            stores = self._move(Kind.DMA_OUT, self.out[i], job.write_s_per_byte, after)
+            stores = self._move(TaskKind.DMA_OUT, self.out[i], job.write_s_per_byte, after)
             self.written += stores
             if out_buffer >= 0:
                 builder.release(out_buffer, stores)
@@ -174,7 +173,7 @@ class _Emission:
         builder, operator = self.builder, self.job.operator
         done = builder.sync(self.computed, operator)
         stored = builder.sync(self.written, operator) if self.written else done
-        return Emitted(done, stored, self.room.last, self.born)
+        return Emitted(done, stored, self.reservations.last, self.resident_buffers)
 
     def _held(self, a_ready: dict[int, list[int]], i: int) -> list[int]:
         """Loads of the activations that step `i` works on: its own, or those a step before held for it."""
@@ -185,24 +184,24 @@ class _Emission:
             return []
         return a_ready[max(a_ready)]
 
-    def _reserve(self, gate: Sequence[int], buffers: Sequence[tuple[str, float]]) -> list[int]:
+    def _reserve(self, also_after: Sequence[int], buffers: Sequence[tuple[str, float]]) -> list[int]:
         wanted = [(name, size) for name, size in buffers if size > 0.0]
-        if not wanted and not gate:
+        if not wanted and not also_after:
             return []
-        after = (self.room.last, *gate)
-        self.room.last = self.builder.task(Kind.RESERVE, operator=self.job.operator, after=after)
-        return [self.builder.buffer(self.room.last, name, size) for name, size in wanted]
+        after = (self.reservations.last, *also_after)
+        self.reservations.last = self.builder.task(TaskKind.RESERVE, operator=self.job.operator, after=after)
+        return [self.builder.buffer(self.reservations.last, name, size) for name, size in wanted]
 
-    def _bring_b(self, i: int, step: Step) -> list[int]:
+    def _bring_b(self, i: int, step: TilingStep) -> list[int]:
         job = self.job
         extra = job.once_bytes if i == 0 else 0.0
         for buffer in self._reserve(
-            job.b_gate if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]
+            job.b_after if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]
         ):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
-        return self._move(Kind.DMA_IN, self.b[i] + extra, job.b_s_per_byte, [self.room.last])
+        return self._move(TaskKind.DMA_IN, self.b[i] + extra, job.b_s_per_byte, [self.reservations.last])
 
-    def _bring_a(self, i: int, step: Step) -> tuple[list[int], int]:
+    def _bring_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
         """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of
         the results).
         """
@@ -214,8 +213,8 @@ class _Emission:
             (f"partial sums of {job.out_name}", job.sums_sram * step.sums),
             (job.out_name, job.out_sram * step.out),
         ]
-        births = job.births if first else []
-        buffers = self._reserve(job.a_gate if first else (), [*wanted, *births])
+        residents = job.residents if first else []
+        buffers = self._reserve(job.a_after if first else (), [*wanted, *residents])
         waiting = [(self.waiting, i + step.a_until), (self.waiting, i + step.sums_until), (None, 0)]
         out_buffer = -1
         taken = iter(buffers)
@@ -224,11 +223,11 @@ class _Emission:
                 self.waiting.setdefault(until, []).append(next(taken))
         if wanted[2][1] > 0.0:
             out_buffer = next(taken)
-        self.born.update((name, next(taken)) for name, size in births if size > 0.0)
+        self.resident_buffers.update((name, next(taken)) for name, size in residents if size > 0.0)
         pace = job.a_s_per_byte if self.a[i] > 0.0 else job.b_s_per_byte
-        return self._move(Kind.DMA_IN, self.a[i] + extra, pace, [self.room.last]), out_buffer
+        return self._move(TaskKind.DMA_IN, self.a[i] + extra, pace, [self.reservations.last]), out_buffer
 
-    def _move(self, kind: Kind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
+    def _move(self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
         """Write one transfer, shared evenly by all engines: no task for nothing."""
         job = self.job
         each = apportion(size, [1.0] * len(job.engines))
@@ -237,7 +236,7 @@ class _Emission:
             if part <= 0.0:
                 continue
             latency = job.write_latency_s
-            if kind is Kind.DMA_IN:
+            if kind is TaskKind.DMA_IN:
                 page, near, far = job.read_latency_s
                 latency = near if part <= page else far
             duration = part * len(each) * s_per_byte
@@ -248,10 +247,10 @@ class _Emission:
             )
         return moves
 
-    def _work(self, i: int, step: Step, after: Sequence[int]) -> list[int]:
+    def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
         job = self.job
-        waits = [*after, *job.start, self.room.last]
-        if job.kind is Kind.SYNC:
+        waits = [*after, *job.start, self.reservations.last]
+        if job.kind is TaskKind.SYNC:
             return [self.builder.sync(waits, job.operator)]
         macs = apportion(self.macs[i], [1.0] * len(job.units))
         return [
@@ -259,7 +258,7 @@ class _Emission:
             for unit, part in zip(job.units, macs, strict=True)
         ]
 
-    def _copy(self, step: Step, after: list[int], copies: int) -> list[int]:
+    def _copy(self, step: TilingStep, after: list[int], copies: int) -> list[int]:
         """Write the copies between tiles, or within SRAM, that follow a step."""
         job = self.job
         if job.copy_s <= 0.0 or (copies < len(job.steps) and not step.last_of_pass):
@@ -267,7 +266,7 @@ class _Emission:
         sizes = apportion(job.copy_bytes / copies, [1.0] * len(job.engines))
         return [
             self.builder.task(
-                Kind.TRANSFER,
+                TaskKind.TRANSFER,
                 engine,
                 job.operator,
                 job.copy_s / copies,

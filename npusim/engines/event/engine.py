@@ -1,8 +1,4 @@
-"""The event engine: acts a mapped graph out and reports what happened, as an estimate and as a time line.
-
-The analytical engine is the accountant; this one is the dress rehearsal: the same parts, the same durations,
-but everybody has to get past everybody else.
-"""
+"""The event engine: executes a mapped graph as discrete events; returns an estimate and a time line."""
 
 from __future__ import annotations
 
@@ -15,18 +11,17 @@ from npusim.arch import Soc
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate, UnitUse
 from npusim.engines.event.build import build_program
-from npusim.engines.event.log import Log
 from npusim.engines.event.machine import simulate
-from npusim.engines.event.tasks import Program
-from npusim.engines.event.traffic import road_of
-from npusim.engines.timeline import Kind, Timeline
+from npusim.engines.event.memory import transfer_rates
+from npusim.engines.event.program import EventLog, Program
+from npusim.engines.timeline import TaskKind, Timeline
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
 from npusim.scenario import resolve_run
 
 __all__ = ["EventRun", "estimate_with_timeline", "event_estimate", "run_events"]
 
-_ON_DRAM = [int(Kind.DMA_IN), int(Kind.DMA_OUT)]
+_ON_DRAM = [int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT)]
 _OPERATOR_UNITS = {
     "npu.dma": "dma",
     "npu.dpu": "compute",
@@ -54,7 +49,7 @@ def estimate_with_timeline(
     device: str = "auto",
     swap_operands: bool = False,
 ) -> EventRun:
-    """Estimate what an inference costs by acting it out; parameters as for `npusim.engines.estimate`.
+    """Estimate an inference by executing its events; parameters as for `npusim.engines.estimate`.
 
     Returns
     -------
@@ -81,7 +76,7 @@ def event_estimate(graph: Graph, soc: Soc, **options: Any) -> Estimate:
 
 
 def run_events(mapped: Mapped) -> EventRun:
-    """Act a mapped graph out.
+    """Execute a mapped graph as discrete events.
 
     With R > 1 requests in flight, 3 R inferences are run: R to fill the machine, R that are measured, and R
     that keep it full meanwhile. Throughput is R over the time between the end of the first R and the end of
@@ -94,12 +89,12 @@ def run_events(mapped: Mapped) -> EventRun:
     requests = mapped.run.requests
     inferences = 3 * requests if requests > 1 else 1
     program = build_program(mapped)
-    log = simulate(program, road_of(mapped.arch), inferences, requests)
+    log = simulate(program, transfer_rates(mapped.arch), inferences, requests)
     line = _timeline(mapped, program, log, inferences)
     return EventRun(_estimate(mapped, line), line)
 
 
-def _timeline(mapped: Mapped, program: Program, log: Log, inferences: int) -> Timeline:
+def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) -> Timeline:
     graph = mapped.graph
     each = len(program)
 
@@ -143,14 +138,14 @@ def _timeline(mapped: Mapped, program: Program, log: Log, inferences: int) -> Ti
 
 
 def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any) -> Any:
-    """Spread each operator's dynamic energy over its tasks: a price a byte to those that move, the rest to
-    those that work.
+    """Spread each operator's dynamic energy over its tasks: energy per byte to transfers, the rest to
+    compute.
     """
     energy = np.zeros(len(kind))
     per_byte = float(mapped.arch["dram_j_per_byte"] + mapped.arch["sram_j_per_byte"])
     moves = np.isin(kind, _ON_DRAM)
     energy[moves] = sizes[moves] * per_byte
-    works = np.isin(kind, [int(k) for k in (Kind.DPU, Kind.DSP, Kind.CPU, Kind.GPU)])
+    works = np.isin(kind, [int(k) for k in (TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)])
     count = len(mapped.decisions.groups)
     left = mapped.results["energy_j"] - np.bincount(operator[moves], energy[moves], count)
     weight = np.where(works, duration + 1e-18, 0.0)

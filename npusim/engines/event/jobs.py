@@ -1,7 +1,6 @@
-"""One row of the operator table, with the tiling that was chosen for it, as a job for the NPU.
+"""An operator with its chosen tiling as a job for the NPU: units, steps, bytes, rates and latencies.
 
-The shop floor's copy of an order: the accountant's figures, spelt out for those who do the work. All times
-are those of `npusim.cost`: nothing is costed here.
+All times are those of `npusim.cost`: nothing is costed here.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from typing import Any
 
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, copy_s, latency_s
 from npusim.cost.tables import Form, Order, Split, Unit
-from npusim.engines.event.cutting import is_fetched_once, product_steps, stream_steps, triangle_steps
 from npusim.engines.event.emission import Job
-from npusim.engines.timeline.kinds import Kind
+from npusim.engines.event.steps import is_fetched_once, product_steps, stream_steps, triangle_steps
+from npusim.engines.timeline import TaskKind
 
-__all__ = ["Station", "job_of"]
+__all__ = ["NpuUnits", "job_of"]
 
 _PRODUCTS = (Form.MATMUL, Form.CONVOLUTION)
 
 
-class Station:
+class NpuUnits:
     """Numbers of the units of an NPU's tiles."""
 
     def __init__(self, arch: Any) -> None:
@@ -28,12 +27,12 @@ class Station:
         self.tiles = int(arch["tiles"])
         self.dsps = int(arch["dsps_per_tile"])
 
-    def grids(self, tiles: int) -> list[int]:
+    def dpus(self, tiles: int) -> list[int]:
         """Units of the MAC grids of the first `tiles` tiles."""
         start = len(self.engines)
         return list(range(start, start + tiles))
 
-    def vector_units(self) -> list[int]:
+    def dsp_units(self) -> list[int]:
         """Units of the DSPs of all tiles."""
         start = len(self.engines) + self.tiles
         return list(range(start, start + self.tiles * self.dsps))
@@ -47,7 +46,7 @@ class Station:
 
 
 def job_of(
-    arch: Any, op: Any, result: Any, number: int, macs: float, station: Station, pieces: int = 0
+    arch: Any, op: Any, result: Any, number: int, macs: float, units: NpuUnits, pieces: int = 0
 ) -> Job:
     """Return the job of an operator on the NPU, without names and dependencies.
 
@@ -58,16 +57,16 @@ def job_of(
     number : int
         Of the operator.
     macs : float
-    station : Station
+    units : NpuUnits
     pieces : int
         Pieces to cut it into at least; 0: as the SoC's compiler does.
     """
     pieces = max(pieces, int(arch["stream_pieces"]))
     product = op["unit"] == Unit.DPU and op["form"] in _PRODUCTS
     job = (
-        _product(arch, op, result, number, station, pieces)
+        _product(arch, op, result, number, units, pieces)
         if product
-        else _stream(arch, op, result, number, station, pieces)
+        else _stream(arch, op, result, number, units, pieces)
     )
     job.macs = macs
     _pace(arch, job, float(result["dma_s"]))
@@ -92,7 +91,7 @@ def _pace(arch: Any, job: Job, dma_s: float) -> None:
     job.a_s_per_byte = read_s + (gaps_s / a_bytes if a_bytes else 0.0)
 
 
-def _product(arch: Any, op: Any, result: Any, number: int, station: Station, pieces: int) -> Job:
+def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int) -> Job:
     used = int(result["tiles"])
     once = is_fetched_once(op, result)
     steps = triangle_steps(result) if once else product_steps(arch, op, result, pieces)
@@ -114,7 +113,7 @@ def _product(arch: Any, op: Any, result: Any, number: int, station: Station, pie
         else 0.0
     )
     job = Job(
-        number, Kind.DPU, station.grids(used), station.engines, work_s, 0.0, steps,
+        number, TaskKind.DPU, units.dpus(used), units.engines, work_s, 0.0, steps,
         a_bytes=a_bytes, a_sram=a_bytes * copied_a, b_bytes=b_bytes, b_sram=b_bytes * copied_b,
         once_bytes=float(op["extra_dram_bytes"]) - streamed, out_bytes=out_bytes,
         out_sram=0.0 if op["c_resident"] else out_bytes, sums_sram=sums,
@@ -135,7 +134,7 @@ def _add_up_sums(arch: Any, op: Any, result: Any, job: Job) -> None:
     job.copy_s = copy_s(arch, job.copy_bytes)
 
 
-def _stream(arch: Any, op: Any, result: Any, number: int, station: Station, pieces: int) -> Job:
+def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int) -> Job:
     read = float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"])
     written = float(op["c_dram_bytes"])
     tiles = float(arch["tiles"])
@@ -144,16 +143,16 @@ def _stream(arch: Any, op: Any, result: Any, number: int, station: Station, piec
     if read + written > 0.0:
         # Two pieces coming in and two going out fit side by side.
         count = max(pieces, ceil(2.0 * (read + written) / free))
-    kind, units, work_s = Kind.SYNC, [], 0.0
+    kind, busy, work_s = TaskKind.SYNC, [], 0.0
     if op["unit"] == Unit.DPU:
-        kind, units, work_s = Kind.DPU, station.grids(station.tiles), float(result["dpu_s"])
+        kind, busy, work_s = TaskKind.DPU, units.dpus(units.tiles), float(result["dpu_s"])
     elif op["unit"] == Unit.DSP:
-        kind, units, work_s = Kind.DSP, station.vector_units(), float(result["dsp_s"])
+        kind, busy, work_s = TaskKind.DSP, units.dsp_units(), float(result["dsp_s"])
     job = Job(
-        number, kind, units, station.engines, work_s, 0.0, stream_steps(count),
+        number, kind, busy, units.engines, work_s, 0.0, stream_steps(count),
         a_bytes=read, a_sram=read, out_bytes=written, out_sram=0.0 if op["c_resident"] else written,
     )  # fmt: skip
-    if kind is Kind.SYNC and op["copy_bytes"] > 0.0:
+    if kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:
         # What comes from DRAM or goes there is laid out on its way; only the rest is copied.
         job.copy_bytes = max(0.0, float(op["copy_bytes"]) - max(read, written))
         job.copy_s = copy_s(arch, job.copy_bytes)

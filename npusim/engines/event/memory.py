@@ -1,22 +1,66 @@
-"""DRAM and the road to it, shared fairly by whoever moves data at the moment.
+"""DMA transfers and host traffic on shared DRAM: how fast each moves alone, and how fast together.
 
-A water main with several taps: alone, a tap gives what its own pipe lets through; with all taps open the main
-is divided, and a tap with a thin pipe leaves more for the others. One process looks after the main: when a
-tap is opened or closed it works out all flows anew and sets one alarm for the next vessel to be full. No
-resource, process or event is made for a single transfer.
+Bandwidth is divided by max-min fairness: when a transfer begins or ends, all rates are worked out again and
+one timer is set for the next to end. Rates come from the equations of `npusim.cost.dma`, evaluated once for
+one engine and once for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import ulp
 from typing import Any
 
-from simpy.core import Environment
+from npusim.cost.dma import CMX2DDR, DDR2CMX, bytes_per_s
+from npusim.engines.event.clock import Clock, Timer
+from npusim.engines.timeline import TaskKind
 
-from npusim.engines.event.alarm import Alarm
+__all__ = ["SharedMemory", "TransferRates", "transfer_rates"]
 
-__all__ = ["SharedMemory"]
+
+@dataclass(frozen=True, slots=True)
+class TransferRates:
+    """Rates of transfers."""
+
+    dram_bytes_per_s: float
+    """What DRAM sustains for NPU, CPU and GPU together."""
+    speed: dict[int, tuple[float, bool]]
+    """By kind of task: how much faster one engine moves alone than as one of all, and whether it moves over
+    DRAM.
+    """
+
+
+def transfer_rates(arch: Any) -> TransferRates:
+    """Return the rates of a machine.
+
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+
+    Notes
+    -----
+    What DRAM sustains for several devices is not in a data sheet: at least what the greediest of them draws
+    alone, and no more is assumed.
+    """
+    engines = float(arch["dma_engines"])
+
+    def alone(direction: int) -> float:
+        if engines <= 0.0:  # without an NPU there is nothing to carry
+            return 1.0
+        return bytes_per_s(arch, direction, 1.0) * engines / bytes_per_s(arch, direction, engines)
+
+    total = max(
+        float(arch["dram_bytes_per_s"]), float(arch["cpu"]["bytes_per_s"]), float(arch["gpu"]["bytes_per_s"])
+    )
+    return TransferRates(
+        total,
+        {
+            int(TaskKind.DMA_IN): (alone(DDR2CMX), True),
+            int(TaskKind.DMA_OUT): (alone(CMX2DDR), True),
+            int(TaskKind.TRANSFER): (1.0, False),
+        },
+    )
 
 
 class SharedMemory:
@@ -27,9 +71,9 @@ class SharedMemory:
 
     Parameters
     ----------
-    env : simpy.Environment
+    clock : Clock
     engines : int
-        DMA engines; flows 0 to engines - 1 are theirs and share their road evenly, further flows are hosts'.
+        DMA engines; flows 0 to engines - 1 are theirs and share DRAM evenly, further flows are hosts'.
     hosts : int
         Number of flows of hosts.
     bytes_per_s : float
@@ -39,10 +83,10 @@ class SharedMemory:
     """
 
     def __init__(
-        self, env: Environment, engines: int, hosts: int, bytes_per_s: float, done: Callable[[int], None]
+        self, clock: Clock, engines: int, hosts: int, bytes_per_s: float, done: Callable[[int], None]
     ) -> None:
         count = engines + hosts
-        self._env, self._engines, self._total, self._done = env, engines, bytes_per_s, done
+        self._clock, self._engines, self._total, self._done = clock, engines, bytes_per_s, done
         self._left_s = [0.0] * count
         self._speed = [0.0] * count
         self._top = [0.0] * count
@@ -50,7 +94,7 @@ class SharedMemory:
         self._active: list[int] = []
         self._hosts_active = 0
         self._since = 0.0
-        self._alarm = Alarm(env, self._ring)
+        self._timer = Timer(clock, self._end_flows)
 
     def begin(self, flow: int, seconds: float, top_speed: float, bytes_per_s: float) -> None:
         """Start a flow.
@@ -74,7 +118,7 @@ class SharedMemory:
         self._share()
 
     def _advance(self) -> None:
-        now = self._env.now
+        now = self._clock.now
         passed = now - self._since
         if passed > 0.0:
             left, speed = self._left_s, self._speed
@@ -83,13 +127,13 @@ class SharedMemory:
         self._since = now
 
     def _share(self) -> None:
-        """Divide the bandwidth anew and set the alarm for the next flow to end."""
+        """Divide the bandwidth anew and set the timer for the next flow to end."""
         engines, rate, speed = self._engines, self._rate, self._speed
-        on_road = 0
+        on_dram = 0
         for flow in self._active:
             if flow < engines and rate[flow] > 0.0:
-                on_road += 1
-        limit = engines / on_road if on_road else 0.0
+                on_dram += 1
+        limit = engines / on_dram if on_dram else 0.0
         for flow in self._active:
             top = self._top[flow]
             speed[flow] = limit if flow < engines and rate[flow] > 0.0 and limit < top else top
@@ -98,7 +142,7 @@ class SharedMemory:
         if self._active:
             left = self._left_s
             soonest = min([left[flow] / speed[flow] for flow in self._active])
-            self._alarm.set(self._env.now + max(soonest, 0.0))
+            self._timer.set(self._clock.now + max(soonest, 0.0))
 
     def _fill(self) -> None:
         """Cut flows down to what DRAM gives when hosts and engines together ask for more: an equal part each,
@@ -113,11 +157,11 @@ class SharedMemory:
             left -= given
             count -= 1
 
-    def _ring(self, _: Any) -> None:
+    def _end_flows(self) -> None:
         self._advance()
         left = self._left_s
         # Rounding must not leave a sliver: what ends within a few units in the last place ends now.
-        sliver = 8.0 * ulp(self._env.now)
+        sliver = 8.0 * ulp(self._clock.now)
         ended = [flow for flow in self._active if left[flow] <= sliver * self._speed[flow]]
         if not ended:
             self._share()

@@ -1,4 +1,4 @@
-"""Why units stood idle: the time-and-motion study after the shift.
+"""Idle time of each unit by cause, and time that ready tasks queued.
 
 Every gap on a unit ends with a task that could not start earlier. What that task was waiting for is what the
 unit was waiting for.
@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.engines.timeline.kinds import Kind
-from npusim.engines.timeline.timeline import Timeline
+from npusim.engines.timeline.timeline import TaskKind, Timeline
 
 __all__ = ["CAUSES", "idle_causes", "queueing_s"]
 
@@ -20,7 +19,7 @@ CAUSES = ("data", "work", "sram", "latency", "launch", "end")
 is no room in SRAM; DMA has been asked but the first byte is not there yet; a runtime is being called; nothing
 is left to do."""
 
-_MOVES = (int(Kind.DMA_IN), int(Kind.DMA_OUT), int(Kind.TRANSFER))
+_MOVES = (int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT), int(TaskKind.TRANSFER))
 
 
 def idle_causes(line: Timeline) -> dict[str, dict[str, float]]:
@@ -58,11 +57,11 @@ def _cause(line: Timeline, row: int) -> str:
         if cause < 0:
             return "end"  # the inference had not begun: nothing was left to do
         kind = int(line.kind[cause])
-        if kind in (Kind.RESERVE, Kind.ENTER) and line.start[cause] > line.ready[cause]:
+        if kind in (TaskKind.RESERVE, TaskKind.ENTER) and line.start[cause] > line.ready[cause]:
             return "sram"
         if kind in _MOVES:
             return "data"
-        if kind == Kind.LAUNCH:
+        if kind == TaskKind.LAUNCH:
             return "launch"
         if line.unit[cause] >= 0:
             return "work"

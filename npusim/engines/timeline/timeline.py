@@ -1,19 +1,48 @@
-"""A run as a time line: every task with its unit, its begin and end, and what it waited for.
-
-Like the film of a race after the finish: the result is known, now one can see who was boxed in where.
-"""
+"""The time line of a run: every task with its unit, its begin and end, and what it waited for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from npusim.engines.timeline.kinds import Kind, Unit
+__all__ = ["ExecutionUnit", "TaskKind", "Timeline"]
 
-__all__ = ["Timeline"]
+
+class TaskKind(IntEnum):
+    """What a task is."""
+
+    SYNC = 0
+    """Nothing is done: a point in time that others wait for."""
+    RESERVE = 1
+    """Room in SRAM is reserved; granted in the order of the program."""
+    ENTER = 2
+    """A phase of work enters the NPU: whose turn it is to reserve."""
+    LEAVE = 3
+    """It has all the room it needs: the next phase may reserve."""
+    DMA_IN = 4
+    DMA_OUT = 5
+    TRANSFER = 6
+    """DMA within SRAM."""
+    DPU = 7
+    DSP = 8
+    CPU = 9
+    GPU = 10
+    LAUNCH = 11
+    """A device's runtime is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionUnit:
+    """Hardware that does one task at a time: a DMA engine, a MAC grid, a DSP, a CPU or GPU."""
+
+    name: str
+    """Such as npu.tile0.dpu."""
+    group: str
+    """Its name in an estimate, such as npu.dpu."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +56,14 @@ class Timeline:
     workload: str
     soc: str
     techniques: str
-    units: tuple[Unit, ...]
+    units: tuple[ExecutionUnit, ...]
     """Units by number."""
     operators: tuple[str, ...]
     """Operator names by number."""
     types: tuple[str, ...]
     """OpenVINO type of each operator."""
     kind: Any
-    """int8 array, shape (tasks,): `Kind`."""
+    """int8 array, shape (tasks,): `TaskKind`."""
     unit: Any
     """int16 array, shape (tasks,): number of the unit, -1 for none."""
     operator: Any
@@ -95,7 +124,7 @@ class Timeline:
     @cached_property
     def working(self) -> Any:
         """Rows that take time on a unit, or call a runtime: int64 array."""
-        kinds = (Kind.SYNC, Kind.RESERVE, Kind.ENTER, Kind.LEAVE)
+        kinds = (TaskKind.SYNC, TaskKind.RESERVE, TaskKind.ENTER, TaskKind.LEAVE)
         return np.flatnonzero(~np.isin(self.kind, [int(k) for k in kinds]))
 
     @cached_property

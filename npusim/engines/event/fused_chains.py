@@ -1,7 +1,6 @@
-"""Which operators of a mapped graph work at the same time: the links of its bucket chains.
+"""Groups that run at the same time, fused row by row, and the number of pieces that makes them fit into SRAM.
 
-Buckets can be handed on only where everyone has a place to stand: a chain whose operators do not fit into
-SRAM side by side, however fine the stripes, is worked off one operator after the other.
+A chain that does not fit, however fine the pieces, runs one group after the other.
 """
 
 from __future__ import annotations
@@ -9,19 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npusim.engines.event.emission import Job
-from npusim.engines.event.jobs import Station, job_of
-from npusim.engines.event.kept import Kept
+from npusim.engines.event.jobs import NpuUnits, job_of
+from npusim.engines.event.residents import ResidentTensor
 from npusim.mapping import Mapped
 
-__all__ = ["Chain", "chains_of"]
+__all__ = ["FusedChain", "fused_chains"]
 
 _FINEST = 6
 """Times that pieces are cut in two before a chain is given up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
-    """Groups that work together."""
+class FusedChain:
+    """Groups that run at the same time."""
 
     members: tuple[int, ...]
     """In order; no group outside waits for another than the last."""
@@ -29,49 +28,51 @@ class Chain:
     """Pieces that each is cut into at least; 0: as it would be alone."""
 
 
-def chains_of(mapped: Mapped, kept: list[Kept]) -> dict[int, Chain]:
-    """Return the chain of each group that works together with others.
+def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, FusedChain]:
+    """Return the chain of each group that runs at the same time as others.
 
     Parameters
     ----------
     mapped : Mapped
-    kept : list of Kept
-        Tensors that live across operators, stripes included.
+    residents : list of ResidentTensor
+        Tensors that live across operators, those handed on row by row included.
 
     Notes
     -----
-    A tensor that is handed on in stripes has one reader, and an operator one result: a chain is a tree whose
+    A tensor that is handed on row by row has one reader, and an operator one result: a chain is a tree whose
     root is its last group.
     """
     numbers = mapped.lowered.ops["chain"]
-    found: dict[int, Chain] = {}
+    found: dict[int, FusedChain] = {}
     for number in range(1, int(numbers.max(initial=0)) + 1):
         members = tuple(i for i, other in enumerate(numbers.tolist()) if other == number)
-        pieces = _pieces(mapped, kept, members)
+        pieces = _pieces(mapped, residents, members)
         if pieces:
-            found.update(dict.fromkeys(members, Chain(members, pieces)))
+            found.update(dict.fromkeys(members, FusedChain(members, pieces)))
     return found
 
 
-def _pieces(mapped: Mapped, kept: list[Kept], members: tuple[int, ...]) -> int:
+def _pieces(mapped: Mapped, residents: list[ResidentTensor], members: tuple[int, ...]) -> int:
     """Pieces that make a chain fit, with two buffers if that can be, else with one; 0 where none do."""
     coarsest = int(mapped.arch["stream_pieces"])
     for buffers in (2.0, 1.0):
         for pieces in (coarsest << halved for halved in range(_FINEST + 1)):
-            if _fits(mapped, kept, members, pieces, buffers):
+            if _fits(mapped, residents, members, pieces, buffers):
                 return pieces
     return 0
 
 
-def _fits(mapped: Mapped, kept: list[Kept], members: tuple[int, ...], pieces: int, buffers: float) -> bool:
+def _fits(
+    mapped: Mapped, residents: list[ResidentTensor], members: tuple[int, ...], pieces: int, buffers: float
+) -> bool:
     """Whether steps of every operator, with what waits for them, have room beside the others."""
     arch, ops = mapped.arch, mapped.lowered.ops
-    station = Station(arch)
+    units = NpuUnits(arch)
     last = members[-1]
     beside = sum(
-        k.bytes for k in kept if k.users[0] < last < k.users[-1] or not set(members).isdisjoint(k.users)
+        r.bytes for r in residents if r.users[0] < last < r.users[-1] or not set(members).isdisjoint(r.users)
     )
-    jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, station, pieces) for i in members]
+    jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, units, pieces) for i in members]
     room = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
     return sum(_room(job, buffers) for job in jobs) + beside <= room
 

@@ -1,9 +1,4 @@
-"""What the event engine executes: tasks, what each waits for, and the room in SRAM that it takes and gives
-back.
-
-A recipe card in a restaurant kitchen: every step with the station that does it, how long it takes, which
-steps must be over first, and which bowls are taken from the shelf and washed afterwards. The card is written
-once and cooked as often as guests order it.
+"""What the event engine executes, tasks with dependencies and SRAM buffers, and the log of what happened.
 
 Columns are typed arrays, not objects: a million tasks take some 60 MB.
 """
@@ -14,16 +9,16 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from npusim.engines.timeline.kinds import Kind, Unit
+from npusim.engines.timeline import ExecutionUnit, TaskKind
 
-__all__ = ["Program", "ProgramBuilder"]
+__all__ = ["EventLog", "Program", "ProgramBuilder"]
 
 
 @dataclass(slots=True)
 class Program:
     """The tasks of one inference, in program order; read-only once built."""
 
-    units: list[Unit]
+    units: list[ExecutionUnit]
     """Units by number; a task of SYNC, RESERVE, ENTER, LEAVE or LAUNCH has unit -1."""
     operators: list[str]
     """Operator names by number."""
@@ -65,19 +60,19 @@ class ProgramBuilder:
 
     Parameters
     ----------
-    units : list of Unit
+    units : list of ExecutionUnit
     operators : list of str
     sram_bytes : float
     """
 
-    def __init__(self, units: list[Unit], operators: list[str], sram_bytes: float) -> None:
+    def __init__(self, units: list[ExecutionUnit], operators: list[str], sram_bytes: float) -> None:
         self._program = Program(units, operators, sram_bytes)
         self._edges_from, self._edges_to = array("i"), array("i")
         self._frees_of, self._frees = array("i"), array("i")
 
     def task(
         self,
-        kind: Kind,
+        kind: TaskKind,
         unit: int = -1,
         operator: int = -1,
         duration_s: float = 0.0,
@@ -106,7 +101,7 @@ class ProgramBuilder:
 
     def sync(self, after: Iterable[int], operator: int = -1) -> int:
         """Write a point in time after some tasks."""
-        return self.task(Kind.SYNC, operator=operator, after=after)
+        return self.task(TaskKind.SYNC, operator=operator, after=after)
 
     def buffer(self, owner: int, tensor: str, size: float) -> int:
         """Add a buffer to what a RESERVE task takes and return its number."""
@@ -145,3 +140,49 @@ def _grouped(count: int, keys: array[int], values: array[int]) -> tuple[array[in
         grouped[place[key]] = value
         place[key] += 1
     return starts, grouped
+
+
+@dataclass(slots=True)
+class EventLog:
+    """Times of every task of every inference, in s; -1 where it never came to pass.
+
+    A task's row is inference x tasks of the program + number in the program.
+    """
+
+    ready: array[float]
+    """When everything a task waits for was over."""
+    start: array[float]
+    end: array[float]
+    cause: array[int]
+    """The task whose end made it ready, or gave it room; -1: the begin of the inference."""
+    slot: array[int]
+    """Which of the requests in flight an inference is."""
+    begun: array[float]
+    """When an inference was asked for."""
+    ended: array[float]
+    sram_time: array[float]
+    """When the bytes in use in SRAM changed ..."""
+    sram_bytes: array[float]
+    """... and to what."""
+
+    @classmethod
+    def of(cls, tasks: int, inferences: int, in_flight: int) -> EventLog:
+        """Return an empty log."""
+        total = tasks * inferences
+
+        def times(count: int) -> array[float]:
+            return array("d", [-1.0]) * count
+
+        return cls(
+            times(total), times(total), times(total), array("q", [-1]) * total, array("i", [0]) * inferences,
+            times(inferences), times(inferences), array("d"), array("d"),
+        )  # fmt: skip
+
+    def sram(self, time_s: float, used_bytes: float) -> None:
+        """Note the bytes in use in SRAM."""
+        times = self.sram_time
+        if times and times[-1] == time_s:
+            self.sram_bytes[-1] = used_bytes
+        else:
+            times.append(time_s)
+            self.sram_bytes.append(used_bytes)

@@ -1,7 +1,4 @@
-"""Tensors that stay in SRAM between operators, each with its name: who brings it in, who reads it last.
-
-The cloakroom of a theatre: every coat has a hook from the moment it is handed in until its owner leaves.
-"""
+"""Tensors that stay in SRAM between operators: name, size, first use and all users."""
 
 from __future__ import annotations
 
@@ -13,23 +10,23 @@ from npusim.cost.tables import Unit
 from npusim.mapping import Mapped
 from npusim.ops import Family, Storage
 
-__all__ = ["Kept", "kept_tensors"]
+__all__ = ["ResidentTensor", "resident_tensors"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ResidentTensor:
     """A tensor that lives across operators."""
 
     name: str
     bytes: float
     """Room in SRAM over all tiles that an inference uses."""
     first: int
-    """Group that makes it, or reads it first."""
+    """Group that produces it, or reads it first."""
     users: tuple[int, ...]
-    """Groups that touch it, in order."""
+    """Groups that use it, in order."""
 
 
-def kept_tensors(mapped: Mapped) -> list[Kept]:
+def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     """Return the tensors that the mapping keeps in SRAM, in the order of their first use.
 
     Notes
@@ -63,11 +60,11 @@ def kept_tensors(mapped: Mapped) -> list[Kept]:
         sizes[name] = whole * share
     tiles = float(mapped.arch["tiles"])
     found = [
-        Kept(name, size * (tiles if name in copied else 1.0), users[name][0], tuple(users[name]))
+        ResidentTensor(name, size * (tiles if name in copied else 1.0), users[name][0], tuple(users[name]))
         for name, size in sizes.items()
         if size > 0.0 and name in users
     ]
-    return sorted(found, key=lambda kept: (kept.first, kept.name))
+    return sorted(found, key=lambda resident: (resident.first, resident.name))
 
 
 def _tensors(mapped: Mapped, operator: str) -> tuple[str, ...]:

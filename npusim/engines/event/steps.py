@@ -1,8 +1,6 @@
-"""How an operator's tiling becomes steps: what is brought in, worked on and taken out, one after the other.
+"""Steps of an operator's tiling: what is fetched, computed and written back, one after the other.
 
-A removal plan in loads: the big wardrobe goes first and stays in the van, the boxes come and go. The counts
-are those that the cost kernel chose; here they are only written out, so a step's parts add up to the
-operator's exactly.
+The numbers of tiles are those that the cost kernel chose; a step's parts add up to the operator's exactly.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from npusim.cost.dpu import mode_shape
 from npusim.cost.products import tile_share
 from npusim.cost.tables import Form, Order, Split
 
-__all__ = ["Step", "apportion", "is_fetched_once", "product_steps", "stream_steps", "triangle_steps"]
+__all__ = ["TilingStep", "apportion", "is_fetched_once", "product_steps", "stream_steps", "triangle_steps"]
 
 
 @dataclass(slots=True)
-class Step:
+class TilingStep:
     """One piece of an operator's work; parts are shares of the operator's totals, 0 to 1."""
 
     work: float
@@ -85,7 +83,7 @@ def _rows(arch: Any, op: Any, result: Any) -> int:
     return max(1, ceil(rows / tall))
 
 
-def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[Step]:
+def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[TilingStep]:
     """Write out the tiling of a matrix product or convolution.
 
     Parameters
@@ -98,7 +96,7 @@ def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[Step]:
 
     Returns
     -------
-    list of Step
+    list of TilingStep
     """
     batch = int(op["batch"])
     row_blocks, column_blocks = int(result["row_blocks"]), int(result["column_blocks"])
@@ -112,7 +110,7 @@ def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[Step]:
         Order.ACTIVATIONS_HELD: lambda: _activations_held(stripes, columns),
         Order.OUTPUTS_HELD: lambda: _outputs_held(stripes, columns, chunks),
     }
-    steps: list[Step] = []
+    steps: list[TilingStep] = []
     for _ in range(batch):
         steps += loops[Order(int(result["order"]))]()
     for step in steps:
@@ -121,12 +119,12 @@ def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[Step]:
     return steps
 
 
-def _weights_held(stripes: list[list[float]], columns: list[float]) -> Iterator[Step]:
+def _weights_held(stripes: list[list[float]], columns: list[float]) -> Iterator[TilingStep]:
     flat = [share for block in stripes for share in block]
     for column in columns:
         for i, share in enumerate(flat):
             first = i == 0
-            yield Step(
+            yield TilingStep(
                 share * column,
                 a=share,
                 b=column if first else 0.0,
@@ -135,11 +133,11 @@ def _weights_held(stripes: list[list[float]], columns: list[float]) -> Iterator[
             )
 
 
-def _activations_held(stripes: list[list[float]], columns: list[float]) -> Iterator[Step]:
+def _activations_held(stripes: list[list[float]], columns: list[float]) -> Iterator[TilingStep]:
     for block in stripes:
         for j, column in enumerate(columns):
             for i, share in enumerate(block):
-                yield Step(
+                yield TilingStep(
                     share * column,
                     a=share if j == 0 else 0.0,
                     a_until=len(block) * (len(columns) - 1) if j == 0 else 0,
@@ -149,13 +147,13 @@ def _activations_held(stripes: list[list[float]], columns: list[float]) -> Itera
                 )
 
 
-def _outputs_held(stripes: list[list[float]], columns: list[float], chunks: int) -> Iterator[Step]:
+def _outputs_held(stripes: list[list[float]], columns: list[float], chunks: int) -> Iterator[TilingStep]:
     for block in stripes:
         size = len(block)
         for column in columns:
             for k in range(chunks):
                 for i, share in enumerate(block):
-                    yield Step(
+                    yield TilingStep(
                         share * column / chunks,
                         a=share / chunks,
                         b=column / chunks if i == 0 else 0.0,
@@ -183,7 +181,7 @@ def is_fetched_once(op: Any, result: Any) -> bool:
     )
 
 
-def triangle_steps(result: Any) -> list[Step]:
+def triangle_steps(result: Any) -> list[TilingStep]:
     """Write out a product whose triangle is fetched once: blocks are dealt out to the tiles, sums wait until
     the end of a pass.
     """
@@ -197,7 +195,7 @@ def triangle_steps(result: Any) -> list[Step]:
             first, last = i == 0, i == count - 1
             until = count - 1 if first else 0
             steps.append(
-                Step(
+                TilingStep(
                     1.0 / (count * passes), a=1.0 / count, b=1.0 / passes if first else 0.0, b_until=until,
                     out=1.0 / passes if last else 0.0, sums=1.0 / passes if first else 0.0, sums_until=until,
                     last_of_pass=last,
@@ -206,7 +204,7 @@ def triangle_steps(result: Any) -> list[Step]:
     return steps
 
 
-def stream_steps(count: int) -> list[Step]:
+def stream_steps(count: int) -> list[TilingStep]:
     """Write out an operator whose elements stream past, in `count` equal pieces."""
     share = 1.0 / count
-    return [Step(share, a=share, out=share) for _ in range(count)]
+    return [TilingStep(share, a=share, out=share) for _ in range(count)]

@@ -1,0 +1,130 @@
+"""Units that execute tasks, one at a time, in program order: MAC grids and DSPs, CPU and GPU, DMA engines."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from npusim.engines.event.clock import Timer
+
+if TYPE_CHECKING:
+    from npusim.engines.event.machine import Machine
+
+__all__ = ["ComputeUnit", "DmaEngine", "HostUnit"]
+
+
+class ComputeUnit:
+    """A MAC grid or DSP: a task takes its own duration."""
+
+    __slots__ = ("_machine", "_ready", "current")
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.current = -1
+        """Task that runs, -1 for none."""
+        self._ready: list[int] = []
+
+    def push(self, task: int) -> None:
+        """Queue a task that waits for nothing else."""
+        heappush(self._ready, task)
+
+    def go(self) -> None:
+        """Start the first ready task in program order, if the unit is free."""
+        if self.current < 0 and self._ready:
+            machine = self._machine
+            self.current = task = heappop(self._ready)
+            clock = machine.clock
+            machine.log.start[task] = clock.now
+            clock.after(machine.program.duration_s[task % machine.count], self.done)
+
+    def done(self) -> None:
+        """End the task that runs and start the next."""
+        task, self.current = self.current, -1
+        self._machine.end(task)
+        self.go()
+
+
+class HostUnit(ComputeUnit):
+    """CPU or GPU: a fixed part, then a flow from DRAM.
+
+    Parameters
+    ----------
+    machine : Machine
+    flow : int
+        Number of its flow in the shared memory.
+    """
+
+    __slots__ = ("_flow",)
+
+    def __init__(self, machine: Machine, flow: int) -> None:
+        super().__init__(machine)
+        self._flow = flow
+
+    def go(self) -> None:
+        """Start the first ready task in program order, if the unit is free."""
+        if self.current < 0 and self._ready:
+            machine = self._machine
+            self.current = task = heappop(self._ready)
+            machine.log.start[task] = machine.clock.now
+            machine.clock.after(machine.program.fixed_s[task % machine.count], self._move)
+
+    def _move(self) -> None:
+        machine = self._machine
+        local = self.current % machine.count
+        seconds = machine.program.duration_s[local]
+        if seconds <= 0.0:
+            self.done()
+        else:
+            machine.memory.begin(self._flow, seconds, 1.0, machine.program.bytes[local] / seconds)
+
+
+class DmaEngine:
+    """A DMA engine: the latency of the next transfer is hidden behind the bytes of the one before.
+
+    Parameters
+    ----------
+    machine : Machine
+    flow : int
+        Number of its flow in the shared memory.
+    """
+
+    __slots__ = ("_flow", "_machine", "_pending", "_ready", "_timer", "current")
+
+    def __init__(self, machine: Machine, flow: int) -> None:
+        self._machine, self._flow = machine, flow
+        self.current = -1
+        """Task that runs, -1 for none."""
+        self._pending: list[tuple[float, int]] = []
+        """Transfers whose latency runs: (when it is over, task)."""
+        self._ready: list[int] = []
+        self._timer = Timer(machine.clock, self.go)
+
+    def push(self, task: int) -> None:
+        """Queue a transfer: its descriptor is fetched at once."""
+        machine = self._machine
+        heappush(self._pending, (machine.clock.now + machine.program.fixed_s[task % machine.count], task))
+
+    def go(self) -> None:
+        """Start the first transfer in program order whose latency is over, if the engine is free."""
+        if self.current >= 0:
+            return
+        machine, pending = self._machine, self._pending
+        now = machine.clock.now
+        while pending and pending[0][0] <= now:
+            heappush(self._ready, heappop(pending)[1])
+        if self._ready:
+            self.current = task = heappop(self._ready)
+            machine.log.start[task] = now
+            program, local = machine.program, task % machine.count
+            seconds = program.duration_s[local]
+            top_speed, on_dram = machine.rates.speed[program.kind[local]]
+            rate = program.bytes[local] / seconds if on_dram else 0.0
+            machine.memory.begin(self._flow, seconds, top_speed, rate)
+        elif pending:
+            self._timer.set(pending[0][0])
+
+    def done(self) -> None:
+        """End the transfer that runs and start the next."""
+        task, self.current = self.current, -1
+        self._machine.end(task)
+        self.go()
