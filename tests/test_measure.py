@@ -29,10 +29,10 @@ from npusim.measure.counters import times_from_last, times_from_means
 from npusim.measure.devices import DeviceMissingError, find_device
 from npusim.measure.document import ModelRef
 from npusim.measure.environment import highest_clock_hz
-from npusim.measure.loading import telling
-from npusim.measure.pace import Pace
-from npusim.measure.running import NothingMeasuredError, measure, unsteady
+from npusim.measure.loading import short_reason
+from npusim.measure.running import NothingMeasuredError, measure, noise_warnings
 from npusim.measure.suites import Item
+from npusim.measure.timing import TimeBudget
 
 SHORT_S = 0.15
 
@@ -185,8 +185,10 @@ def test_folders_are_left_out_of_messages() -> None:
         r"cannot open C:\Users\ann\m\a.bin",
         "cannot open ~/m/a.bin",
     ):
-        assert telling(RuntimeError(text)) == "cannot open a.bin"
-    assert telling(ValueError("latency and/or throughput at 3 m/s")) == "latency and/or throughput at 3 m/s"
+        assert short_reason(RuntimeError(text)) == "cannot open a.bin"
+    assert (
+        short_reason(ValueError("latency and/or throughput at 3 m/s")) == "latency and/or throughput at 3 m/s"
+    )
 
 
 def test_what_fails_becomes_a_warning_and_the_others_go_on() -> None:
@@ -277,7 +279,7 @@ def test_networks_take_turns() -> None:
     measure(
         [item(product(16 + i), name) for i, name in enumerate(names)], "CPU", budget_s=1.0, progress=progress
     )
-    rounds = names * Pace().rounds
+    rounds = names * TimeBudget().rounds
     assert ran[: len(rounds)] == rounds  # a turn that others disturbed is repeated afterwards
 
 
@@ -314,16 +316,19 @@ def test_readings_that_waver_are_told() -> None:
         spread = Spread(median_s=1.0, low_s=1.0, high_s=high_s, repetitions=9)
         return Row(id="row", model=product(16), latency_s=spread)
 
-    assert unsteady([written(1.4)] * 9) == []
-    assert unsteady([written(1.6), written(1.4)]) == []
-    assert "2 of 3 rows" in unsteady([written(1.6), written(1.6), written(1.4)])[0]
+    assert noise_warnings([written(1.4)] * 9) == []
+    assert noise_warnings([written(1.6), written(1.4)]) == []
+    assert "2 of 3 rows" in noise_warnings([written(1.6), written(1.6), written(1.4)])[0]
 
 
 def test_slow_networks_are_run_less_often_but_never_too_little() -> None:
-    pace = Pace(budget_s=2.0)
-    assert pace.turns(1e-5) == pace.rounds
-    assert pace.turns(10.0) == pace.least == 5
-    assert pace.profiled_runs(10.0) == pace.least and pace.profiled_runs(1e-6) == pace.most
+    budget = TimeBudget(row_s=2.0)
+    assert budget.turns(1e-5) == budget.rounds
+    assert budget.turns(10.0) == budget.min_readings == 5
+    assert (
+        budget.profiled_runs(10.0) == budget.min_readings
+        and budget.profiled_runs(1e-6) == budget.max_readings
+    )
 
 
 def test_times_are_found_from_a_profiler_that_shows_means() -> None:

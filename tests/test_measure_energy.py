@@ -14,9 +14,7 @@ import pytest
 
 from npusim.measure import Benchmark
 from npusim.measure.document import Row, Spread
-from npusim.measure.energy import Drawn, Meter, find_meter
-from npusim.measure.logged import with_logged_energy
-from npusim.measure.pmt import load_telemetry
+from npusim.measure.energy import EnergyReading, Meter, find_meter, load_telemetry, with_logged_energy
 
 METEOR_LAKE, LUNAR_LAKE, PANTHER_LAKE = 0x130670B2, 0x03072005, 0x03086000
 
@@ -188,8 +186,8 @@ def test_energy_from_a_log_is_power_while_the_row_ran(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     write_log(path, start_s, [10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0, 30.0])
     runs = [
-        Drawn(start_s + 1, start_s + 5, 100, None, None),
-        Drawn(start_s + 9, start_s + 13, 400, None, None),
+        EnergyReading(start_s + 1, start_s + 5, 100, None, None),
+        EnergyReading(start_s + 9, start_s + 13, 400, None, None),
     ]
     rows = [(logged_row("calm"), runs[0]), (logged_row("busy"), runs[1])]
     found, obstacle = with_logged_energy(rows, "cpu", path)
@@ -206,7 +204,7 @@ def test_a_log_that_does_not_cover_a_row_leaves_it_without_energy(tmp_path: Path
     path = tmp_path / "log.csv"
     write_log(path, start_s, [10.0, 10.0])
     found, obstacle = with_logged_energy(
-        [(logged_row("late"), Drawn(start_s + 50, start_s + 60, 1, None, None))], "cpu", path
+        [(logged_row("late"), EnergyReading(start_s + 50, start_s + 60, 1, None, None))], "cpu", path
     )
     assert found[0][0].energy_j is None and "log.csv" in obstacle
 

@@ -13,7 +13,7 @@ from npusim.errors import ConfigError, UnknownNameError
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Operator, Role, Tensor
 
-__all__ = ["OPERATORS", "Kind", "benchmark_graph", "benchmark_id"]
+__all__ = ["OPERATORS", "Microbenchmark", "benchmark_graph", "benchmark_id"]
 
 _COPIED = 256
 """Numbers of a row of each half of a copy: long enough for every cache line to be used whole."""
@@ -23,8 +23,8 @@ Build = Callable[[Editor, Sizes, DType], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of micro-benchmark."""
+class Microbenchmark:
+    """Declaration of a micro-benchmark: dimensions, builder, number formats."""
 
     sizes: tuple[str, ...]
     """Its dimensions, in the order in which an id names them."""
@@ -165,9 +165,7 @@ def _transpose(editor: Editor, sizes: Sizes, dtype: DType) -> str:
 
 
 def _chain(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return square products one after the other: what each operator costs beside its work, and beside what
-    a launch costs once.
-    """
+    """Return square products one after the other: the overhead per operator, apart from the launch."""
     size = sizes["size"]
     result = editor.input("x", (size, size), dtype, role=Role.FEATURES)
     for layer in range(sizes["layers"]):
@@ -185,26 +183,26 @@ _PLANE = ("rows", "columns")
 _TABLE = ("rows", "table", "features")
 _NEIGHBOURS = ("rows", "neighbours", "features")
 
-OPERATORS: Mapping[str, Kind] = {
-    "MatMul": Kind(("m", "k", "n"), _matmul, int8=True),
-    "Aggregate": Kind(("m", "k", "n"), _aggregate, int8=True),
-    **{name: Kind(_PLANE, _binary(name)) for name in ("Add", "Multiply", "Divide")},
-    "Relu": Kind(_PLANE, _unary("Relu")),
-    "Elu": Kind(_PLANE, _unary("Elu", alpha=1.0)),
-    "PRelu": Kind(_PLANE, _prelu),
-    "Softmax": Kind(_PLANE, _unary("Softmax", axes=(1,))),
-    "LogSoftmax": Kind(_PLANE, _unary("LogSoftmax", axes=(1,))),
-    "Gather": Kind(_TABLE, _gather),
-    "ScatterElementsUpdate": Kind(_TABLE, _scatter),
-    "Select": Kind(_PLANE, _select),
-    "Greater": Kind(_PLANE, _greater),
-    "ReduceSum": Kind(_PLANE, _reduce_sum),
-    "ReduceMax": Kind(_NEIGHBOURS, _reduce_max),
-    "MaxPool": Kind(_NEIGHBOURS, _max_pool),
-    "Transpose": Kind(_PLANE, _transpose),
-    "Copy": Kind(("bytes",), _copy, granule=2 * _COPIED * 4),
-    "Chain": Kind(("layers", "size"), _chain),
-    "Empty": Kind((), _empty),
+OPERATORS: Mapping[str, Microbenchmark] = {
+    "MatMul": Microbenchmark(("m", "k", "n"), _matmul, int8=True),
+    "Aggregate": Microbenchmark(("m", "k", "n"), _aggregate, int8=True),
+    **{name: Microbenchmark(_PLANE, _binary(name)) for name in ("Add", "Multiply", "Divide")},
+    "Relu": Microbenchmark(_PLANE, _unary("Relu")),
+    "Elu": Microbenchmark(_PLANE, _unary("Elu", alpha=1.0)),
+    "PRelu": Microbenchmark(_PLANE, _prelu),
+    "Softmax": Microbenchmark(_PLANE, _unary("Softmax", axes=(1,))),
+    "LogSoftmax": Microbenchmark(_PLANE, _unary("LogSoftmax", axes=(1,))),
+    "Gather": Microbenchmark(_TABLE, _gather),
+    "ScatterElementsUpdate": Microbenchmark(_TABLE, _scatter),
+    "Select": Microbenchmark(_PLANE, _select),
+    "Greater": Microbenchmark(_PLANE, _greater),
+    "ReduceSum": Microbenchmark(_PLANE, _reduce_sum),
+    "ReduceMax": Microbenchmark(_NEIGHBOURS, _reduce_max),
+    "MaxPool": Microbenchmark(_NEIGHBOURS, _max_pool),
+    "Transpose": Microbenchmark(_PLANE, _transpose),
+    "Copy": Microbenchmark(("bytes",), _copy, granule=2 * _COPIED * 4),
+    "Chain": Microbenchmark(("layers", "size"), _chain),
+    "Empty": Microbenchmark((), _empty),
 }
 """Every micro-benchmark, by its operator."""
 
@@ -273,7 +271,7 @@ def benchmark_id(operator: str, sizes: Sizes, dtype: DType = DType.FP32) -> str:
     return "-".join(part for part in parts if part)
 
 
-def _kind(operator: str) -> Kind:
+def _kind(operator: str) -> Microbenchmark:
     if operator not in OPERATORS:
         raise UnknownNameError("benchmark", operator, OPERATORS)
     return OPERATORS[operator]

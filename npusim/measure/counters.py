@@ -14,21 +14,21 @@ import numpy as np
 
 from npusim.measure.document import Counter
 
-__all__ = ["count_operators", "times_from_last", "times_from_means"]
+__all__ = ["profile_operators", "times_from_last", "times_from_means"]
 
 _NOT_RUN = "NOT_RUN"
 _BATCHES = 5
 _TICK_S = 1e-6
 """Resolution of a counter (OpenVINO's ProfilingInfo is in whole microseconds, cut off)."""
 _COARSE = 0.05
-"""Part of an operator's time that the resolution may blur before the mean over all runs is taken instead of
+"""Share of an operator's time that the resolution may blur before the mean over all runs is taken instead of
 the median over batches."""
 
 Readings = Sequence[tuple[int, Mapping[str, float]]]
 """Of each reading: the runs so far, and what the profiler then showed of each operator (s)."""
 
 
-def count_operators(
+def profile_operators(
     compiled: Any, feed: list[Any], runs: int, means: bool, stop: Callable[[], bool]
 ) -> tuple[Counter, ...]:
     """Run a network that was compiled with profiling and return each executed operator's time.
@@ -40,7 +40,7 @@ def count_operators(
     feed : list of openvino.Tensor
         A value for each input.
     runs : int
-        How often to run at least, after two runs that do not count.
+        Least number of runs, after two that do not count.
     means : bool
         Whether the profiler shows the mean over all runs (CPU), or the last run.
     stop : callable
@@ -81,9 +81,7 @@ def count_operators(
 
 
 def times_from_last(readings: Readings) -> dict[str, float]:
-    """Return each operator's median time (s), where the profiler shows the last run; the first reading does
-    not count.
-    """
+    """Return each operator's median time (s) where the profiler shows the last run, without the first."""
     names = dict.fromkeys(name for _, shown in readings[1:] for name in shown)
     return {
         name: float(np.median([shown[name] for _, shown in readings[1:] if name in shown])) for name in names

@@ -5,8 +5,14 @@ Nothing in it tells whose machine it was.
 
 from __future__ import annotations
 
+import hashlib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 __all__ = [
@@ -29,6 +35,14 @@ Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 EnergySource = Literal["intel-pmt", "intel-rapl", "hwinfo"]
 
+SHORTEST_S = 1e-9
+"""Resolution of the clock: nothing takes 0 s."""
+_TURNS_FOR_AN_ERROR = 3
+_MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
+"""Standard error of a median over that of a mean, for many normal readings."""
+_WIDTH = 2.0 * NormalDist().inv_cdf(0.9)
+"""From 10 % to 90 % of a normal variable, in standard deviations."""
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(
@@ -46,7 +60,7 @@ class Spread(_Part):
     high_s: Seconds
     """10 % of the readings lie above."""
     repetitions: Count
-    """How many readings."""
+    """Number of readings."""
     error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Relative standard error of the median, by how much the medians of its turns differ; null where there
     were no turns."""
@@ -56,6 +70,40 @@ class Spread(_Part):
         if not self.low_s <= self.median_s <= self.high_s:
             raise ValueError("low_s, median_s, high_s must not decrease")
         return self
+
+    @classmethod
+    def of(cls, turns_s: Sequence[Sequence[float]]) -> Spread | None:
+        """Return the median and the 10 % and 90 % quantiles of readings; None where there are none.
+
+        Parameters
+        ----------
+        turns_s : sequence of sequences of float
+            Readings (s), turn by turn. Readings of one turn are correlated, so that the error of the median
+            is found from how much the medians of the turns differ, from the third turn on.
+
+        Examples
+        --------
+        >>> Spread.of([[0.2, 0.1, 0.3]]).median_s
+        0.2
+        """
+        readings_s = [reading for turn in turns_s for reading in turn]
+        if not readings_s:
+            return None
+        low, median, high = (max(float(q), SHORTEST_S) for q in np.quantile(readings_s, (0.1, 0.5, 0.9)))
+        error = None
+        if len(turns_s) >= _TURNS_FOR_AN_ERROR:
+            middles = np.log([max(float(np.median(turn)), SHORTEST_S) for turn in turns_s if len(turn)])
+            error = float(_MEDIAN_OVER_MEAN * np.std(middles, ddof=1) / math.sqrt(len(middles)))
+        return cls(median_s=median, low_s=low, high_s=high, repetitions=len(readings_s), error=error)
+
+    @property
+    def median_error(self) -> float:
+        """Relative standard error of the median: from its turns, else from spread and repetitions."""
+        if self.error is not None:
+            return self.error
+        deviation = math.log(self.high_s / self.low_s) / _WIDTH
+        beyond = _MEDIAN_OVER_MEAN if self.repetitions > 2 else 1.0  # median of one or two: their mean
+        return deviation * beyond / math.sqrt(self.repetitions)
 
 
 class Device(_Part):
@@ -117,6 +165,27 @@ class ModelFile(_Part):
     sha256: str | None = None
     """Hash of the `.xml` or `.onnx` file."""
 
+    @classmethod
+    def at(cls, path: str, *, present: bool = False) -> ModelFile:
+        """Return the reference to a model's file.
+
+        Parameters
+        ----------
+        path : str
+            Its path, as Windows or Linux writes it; the folders are not kept.
+        present : bool, optional
+            Whether the path is of this machine and of now, so that the file may be hashed.
+        """
+        name = path.replace("\\", "/").rstrip("/").rpartition("/")[2] or "unknown"
+        if not present or not Path(path).is_file():
+            return cls(name=name)
+        return cls(name=name, sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest())
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its suffix."""
+        return self.name.rpartition(".")[0] or self.name
+
 
 class Network(_Part):
     """A network by its common name, as published tables have it."""
@@ -165,7 +234,7 @@ class Row(_Part):
     latency_s: Spread | None = None
     """Time of one inference, without profiling."""
     throughput_per_s: Positive | None = None
-    """Inferences a second."""
+    """Inferences per second."""
     energy_j: Positive | None = None
     """Energy of one inference; null where it is not available, never 0."""
     energy_source: EnergySource | None = None
@@ -200,7 +269,7 @@ class Measurement(_Part):
     device: Device
     """What was measured."""
     rows: tuple[Row, ...] = Field(min_length=1)
-    """One entry a network and hint."""
+    """One entry per network and hint."""
     warnings: tuple[str, ...] = ()
     """What was not as one would expect."""
 

@@ -119,8 +119,7 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
 
 
 def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
-    """Return the highest clock that the operating system tells of a class of device (Hz); None where it does
-    not.
+    """Return the highest clock of a class of device (Hz); None where the operating system does not tell.
 
     Parameters
     ----------

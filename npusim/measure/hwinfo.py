@@ -39,7 +39,7 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class HwinfoLog:
-    """A log of power.
+    """A log of power over time.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class HwinfoLog:
     notes: tuple[str, ...] = ()
 
     def mean_power_w(self, role: str, start_s: float, stop_s: float) -> float | None:
-        """Return the mean power (W) of a role between two moments, readings joined by straight lines.
+        """Return the mean power (W) of a role between two moments, by linear interpolation.
 
         Parameters
         ----------
@@ -96,8 +96,8 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
     Parameters
     ----------
     path : str or Path
-        A CSV file with the columns Date and Time, in UTF-8 or Windows-1252, fields parted by commas or
-        semicolons, decimals by points or commas. Names of columns are matched loosely; what is no power stays
+        A CSV file with the columns Date and Time, in UTF-8 or Windows-1252, fields separated by commas or
+        semicolons, decimal points or commas. Names of columns are matched loosely; what is no power stays
         unread.
 
     Returns

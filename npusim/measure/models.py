@@ -61,14 +61,14 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
     >>> graph_of(Benchmark(operator="MatMul", sizes={"m": 8, "k": 8, "n": 8}), "f16").macs
     512.0
     """
-    floats = _floats(precision)
+    floats = _float_dtype(precision)
     if isinstance(ref, Benchmark):
         dtype = DType.parse(ref.dtype)
         if dtype.is_float and floats is not None:
             dtype = floats
         return benchmark_graph(ref.operator, ref.sizes, dtype, floats or DType.FP32)
     if isinstance(ref, Workload):
-        settings = [f"{_full(key)}={value}" for key, value in ref.settings.items()]
+        settings = [f"{_setting_key(key)}={value}" for key, value in ref.settings.items()]
         if floats is not None:
             settings.append(f"workload.precision={floats.value}")
         named = (files or {}).get(ref.workload, ref.workload)
@@ -81,7 +81,7 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
     )
 
 
-def _floats(precision: str | None) -> DType | None:
+def _float_dtype(precision: str | None) -> DType | None:
     if precision is None:
         return None
     if precision not in PRECISIONS:
@@ -89,7 +89,7 @@ def _floats(precision: str | None) -> DType | None:
     return PRECISIONS[precision]
 
 
-def _full(key: str) -> str:
+def _setting_key(key: str) -> str:
     return key if key.startswith("workload.") else f"workload.{key}"
 
 

@@ -124,7 +124,7 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
     precisions = [
         ", ".join(sorted({row.precision for row in one.rows if row.precision})) for one in measurements
     ]
-    warnings += _difference("precision of floating point", [text or None for text in precisions])
+    warnings += _differences("precision of floating point", [text or None for text in precisions])
     tools, dates = [one.tool for one in measurements], {one.date for one in measurements}
     return Measurement(
         npusim=npusim.__version__,
@@ -132,7 +132,7 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
         date=dates.pop() if len(dates) == 1 else None,
         complete=all(one.complete for one in measurements),
         device=device,
-        rows=_told_apart([row for one in measurements for row in one.rows]),
+        rows=_with_unique_ids([row for one in measurements for row in one.rows]),
         warnings=tuple(dict.fromkeys([*told, *warnings])),
     )
 
@@ -162,20 +162,20 @@ def _common_device(devices: Sequence[Device]) -> tuple[Device, list[str]]:
             names = dict.fromkeys(name for value in values for name in value)
             found = {name: [value.get(name) for value in values] for name in names}
             agreed[field] = {name: said[0] for name, said in found.items() if len(set(said)) == 1}
-            warnings += [text for name, said in found.items() for text in _difference(name, said)]
+            warnings += [text for name, said in found.items() for text in _differences(name, said)]
         else:
-            warnings += _difference(field, [None if value is None else str(value) for value in values])
+            warnings += _differences(field, [None if value is None else str(value) for value in values])
     return Device.model_validate(agreed), warnings
 
 
-def _difference(what: str, values: Sequence[str | None]) -> list[str]:
+def _differences(what: str, values: Sequence[str | None]) -> list[str]:
     if len(set(values)) == 1:
         return []
     listed = dict.fromkeys("not told" if value is None else value for value in values)
     return [f"the merged measurements differ in {what}: {' and '.join(listed)}"]
 
 
-def _told_apart(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _with_unique_ids(rows: Sequence[Row]) -> tuple[Row, ...]:
     taken: set[str] = set()
     apart: list[Row] = []
     for row in rows:

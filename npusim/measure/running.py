@@ -21,19 +21,17 @@ import psutil
 
 from npusim import __version__
 from npusim.errors import FileError, NpusimError
-from npusim.measure.bench import Bench, Entrant, Piece
-from npusim.measure.devices import devices_found, find_device, load_openvino
+from npusim.measure.device_runner import DeviceRunner, LoadedModel, RowRun
+from npusim.measure.devices import Setting, devices_found, find_device, load_openvino
 from npusim.measure.document import Measurement, Row
-from npusim.measure.energy import Drawn, find_meter
-from npusim.measure.loading import called_by_name, without_folders
-from npusim.measure.logged import with_logged_energy
-from npusim.measure.pace import Pace
-from npusim.measure.setting import Setting
+from npusim.measure.energy import EnergyReading, find_meter, with_logged_energy
+from npusim.measure.loading import with_file_names, without_folders
+from npusim.measure.timing import TimeBudget
 
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
-__all__ = ["NothingMeasuredError", "Progress", "measure", "unsteady"]
+__all__ = ["NothingMeasuredError", "Progress", "measure", "noise_warnings"]
 
 Progress = Callable[[float, int, str], None]
 """Told how many rows are done (in parts, too), how many there are, and what runs."""
@@ -42,16 +40,16 @@ _COMPILED, _RUN = 0.25, 0.75
 """How far a row is once it is compiled, and once its turns are over; for the progress bar alone."""
 _COUNTED_S, _LOGGED_S = 1.0, 6.0
 """Length of a run over which energy is read: from a counter; from a log with an entry every 2 s (s)."""
-_WAVERING = 0.5
-"""Spread of readings, as a part of their median, that is more than a quiet machine shows; and the part of the
-rows for which that is worth a warning."""
+_NOISY_SPREAD = 0.5
+"""Spread of readings, as a share of their median, that is more than a quiet machine shows; and the share of
+rows from which on that is worth a warning."""
 _LOG_LAG_S = 2.5
 """How long to wait for the log's entry about the last row (s)."""
 _MOST_TOGETHER = 32
 """Networks of a group."""
 _SHARE_OF_MEMORY = 0.25
 """Part of the free memory that a group may take: its size is an estimate."""
-_ROOM_UNKNOWN = 2.0 * 1024**3
+_DEFAULT_GROUP_BYTES = 2.0 * 1024**3
 """Memory that a group may take where the operating system does not tell how much is free (B)."""
 
 
@@ -143,147 +141,151 @@ def measure(
         raise FileError(str(hwinfo), "no such file", "start logging in HWiNFO before you measure")
     meter, obstacle = (None, "") if logged else find_meter(setting.kind, root)
     energy_s = _LOGGED_S if logged else _COUNTED_S if meter else 0.0
-    pace = Pace(budget_s=budget_s, energy_s=energy_s, others_cores=_others_allowed(setting.kind))
+    allowed = _background_allowed(setting.kind)
+    budget = TimeBudget(row_s=budget_s, energy_s=energy_s, max_background_cores=allowed)
     stopped = stop or (lambda: False)
-    entries, places = called_by_name(items, files or {})
-    bench = Bench(core, setting, pace, places, meter, stopped, root)
+    entries, places = with_file_names(items, files or {})
+    runner = DeviceRunner(core, setting, budget, places, meter, stopped, root)
     order = {item.id: at for at, item in enumerate(entries)}
-    measured = _run_all(bench, dealt(entries), progress or (lambda done, total, what: None))
+    measured = _run_all(runner, interleaved(entries), progress or (lambda done, total, what: None))
     measured.sort(key=lambda one: order[one[0].id])
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
     rows = [row for row, _ in measured]
-    if not rows or bench.device is None:
-        found = devices_found(core) if bench.failures and bench.device is None else ()
-        raise NothingMeasuredError(name, bench.failures, found)
+    if not rows or runner.device is None:
+        found = devices_found(core) if runner.failures and runner.device is None else ()
+        raise NothingMeasuredError(name, runner.failures, found)
     return Measurement(
         npusim=__version__,
         date=datetime.date.today().isoformat(),
         complete=not stopped(),
-        device=bench.device,
+        device=runner.device,
         rows=tuple(rows),
-        warnings=(*bench.warnings(), *unsteady(rows), *_energy_missing(obstacle)),
+        warnings=(*runner.warnings(), *noise_warnings(rows), *_energy_missing(obstacle)),
     )
 
 
-def dealt(items: Sequence[Item]) -> list[Item]:
-    """Return rows in an order in which each group has some of every part of the list.
+def interleaved(items: Sequence[Item]) -> list[Item]:
+    """Return rows in an order in which each group has some of every part of the suite.
 
     A minute in which the machine is slow then hits a few rows of each kind and not all of one. Rows of the
     same network stay together, for they share its memory.
     """
-    stacks: dict[str, list[Item]] = {}
+    rows_of: dict[str, list[Item]] = {}
     for item in items:
-        stacks.setdefault(_key(item), []).append(item)
-    piles = list(stacks.values())
+        rows_of.setdefault(_key(item), []).append(item)
+    networks = list(rows_of.values())
     groups = max(1, -(-len(items) // _MOST_TOGETHER))
-    return [item for first in range(groups) for pile in piles[first::groups] for item in pile]
+    return [item for first in range(groups) for rows in networks[first::groups] for item in rows]
 
 
-def _others_allowed(kind: str) -> float:
-    """Return how many cores other programs may take: hardly any of a CPU that is measured, and of one that
-    only hands work to another device all but the two that do so.
+def _background_allowed(kind: str) -> float:
+    """Return the number of cores that other programs may take.
+
+    Hardly any of a CPU that is measured; all but the two that hand work on where another device is.
     """
     spare = 0.0 if kind == "cpu" else (psutil.cpu_count() or 1) - 2.0
-    return max(Pace.others_cores, spare)
+    return max(TimeBudget.max_background_cores, spare)
 
 
-def _run_all(bench: Bench, items: Sequence[Item], progress: Progress) -> list[tuple[Row, Drawn | None]]:
+def _run_all(
+    runner: DeviceRunner, items: Sequence[Item], progress: Progress
+) -> list[tuple[Row, EnergyReading | None]]:
     """Measure group after group; the networks of one are released before the next."""
-    done: list[tuple[Row, Drawn | None]] = []
-    ahead = list(items)
-    gauge = _Gauge(progress, len(items))
-    while ahead and not bench.stop():
-        group = _enter_group(bench, ahead, gauge)
-        _take_turns(bench, group, gauge)
-        for entrant in group:
-            bench.settle(entrant)
-            _finish(bench, entrant, gauge)
-            row = entrant.row(bench.setting.tiles)
-            done += [(row, entrant.drawn)] if row is not None else []
+    done: list[tuple[Row, EnergyReading | None]] = []
+    remaining = list(items)
+    progress_sum = _ProgressSum(progress, len(items))
+    while remaining and not runner.stop():
+        group = _compile_group(runner, remaining, progress_sum)
+        _time_group(runner, group, progress_sum)
+        for run in group:
+            runner.drop_disturbed(run)
+            _finish(runner, run, progress_sum)
+            row = run.row(runner.setting.tiles)
+            done += [(row, run.energy)] if row is not None else []
         group.clear()
         gc.collect()
     return done
 
 
-def _enter_group(bench: Bench, ahead: list[Item], gauge: _Gauge) -> list[Entrant]:
-    """Compile as many of the next networks as fit into memory side by side; they leave the list."""
-    group: list[Entrant] = []
-    pieces: dict[str, Piece] = {}
-    room = _room_bytes(bench)
-    while ahead and len(group) < _MOST_TOGETHER and not bench.stop():
-        item = ahead[0]
-        gauge.show(f"compiling {item.id}")
-        piece = pieces.get(_key(item)) or bench.attempt(item.id, partial(bench.piece, item))
-        if piece is not None and group and piece.bytes > room:
+def _compile_group(runner: DeviceRunner, remaining: list[Item], progress_sum: _ProgressSum) -> list[RowRun]:
+    """Compile as many of the next networks as fit into memory together; they leave the list."""
+    group: list[RowRun] = []
+    models: dict[str, LoadedModel] = {}
+    free_bytes = _group_bytes(runner)
+    while remaining and len(group) < _MOST_TOGETHER and not runner.stop():
+        item = remaining[0]
+        progress_sum.show(f"compiling {item.id}")
+        loaded = models.get(_key(item)) or runner.attempt(item.id, partial(runner.load, item))
+        if loaded is not None and group and loaded.bytes > free_bytes:
             break  # it opens the next group
-        ahead.pop(0)
-        entrant = bench.attempt(item.id, partial(bench.enter, item, piece)) if piece is not None else None
-        if entrant is None:
-            gauge.add(1.0)
+        remaining.pop(0)
+        run = runner.attempt(item.id, partial(runner.prepare, item, loaded)) if loaded is not None else None
+        if run is None:
+            progress_sum.add(1.0)
             continue
-        pieces[_key(item)] = piece
-        room -= piece.bytes
-        group.append(entrant)
-        gauge.add(_COMPILED)
+        models[_key(item)] = loaded
+        free_bytes -= loaded.bytes
+        group.append(run)
+        progress_sum.add(_COMPILED)
     return group
 
 
-def _take_turns(bench: Bench, group: list[Entrant], gauge: _Gauge) -> None:
-    """Let the networks of a group take turns until each has had its own."""
-    shares = {id(entrant): (_RUN - _COMPILED) / max(1, entrant.trial.turns_left) for entrant in group}
+def _time_group(runner: DeviceRunner, group: list[RowRun], progress_sum: _ProgressSum) -> None:
+    """Time the networks of a group in alternating turns until each has had its own."""
+    shares = {id(run): (_RUN - _COMPILED) / max(1, run.timed.turns_left) for run in group}
     waiting = list(group)
     while waiting:
-        for entrant in waiting:
-            if bench.stop():
+        for run in waiting:
+            if runner.stop():
                 return
-            gauge.show(f"running {entrant.item.id}")
-            before = entrant.trial.turns_left
-            if bench.attempt(entrant.item.id, partial(_turn, entrant, bench.pace)) is None:
-                entrant.trial.turns_left = 0
-            gauge.add(shares[id(entrant)] * (before - entrant.trial.turns_left))
-        waiting = [entrant for entrant in waiting if entrant.trial.turns_left > 0]
+            progress_sum.show(f"running {run.item.id}")
+            before = run.timed.turns_left
+            if runner.attempt(run.item.id, partial(_turn, run, runner.budget)) is None:
+                run.timed.turns_left = 0
+            progress_sum.add(shares[id(run)] * (before - run.timed.turns_left))
+        waiting = [run for run in waiting if run.timed.turns_left > 0]
 
 
-def _turn(entrant: Entrant, pace: Pace) -> bool:
-    entrant.trial.take_turn(pace)
+def _turn(run: RowRun, budget: TimeBudget) -> bool:
+    run.timed.run_turn(budget)
     return True
 
 
-def _finish(bench: Bench, entrant: Entrant, gauge: _Gauge) -> None:
+def _finish(runner: DeviceRunner, run: RowRun, progress_sum: _ProgressSum) -> None:
     """Read energy and counters of a network whose turns are over.
 
-    Counters need one inference at a time: those of several at once lie over each other.
+    Counters need one inference at a time: those of several at once overlap.
     """
-    row = entrant.item.id
-    if bench.pace.energy_s > 0 and not bench.stop():
-        gauge.show(f"energy of {row}")
-        bench.attempt(row, partial(bench.weigh, entrant))
-    if entrant.item.hint == "latency" and not bench.stop():
-        gauge.show(f"operators of {row}")
-        bench.attempt(row, partial(bench.count, entrant))
-    gauge.add(1.0 - _RUN)
+    row = run.item.id
+    if runner.budget.energy_s > 0 and not runner.stop():
+        progress_sum.show(f"energy of {row}")
+        runner.attempt(row, partial(runner.measure_energy, run))
+    if run.item.hint == "latency" and not runner.stop():
+        progress_sum.show(f"operators of {row}")
+        runner.attempt(row, partial(runner.profile, run))
+    progress_sum.add(1.0 - _RUN)
 
 
 def _energy_missing(obstacle: str) -> list[str]:
     return [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
 
 
-def unsteady(rows: Sequence[Row]) -> list[str]:
-    """Return a warning where the readings of many rows waver more than a device does by itself."""
+def noise_warnings(rows: Sequence[Row]) -> list[str]:
+    """Return a warning where the readings of many rows spread more than those of a quiet machine."""
     spreads = [row.latency_s for row in rows if row.latency_s is not None]
-    many = sum(one.high_s - one.low_s > _WAVERING * one.median_s for one in spreads)
-    if many <= _WAVERING * len(rows):
+    many = sum(one.high_s - one.low_s > _NOISY_SPREAD * one.median_s for one in spreads)
+    if many <= _NOISY_SPREAD * len(rows):
         return []
     return [
-        f"unsteady: the readings of {many} of {len(rows)} rows spread over more than {_WAVERING:.0%} of "
+        f"unsteady: the readings of {many} of {len(rows)} rows spread over more than {_NOISY_SPREAD:.0%} of "
         "their median; other programs may have run: close them, plug in the power supply and measure again"
     ]
 
 
-class _Gauge:
-    """Adds up what is done and tells it on."""
+class _ProgressSum:
+    """Sums up the rows that are done, in parts, for a progress display."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self.progress, self.total, self.done = progress, total, 0.0
@@ -300,10 +302,10 @@ def _key(item: Item) -> str:
     return str(item.model.model_dump_json())
 
 
-def _room_bytes(bench: Bench) -> float:
+def _group_bytes(runner: DeviceRunner) -> float:
     """Return how much memory the networks of one group may take (B)."""
     with suppress(OSError):
-        found = re.search(r"^MemAvailable:\s*(\d+) kB$", (bench.root / "proc" / "meminfo").read_text(), re.M)
+        found = re.search(r"^MemAvailable:\s*(\d+) kB$", (runner.root / "proc" / "meminfo").read_text(), re.M)
         if found:
             return _SHARE_OF_MEMORY * int(found[1]) * 1024
-    return _ROOM_UNKNOWN
+    return _DEFAULT_GROUP_BYTES

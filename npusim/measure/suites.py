@@ -22,7 +22,7 @@ from npusim.techniques import parse
 from npusim.units import refuse
 from npusim.workloads import workload_names
 
-__all__ = ["Family", "Item", "MeasurementSuite", "Networks", "load_suite", "suite_names"]
+__all__ = ["BenchmarkGrid", "Item", "MeasurementSuite", "Networks", "load_suite", "suite_names"]
 
 Hint = Literal["latency", "throughput"]
 Size = Annotated[int, Field(ge=1, le=1_000_000_000)]
@@ -46,7 +46,7 @@ class Item:
     """Inferences in flight; None leaves it to the device."""
 
 
-class Family(Section):
+class BenchmarkGrid(Section):
     """Micro-benchmarks of one operator, in several sizes."""
 
     model_config = ConfigDict(strict=True)
@@ -72,7 +72,7 @@ class Family(Section):
         return value
 
     @model_validator(mode="after")
-    def _sizes_fit_the_operator(self) -> Family:
+    def _sizes_fit_the_operator(self) -> BenchmarkGrid:
         kind = OPERATORS[self.operator]
         if "int8" in self.dtype and not kind.int8:
             others = ", ".join(name for name, other in OPERATORS.items() if other.int8)
@@ -169,7 +169,7 @@ class MeasurementSuite(Section):
     """Version of this file format: npusim.measurements/1."""
     title: str = ""
     """What the suite is for."""
-    benchmarks: list[Family] = Field(default_factory=list)
+    benchmarks: list[BenchmarkGrid] = Field(default_factory=list)
     """Networks of one operator."""
     networks: list[Networks] = Field(default_factory=list)
     """Whole networks."""
@@ -177,7 +177,7 @@ class MeasurementSuite(Section):
     @model_validator(mode="after")
     def _rows_are_countable_and_differ(self) -> MeasurementSuite:
         seen: set[str] = set()
-        for key, family in self._families():
+        for key, family in self._grids():
             for item in family.items():
                 if len(seen) == _MOST:
                     refuse(f"more than {_MOST:,} rows", f"up to {_MOST:,}", at=key)
@@ -188,7 +188,7 @@ class MeasurementSuite(Section):
             refuse("no row", "at least one of `benchmarks` and `networks`")
         return self
 
-    def _families(self) -> Iterator[tuple[str, Family | Networks]]:
+    def _grids(self) -> Iterator[tuple[str, BenchmarkGrid | Networks]]:
         """Return every family with its key in the file."""
         yield from ((f"benchmarks.{i}", family) for i, family in enumerate(self.benchmarks))
         yield from ((f"networks.{i}", networks) for i, networks in enumerate(self.networks))
@@ -196,7 +196,7 @@ class MeasurementSuite(Section):
     @cached_property
     def items(self) -> tuple[Item, ...]:
         """The rows, in the order in which the file has them."""
-        return tuple(item for _, family in self._families() for item in family.items())
+        return tuple(item for _, family in self._grids() for item in family.items())
 
 
 def suite_names() -> list[str]:

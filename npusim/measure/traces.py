@@ -45,7 +45,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A trace.
+    """A Chrome trace.
 
     Attributes
     ----------
@@ -90,14 +90,16 @@ def read_trace(path: Path) -> Trace:
         raise ConfigError("no list `traceEvents`", file=document.name, allowed=_REMEDY)
     return Trace(
         file=document.name,
-        events=tuple(_event(one, i, document) for i, one in enumerate(events) if _lasts(one, i, document)),
+        events=tuple(
+            _event(one, i, document) for i, one in enumerate(events) if _is_complete(one, i, document)
+        ),
         statistics=_statistics(data, document),
         clock_hz=_clock(data, document),
         simulated=_block(data, "otherData", document).get("simulated") == "npusim",
     )
 
 
-def _lasts(event: Any, number: int, document: Document) -> bool:
+def _is_complete(event: Any, number: int, document: Document) -> bool:
     """Whether an event has a length; marks, counters and names of tracks have none."""
     if not isinstance(event, dict):
         key = f"traceEvents.{number}"

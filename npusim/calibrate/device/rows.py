@@ -13,7 +13,6 @@ from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, ModelFile, Network, Row, Workload
-from npusim.measure.spreads import error_of
 from npusim.scenario import resolve_run
 
 __all__ = [
@@ -165,7 +164,7 @@ def _text_of(row: Row) -> tuple[str, str]:
 
 def noise_of(row: Row) -> float:
     """Return the relative standard error of a row's median, as far as one believes it."""
-    return max(NOISE_FLOOR, error_of(row.latency_s)) if row.latency_s is not None else NOISE_FLOOR
+    return max(NOISE_FLOOR, row.latency_s.median_error) if row.latency_s is not None else NOISE_FLOOR
 
 
 def map_rows(

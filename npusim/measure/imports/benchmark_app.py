@@ -16,14 +16,13 @@ from npusim.errors import ConfigError, FileError, shown
 from npusim.measure.document import Counter, Device, Measurement, ModelFile, Row, Spread
 from npusim.measure.imports.benchmark_counters import read_csv_counters, read_json_counters
 from npusim.measure.imports.benchmark_report import (
-    Figure,
     Report,
+    ReportValue,
     is_printed_report,
     read_csv_report,
     read_json_report,
     read_printed_report,
 )
-from npusim.measure.imports.model_files import model_file, stem
 
 __all__ = ["from_benchmark_app"]
 
@@ -37,7 +36,7 @@ _COUNTERS: tuple[tuple[str, Callable[[Path], tuple[Counter, ...]]], ...] = (
     ("benchmark_average_counters_report.csv", read_csv_counters),
     ("benchmark_average_counters_report.json", read_json_counters),
 )
-"""Files with counters, the most telling first: the program in Python writes averages into JSON that hold one
+"""Files with counters, the most detailed first: the program in Python writes averages into JSON that hold one
 operator alone."""
 _FORMATS = {
     "f32": "f32",
@@ -55,7 +54,7 @@ _HINTS: dict[str, Hint] = {
     "ctput": "throughput",
 }
 _SAME_RATE = 0.002
-"""Two witnesses of one run round its rate differently, by no more than this share and a hundredth."""
+"""Two reports of one run round its rate differently, by no more than this share and a hundredth."""
 _REMEDY = (
     "a folder with benchmark_report.csv, benchmark_report.json or what benchmark_app printed (.txt, .log)"
 )
@@ -63,22 +62,24 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class _Run:
-    """Everything that is told about a run; earlier witnesses are more exact about times."""
+    """All reports of a run; earlier ones are more exact about times."""
 
     directory: Path
-    witnesses: tuple[Report, ...]
+    reports: tuple[Report, ...]
 
-    def option(self, *names: str) -> Figure | None:
+    def option(self, *names: str) -> ReportValue | None:
         """Return an option of the command line."""
-        return next((w.options[n] for w in self.witnesses for n in names if n in w.options), None)
+        return next(
+            (report.options[n] for report in self.reports for n in names if n in report.options), None
+        )
 
-    def setup(self, *names: str) -> Figure | None:
+    def setup(self, *names: str) -> ReportValue | None:
         """Return how something was set."""
-        return next((w.setup[n] for w in self.witnesses for n in names if n in w.setup), None)
+        return next((report.setup[n] for report in self.reports for n in names if n in report.setup), None)
 
-    def result(self, name: str) -> Figure | None:
+    def result(self, name: str) -> ReportValue | None:
         """Return a count."""
-        return next((w.results[name] for w in self.witnesses if name in w.results), None)
+        return next((report.results[name] for report in self.reports if name in report.results), None)
 
 
 def from_benchmark_app(
@@ -99,7 +100,7 @@ def from_benchmark_app(
     Returns
     -------
     Measurement
-        One row: latency from the median, minimum and maximum; throughput in inferences a second.
+        One row: latency from the median, minimum and maximum; throughput in inferences per second.
 
     Raises
     ------
@@ -108,13 +109,13 @@ def from_benchmark_app(
     ConfigError
         Where a file is cut off, a value is not allowed, or files are of different runs; it names the line.
     """
-    run = _Run(Path(directory), _witnesses(Path(directory)))
+    run = _Run(Path(directory), _reports(Path(directory)))
     device_kind = _kind(run, kind)
     warnings: list[str] = []
     precision = _precision(run, device_kind, warnings)
     model, hint = _model(run, warnings), _hint(run)
     latency, notes = _latency(run)
-    rate = max(run.witnesses, key=lambda witness: _digits(witness.results["throughput"])).rate()
+    rate = max(run.reports, key=lambda report: _digits(report.results["throughput"])).rate()
     requests = run.option("nireq", "number_infer_requests") or run.setup(
         "number of parallel infer requests", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
     )
@@ -123,7 +124,7 @@ def from_benchmark_app(
     if (profiled and profiled.text.lower() != "false") or _counted(run):
         notes.append("with profiling on: longer than without")
     row = Row(
-        id=f"{stem(model)} {hint}",
+        id=f"{model.stem} {hint}",
         model=model,
         hint=hint,
         requests=int(requests.number(whole=True)) if requests else 1,
@@ -148,7 +149,7 @@ def from_benchmark_app(
     )
 
 
-def _witnesses(directory: Path) -> tuple[Report, ...]:
+def _reports(directory: Path) -> tuple[Report, ...]:
     """Read every report of a folder; all must be of the same run."""
     if not directory.is_dir():
         problem = "is a file" if directory.exists() else "no such folder"
@@ -157,10 +158,12 @@ def _witnesses(directory: Path) -> tuple[Report, ...]:
     printed = [path for path in texts if is_printed_report(path)]
     if len(printed) > 1:
         names = ", ".join(path.name for path in printed)
-        raise FileError(str(directory), f"holds what several runs printed ({names})", "keep one run a folder")
+        raise FileError(
+            str(directory), f"holds what several runs printed ({names})", "keep one run per folder"
+        )
     found = [read_printed_report(path) for path in printed]
     # What is printed has more digits: times below 5 us are 0.00 ms in the reports.
-    times = not any(witness.times_s for witness in found)
+    times = not any(report.times_s for report in found)
     if (directory / "benchmark_report.csv").exists():
         found.append(read_csv_report(directory / "benchmark_report.csv", times=times))
     if (directory / "benchmark_report.json").exists():
@@ -178,7 +181,7 @@ def _witnesses(directory: Path) -> tuple[Report, ...]:
     return tuple(found)
 
 
-def _digits(figure: Figure) -> int:
+def _digits(figure: ReportValue) -> int:
     return len(figure.text)
 
 
@@ -221,10 +224,10 @@ def _model(run: _Run, warnings: list[str]) -> ModelFile:
     figure = run.option("m", "path_to_model")
     if figure and figure.text:
         # A path tells whose machine it was; the file's name is all that is kept.
-        return model_file(figure.text)
+        return ModelFile.at(figure.text)
     told = run.setup("NETWORK_NAME", "topology")
     warnings.append("the run does not tell the name of the model's file")
-    return model_file(told.text if told and told.text else "unknown")
+    return ModelFile.at(told.text if told and told.text else "unknown")
 
 
 def _hint(run: _Run) -> Hint:
@@ -238,13 +241,13 @@ def _hint(run: _Run) -> Hint:
 
 def _latency(run: _Run) -> tuple[Spread | None, list[str]]:
     """Return the time of an inference, and what to know about it."""
-    witness = next((one for one in run.witnesses if one.times_s), None)
-    if witness is None:
+    report = next((one for one in run.reports if one.times_s), None)
+    if report is None:
         return None, ["no latency was reported"]
-    times, notes = witness.times_s, list[str]()
+    times, notes = report.times_s, list[str]()
     middle = times.get("median", times.get("average"))
     if middle is None:
-        raise ConfigError("no median and no average latency", file=witness.file, allowed="a whole report")
+        raise ConfigError("no median and no average latency", file=report.file, allowed="a whole report")
     if "median" not in times:
         notes.append("the average stands for the median")
     low, high = times.get("min", middle), times.get("max", middle)
@@ -254,14 +257,14 @@ def _latency(run: _Run) -> tuple[Spread | None, list[str]]:
     if not low <= middle <= high:
         allowed = "a median between minimum and maximum"
         found = f"{low:g} s, {middle:g} s, {high:g} s as minimum, middle and maximum"
-        raise ConfigError(found, file=witness.file, allowed=allowed)
+        raise ConfigError(found, file=report.file, allowed=allowed)
     count = run.result("total number of iterations")
     repetitions = int(count.number(whole=True)) if count else 1
     return Spread(median_s=middle, low_s=low, high_s=high, repetitions=repetitions), notes
 
 
 def _batch(run: _Run, warnings: list[str]) -> float:
-    """Return the inputs of an inference: benchmark_app's throughput counts inputs."""
+    """Return the number of inputs per inference: benchmark_app's throughput counts inputs."""
     figure = run.setup("batch size")
     if figure is None:
         return 1.0

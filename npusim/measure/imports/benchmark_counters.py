@@ -158,7 +158,7 @@ def read_json_counters(path: Path) -> tuple[Counter, ...]:
 
 
 def _medians(requests: Sequence[Sequence[_Line]]) -> tuple[Counter, ...]:
-    """Join requests: operators in the order of the first, by name and occurrence."""
+    """Return the median of each operator over requests, by name and occurrence, in order of the first."""
     found: dict[tuple[str, int], list[_Line]] = {}
     for request in requests:
         seen: dict[str, int] = {}

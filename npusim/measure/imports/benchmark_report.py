@@ -13,8 +13,8 @@ from npusim.config.texts import read_text
 from npusim.errors import ConfigError, shown
 
 __all__ = [
-    "Figure",
     "Report",
+    "ReportValue",
     "is_printed_report",
     "read_csv_report",
     "read_json_report",
@@ -59,8 +59,8 @@ _PRINTED = re.compile(r"^\[ INFO \]\s+Throughput:\s", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A text of a report, and where it stands."""
+class ReportValue:
+    """A value of a report as text, and its place."""
 
     text: str
     file: str
@@ -68,7 +68,7 @@ class Figure:
     key: str
 
     def number(self, *, whole: bool = False) -> float:
-        """Return it as a number above 0, or refuse it."""
+        """Return the value as a number above 0, or raise an error."""
         column = Number(self.key, whole=whole)
         value = column.value(self.text)
         if value is None:
@@ -76,14 +76,14 @@ class Figure:
         return value
 
     def refusal(self, allowed: str) -> ConfigError:
-        """Return the error that it is not what may stand there."""
+        """Return the error for a value that is not allowed."""
         found = shown(self.text) if self.text else "nothing"
         return ConfigError(found, file=self.file, line=self.line, key=self.key, allowed=allowed)
 
 
 @dataclass
 class Report:
-    """One witness of a run.
+    """One report of a run.
 
     Attributes
     ----------
@@ -94,25 +94,25 @@ class Report:
     setup : dict
         How the run was set up, and properties that were read back.
     results : dict
-        Counts, and the rate `throughput` in inputs a second.
+        Counts, and the rate `throughput` in inputs per second.
     times_s : dict
         `median`, `average`, `min`, `max`, as far as they are told, in s.
     """
 
     file: str
-    options: dict[str, Figure] = field(default_factory=dict)
-    setup: dict[str, Figure] = field(default_factory=dict)
-    results: dict[str, Figure] = field(default_factory=dict)
+    options: dict[str, ReportValue] = field(default_factory=dict)
+    setup: dict[str, ReportValue] = field(default_factory=dict)
+    results: dict[str, ReportValue] = field(default_factory=dict)
     times_s: dict[str, float] = field(default_factory=dict)
 
     def rate(self) -> float:
-        """Return the inputs a second; a report without is cut off."""
+        """Return the inputs per second; a report without is cut off."""
         if "throughput" not in self.results:
             raise ConfigError("no throughput", file=self.file, allowed="the whole report of a finished run")
         return self.results["throughput"].number()
 
-    def take(self, section: str, name: str, figure: Figure) -> None:
-        """Enter a figure of a CSV or JSON report."""
+    def add(self, section: str, name: str, figure: ReportValue) -> None:
+        """Add a value of a CSV or JSON report."""
         if section == "options":
             self.options[name.lstrip("-")] = figure
             return
@@ -130,7 +130,7 @@ class Report:
         return self
 
 
-def _time(figure: Figure) -> float:
+def _time(figure: ReportValue) -> float:
     """Return a time of a report; one that is rounded to nothing is no time."""
     if re.fullmatch(r"0\.0+", figure.text):
         raise figure.refusal(
@@ -166,7 +166,7 @@ def read_csv_report(path: Path, *, times: bool = True) -> Report:
             )
             raise ConfigError(shown(text), file=str(path), line=number, allowed=allowed)
         if section != "groups":
-            report.take(section, name.strip(), Figure(value.strip(), str(path), number, name.strip()))
+            report.add(section, name.strip(), ReportValue(value.strip(), str(path), number, name.strip()))
     if not report.results:
         allowed = "a report of benchmark_app with `Execution results`"
         raise ConfigError("no results", file=str(path), line=1, allowed=allowed)
@@ -186,7 +186,7 @@ def read_json_report(path: Path, *, times: bool = True) -> Report:
             )
         for name, value in entries.items():
             if not isinstance(value, list | dict):
-                report.take(section, name, Figure(str(value), str(path), None, f"{block}.{name}"))
+                report.add(section, name, ReportValue(str(value), str(path), None, f"{block}.{name}"))
     return report.take_times() if times else report
 
 
@@ -203,7 +203,7 @@ def read_printed_report(path: Path) -> Report:
         if not match:
             continue
         name, value = match["name"].strip(), match["value"]
-        figure = Figure(value, str(path), number, name)
+        figure = ReportValue(value, str(path), number, name)
         if name in _TIMES and _TIMES[name] not in report.times_s:
             report.times_s[_TIMES[name]] = _printed_time(figure)
         elif name == "Throughput":
@@ -227,11 +227,11 @@ def _printed(path: Path) -> str:
     return read_text(path, encodings=_ENCODINGS.get(mark, ("utf-8-sig",)))
 
 
-def _without(figure: Figure, unit: str) -> Figure:
-    return Figure(figure.text.removesuffix(unit).strip(), figure.file, figure.line, figure.key)
+def _without(figure: ReportValue, unit: str) -> ReportValue:
+    return ReportValue(figure.text.removesuffix(unit).strip(), figure.file, figure.line, figure.key)
 
 
-def _printed_time(figure: Figure) -> float:
+def _printed_time(figure: ReportValue) -> float:
     """Return a printed time in s; the program chooses between us and ms."""
     for unit, scale in (("ms", _MS), ("us", _US)):
         if figure.text.endswith(f" {unit}"):

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import npusim
 from npusim.errors import ConfigError, nearest, shown
-from npusim.measure.document import Counter, Device, Measurement, Row, Spread
-from npusim.measure.imports.model_files import model_file, stem
+from npusim.measure.document import Counter, Device, Measurement, ModelFile, Row, Spread
 from npusim.measure.traces import ENGINES, LAYER, Event, Trace, read_trace
 
 __all__ = ["from_npu_profiling"]
@@ -63,9 +62,9 @@ def from_npu_profiling(
     if not end > begin:
         raise ConfigError("events that take no time", file=trace.file, allowed="a span above 0")
     tiles = {task.process for task in tasks if ENGINES[task.category] in ("DPU", "Shave")}
-    ran = model_file(model or "unknown", at_hand=model is not None)
+    ran = ModelFile.at(model or "unknown", present=model is not None)
     row = Row(
-        id=stem(ran) if model else Path(file).stem,
+        id=ran.stem if model else Path(file).stem,
         model=ran,
         tiles=len(tiles) or None,
         precision="f16",
@@ -78,12 +77,12 @@ def from_npu_profiling(
         tool="npu-profiling",
         device=Device(kind="npu", name=name or "unknown", driver=driver, clock_hz=trace.clock_hz),
         rows=(row,),
-        warnings=tuple(_doubts(trace, end - begin, model)),
+        warnings=tuple(_warnings(trace, end - begin, model)),
     )
 
 
 def _layers(trace: Trace) -> list[Event]:
-    """Return the layers in the order of their begin; refuse what is no profile of one real inference."""
+    """Return the layers by start time; refuse what is no profile of one real inference."""
     if trace.simulated:
         allowed = "a profile of a real NPU"
         raise ConfigError("a trace that npusim simulated", file=trace.file, allowed=allowed)
@@ -99,7 +98,7 @@ def _layers(trace: Trace) -> list[Event]:
         if event.category == LAYER and event.name in seen:
             raise ConfigError(
                 f"the layer a second time (first in event {seen[event.name]})", file=trace.file, key=place,
-                allowed="one inference a file",
+                allowed="one inference per file",
             )  # fmt: skip
         if event.category == LAYER:
             seen[event.name] = event.number
@@ -120,11 +119,11 @@ def _counter(layer: Event) -> Counter:
     )
 
 
-def _doubts(trace: Trace, span_s: float, model: str | None) -> list[str]:
-    doubts: list[str] = []
+def _warnings(trace: Trace, span_s: float, model: str | None) -> list[str]:
+    found: list[str] = []
     total_s = trace.statistics.get(_TOTAL, 0.0) * 1e-6
     if total_s > 0.0 and abs(total_s - span_s) > _APART * span_s:
-        doubts.append(f"the profiler's total is {total_s:.6g} s, its events span {span_s:.6g} s")
+        found.append(f"the profiler's total is {total_s:.6g} s, its events span {span_s:.6g} s")
     if model is None:
-        doubts.append("the profile does not tell which model ran")
-    return doubts
+        found.append("the profile does not tell which model ran")
+    return found

@@ -9,26 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npusim.errors import NpusimError
-from npusim.measure.counters import count_operators
+from npusim.measure.counters import profile_operators
+from npusim.measure.devices import Setting
 from npusim.measure.document import Counter, Device, Row
-from npusim.measure.energy import Drawn, Meter
+from npusim.measure.energy import EnergyReading, Meter
 from npusim.measure.environment import describe, written
-from npusim.measure.loading import footprint_bytes, model_of, telling
-from npusim.measure.pace import Pace
-from npusim.measure.setting import Setting
-from npusim.measure.trial import Trial
+from npusim.measure.loading import footprint_bytes, model_of, short_reason
+from npusim.measure.timing import TimeBudget, TimedNetwork
 
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
-__all__ = ["Bench", "Entrant"]
+__all__ = ["DeviceRunner", "LoadedModel", "RowRun"]
 
 _MOST_NAMED = 3
 """Rows that a warning names; it counts the others."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class LoadedModel:
     """A model with values for its inputs, for all rows of a group that run it.
 
     Attributes
@@ -45,46 +44,46 @@ class Piece:
 
 
 @dataclass
-class Entrant:
-    """A row on its way: its compiled network and what was read so far."""
+class RowRun:
+    """A row under test: its compiled network and the readings so far."""
 
     item: Item
-    piece: Piece
-    trial: Trial
+    loaded: LoadedModel
+    timed: TimedNetwork
     precision: str | None
-    drawn: Drawn | None = None
+    energy: EnergyReading | None = None
     operators: tuple[Counter, ...] = ()
 
     def row(self, tiles: int | None) -> Row | None:
         """Return the row; None where nothing was read."""
-        latency = self.trial.latency()
+        latency = self.timed.latency()
         if latency is None:
             return None
-        joules = self.drawn.joules_each if self.drawn else None
+        joules = self.energy.per_inference_j if self.energy else None
         return Row(
             id=self.item.id,
             model=self.item.model,
             hint=self.item.hint,
-            requests=self.trial.requests,
+            requests=self.timed.requests,
             tiles=tiles,
             precision=self.precision,
             latency_s=latency,
-            throughput_per_s=self.trial.throughput_per_s(),
+            throughput_per_s=self.timed.throughput_per_s(),
             energy_j=joules,
-            energy_source=self.drawn.source if self.drawn and joules else None,
+            energy_source=self.energy.source if self.energy and joules else None,
             operators=self.operators,
         )
 
 
 @dataclass
-class Bench:
-    """A device, set one way, with what is needed to measure on it.
+class DeviceRunner:
+    """Compiles and runs networks on one device in one setting.
 
     Attributes
     ----------
     core : openvino.Core
     setting : Setting
-    pace : Pace
+    budget : TimeBudget
     files : mapping of str to Path
         Where model files lie, by name.
     meter : Meter or None
@@ -101,7 +100,7 @@ class Bench:
 
     core: Any
     setting: Setting
-    pace: Pace
+    budget: TimeBudget
     files: Mapping[str, Path]
     meter: Meter | None
     stop: Callable[[], bool]
@@ -111,10 +110,10 @@ class Bench:
     _computed_in: dict[str, list[str]] = field(default_factory=dict)
     _disturbed: list[str] = field(default_factory=list)
 
-    def piece(self, item: Item) -> Piece:
+    def load(self, item: Item) -> LoadedModel:
         """Return a row's model with its inputs; NpusimError where it cannot be built."""
         model, feed = model_of(self.core, item.model, self.setting.precision, self.files)
-        return Piece(model, feed, footprint_bytes(model))
+        return LoadedModel(model, feed, footprint_bytes(model))
 
     def attempt(self, row: str, work: Callable[[], Any]) -> Any:
         """Do something for a row; None, and a note, where it fails: the other rows go on."""
@@ -122,58 +121,59 @@ class Bench:
             return work()
         except Exception as error:  # whatever it is: minutes of measurement must not be lost to one row
             kind = "" if isinstance(error, NpusimError | RuntimeError) else f"{type(error).__name__}: "
-            self.failures.setdefault(row, kind + telling(error, self.files.values()))
+            self.failures.setdefault(row, kind + short_reason(error, self.files.values()))
             return None
 
-    def compile(self, item: Item, piece: Piece, profiling: bool = False) -> Any:
+    def compile(self, item: Item, loaded: LoadedModel, profiling: bool = False) -> Any:
         """Return a row's network compiled."""
         properties = self.setting.properties(item.hint, item.requests, profiling)
-        return self.core.compile_model(piece.model, self.setting.device, properties)
+        return self.core.compile_model(loaded.model, self.setting.device, properties)
 
-    def enter(self, item: Item, piece: Piece) -> Entrant:
+    def prepare(self, item: Item, loaded: LoadedModel) -> RowRun:
         """Compile a network and warm it up."""
-        compiled = self.compile(item, piece)
+        compiled = self.compile(item, loaded)
         if self.device is None:
             self.device = describe(self.core, self.setting.device, compiled, self.root)
         requests = item.requests or (1 if item.hint == "latency" else None)
-        trial = Trial.prepare(compiled, piece.feed, requests)
-        entrant = Entrant(item, piece, trial, self._precision(item, compiled))
-        entrant.trial.warm_up(self.pace)
-        return entrant
+        timed = TimedNetwork.prepare(compiled, loaded.feed, requests)
+        run = RowRun(item, loaded, timed, self._precision(item, compiled))
+        run.timed.warm_up(self.budget)
+        return run
 
-    def settle(self, entrant: Entrant) -> None:
-        """Leave out the turns of a row that other programs disturbed; note it where too few are left."""
-        if not entrant.trial.settle(self.pace):
-            self._disturbed.append(entrant.item.id)
+    def drop_disturbed(self, run: RowRun) -> None:
+        """Drop the turns of a row that other programs disturbed; note it where too few are left."""
+        if not run.timed.drop_disturbed(self.budget):
+            self._disturbed.append(run.item.id)
 
-    def weigh(self, entrant: Entrant) -> None:
+    def measure_energy(self, run: RowRun) -> None:
         """Run a network without a pause and note the energy, or when that was."""
         before = self.meter.read() if self.meter else 0
         began_s = time.time()
-        done = entrant.trial.run_for(self.pace.energy_s)
+        done = run.timed.run_for(self.budget.energy_s)
         ended_s = time.time()
         joules = self.meter.joules(before, self.meter.read()) if self.meter else None
         source = self.meter.source if self.meter else None
-        entrant.drawn = Drawn(began_s, ended_s, done, joules, source)
+        run.energy = EnergyReading(began_s, ended_s, done, joules, source)
 
-    def count(self, entrant: Entrant) -> None:
+    def profile(self, run: RowRun) -> None:
         """Run a network with profiling and note each operator's time."""
-        compiled = self.compile(entrant.item, entrant.piece, profiling=True)
-        runs = self.pace.profiled_runs(entrant.trial.inference_s)
+        compiled = self.compile(run.item, run.loaded, profiling=True)
+        runs = self.budget.profiled_runs(run.timed.inference_s)
         means = self.setting.kind == "cpu"
-        entrant.operators = count_operators(compiled, entrant.piece.feed, runs, means, self.stop)
+        run.operators = profile_operators(compiled, run.loaded.feed, runs, means, self.stop)
 
     def warnings(self) -> list[str]:
-        """Return what was not as one would expect."""
+        """Return the warnings: rows that failed, other formats than asked for, background load."""
         told = [f"{row}: {reason}" for row, reason in self.failures.items()]
         asked = self.setting.precision
         for found, rows in self._computed_in.items():
             if found != asked:
-                told.append(f"asked for {asked}, but the device computes in {found}: {_few(rows)}")
+                told.append(f"asked for {asked}, but the device computes in {found}: {_first_named(rows)}")
         if self._disturbed:
             told.append(
-                f"other programs kept more than {self.pace.others_cores:g} cores busy while these ran: "
-                f"{_few(self._disturbed)}; close them and measure again"
+                f"other programs kept more than {self.budget.max_background_cores:g} cores busy while these "
+                f"ran: "
+                f"{_first_named(self._disturbed)}; close them and measure again"
             )
         return told
 
@@ -187,7 +187,7 @@ class Bench:
         return found
 
 
-def _few(rows: list[str]) -> str:
-    """Return the first rows by name and the others by number."""
+def _first_named(rows: list[str]) -> str:
+    """Return the first rows by name and the number of the others."""
     more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
     return ", ".join(rows[:_MOST_NAMED]) + more

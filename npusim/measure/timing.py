@@ -1,0 +1,264 @@
+"""Timing of one compiled network: time budget, warm-up, turns of a few readings, background load."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import psutil
+
+from npusim.measure.devices import load_openvino
+from npusim.measure.document import SHORTEST_S, Spread
+
+__all__ = ["Batch", "CpuTimes", "TimeBudget", "TimedNetwork", "background_cores"]
+
+_HEADLINE, _WARM_UP, _COUNTERS = 0.6, 0.15, 0.25
+"""Shares of a row's time: readings, warm-up, counters. Readings matter most."""
+_DISCARD_BELOW = 0.25
+"""Part of a turn below which an inference is run once more, so that the first, with caches that other
+networks have filled, does not count."""
+_BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
+"""What processors do when they are not idle, by psutil's names; an operating system has some of them. Time
+that a virtual machine waits for its host is busy, too."""
+
+_STEP_S = 0.01
+"""Steps in which processors' time is counted (s): USER_HZ of Linux is 100; Windows has 0.016."""
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Time budget of a row: how it is divided among warm-up, readings, energy and profiling.
+
+    Attributes
+    ----------
+    row_s : float
+        Time for one row, without compilation (s); slow networks take longer for the sake of the minima.
+    rounds : int
+        Turns that each network gets, alternating with the others.
+    min_readings : int
+        Readings that even a slow network gives.
+    max_readings : int
+        Readings of a turn after which more tell nothing.
+    energy_s : float
+        Length of the run over which energy is counted (s).
+    max_background_cores : float
+        Cores that other programs may take during a turn; where they take more it is repeated.
+    """
+
+    row_s: float = 2.0
+    rounds: int = 8
+    min_readings: int = 5
+    max_readings: int = 500
+    energy_s: float = 1.0
+    max_background_cores: float = 0.25
+
+    @property
+    def warm_up_s(self) -> float:
+        """How long to run before the first reading (s)."""
+        return _WARM_UP * self.row_s
+
+    @property
+    def turn_s(self) -> float:
+        """Length of one turn (s)."""
+        return _HEADLINE * self.row_s / self.rounds
+
+    def turns(self, inference_s: float) -> int:
+        """Return the number of turns of a network: all, or as many as give a slow one its readings."""
+        if inference_s <= self.turn_s:
+            return self.rounds
+        return max(self.min_readings, min(self.rounds, math.ceil(_HEADLINE * self.row_s / inference_s)))
+
+    def profiled_runs(self, inference_s: float) -> int:
+        """Return the number of runs with profiling."""
+        return max(self.min_readings, min(self.max_readings, int(_COUNTERS * self.row_s / inference_s)))
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Clocks at one moment (s): wall time, busy time of all processors, this program's share of it."""
+
+    wall_s: float
+    busy_s: float
+    own_s: float
+
+    @classmethod
+    def now(cls) -> CpuTimes:
+        """Read the clocks."""
+        times = psutil.cpu_times()
+        busy_s = sum(getattr(times, name, 0.0) for name in _BUSY)
+        return cls(time.perf_counter(), busy_s, time.process_time())
+
+
+def background_cores(begun: CpuTimes, ended: CpuTimes) -> float:
+    """Return the background load between two moments: cores that other programs took on average.
+
+    An operating system counts processors' time in steps, one clock for each core: what may be no more than
+    their rounding is subtracted.
+    """
+    wall_s = ended.wall_s - begun.wall_s
+    if wall_s <= 0.0:
+        return 0.0
+    rounding_s = _STEP_S * math.sqrt(psutil.cpu_count() or 1)
+    others_s = (ended.busy_s - begun.busy_s) - (ended.own_s - begun.own_s)
+    return max(0.0, others_s - rounding_s) / wall_s
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The readings of one turn.
+
+    Attributes
+    ----------
+    latencies_s : list of float
+        Time of each inference, from its start to its end (s).
+    seconds : float
+        Time of all of them (s).
+    background_cores : float
+        Cores that other programs took meanwhile.
+    """
+
+    latencies_s: list[float]
+    seconds: float
+    background_cores: float = 0.0
+
+
+@dataclass
+class TimedNetwork:
+    """A compiled network with its readings.
+
+    Attributes
+    ----------
+    compiled : openvino.CompiledModel
+    feed : list of openvino.Tensor
+        A value for each input.
+    requests : int
+        Inferences in flight.
+    batches : list of Batch
+        Readings so far, a batch per turn.
+    turns_left : int
+        Number of turns still to come.
+    repeats_left : int
+        Number of disturbed turns that may still be repeated.
+    """
+
+    compiled: Any
+    feed: list[Any]
+    requests: int
+    batches: list[Batch] = field(default_factory=list)
+    turns_left: int = 0
+    repeats_left: int = 0
+    _run: Callable[[int], Batch] = field(init=False, repr=False)
+    inference_s: float = 0.0
+    """About how long one inference takes (s), in the budget of all requests together."""
+
+    def __post_init__(self) -> None:
+        """Make the requests and give each its inputs."""
+        run = _one_by_one if self.requests == 1 else _in_flight
+        self._run = run(self.compiled, self.feed, self.requests)
+
+    @classmethod
+    def prepare(cls, compiled: Any, feed: list[Any], requests: int | None) -> TimedNetwork:
+        """Return a timed with as many requests as asked for, or as the device finds best for the hint."""
+        best = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        return cls(compiled, feed, requests or max(1, best))
+
+    def warm_up(self, budget: TimeBudget) -> None:
+        """Run until the warm-up's time is over, and learn how long an inference takes."""
+        begun = time.perf_counter()
+        self._run(self.requests)  # the first: allocates, and on many devices still compiles
+        times_s: list[float] = []
+        while time.perf_counter() - begun < budget.warm_up_s or not times_s:
+            times_s.append(self._run(self.requests).seconds / self.requests)
+        self.inference_s = max(float(np.median(times_s)), SHORTEST_S)
+        self.turns_left = self.repeats_left = budget.turns(self.inference_s)
+
+    def run_turn(self, budget: TimeBudget) -> None:
+        """Run for one turn and keep the readings; a turn that others disturbed is repeated."""
+        if self.inference_s < _DISCARD_BELOW * budget.turn_s:
+            self._run(self.requests)
+        count = min(budget.max_readings, max(self.requests, round(budget.turn_s / self.inference_s)))
+        begun = CpuTimes.now()
+        batch = self._run(count)
+        batch = replace(batch, background_cores=background_cores(begun, CpuTimes.now()))
+        self.batches.append(batch)
+        if batch.background_cores > budget.max_background_cores and self.repeats_left > 0:
+            self.repeats_left -= 1
+        else:
+            self.turns_left -= 1
+
+    def drop_disturbed(self, budget: TimeBudget) -> bool:
+        """Drop the disturbed turns where enough others are left; return whether they are.
+
+        Where they are not, all turns stay.
+        """
+        calm = [batch for batch in self.batches if batch.background_cores <= budget.max_background_cores]
+        enough = len(calm) >= min(budget.rounds // 2, len(self.batches))
+        if enough:
+            self.batches = calm
+        return enough
+
+    def run_for(self, seconds: float) -> int:
+        """Run without a pause for at least so long; return the number of inferences."""
+        done, begun = 0, time.perf_counter()
+        while time.perf_counter() - begun < seconds:
+            count = max(self.requests, min(1000, round(0.1 * seconds / self.inference_s)))
+            self._run(count)
+            done += count
+        return done
+
+    def latency(self) -> Spread | None:
+        """Return the readings' median and spread; None before the first."""
+        return Spread.of([batch.latencies_s for batch in self.batches])
+
+    def throughput_per_s(self) -> float | None:
+        """Return inferences per second: the median over turns; None before the first."""
+        if not self.batches:
+            return None
+        if self.requests == 1:
+            latency = self.latency()
+            return 1.0 / latency.median_s if latency else None
+        return float(np.median([len(b.latencies_s) / b.seconds for b in self.batches]))
+
+
+def _one_by_one(compiled: Any, feed: list[Any], _: int) -> Callable[[int], Batch]:
+    """Return what runs one inference after the other.
+
+    The time of each is what OpenVINO measures around it: Python's own share would be half of a small network.
+    """
+    request = compiled.create_infer_request()
+    for at, tensor in enumerate(feed):
+        request.set_input_tensor(at, tensor)
+
+    def run(count: int) -> Batch:
+        latencies = []
+        begun = time.perf_counter()
+        for _ in range(count):
+            request.infer(share_outputs=True)  # results are not copied
+            latencies.append(request.latency * 1e-3)
+        return Batch(latencies, time.perf_counter() - begun)
+
+    return run
+
+
+def _in_flight(compiled: Any, feed: list[Any], requests: int) -> Callable[[int], Batch]:
+    """Return what keeps as many inferences in flight as there are requests."""
+    queue = load_openvino().AsyncInferQueue(compiled, requests)
+    for request in queue:
+        for at, tensor in enumerate(feed):
+            request.set_input_tensor(at, tensor)
+    latencies: list[float] = []
+    queue.set_callback(lambda request, _: latencies.append(request.latency * 1e-3))
+
+    def run(count: int) -> Batch:
+        latencies.clear()
+        begun = time.perf_counter()
+        for _ in range(count):
+            queue.start_async()
+        queue.wait_all()
+        return Batch(list(latencies), time.perf_counter() - begun)
+
+    return run
