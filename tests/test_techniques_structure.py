@@ -7,7 +7,7 @@ from test_techniques import ALL, graph_of, types
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, TensorKind
 from npusim.techniques import apply, legal, technique_names
-from npusim.techniques.frontier import signatures
+from npusim.techniques.preprocessing import value_numbers
 
 
 def anonymous(graph: Graph) -> Graph:
@@ -63,5 +63,5 @@ def test_symg_takes_an_imported_norm_that_is_known_to_be_symmetric(kind: TensorK
 
 
 def test_the_two_ends_of_the_edges_are_not_taken_for_the_same() -> None:
-    same = signatures(graph_of("gcn"))
+    same = value_numbers(graph_of("gcn"))
     assert same["preprocess/source"] != same["preprocess/target"]

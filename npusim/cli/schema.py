@@ -19,7 +19,7 @@ FILES = {
     "soc": "npusim.arch:Soc",
     "workload": "npusim.workloads:workload_file",
     "dataset": "npusim.workloads:DatasetStatistics",
-    "stacks": "npusim.techniques.stacks:NamedStacks",
+    "stacks": "npusim.techniques.named_stacks:NamedStacks",
     "toolchain": "npusim.arch.toolchain:Toolchain",
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore:Space",

@@ -14,7 +14,7 @@ from npusim.mapping import Mapped, map_graph
 from npusim.ops import Family
 from npusim.scenario import resolve_run
 from npusim.techniques import parse
-from npusim.techniques.frontier import preprocessing
+from npusim.techniques.preprocessing import preprocessing_operators
 
 __all__ = ["estimate", "mapped_estimate"]
 
@@ -176,7 +176,7 @@ def _split_note(mapped: Mapped) -> str | None:
     graph = mapped.graph
     if "graphsplit" not in parse(graph.techniques).names or mapped.run.device != "auto":
         return None
-    offered = [op for op in preprocessing(graph) if op.family is not Family.VIEW]
+    offered = [op for op in preprocessing_operators(graph) if op.family is not Family.VIEW]
     if not offered:
         return None
     moved = sum(op.device == "cpu" for op in offered)

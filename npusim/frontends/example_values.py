@@ -1,8 +1,7 @@
-"""Numbers to run a network with where only its description is known: weights, masks, edge lists.
+"""Example values for inputs and constants known by description only.
 
-Like the mannequins of a fire drill: nobody real, but as many as in the house, each at a door that exists.
 Floating-point values are neither tiny (a CPU computes denormal numbers slowly) nor large, as many are zero as
-the tensor's density says, and an index points at something that is there, spread evenly.
+the tensor's density says, and indices are in range, spread evenly.
 """
 
 from __future__ import annotations

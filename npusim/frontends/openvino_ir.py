@@ -1,8 +1,4 @@
-"""Reading an OpenVINO IR or ONNX file as an operator graph.
-
-The customs desk for models: it opens the crate, checks that nothing is missing, and hands the content to the
-translator.
-"""
+"""Import of an OpenVINO IR or ONNX file as an operator graph."""
 
 from __future__ import annotations
 

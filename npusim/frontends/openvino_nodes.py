@@ -1,8 +1,6 @@
-"""How each type of operator is written for OpenVINO: npusim's settings become ingredients again.
+"""How each operator type is written as an OpenVINO node: settings become constant operands.
 
-The inverse of `npusim.frontends.settings`: an axis, an order or a target shape that npusim keeps as a
-setting, or as the shape of the result, is handed over as a constant, like the oven temperature on a slip of
-paper beside the dough.
+The inverse of `npusim.frontends.settings`.
 """
 
 from __future__ import annotations

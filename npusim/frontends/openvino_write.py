@@ -1,22 +1,29 @@
-"""Writing an operator graph as an OpenVINO model, so that a real device runs the very network npusim costs.
+"""Export of an operator graph as an OpenVINO model, so that a device runs what is costed.
 
-The booth for the way back: what `npusim.frontends.openvino_ir` translates from OpenVINO's language, this
-says in it. Nobody knows the values of a graph's weights, so they are made up (see
-`npusim.frontends.example_values`); how long a network takes hardly depends on them.
+Values of weights are made up (see `npusim.frontends.example_values`): the time of a network hardly depends on
+them. Eight-bit numbers are signed and symmetric, 256 levels, between -1 and 1.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from npusim.frontends.example_values import example_value
-from npusim.frontends.openvino_int8 import rounded, rounds_here, stored, unpacked
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_nodes import ELEMENT_TYPES, WRITERS, UnwritableError
 from npusim.graph import Graph
-from npusim.ops import DType, Operator, Storage, Tensor, TensorKind
+from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind
 
 __all__ = ["UNMEASURABLE", "UnmeasurableError", "UnwritableError", "model_of_graph", "refuse_unmeasurable"]
+
+_LEVELS = 256
+_LARGEST = 127
+_PRODUCTS = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
+_SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)
+"""Operators whose result is rounded where their operand is."""
 
 UNMEASURABLE = ("grasp", "symg", "cacheg")
 """Techniques that stand in no model file: only a compiler can apply them."""
@@ -29,7 +36,7 @@ class UnmeasurableError(UnwritableError):
 def refuse_unmeasurable(graph: Graph) -> None:
     """Raise an `UnmeasurableError` where a graph asks for what only a compiler can do.
 
-    GraSp's compressed storage, SymG's triangle and CacheG's wish to keep a tensor in SRAM stand in no model
+    GraSp's compressed storage, SymG's triangle and CacheG's residency stand in no model
     file: a device would run the stack without them, and its time would be taken for theirs.
     """
     tensors = graph.tensors.values()
@@ -40,10 +47,10 @@ def refuse_unmeasurable(graph: Graph) -> None:
     }
     found = {name: what for name, (what, stands) in asked.items() if stands}
     if found:
-        wishes = " or ".join(f"{what} ({name})" for name, what in found.items())
+        asked_for = " or ".join(f"{what} ({name})" for name, what in found.items())
         raise UnmeasurableError(
             f"{graph.name} with {graph.techniques} cannot be run on a real device: no model file can ask for "
-            f"{wishes}; measure the stack without {', '.join(found)}"
+            f"{asked_for}; measure the stack without {', '.join(found)}"
         )
 
 
@@ -122,7 +129,7 @@ class _Writing:
         if tensor.dtype is DType.INT8:
             # OpenVINO's CPU looks for 8-bit products only in a model with a FakeQuantize; this one changes
             # nothing, and it leaves it out.
-            held = rounded(self.ops, unpacked(self.ops, node, self.carrier), self.carrier)
+            held = _fake_quantized(self.ops, _dequantized(self.ops, node, self.carrier), self.carrier)
         self.outputs[tensor.name] = held.output(0)
         return node
 
@@ -133,12 +140,12 @@ class _Writing:
             node = self.ops.constant(values, element)
             node.set_friendly_name(tensor.name)
             return node.output(0)
-        packed = stored(self.graph, tensor, values)
+        packed = _int8_constant(self.graph, tensor, values)
         if packed is not None:
-            node = unpacked(self.ops, self.ops.constant(packed), self.carrier)
+            node = _dequantized(self.ops, self.ops.constant(packed), self.carrier)
         else:
             carrier = getattr(self.openvino.Type, self.carrier)
-            node = rounded(self.ops, self.ops.constant(values, carrier), self.carrier)
+            node = _fake_quantized(self.ops, self.ops.constant(values, carrier), self.carrier)
         node.set_friendly_name(tensor.name)
         return node.output(0)
 
@@ -154,8 +161,8 @@ class _Writing:
                 f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: OpenVINO makes "
                 f"{found} of it, the graph {result.shape}"
             )
-        if op.type != "Convert" and rounds_here(self.graph, result):
-            node = rounded(self.ops, node, self.carrier)
+        if op.type != "Convert" and _quantizes_result(self.graph, result):
+            node = _fake_quantized(self.ops, node, self.carrier)
             node.set_friendly_name(f"{op.name}/rounded")
         self.outputs[result.name] = node.output(0)
 
@@ -168,7 +175,50 @@ class _Writing:
                 f"{op.type}{several}; there are {', '.join(sorted(WRITERS))}"
             )
         if op.type == "Convert" and result.dtype is DType.INT8:
-            return rounded(self.ops, inputs[0], self.carrier)
+            return _fake_quantized(self.ops, inputs[0], self.carrier)
         if op.type == "Convert" and tensors[0].dtype is DType.INT8:
             return self.ops.convert(inputs[0], ELEMENT_TYPES[result.dtype])
         return write(self.ops, op, inputs, tensors[0], result)
+
+
+def _fake_quantized(ops: Any, node: Any, carrier: str) -> Any:
+    """Return a FakeQuantize of a floating-point node; `carrier` is OpenVINO's name of its format."""
+    high = ops.convert(ops.constant(np.float32(1.0)), carrier) if carrier != "f32" else np.float32(1.0)
+    least = np.float32(-(_LARGEST + 1) / _LARGEST)
+    low = ops.convert(ops.constant(least), carrier) if carrier != "f32" else least
+    return ops.fake_quantize(node, low, high, low, high, _LEVELS)
+
+
+def _dequantized(ops: Any, node: Any, carrier: str) -> Any:
+    """Return the real numbers that a node of bytes stands for: Convert and Multiply, which devices fold."""
+    scale = ops.constant(np.float32(1.0 / _LARGEST))
+    scale = ops.convert(scale, carrier) if carrier != "f32" else scale
+    return ops.multiply(ops.convert(node, carrier), scale)
+
+
+def _int8_constant(graph: Graph, tensor: Tensor, values: npt.NDArray[np.float32]) -> npt.NDArray[Any] | None:
+    """Return a constant's bytes where it must be kept as bytes; None where rounding stands in the model.
+
+    OpenVINO's CPU folds the FakeQuantize of a constant on the left of a product (an aggregation matrix) and
+    multiplies floats; kept as bytes it is multiplied as bytes. On the right (weights) it knows both.
+    """
+    left = any(
+        op.family is Family.MATMUL and op.inputs[0] == tensor.name for op in graph.readers(tensor.name)
+    )
+    return np.round(values * _LARGEST).astype(np.int8) if left else None
+
+
+def _quantizes_result(graph: Graph, tensor: Tensor) -> bool:
+    """Whether an 8-bit result is rounded right behind its operator.
+
+    A chain of product, bias and activation is rounded once, at its end, as the output stage of a grid does
+    and as OpenVINO's quantised models have it.
+    """
+    if tensor.dtype is not DType.INT8:
+        return False
+    writer = graph.writer(tensor.name)
+    if writer is None:
+        return False
+    if writer.family in _SAME_VALUES and graph.tensors[writer.inputs[0]].dtype is DType.INT8:
+        return False
+    return any(op.family in (*_PRODUCTS, *_SAME_VALUES) for op in graph.readers(tensor.name))

@@ -1,7 +1,4 @@
-"""From a live PyTorch or PyTorch Geometric module to npusim's operator graph, without a file in between.
-
-A dictation instead of a letter: the module speaks once (it is traced), and what it said is taken down.
-"""
+"""Import of a live PyTorch or PyTorch Geometric module as an operator graph, by tracing."""
 
 from __future__ import annotations
 

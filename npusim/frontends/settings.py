@@ -1,7 +1,6 @@
-"""Which operands of an OpenVINO operator are settings, and what the settings are called in npusim.
+"""Operands of OpenVINO operators that are settings, and their names in `Operator.attrs`.
 
-OpenVINO hands an axis over like an ingredient; npusim files it with the oven temperature. An axis, an order
-or a target shape that is known when the model is compiled moves no data at run time.
+An axis, an order or a target shape that is known when the model is compiled moves no data at run time.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""From an `openvino.Model` to npusim's operator graph.
-
-A translator who leaves nothing out and adds nothing, but does not repeat the stage directions: constants
-become tensors, shape arithmetic and decompression are folded as every compiler folds them, and all that does
-work at run time stays.
-"""
+"""Translation of an `openvino.Model` to an operator graph, with constant folding."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from npusim.errors import EmptyGraphError, ShapeError
-from npusim.frontends.constants import measure
-from npusim.frontends.roles import STRUCTURAL, assign_roles, role_of_name
 from npusim.frontends.settings import SETTING_PORTS, attributes_of
+from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind, op_type
 
@@ -119,10 +114,10 @@ class _Translation:
                 f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): "
                 f"tensors of {element} have no known size"
             )
-        return self._held(_DTYPES[element])
+        return self._at_precision(_DTYPES[element])
 
-    def _held(self, dtype: DType) -> DType:
-        """Return the format a tensor is held in at run time."""
+    def _at_precision(self, dtype: DType) -> DType:
+        """Return the format a tensor has at run time."""
         wide = self.precision is not None and dtype.is_float and dtype.bits > self.precision.bits
         return self.precision if wide and self.precision is not None else dtype
 
@@ -135,7 +130,7 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
-        elif not (self._folds(node, kind) or self._changes_nothing(node, kind)):
+        elif not (self._folds(node, kind) or self._is_identity(node, kind)):
             self._add_operator(node, kind)
 
     def _add_input(self, node: Any) -> None:
@@ -155,7 +150,7 @@ class _Translation:
         except RuntimeError:  # packed formats that NumPy has no type for
             values = None
         if values is not None and values.shape == shape:
-            fields = measure(values)
+            fields = value_statistics(values)
             if not dtype.is_float and values.size <= _FOLDED_SHAPE_ARITHMETIC:
                 self.values[name] = [int(v) for v in values.reshape(-1)]
         self._set(node, 0, self.editor.constant(name, shape, dtype, **fields))
@@ -173,7 +168,7 @@ class _Translation:
         if not sources or any(t.kind is not TensorKind.CONSTANT for t in sources):
             return False
         largest = max(sources, key=lambda t: t.elements)
-        size = sum(_elements(_shape(output)) for output in node.outputs())
+        size = sum(math.prod(_shape(output)) for output in node.outputs())
         if op_type(kind).family is Family.UNKNOWN or size > max(largest.elements, _FOLDED_SHAPE_ARITHMETIC):
             return False
         self._fold_to(node, largest)
@@ -199,7 +194,7 @@ class _Translation:
             if values is not None:
                 self.values[name] = values
 
-    def _changes_nothing(self, node: Any, kind: str) -> bool:
+    def _is_identity(self, node: Any, kind: str) -> bool:
         """Pass over an operator whose result is its operand: a slice of the whole, a conversion to the same
         format.
         """
@@ -267,10 +262,3 @@ def _shape(output: Any) -> tuple[int, ...]:
         "size although the inputs have; export the model with sizes that do not depend on values (NonZero, "
         "Unique and masks make them so)"
     )
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for dim in shape:
-        count *= dim
-    return count

@@ -1,6 +1,4 @@
-"""The operator graph: an immutable DAG of operators and tensors, and the editor that makes and rewrites
-it.
-"""
+"""The operator graph (an immutable DAG of operators and tensors) and its editor."""
 
 from npusim.graph.editor import Editor
 from npusim.graph.graph import Graph

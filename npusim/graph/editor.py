@@ -1,8 +1,7 @@
-"""Making a graph, or a new graph out of an old one: the drawing board beside the finished plan.
+"""Editor: makes a graph, or a new graph out of an old one.
 
-Builders, importers and techniques all draw with the same pencil. Each method that adds an operator works out
-the shape of its result by OpenVINO's rules and returns the result's name, so that calls nest as expressions
-do.
+Each method that adds an operator works out the shape of its result by OpenVINO's rules and returns the
+result's name, so that calls nest as expressions do.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class Editor:
         name : str
             Of the operator; its result has the same name.
         device : str, optional
-            A wish for a device.
+            Preferred device.
         tensor : dict, optional
             Further fields of the result's `Tensor` (density, role ...).
         **attrs

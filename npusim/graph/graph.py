@@ -1,8 +1,4 @@
-"""The operator graph: operators and tensors as one directed acyclic graph that never changes once it is made.
-
-Like the wiring plan of a house: boxes (operators), wires (tensors), and which wire goes where. To change it,
-draw a new plan from the old one with `Editor.of`.
-"""
+"""Graph: operators and tensors as one immutable directed acyclic graph, with its queries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Statistics of the data graph a GNN runs on: how many nodes and edges, and how the edges cluster in the
-matrix.
-
-They are to a data set what a census is to a town: nobody's name, yet enough to plan the streets.
-"""
+"""GraphStructure: statistics of a data graph (nodes, edges, degrees, block densities)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What an operator *is*: its type, its tensors, how much it has to do. Description only; no cost, no
-machine.
-"""
+"""Operators: types, tensors, number formats, amount of work. No cost, no machine."""
 
 from npusim.ops.catalogue import CATALOGUE, Family, OpType, op_type
 from npusim.ops.dtypes import DType

@@ -1,8 +1,4 @@
-"""The catalogue of operators: what kind of work each type is and which units of an NPU can do it.
-
-It is the index of a cookbook: it says which dish is a roast and which a salad, not how long either takes.
-Names are those of the OpenVINO operation sets, so that an imported model needs no translation.
-"""
+"""The catalogue of operator types: the kind of work of each, by its OpenVINO name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Number formats: how many bits an element takes and which MAC rate it runs at.
-
-A dtype is to a tensor what the size of a crate is to a lorry: it decides how many fit, and how often one must
-drive.
-"""
+"""Number formats: bits of an element, and the MAC rate it runs at."""
 
 from __future__ import annotations
 

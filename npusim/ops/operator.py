@@ -1,8 +1,4 @@
-"""One node of a network: a type, the tensors it reads and writes, and its settings.
-
-Like a line in a recipe: which pan, which ingredients, how it is done; what it costs is somebody else's
-question.
-"""
+"""Operator: one node of a network, with its type, tensors and settings."""
 
 from __future__ import annotations
 
@@ -34,7 +30,7 @@ class Operator:
     region: str = ""
     """Part of the network it belongs to, such as "layer0/aggregate" or "preprocess"."""
     device: str | None = None
-    """A wish to run on one device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
+    """Preferred device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
 
     @property
     def kind(self) -> OpType:

@@ -1,8 +1,4 @@
-"""What flows between operators: a shape, a number format, and how it lies in memory.
-
-A tensor here is a delivery note, not the goods: it says how much there is, how full it is and how it is
-packed.
-"""
+"""Tensor: shape, number format, density and storage of what flows between operators."""
 
 from __future__ import annotations
 
@@ -72,7 +68,7 @@ class Tensor:
     symmetric: bool = False
     storage: Storage = Storage.DENSE
     cached: bool = False
-    """A wish to keep the tensor in SRAM from its first use to its last (GraNNite's CacheG)."""
+    """Whether to keep the tensor in SRAM from its first use to its last (GraNNite's CacheG)."""
     structural: bool = False
     """Depends on the graph's edges alone, not on its features: preprocessing."""
 

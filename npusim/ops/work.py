@@ -1,7 +1,4 @@
-"""How much an operator has to do, in the terms its family is costed by: MACs, elements, rows, bytes.
-
-It is the bill of quantities of a building site: so many bricks, so much concrete; prices come later.
-"""
+"""Amount of work of an operator: MACs, elements, rows, window sizes."""
 
 from __future__ import annotations
 

@@ -1,18 +1,15 @@
-"""GraNNite's techniques and the rest: rewrites from graph to graph, one file each, one registry, one grammar.
+"""GNN techniques (GraNNite and others): rewrites from graph to graph, a file each.
 
-They are the recipes' variations: the same dish with another knife, another pot, another order of steps. What
-a variation costs is not asked here; a technique changes operators and notes wishes (storage, residency,
-device), and the floors below decide.
+A technique changes operators and annotates storage, residency and device preferences; it asks for no cost.
 
 >>> from npusim.techniques import parse
 >>> str(parse("quantgr+stagr"))
 'stagr+quantgr'
 """
 
-from npusim.techniques.grammar import NONE, Stack, Step, parse
+from npusim.techniques.named_stacks import completed, stacks, variants
 from npusim.techniques.registry import TECHNIQUES, get, technique_names
-from npusim.techniques.stack import apply, legal
-from npusim.techniques.stacks import completed, stacks, variants
+from npusim.techniques.stack import NONE, Stack, StackEntry, apply, legal, parse
 from npusim.techniques.technique import Parameters, Technique
 
 __all__ = [
@@ -20,7 +17,7 @@ __all__ = [
     "TECHNIQUES",
     "Parameters",
     "Stack",
-    "Step",
+    "StackEntry",
     "Technique",
     "apply",
     "completed",

@@ -1,9 +1,4 @@
-"""Finding a sum over neighbours that is written as Gather and Scatter (or Gather and Reduce), and writing it
-as one matrix product.
-
-Two ways to tell a class who sits next to whom: walk to each desk in turn (gather, scale, sum), or hang up one
-seating plan (a matrix) that everybody reads at once.
-"""
+"""Sums over neighbours by Gather and Scatter: finding them, writing them as a matrix product."""
 
 from __future__ import annotations
 
@@ -11,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator
-from npusim.techniques.frontier import featureless, free_name
+from npusim.techniques.preprocessing import feature_independent, unique_name
 
-__all__ = ["Aggregation", "before_spreading", "find_aggregations", "write_product"]
+__all__ = ["Aggregation", "before_broadcast", "find_aggregations", "write_product"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ class Aggregation:
 
 def find_aggregations(graph: Graph) -> tuple[Aggregation, ...]:
     """Find every linear aggregation over gathered rows."""
-    constant = featureless(graph)
+    constant = feature_independent(graph)
     found = (
         _aggregation(graph, op, constant) for op in graph if op.family in (Family.SCATTER, Family.REDUCE)
     )
@@ -92,10 +87,10 @@ def _scattered(graph: Graph, op: Operator, constant: frozenset[str]) -> tuple[st
     blank, targets, updates = op.inputs[:3]
     if updates in constant or targets not in constant or blank not in constant:
         return None
-    return updates, before_spreading(graph, targets), reduction == "mean"
+    return updates, before_broadcast(graph, targets), reduction == "mean"
 
 
-def before_spreading(graph: Graph, index: str) -> str:
+def before_broadcast(graph: Graph, index: str) -> str:
     """The node numbers before they were repeated over the width of the features: layers of any width share
     them.
     """
@@ -154,7 +149,7 @@ def _scaling(
 def write_product(editor: Editor, aggregation: Aggregation, matrix: str) -> str:
     """Let one MatMul(matrix, features) stand in the aggregation's place and return its result's name."""
     editor.region = aggregation.region
-    name = free_name(editor, f"{aggregation.region}/matmul")
+    name = unique_name(editor, f"{aggregation.region}/matmul")
     product = editor.matmul(matrix, aggregation.features, name)
     editor.rewire(aggregation.result, product)
     return product

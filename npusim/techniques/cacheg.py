@@ -1,8 +1,4 @@
-"""CacheG: a matrix that several layers read stays in the NPU's SRAM from its first use to its last.
-
-Like the dictionary a translator leaves open on the desk: it is fetched from the shelf once, not for each
-page.
-"""
+"""CacheG: a matrix that several layers read stays in SRAM from its first use to its last."""
 
 from __future__ import annotations
 
@@ -10,8 +6,7 @@ from npusim.graph import Editor, Graph
 from npusim.ops import Tensor
 from npusim.techniques.aggregation import find_aggregations
 from npusim.techniques.edge_attention import find_edge_attentions
-from npusim.techniques.frontier import frontier, is_node_matrix
-from npusim.techniques.held import held
+from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, stored_tensors
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["CACHEG"]
@@ -20,13 +15,13 @@ NEEDS = "a constant or input matrix over the nodes that two or more operators re
 
 
 def _shared(graph: Graph) -> list[Tensor]:
-    return [t for t in held(graph) if is_node_matrix(graph, t) and len(graph.readers(t.name)) >= 2]
+    return [t for t in stored_tensors(graph) if is_node_matrix(graph, t) and len(graph.readers(t.name)) >= 2]
 
 
 def _check(graph: Graph, _: NoParameters) -> str | None:
     if _shared(graph):
         return None
-    in_graph = any(is_node_matrix(graph, t) for t in frontier(graph))
+    in_graph = any(is_node_matrix(graph, t) for t in preprocessing_results(graph))
     in_graph = in_graph or bool(find_aggregations(graph) or find_edge_attentions(graph))
     return lacks("cacheg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
 
@@ -41,8 +36,7 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
 CACHEG = Technique(
     name="cacheg",
     summary=(
-        "A constant or input matrix over the nodes that two or more operators read gets the wish to stay in "
-        "SRAM."
+        "A constant or input matrix over the nodes that two or more operators read is marked to stay in SRAM."
     ),
     words=(
         "Both layers multiply by the same norm matrix. Kept in SRAM it is fetched once; as much as fits "

@@ -1,9 +1,4 @@
-"""Finding an attention that is written along the edges, its softmax made of scatters, and writing it over all
-pairs.
-
-Like minutes of a meeting kept as slips of paper, one a remark, against a table with a row and a column for
-everybody: the table has many empty cells, but one can sum a row at a glance.
-"""
+"""Attention along edges, its softmax made of scatters: finding it, writing it over all pairs."""
 
 from __future__ import annotations
 
@@ -11,8 +6,8 @@ from dataclasses import dataclass
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator
-from npusim.techniques.aggregation import before_spreading
-from npusim.techniques.frontier import featureless, free_name
+from npusim.techniques.aggregation import before_broadcast
+from npusim.techniques.preprocessing import feature_independent, unique_name
 
 __all__ = ["EdgeAttention", "find_edge_attentions", "write_dense"]
 
@@ -39,7 +34,7 @@ class EdgeAttention:
 
 def find_edge_attentions(graph: Graph) -> tuple[EdgeAttention, ...]:
     """Find sums over edges whose weights are a softmax of gathered scores."""
-    constant = featureless(graph)
+    constant = feature_independent(graph)
     found = (_attention(graph, op, constant) for op in graph if op.family is Family.SCATTER)
     return tuple(a for a in found if a is not None)
 
@@ -61,7 +56,7 @@ def _attention(graph: Graph, scatter: Operator, constant: frozenset[str]) -> Edg
             continue
         if len(graph.tensors[gather.inputs[0]].shape) != 3:
             continue
-        targets = before_spreading(graph, scatter.inputs[1])
+        targets = before_broadcast(graph, scatter.inputs[1])
         return _scored(graph, exponential, gather, scatter, targets)
     return None
 
@@ -95,8 +90,8 @@ def _scored(
         end = graph.writer(name)
         if end is None or end.family is not Family.GATHER:
             return None
-        ends[before_spreading(graph, end.inputs[1])] = end.inputs[0]
-    sources = before_spreading(graph, gather.inputs[1])
+        ends[before_broadcast(graph, end.inputs[1])] = end.inputs[0]
+    sources = before_broadcast(graph, gather.inputs[1])
     if set(ends) != {sources, targets}:
         return None
     return EdgeAttention(
@@ -123,49 +118,49 @@ def write_dense(editor: Editor, attention: EdgeAttention, present: str) -> str:
     editor.region = place = attention.score_region
     column = _heads_first(editor, attention.target_scores, place, (*stack, nodes, 1))
     row = _heads_first(editor, attention.source_scores, place, (*stack, 1, nodes))
-    scores = editor.eltwise("Add", column, row, free_name(editor, f"{place}/add_scores"))
+    scores = editor.eltwise("Add", column, row, unique_name(editor, f"{place}/add_scores"))
     for op in attention.activations:
         inputs = (scores, *op.inputs[1:])
         shape = editor.tensors[scores].shape
-        name = free_name(editor, f"{place}/{op.type.lower()}_scores")
+        name = unique_name(editor, f"{place}/{op.type.lower()}_scores")
         scores = editor.op(op.type, inputs, shape, dtype, name, **op.attrs)
     weights = _masked_softmax(editor, scores, present, place, dtype)
     editor.region = place = attention.sum_region
     rows = _features(editor, attention.features, place, (*stack, nodes, width))
-    summed = editor.matmul(weights, rows, free_name(editor, f"{place}/matmul"))
+    summed = editor.matmul(weights, rows, unique_name(editor, f"{place}/matmul"))
     if heads > 1:
         shape = (nodes, heads, width)
         summed = editor.op(
-            "Transpose", (summed,), shape, dtype, free_name(editor, f"{place}/heads_last"), order=(1, 0, 2)
+            "Transpose", (summed,), shape, dtype, unique_name(editor, f"{place}/heads_last"), order=(1, 0, 2)
         )
     else:
-        summed = editor.reshape(summed, (nodes, 1, width), free_name(editor, f"{place}/rows"))
+        summed = editor.reshape(summed, (nodes, 1, width), unique_name(editor, f"{place}/rows"))
     editor.rewire(attention.result, summed)
     return summed
 
 
 def _masked_softmax(editor: Editor, scores: str, present: str, place: str, dtype: DType) -> str:
-    low = editor.constant(free_name(editor, f"{place}/minus_infinity"), (), dtype)
+    low = editor.constant(unique_name(editor, f"{place}/minus_infinity"), (), dtype)
     shape = editor.tensors[scores].shape
-    absent = editor.op("Broadcast", (low,), shape, dtype, free_name(editor, f"{place}/broadcast"))
-    masked = editor.select(present, scores, absent, free_name(editor, f"{place}/select"))
-    return editor.unary("Softmax", masked, free_name(editor, f"{place}/softmax"), axes=(len(shape) - 1,))
+    absent = editor.op("Broadcast", (low,), shape, dtype, unique_name(editor, f"{place}/broadcast"))
+    masked = editor.select(present, scores, absent, unique_name(editor, f"{place}/select"))
+    return editor.unary("Softmax", masked, unique_name(editor, f"{place}/softmax"), axes=(len(shape) - 1,))
 
 
 def _heads_first(editor: Editor, scores: str, place: str, shape: tuple[int, ...]) -> str:
     nodes, heads = editor.tensors[scores].shape
     if heads > 1:
-        turned = free_name(editor, f"{place}/heads_first")
+        turned = unique_name(editor, f"{place}/heads_first")
         scores = editor.op(
             "Transpose", (scores,), (heads, nodes), editor.tensors[scores].dtype, turned, order=(1, 0)
         )
     if editor.tensors[scores].shape == shape:
         return scores
-    return editor.reshape(scores, shape, free_name(editor, f"{place}/laid_out"))
+    return editor.reshape(scores, shape, unique_name(editor, f"{place}/laid_out"))
 
 
 def _features(editor: Editor, features: str, place: str, shape: tuple[int, ...]) -> str:
     if len(shape) == 2:
-        return editor.reshape(features, shape, free_name(editor, f"{place}/features"))
-    name = free_name(editor, f"{place}/features_heads_first")
+        return editor.reshape(features, shape, unique_name(editor, f"{place}/features"))
+    name = unique_name(editor, f"{place}/features_heads_first")
     return editor.op("Transpose", (features,), shape, editor.tensors[features].dtype, name, order=(1, 0, 2))

@@ -1,17 +1,13 @@
-"""EffOp: control flow on the DSPs (Select, Greater, Gather) becomes arithmetic with prepared masks, which the
-MAC grid can do.
-
-Like a sieve in place of sorting by hand: the holes were cut beforehand, and everything goes through at once.
-"""
+"""EffOp: control flow on the DSPs (Select, Greater, Gather) becomes arithmetic with masks."""
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Tensor
 from npusim.techniques.aggregation import find_aggregations, write_product
-from npusim.techniques.attention import find_maskings, mask_pair
-from npusim.techniques.frontier import free_name, signatures
-from npusim.techniques.scattered import matrix_in_graph
+from npusim.techniques.masking import find_maskings, mask_pair
+from npusim.techniques.node_matrices import build_matrix
+from npusim.techniques.preprocessing import unique_name, value_numbers
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["EFFOP"]
@@ -26,12 +22,12 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor, same = Editor.of(graph), signatures(graph)
+    editor, same = Editor.of(graph), value_numbers(graph)
     matrices: dict[tuple[object, ...], str] = {}
     for aggregation in find_aggregations(graph):
         key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
         if key not in matrices:
-            matrices[key] = matrix_in_graph(editor, graph, aggregation)
+            matrices[key] = build_matrix(editor, graph, aggregation)
         write_product(editor, aggregation, matrices[key])
     pairs: dict[str, tuple[str, str]] = {}
     for masking in find_maskings(graph):
@@ -49,8 +45,8 @@ def _mask_by_arithmetic(
 ) -> None:
     editor.region = region
     old = editor.operators[select].outputs[0]
-    kept = editor.eltwise("Multiply", values.name, ones, free_name(editor, f"{region}/multiply_mask"))
-    masked = editor.eltwise("Add", kept, negative, free_name(editor, f"{region}/add_mask"))
+    kept = editor.eltwise("Multiply", values.name, ones, unique_name(editor, f"{region}/multiply_mask"))
+    masked = editor.eltwise("Add", kept, negative, unique_name(editor, f"{region}/add_mask"))
     editor.rewire(old, masked)
 
 

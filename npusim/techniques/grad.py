@@ -1,14 +1,10 @@
-"""GrAd: the graph changes, so its mask is an input that the CPU keeps up to date; the model is compiled once.
-
-Like the seating plan on a slate in place of one in print: a guest more costs a stroke of chalk, not a new
-plan.
-"""
+"""GrAd: the mask is an input that the CPU keeps up to date; the model is compiled once."""
 
 from __future__ import annotations
 
 from npusim.graph import Graph
 from npusim.ops import TensorKind
-from npusim.techniques.freeze import can_freeze, freeze
+from npusim.techniques.precompute import can_precompute, precompute
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["GRAD"]
@@ -17,11 +13,11 @@ NEEDS = "tensors that the model computes from the edges alone"
 
 
 def _check(graph: Graph, _: NoParameters) -> str | None:
-    return None if can_freeze(graph, TensorKind.INPUT) else lacks("grad", NEEDS, graph)
+    return None if can_precompute(graph, TensorKind.INPUT) else lacks("grad", NEEDS, graph)
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    return freeze(graph, TensorKind.INPUT)
+    return precompute(graph, TensorKind.INPUT)
 
 
 GRAD = Technique(

@@ -1,15 +1,10 @@
-"""GraSp: sparse operands are stored without their zeros, with a bitmap that says where the others belong.
-
-Like a theatre that prints a seating chart with the taken seats marked and a short list of names, in place of
-a list with a line for each empty chair.
-"""
+"""GraSp: sparse operands are stored with zero-value compression, a bitmap and the non-zeros."""
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Storage, Tensor, TensorKind, stored_bytes
-from npusim.techniques.frontier import MATRIX_ROLES
-from npusim.techniques.held import held
+from npusim.techniques.preprocessing import MATRIX_ROLES, stored_tensors
 from npusim.techniques.technique import Parameters, Technique, lacks
 
 __all__ = ["GRASP", "GraspParameters"]
@@ -38,7 +33,7 @@ def _wanted(tensor: Tensor, parameters: GraspParameters) -> bool:
 
 def _compressed(graph: Graph, parameters: GraspParameters) -> list[Tensor]:
     found = []
-    for tensor in held(graph):
+    for tensor in stored_tensors(graph):
         columns = tensor.shape[-1] if tensor.shape else 1
         packed = stored_bytes(tensor.elements, tensor.dtype, Storage.ZVC, tensor.density, columns)
         if packed < tensor.stored_bytes and _wanted(tensor, parameters):

@@ -1,15 +1,11 @@
-"""GrAx1: attention is masked by an addition alone; the multiplication by the 0/1 mask is left out.
-
-Like fining whoever must not bid so heavily that nobody notices the bid: there is no need to take it away
-first.
-"""
+"""GrAx1: attention is masked by an addition alone; the multiplication by the 0/1 mask is left out."""
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family
-from npusim.techniques.attention import Masking, find_maskings, mask_pair
-from npusim.techniques.frontier import free_name
+from npusim.techniques.masking import Masking, find_maskings, mask_pair
+from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["GRAX1"]
@@ -42,7 +38,7 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
         region = masking.operator.region
         editor.region = region
         masked = editor.eltwise(
-            "Add", masking.values, negative, free_name(editor, f"{region}/grax1/add_mask")
+            "Add", masking.values, negative, unique_name(editor, f"{region}/grax1/add_mask")
         )
         editor.rewire(masking.result, masked)
     return editor.finish()

@@ -1,27 +1,22 @@
-"""GrAx2: the broadcast addition of attention scores becomes an addition of vectors, a broadcast, or a thin
-product.
-
-Like pricing train tickets: a table of all pairs of stations, or a price that depends on where one starts
-alone. The second is printed on one line; whether it is fair is another question, and the three forms answer
-it differently.
-"""
+"""GrAx2: the sum of score vectors before their broadcast, one of them, or a rank-2 product."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator
-from npusim.techniques.frontier import free_name
-from npusim.techniques.scores import ScoreSum, find_score_sums
+from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import Parameters, Technique, lacks
 
-__all__ = ["GRAX2", "Form", "Grax2Parameters"]
+__all__ = ["GRAX2", "Grax2Parameters", "ScoreForm"]
 
 NEEDS = "a broadcast addition of attention scores"
+_LAID_OUT = frozenset({"Broadcast", "Tile"})
 
 
-class Form(StrEnum):
+class ScoreForm(StrEnum):
     """Ways to write the scores."""
 
     LITERAL = "literal"
@@ -39,10 +34,63 @@ class Form(StrEnum):
 class Grax2Parameters(Parameters):
     """How the scores are written."""
 
-    form: Form = Form.LITERAL
+    form: ScoreForm = ScoreForm.LITERAL
     """`literal` (add, then broadcast), `source` (source term only) or `rank2` (a product of two thin
     matrices, exact).
     """
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSum:
+    """One addition of scores [.., N, 1] and [.., 1, N]."""
+
+    column: str
+    """Tensor [.., N, 1]: a score of each node as a target, the row of the softmax."""
+    row: str
+    """Tensor [.., 1, N]: a score of each node as a source, the column of the softmax."""
+    row_as_column: str | None
+    """The same scores as [.., N, 1], before they were laid across; None where they never lay so."""
+    operator: Operator
+    """The addition; its result is [.., N, N]."""
+
+
+def find_score_sums(graph: Graph) -> tuple[ScoreSum, ...]:
+    """Find additions that make a square of two vectors which depend on the features."""
+    found = (_score_sum(graph, op) for op in graph if op.type == "Add" and len(op.inputs) == 2)
+    return tuple(s for s in found if s is not None)
+
+
+def _score_sum(graph: Graph, op: Operator) -> ScoreSum | None:
+    shape = graph.tensors[op.outputs[0]].shape
+    if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 2:
+        return None
+    margins = [_before_broadcast(graph, t, shape) for t in op.inputs]
+    for column, row in (margins, margins[::-1]):
+        if graph.tensors[column].shape[-2:] == (shape[-1], 1) and graph.tensors[row].shape[-2:] == (
+            1,
+            shape[-1],
+        ):
+            return ScoreSum(column, row, _as_column(graph, row), op)
+    return None
+
+
+def _before_broadcast(graph: Graph, name: str, shape: tuple[int, ...]) -> str:
+    writer = graph.writer(name)
+    if writer is not None and writer.type in _LAID_OUT and graph.tensors[name].shape[-2:] == shape[-2:]:
+        return writer.inputs[0]
+    return name
+
+
+def _as_column(graph: Graph, name: str) -> str | None:
+    """The column [.., N, 1] that a row [.., 1, N] was made of by views and transposes."""
+    wanted = (graph.tensors[name].shape[-1], 1)
+    writer = graph.writer(name)
+    while writer is not None and (writer.family is Family.VIEW or writer.type == "Transpose"):
+        source = writer.inputs[0]
+        if graph.tensors[source].shape[-2:] == wanted:
+            return source
+        writer = graph.writer(source)
+    return None
 
 
 def _check(graph: Graph, _: Grax2Parameters) -> str | None:
@@ -53,16 +101,16 @@ def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
     editor = Editor.of(graph)
     for scores in find_score_sums(graph):
         editor.region = scores.operator.region
-        if parameters.form is Form.RANK2:
+        if parameters.form is ScoreForm.RANK2:
             editor.rewire(scores.operator.outputs[0], _rank2(editor, scores))
         else:
-            vector = scores.row if parameters.form is Form.SOURCE else _sum(editor, scores)
-            _spread_late(editor, graph, scores.operator, vector)
+            vector = scores.row if parameters.form is ScoreForm.SOURCE else _sum(editor, scores)
+            _broadcast_after_activations(editor, graph, scores.operator, vector)
     return editor.finish()
 
 
 def _named(editor: Editor, scores: ScoreSum, name: str) -> str:
-    return free_name(editor, f"{scores.operator.region}/{name}")
+    return unique_name(editor, f"{scores.operator.region}/{name}")
 
 
 def _rank2(editor: Editor, scores: ScoreSum) -> str:
@@ -98,32 +146,32 @@ def _sum(editor: Editor, scores: ScoreSum) -> str:
     return editor.eltwise("Add", scores.column, upright, _named(editor, scores, "grax2/add"))
 
 
-def _spread_late(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
+def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
     """Let activations that follow work on the vector; the mask's operator broadcasts it, or a Broadcast does.
 
     What acts on each element alone may act before the elements are copied: N instead of N x N of them.
     """
-    spread = addition.outputs[0]
+    full_size = addition.outputs[0]
     small = editor.tensors[vector].shape
-    editor.rewire(spread, vector)
-    readers = graph.readers(spread)
-    while len(readers) == 1 and readers[0].family is Family.ACTIVATION and spread not in graph.outputs:
-        spread = vector = readers[0].outputs[0]
-        editor.change_tensor(spread, shape=small)
-        readers = graph.readers(spread)
+    editor.rewire(full_size, vector)
+    readers = graph.readers(full_size)
+    while len(readers) == 1 and readers[0].family is Family.ACTIVATION and full_size not in graph.outputs:
+        full_size = vector = readers[0].outputs[0]
+        editor.change_tensor(full_size, shape=small)
+        readers = graph.readers(full_size)
     full = graph.tensors[addition.outputs[0]].shape
     bare = [
         op
         for op in readers
-        if not any(graph.tensors[t].shape[-2:] == full[-2:] for t in op.inputs if t != spread)
+        if not any(graph.tensors[t].shape[-2:] == full[-2:] for t in op.inputs if t != full_size)
     ]
-    if bare or spread in graph.outputs:
+    if bare or full_size in graph.outputs:
         copy = editor.op(
             "Broadcast",
             (vector,),
             full,
             editor.tensors[vector].dtype,
-            free_name(editor, f"{addition.region}/grax2/broadcast"),
+            unique_name(editor, f"{addition.region}/grax2/broadcast"),
         )
         editor.rewire(vector, copy, only=[op.name for op in bare])
 

@@ -1,8 +1,4 @@
-"""GrAx3: the maximum over sampled neighbours becomes a multiplication by the mask and a max-pooling.
-
-Like judging the longest jump when some lanes are empty: mark those as 0 m and take the longest of all,
-instead of asking for each lane whether somebody jumped.
-"""
+"""GrAx3: the maximum over sampled neighbours becomes a masked product and a max-pooling."""
 
 from __future__ import annotations
 
@@ -11,16 +7,16 @@ from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Operator
-from npusim.techniques.attention import Masking, find_maskings, mask_pair
-from npusim.techniques.frontier import free_name
+from npusim.techniques.masking import Masking, find_maskings, mask_pair
+from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import Parameters, Technique, lacks
 
-__all__ = ["GRAX3", "Grax3Parameters", "Maximum"]
+__all__ = ["GRAX3", "Grax3Parameters", "MaximumOperator"]
 
 NEEDS = "a masked maximum over gathered neighbours [N, K, F]"
 
 
-class Maximum(StrEnum):
+class MaximumOperator(StrEnum):
     """Ways to take the maximum."""
 
     POOL = "pool"
@@ -32,7 +28,7 @@ class Maximum(StrEnum):
 class Grax3Parameters(Parameters):
     """How the maximum is taken."""
 
-    maximum: Maximum = Maximum.POOL
+    maximum: MaximumOperator = MaximumOperator.POOL
     """`pool` (MaxPool, which the MAC grid's pooling does) or `reduce` (ReduceMax)."""
 
 
@@ -67,9 +63,9 @@ def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
             ones = mask_pair(editor, graph, masking, pairs, graph.tensors[masking.values].dtype)[0]
         editor.region = maximum.region
         kept = editor.eltwise(
-            "Multiply", masking.values, ones, free_name(editor, f"{maximum.region}/grax3/multiply_mask")
+            "Multiply", masking.values, ones, unique_name(editor, f"{maximum.region}/grax3/multiply_mask")
         )
-        if parameters.maximum is Maximum.REDUCE:
+        if parameters.maximum is MaximumOperator.REDUCE:
             editor.rewire(masking.result, kept, only=[maximum.name])
         else:
             editor.rewire(
@@ -84,7 +80,9 @@ def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> s
     it is.
     """
     nodes, neighbours, width = editor.tensors[values].shape
-    image = editor.reshape(values, (1, nodes, neighbours, width), free_name(editor, f"{region}/grax3/image"))
+    image = editor.reshape(
+        values, (1, nodes, neighbours, width), unique_name(editor, f"{region}/grax3/image")
+    )
     settings: dict[str, Any] = {
         "kernel": (neighbours, 1),
         "strides": (1, 1),
@@ -96,10 +94,10 @@ def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> s
         (image,),
         (1, nodes, 1, width),
         editor.tensors[values].dtype,
-        free_name(editor, f"{region}/grax3/maxpool"),
+        unique_name(editor, f"{region}/grax3/maxpool"),
         **settings,
     )
-    return editor.reshape(pooled, shape, free_name(editor, f"{region}/grax3/rows"))
+    return editor.reshape(pooled, shape, unique_name(editor, f"{region}/grax3/rows"))
 
 
 GRAX3 = Technique(

@@ -1,8 +1,4 @@
-"""NodePad: the model is compiled for more nodes than the graph has, so that the graph may grow without a new
-compilation.
-
-Like a ring binder with spare pages: the empty ones are carried along, but a new chapter needs no new binding.
-"""
+"""NodePad: the model is compiled for more nodes than the graph has, so that it may grow."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from pydantic import PositiveInt
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
-from npusim.techniques.freeze import GRANULE
-from npusim.techniques.frontier import nodes_of
+from npusim.techniques.node_matrices import GRANULE
 from npusim.techniques.preg import normalised_matrices
+from npusim.techniques.preprocessing import nodes_of
 from npusim.techniques.technique import Parameters, Technique, lacks
 
 __all__ = ["NODEPAD", "NodepadParameters", "capacity_of"]

@@ -1,9 +1,4 @@
-"""PreG: degrees, square roots and divisions leave the graph; the normalised weights arrive ready from the
-CPU.
-
-Like buying flour in bags of a pound: nobody in the kitchen weighs and divides any more, yet what is baked is
-decided on the day.
-"""
+"""PreG: degrees, roots and divisions leave the graph; normalised weights come from the CPU."""
 
 from __future__ import annotations
 
@@ -12,8 +7,8 @@ from dataclasses import replace
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import Aggregation, find_aggregations, write_product
-from npusim.techniques.frontier import free_name, frontier, is_node_matrix, signatures
-from npusim.techniques.scattered import matrix_in_graph
+from npusim.techniques.node_matrices import build_matrix
+from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["PREG", "normalised_matrices"]
@@ -30,7 +25,9 @@ def _normalised(graph: Graph) -> list[Aggregation]:
 
 def normalised_matrices(graph: Graph) -> list[Tensor]:
     """Return matrices over the nodes that are normalised in the graph and read by its products."""
-    return [t for t in frontier(graph) if is_node_matrix(graph, t) and _is_normalised(graph, t.name)]
+    return [
+        t for t in preprocessing_results(graph) if is_node_matrix(graph, t) and _is_normalised(graph, t.name)
+    ]
 
 
 def _is_normalised(graph: Graph, name: str) -> bool:
@@ -54,7 +51,7 @@ def _check(graph: Graph, _: NoParameters) -> str | None:
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor, same = Editor.of(graph), signatures(graph)
+    editor, same = Editor.of(graph), value_numbers(graph)
     ready: dict[tuple[object, ...], str] = {}
     key: tuple[object, ...]
     for aggregation in _normalised(graph):
@@ -78,9 +75,9 @@ def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> 
     sources, dtype = graph.tensors[aggregation.sources], graph.tensors[aggregation.features].dtype
     present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
     values = editor.input(
-        free_name(editor, "edge_norm"), sources.shape, dtype, structural=True, density=present
+        unique_name(editor, "edge_norm"), sources.shape, dtype, structural=True, density=present
     )
-    return matrix_in_graph(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
+    return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
 
 
 def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
@@ -91,7 +88,7 @@ def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
 
 def _arrive(editor: Editor, tensor: Tensor) -> str:
     """The tensor itself becomes an input, made by the CPU."""
-    name = free_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
+    name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
     editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
     return name
 
@@ -99,8 +96,8 @@ def _arrive(editor: Editor, tensor: Tensor) -> str:
 def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operator) -> str:
     """Write normalised weights in place of ones, so that the scatter gives the norm matrix at once."""
     updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
-    values = editor.input(free_name(editor, "edge_norm"), updates.shape, matrix.dtype, structural=True)
-    name = free_name(editor, f"{scatter.name}_norm")
+    values = editor.input(unique_name(editor, "edge_norm"), updates.shape, matrix.dtype, structural=True)
+    name = unique_name(editor, f"{scatter.name}_norm")
     inputs = (*scatter.inputs[:2], values, *scatter.inputs[3:])
     role = matrix.role if matrix.role is not Role.NONE else Role.NORM
     result = matrix.with_(name=name, role=role, kind=TensorKind.ACTIVATION, shape=blank.shape)
@@ -112,7 +109,7 @@ def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operat
     return editor.reshape(
         name,
         matrix.shape,
-        free_name(editor, f"{scatter.name}_norm_matrix"),
+        unique_name(editor, f"{scatter.name}_norm_matrix"),
         device=scatter.device,
         tensor={**fields, "symmetric": matrix.symmetric},
     )
@@ -128,7 +125,7 @@ PREG = Technique(
         "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the "
         "CPU can work them out once; where the graph forms a dense matrix, the weights are written into it "
         "in place of ones, and aggregation and normalisation are one product. StaGr and GrAd go further and "
-        "take the finished matrix; applied after PreG they freeze what it leaves."
+        "take the finished matrix; applied after PreG they precompute what it leaves."
     ),
     numerics="The same.",
     rewrite=_rewrite,

@@ -1,9 +1,4 @@
-"""The one list of techniques, in the order in which a stack applies them.
-
-Like the order of work on a building site: the ground is cleared (GraphSplit, PreG), the walls are set (StaGr
-or GrAd, NodePad), then come the pipes (EffOp, GrAx) and the plaster (QuantGr), and how things are stored
-(GraSp, SymG, CacheG) is decided when they are there.
-"""
+"""The registry of techniques, in the order in which a stack applies them."""
 
 from __future__ import annotations
 
@@ -45,9 +40,9 @@ TECHNIQUES: dict[str, Technique] = {
 }
 """Every technique by name.
 
-The order is the order of application, and it follows from what each needs to see: GraphSplit wishes a device
-for operators that StaGr may then remove; PreG simplifies what StaGr and GrAd freeze; NodePad resizes what
-they froze; EffOp, GrAx1, GrAx2 and GrAx3 work on the masks that are there by then; QuantGr sees the final
+The order is the order of application, and it follows from what each needs to see: GraphSplit prefers a device
+for operators that StaGr may then remove; PreG simplifies what StaGr and GrAd precompute; NodePad
+resizes that; EffOp, GrAx1, GrAx2 and GrAx3 work on the masks that are there by then; QuantGr sees the final
 operators; GraSp, SymG and CacheG see the final formats. SymG comes after GraSp, so that where both are wanted
 the norm matrix is a triangle and everything else is compressed.
 """

@@ -1,13 +1,10 @@
-"""StaGr: the graph does not change, so its mask is baked into the model and aggregation is a matrix product.
-
-Like a bus timetable printed on the stop: nobody has to work out the connections again at each departure.
-"""
+"""StaGr: the mask is a constant of the model, and aggregation a matrix product."""
 
 from __future__ import annotations
 
 from npusim.graph import Graph
 from npusim.ops import TensorKind
-from npusim.techniques.freeze import can_freeze, freeze
+from npusim.techniques.precompute import can_precompute, precompute
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["STAGR"]
@@ -16,11 +13,11 @@ NEEDS = "tensors that the model computes from the edges alone"
 
 
 def _check(graph: Graph, _: NoParameters) -> str | None:
-    return None if can_freeze(graph, TensorKind.CONSTANT) else lacks("stagr", NEEDS, graph)
+    return None if can_precompute(graph, TensorKind.CONSTANT) else lacks("stagr", NEEDS, graph)
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    return freeze(graph, TensorKind.CONSTANT)
+    return precompute(graph, TensorKind.CONSTANT)
 
 
 STAGR = Technique(

@@ -1,14 +1,10 @@
-"""SymG: of a symmetric norm matrix only the triangle with the diagonal is stored and moved.
-
-Like a road atlas's table of distances: Bern to Basle is Basle to Bern, so half of the table is enough.
-"""
+"""SymG: of a symmetric norm matrix only the triangle with the diagonal is stored and moved."""
 
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Storage, Tensor
-from npusim.techniques.frontier import frontier
-from npusim.techniques.held import held
+from npusim.techniques.preprocessing import preprocessing_results, stored_tensors
 from npusim.techniques.technique import NoParameters, Technique, lacks
 
 __all__ = ["SYMG"]
@@ -17,13 +13,15 @@ NEEDS = "a symmetric constant or input norm matrix"
 
 
 def _triangles(graph: Graph) -> list[Tensor]:
-    return [t for t in held(graph) if t.role is Role.NORM and t.symmetric and t.shape[-1] == t.shape[-2]]
+    return [
+        t for t in stored_tensors(graph) if t.role is Role.NORM and t.symmetric and t.shape[-1] == t.shape[-2]
+    ]
 
 
 def _check(graph: Graph, _: NoParameters) -> str | None:
     if _triangles(graph):
         return None
-    in_graph = graph.meta.get("model") == "gcn" and bool(frontier(graph))
+    in_graph = graph.meta.get("model") == "gcn" and bool(preprocessing_results(graph))
     return lacks("symg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
 
 

@@ -1,9 +1,4 @@
-"""What every technique is: a name, words, parameters, a condition and a rewrite.
-
-Like an entry in a book of knots: what it is called, when it holds, when it must not be tied, and how to tie
-it. The book (`npusim.techniques.registry`) lists the entries; each lives on its own page, one file a
-technique.
-"""
+"""Technique: name, explanation, parameters, legality condition and rewrite of one technique."""
 
 from __future__ import annotations
 

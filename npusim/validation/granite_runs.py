@@ -11,7 +11,7 @@ from npusim.graph import Graph, GraphStructure
 from npusim.mapping.mapped import map_placed
 from npusim.scenario import resolve_run
 from npusim.techniques import apply
-from npusim.techniques.frontier import preprocessing
+from npusim.techniques.preprocessing import preprocessing_operators
 from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, Variant
 from npusim.validation.granite_graphs import FORMS, peak_product
 from npusim.workloads import build_gnn, load_gnn, load_workload
@@ -89,7 +89,7 @@ class Bench:
         """Run the first layer of a network on the data graph of Figs. 4 and 5."""
         graph = self._layer_graph(layer)
         estimate = self._estimate(graph, self.definitions.places["layer"])
-        before = {op.name for op in preprocessing(graph)}
+        before = {op.name for op in preprocessing_operators(graph)}
         taken = [(graph.operators[o.name], o.latency_s) for o in estimate.operators]
         preprocess_s = sum(s for op, s in taken if op.name in before)
         own = [

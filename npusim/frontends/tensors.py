@@ -1,16 +1,25 @@
-"""What the tensors of an imported model mean to it, guessed from names and from who reads them.
-
-A new postman learns by the nameplates, and where there is none by the letters that arrive.
-"""
+"""Fields of imported tensors: role (by name and reader), density and symmetry (by value)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from npusim.graph import Editor
 from npusim.ops import Family, Operator, Role, TensorKind
 
-__all__ = ["assign_roles", "role_of_name"]
+__all__ = ["STRUCTURAL", "assign_roles", "role_of_name", "value_statistics"]
+
+_COUNTED = 1 << 25
+"""Elements that are counted one by one (some 20 ms); of more, evenly spaced ones are counted."""
+_SPARSE = 0.25
+"""Density below which a matrix's pattern is looked at; a denser one has no empty block worth knowing."""
+_GRANULE = 16
+"""Edge of the blocks of `Tensor.block_density`."""
 
 _NAMES = {
     "x": Role.FEATURES,
@@ -58,13 +67,37 @@ def _role_by_use(shape: tuple[int, ...], readers: Iterable[tuple[Operator, int]]
             return Role.WEIGHT
         if square and op.family in (Family.ELTWISE, Family.SELECT, Family.COMPARE):
             return Role.MASK
-        if op.type == "Add" and max(shape, default=1) == _size(shape) > 1:
+        if op.type == "Add" and max(shape, default=1) == math.prod(shape) > 1:
             return Role.BIAS
     return Role.NONE
 
 
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for dim in shape:
-        size *= dim
-    return size
+def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return the fields of `Tensor` that follow from the values: density, block_density, symmetric.
+
+    Parameters
+    ----------
+    values : ndarray
+        The constant, of any shape.
+
+    Returns
+    -------
+    dict
+        Fields for `Tensor`; block density and symmetry of sparse matrices only.
+    """
+    if values.size == 0:
+        return {}
+    flat = values.reshape(-1)
+    if flat.size > _COUNTED:
+        flat = flat[:: -(-flat.size // _COUNTED)]
+        return {"density": float(np.count_nonzero(flat)) / flat.size}
+    density = float(np.count_nonzero(flat)) / flat.size
+    fields: dict[str, Any] = {"density": density}
+    if values.ndim == 2 and 0.0 < density < _SPARSE and min(values.shape) > _GRANULE:
+        rows, columns = np.nonzero(values)
+        across = -(-values.shape[1] // _GRANULE)
+        touched = np.unique(rows // _GRANULE * across + columns // _GRANULE)
+        fields["block_density"] = len(touched) / (-(-values.shape[0] // _GRANULE) * across)
+        if values.shape[0] == values.shape[1]:
+            fields["symmetric"] = bool(np.array_equal(values[rows, columns], values[columns, rows]))
+    return fields

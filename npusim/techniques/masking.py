@@ -1,9 +1,4 @@
-"""Finding the mask of an attention or of a maximum over neighbours, however it is written.
-
-Three ways to keep strangers out of a meeting: ask each at the door (Select), hand out zero votes and a bad
-seat (Multiply and Add), or only the bad seat (Add). They lead to the same vote; this module recognises the
-first two.
-"""
+"""Masks of attentions and of maxima over neighbours: finding them, and their 0/1 form."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
-from npusim.techniques.frontier import featureless, free_name
+from npusim.techniques.preprocessing import feature_independent, unique_name
 
 __all__ = ["Masking", "find_maskings", "mask_pair"]
 
@@ -42,7 +37,7 @@ class Masking:
 
 def find_maskings(graph: Graph) -> tuple[Masking, ...]:
     """Find every masking, by structure: a choice between values and constants that edges alone decide."""
-    constant, found = featureless(graph), []
+    constant, found = feature_independent(graph), []
     for op in graph:
         find = _selecting if op.family is Family.SELECT else _multiplying
         masking = find(graph, op, constant)
@@ -115,9 +110,9 @@ def _prepared(editor: Editor, mask: Tensor, dtype: DType) -> tuple[str, str]:
     same = {"dtype": dtype, "role": Role.MASK}
     present = mask.name
     if not mask.dtype.is_float:
-        present = free_name(editor, f"{mask.name}_present")
+        present = unique_name(editor, f"{mask.name}_present")
         editor.tensors[present] = mask.with_(name=present, **same)
-    absent = free_name(editor, f"{mask.name}_negative")
+    absent = unique_name(editor, f"{mask.name}_negative")
     editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
     return present, absent
 
@@ -134,14 +129,14 @@ def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple
     fields = {**kept, "symmetric": mask.symmetric}
     present = mask.name
     if not mask.dtype.is_float:
-        name = free_name(editor, f"{place}mask_present")
+        name = unique_name(editor, f"{place}mask_present")
         present = editor.op("Convert", (present,), mask.shape, dtype, name, tensor=fields, **more)
-    scale = editor.constant(free_name(editor, f"{place}lowering"), one, dtype)
-    offset = editor.constant(free_name(editor, f"{place}minus_lowering"), one, dtype)
+    scale = editor.constant(unique_name(editor, f"{place}lowering"), one, dtype)
+    offset = editor.constant(unique_name(editor, f"{place}minus_lowering"), one, dtype)
     scaled = editor.eltwise(
-        "Multiply", present, scale, free_name(editor, f"{place}mask_scaled"), tensor=fields, **more
+        "Multiply", present, scale, unique_name(editor, f"{place}mask_scaled"), tensor=fields, **more
     )
     fields |= {"density": 1.0 - mask.density, "block_density": None}
     return present, editor.eltwise(
-        "Add", scaled, offset, free_name(editor, f"{place}mask_negative"), tensor=fields, **more
+        "Add", scaled, offset, unique_name(editor, f"{place}mask_negative"), tensor=fields, **more
     )

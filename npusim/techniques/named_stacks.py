@@ -1,7 +1,4 @@
-"""Named technique stacks: the set menus of `workloads/stacks.yaml`, from which a what-if orders by name.
-
-Not every guest may eat everything: what a model does not allow is taken off its menu, and the reason is said.
-"""
+"""Named technique stacks (`workloads/stacks.yaml`), and the stacks that a what-if compares."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ from npusim.config import Section, load_model
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.locate import resource
-from npusim.techniques.grammar import Stack, parse
-from npusim.techniques.stack import legal
+from npusim.techniques.stack import Stack, legal, parse
 
 __all__ = ["BASE", "NamedStacks", "completed", "stacks", "variants"]
 
@@ -90,7 +86,7 @@ def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
 
 BASE = "stagr"
 """What completes a stack that needs a ready-made matrix: the one technique that changes nothing else."""
-_MAKERS = frozenset({"preg", "stagr", "grad"})
+_MATRIX_MAKERS = frozenset({"preg", "stagr", "grad"})
 """Techniques that give the aggregation its matrix, one way or another."""
 
 
@@ -116,24 +112,27 @@ def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
     """
     asked = variants(graph, which)
     chosen = tuple(stack for stack, _ in asked)
-    needy = [stack for stack, reason in asked if reason is not None and _helped(graph, stack)]
+    completable = [stack for stack, reason in asked if reason is not None and _legal_on_base(graph, stack)]
     empty = parse(None)
-    if which in stacks() or not needy:
+    if which in stacks() or not completable:
         return ((empty, *chosen) if len(chosen) == 1 and which not in stacks() else chosen), None
     base = parse(BASE)
-    grown = tuple(stack if not len(stack) else _on(base, stack) for stack in chosen)
+    stacked = tuple(stack if not len(stack) else _on(base, stack) for stack in chosen)
     first = (empty,) if len(chosen) == 1 else ()
-    if len(chosen) == 1 or chosen[0] is needy[0]:
-        grown = (*first, base, *grown)
-    names = " and ".join(dict.fromkeys(str(stack) for stack in needy[:2]))
-    more = " and others" if len(needy) > 2 else ""
-    grown = tuple({str(stack): stack for stack in grown}.values())
-    return grown, f"{names}{more} need{'s' if len(needy) == 1 else ''} a matrix: {BASE} added to every stack"
+    if len(chosen) == 1 or chosen[0] is completable[0]:
+        stacked = (*first, base, *stacked)
+    names = " and ".join(dict.fromkeys(str(stack) for stack in completable[:2]))
+    more = " and others" if len(completable) > 2 else ""
+    stacked = tuple({str(stack): stack for stack in stacked}.values())
+    return (
+        stacked,
+        f"{names}{more} need{'s' if len(completable) == 1 else ''} a matrix: {BASE} added to every stack",
+    )
 
 
-def _helped(graph: Graph, stack: Stack) -> bool:
-    return not _MAKERS.intersection(stack.names) and legal(graph, _on(parse(BASE), stack)) is None
+def _legal_on_base(graph: Graph, stack: Stack) -> bool:
+    return not _MATRIX_MAKERS.intersection(stack.names) and legal(graph, _on(parse(BASE), stack)) is None
 
 
 def _on(base: Stack, stack: Stack) -> Stack:
-    return stack if _MAKERS.intersection(stack.names) else parse([*base.to_data(), *stack.to_data()])
+    return stack if _MATRIX_MAKERS.intersection(stack.names) else parse([*base.to_data(), *stack.to_data()])

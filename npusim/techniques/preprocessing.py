@@ -1,10 +1,4 @@
-"""The frontier between preprocessing and computing: the tensors that follow from the edges alone and that the
-GNN reads.
-
-Like the pass between a kitchen and a dining room: whatever crosses it can be prepared before the guests (the
-features) arrive. StaGr and GrAd put a finished tensor on the pass, GraphSplit lets another cook stand behind
-it, PreG clears it of arithmetic.
-"""
+"""Preprocessing of a GNN: what follows from its edges alone, and tensors stored beforehand."""
 
 from __future__ import annotations
 
@@ -12,14 +6,16 @@ from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
 __all__ = [
-    "computing",
-    "featureless",
-    "free_name",
-    "frontier",
+    "MATRIX_ROLES",
+    "compute_operators",
+    "feature_independent",
     "is_node_matrix",
     "nodes_of",
-    "preprocessing",
-    "signatures",
+    "preprocessing_operators",
+    "preprocessing_results",
+    "stored_tensors",
+    "unique_name",
+    "value_numbers",
 ]
 
 MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
@@ -44,43 +40,44 @@ def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
     return tensor.shape[-1] == nodes_of(graph)
 
 
-def preprocessing(graph: Graph) -> tuple[Operator, ...]:
-    """Operators that follow from the edges alone, but for a comparison that guards a Select of the GNN
-    itself.
+def preprocessing_operators(graph: Graph) -> tuple[Operator, ...]:
+    """Operators that follow from the edges alone, but for the condition of a Select of the GNN itself.
 
     GraNNite counts that Greater among the GNN's operators (Fig. 5), and to hand its result over would save
     nothing.
     """
     structural = graph.structural
-    return tuple(op for op in graph if structural.issuperset(op.outputs) and not _guards(graph, op))
+    return tuple(
+        op for op in graph if structural.issuperset(op.outputs) and not _conditions_select(graph, op)
+    )
 
 
-def computing(graph: Graph) -> tuple[Operator, ...]:
+def compute_operators(graph: Graph) -> tuple[Operator, ...]:
     """Operators that the features flow through (or that are made of constants)."""
     return tuple(op for op in graph if not graph.structural.issuperset(op.outputs))
 
 
-def frontier(graph: Graph, *, behind_guards: bool = False) -> tuple[Tensor, ...]:
+def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> tuple[Tensor, ...]:
     """Tensors that follow from the edges alone and are read by an operator that the features flow through.
 
     Parameters
     ----------
     graph : Graph
         The graph.
-    behind_guards : bool
-        Where the frontier is the result of a comparison, name the matrix that was compared instead.
+    before_comparison : bool
+        Where the result is that of a comparison, name the matrix that was compared instead.
     """
     structural = graph.structural
     found: dict[str, Tensor] = {}
-    for op in computing(graph):
+    for op in compute_operators(graph):
         for name in op.inputs:
             if name in structural:
-                tensor = graph.tensors[_compared(graph, name)] if behind_guards else graph.tensors[name]
+                tensor = graph.tensors[_compared(graph, name)] if before_comparison else graph.tensors[name]
                 found.setdefault(tensor.name, tensor)
     return tuple(found.values())
 
 
-def featureless(graph: Graph) -> frozenset[str]:
+def feature_independent(graph: Graph) -> frozenset[str]:
     """Names of the tensors that no feature flows into: they follow from edges and constants."""
     found = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
     for op in graph:
@@ -89,7 +86,7 @@ def featureless(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
-def _guards(graph: Graph, op: Operator) -> bool:
+def _conditions_select(graph: Graph, op: Operator) -> bool:
     readers = graph.readers(op.outputs[0])
     return op.family is Family.COMPARE and bool(readers) and all(r.family is Family.SELECT for r in readers)
 
@@ -106,11 +103,11 @@ def _compared(graph: Graph, name: str) -> str:
     return name
 
 
-def signatures(graph: Graph) -> dict[str, int]:
+def value_numbers(graph: Graph) -> dict[str, int]:
     """Return for each tensor a number that is equal for tensors computed in the same way from the same
     inputs.
 
-    Layers that repeat the preprocessing have equal frontiers; constants count as equal where shape,
+    Layers that repeat the preprocessing have equal results of it; constants count as equal where shape,
     dtype, role and density are.
     """
     numbers: dict[tuple[object, ...], int] = {}
@@ -134,7 +131,7 @@ def signatures(graph: Graph) -> dict[str, int]:
     return found
 
 
-def free_name(editor: Editor, wanted: str) -> str:
+def unique_name(editor: Editor, wanted: str) -> str:
     """Return `wanted`, or the first of `wanted_1`, `wanted_2` ... that no tensor or operator bears."""
     wanted = wanted.lstrip("/")  # an operator without a region
     name, count = wanted, 0
@@ -142,3 +139,16 @@ def free_name(editor: Editor, wanted: str) -> str:
         count += 1
         name = f"{wanted}_{count}"
     return name
+
+
+def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
+    """Return the tensors in DRAM before the first operator runs: constants, inputs, Converts of one."""
+    found = []
+    for tensor in graph.tensors.values():
+        writer = graph.writer(tensor.name)
+        source = tensor
+        if writer is not None and writer.family is Family.CONVERT:
+            source = graph.tensors[writer.inputs[0]]
+        if source.kind in (TensorKind.CONSTANT, TensorKind.INPUT):
+            found.append(tensor)
+    return tuple(found)

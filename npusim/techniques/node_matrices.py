@@ -1,8 +1,4 @@
-"""Making the matrix of an aggregation in the graph itself: edge weights scattered into zeros, beside the
-other preprocessing.
-
-Like drawing the seating plan when the guests have arrived: later than in print, but still before dinner.
-"""
+"""Matrices over the nodes: density, block density, symmetry; building one from edges."""
 
 from __future__ import annotations
 
@@ -11,18 +7,19 @@ from typing import Any
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Role
 from npusim.techniques.aggregation import Aggregation
-from npusim.techniques.freeze import aggregation_density, matrix_fields
-from npusim.techniques.frontier import free_name
+from npusim.techniques.preprocessing import nodes_of, unique_name
 
-__all__ = ["matrix_in_graph"]
+__all__ = ["GRANULE", "aggregation_density", "build_matrix", "matrix_fields"]
 
+GRANULE = 16
+"""Edge of the blocks that `Tensor.block_density` counts."""
 REGION = "preprocess"
 
 
-def matrix_in_graph(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
     """Add the operators that make the aggregation matrix [N, N] of the edges and return its name.
 
-    They run where the other preprocessing runs: a wish for a device is passed on.
+    They run where the other preprocessing runs: their preferred device is passed on.
     """
     makers = [graph.writer(t) for t in aggregation.key if t in graph.tensors]
     device = next((op.device for op in makers if op is not None and op.device), None)
@@ -32,19 +29,19 @@ def matrix_in_graph(editor: Editor, graph: Graph, aggregation: Aggregation) -> s
         graph, Role.NORM if aggregation.scaled else Role.ADJACENCY, aggregation_density(editor, aggregation)
     )
     editor.region = REGION
-    blank = editor.constant(free_name(editor, f"{REGION}/blank"), (nodes, nodes), dtype, density=0.0)
+    blank = editor.constant(unique_name(editor, f"{REGION}/blank"), (nodes, nodes), dtype, density=0.0)
     place = _by_edges if aggregation.targets is not None else _by_rows
     matrix = place(editor, graph, aggregation, blank, dtype, {"device": device, "tensor": fields})
     if aggregation.mean:
         count = editor.reduce(
-            "ReduceSum", matrix, (1,), free_name(editor, f"{REGION}/count"), keep_dims=True, device=device
+            "ReduceSum", matrix, (1,), unique_name(editor, f"{REGION}/count"), keep_dims=True, device=device
         )
         matrix = editor.eltwise(
-            "Divide", matrix, count, free_name(editor, f"{REGION}/mean"), device=device, tensor=fields
+            "Divide", matrix, count, unique_name(editor, f"{REGION}/mean"), device=device, tensor=fields
         )
     for type_, scale in aggregation.counts:
         matrix = editor.eltwise(
-            type_, matrix, scale, free_name(editor, f"{REGION}/scaled"), device=device, tensor=fields
+            type_, matrix, scale, unique_name(editor, f"{REGION}/scaled"), device=device, tensor=fields
         )
     return matrix
 
@@ -55,14 +52,14 @@ def _by_edges(
     """Scatter one weight an edge to (target, source)."""
     edges = graph.tensors[aggregation.sources].elements
     ends = (aggregation.targets or "", aggregation.sources)
-    columns = [editor.reshape(t, (edges, 1), free_name(editor, f"{REGION}/column")) for t in ends]
+    columns = [editor.reshape(t, (edges, 1), unique_name(editor, f"{REGION}/column")) for t in ends]
     kind = graph.tensors[aggregation.sources].dtype
     pairs = editor.op(
         "Concat",
         columns,
         (edges, 2),
         kind,
-        free_name(editor, f"{REGION}/pairs"),
+        unique_name(editor, f"{REGION}/pairs"),
         axes=(1,),
         device=more["device"],
     )
@@ -94,7 +91,7 @@ def _scatter(
         inputs,
         shape,
         dtype,
-        free_name(editor, f"{REGION}/matrix"),
+        unique_name(editor, f"{REGION}/matrix"),
         reduction="sum",
         **settings,
         **more,
@@ -104,12 +101,46 @@ def _scatter(
 def _weight(editor: Editor, aggregation: Aggregation, shape: tuple[int, ...], dtype: DType) -> str:
     """Edge weights in the shape that the scatter takes; 1 where an edge has none."""
     if not aggregation.weights:
-        return editor.constant(free_name(editor, f"{REGION}/ones"), shape, dtype)
+        return editor.constant(unique_name(editor, f"{REGION}/ones"), shape, dtype)
     weight = aggregation.weights[0]
     for other in aggregation.weights[1:]:
-        weight = editor.eltwise("Multiply", weight, other, free_name(editor, f"{REGION}/weight"))
+        weight = editor.eltwise("Multiply", weight, other, unique_name(editor, f"{REGION}/weight"))
     return (
         weight
         if editor.tensors[weight].shape == shape
-        else editor.reshape(weight, shape, free_name(editor, f"{REGION}/weights"))
+        else editor.reshape(weight, shape, unique_name(editor, f"{REGION}/weights"))
     )
+
+
+def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> float:
+    """Share of non-zeros of the matrix that an aggregation becomes: as many as rows are gathered, but for
+    masked ones.
+    """
+    nodes, edges = graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.sources].elements
+    present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
+    return min(1.0, present * edges / (nodes * nodes))
+
+
+def matrix_fields(
+    graph: Graph, role: Role, density: float | None = None, block_density: float | None = None
+) -> dict[str, object]:
+    """Return density, block density and symmetry of a matrix over the nodes; what is not given comes from the
+    data graph's statistics.
+
+    GCN's norm, d^-1/2 (A + I) d^-1/2, is the one that is symmetric by construction; a mean divides rows only,
+    and a sample of neighbours is one-sided.
+    """
+    structure, nodes = graph.structure, nodes_of(graph)
+    if structure is not None:
+        known = structure.adjacency_density(nodes)
+        if density is None:
+            density = known
+        if block_density is None and abs(density - known) <= 1e-3 * known:
+            block_density = structure.padded_block_density(GRANULE, nodes)
+    symmetric = role is Role.NORM and graph.meta.get("model") == "gcn"
+    return {
+        "role": role,
+        "density": 1.0 if density is None else density,
+        "block_density": block_density,
+        "symmetric": symmetric,
+    }

@@ -1,0 +1,171 @@
+"""Precomputed masks and matrices in place of preprocessing: the rewrite of StaGr and GrAd."""
+
+from __future__ import annotations
+
+from npusim.graph import Editor, Graph
+from npusim.ops import DType, Family, Role, Tensor, TensorKind
+from npusim.techniques.aggregation import (
+    Aggregation,
+    before_broadcast,
+    find_aggregations,
+    write_product,
+)
+from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
+from npusim.techniques.node_matrices import aggregation_density, matrix_fields
+from npusim.techniques.preprocessing import (
+    is_node_matrix,
+    preprocessing_results,
+    unique_name,
+    value_numbers,
+)
+
+__all__ = ["can_precompute", "precompute", "precompute_aggregations"]
+
+
+def can_precompute(graph: Graph, kind: TensorKind) -> bool:
+    """Whether there is anything for `precompute` to do."""
+    return bool(find_aggregations(graph) or find_edge_attentions(graph) or _targets(graph, kind))
+
+
+def precompute(graph: Graph, kind: TensorKind) -> Graph:
+    """Return the graph with matrix products for aggregations, and preprocessing as constants or inputs.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    kind : TensorKind
+        CONSTANT (StaGr) or INPUT (GrAd).
+
+    Notes
+    -----
+    A constant may be folded as far as it goes, so StaGr precomputes the result of a comparison; an input
+    arrives as the matrix of numbers that the host keeps, so GrAd leaves the comparison in the graph. What is
+    computed alike is precomputed once, so that layers share it (visible to CacheG). An input keeps its name.
+    """
+    return _precompute_results(_precompute_attentions(precompute_aggregations(graph, kind), kind), kind)
+
+
+def precompute_aggregations(graph: Graph, kind: TensorKind) -> Graph:
+    """Return the graph with each sum over gathered neighbours as a product with a constant or an input."""
+    editor, same = Editor.of(graph), value_numbers(graph)
+    found: dict[tuple[object, ...], str] = {}
+    for aggregation in find_aggregations(graph):
+        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
+        if key not in found:
+            found[key] = _matrix_of(editor, graph, aggregation, kind)
+        write_product(editor, aggregation, found[key])
+    return editor.finish()
+
+
+def _precompute_attentions(graph: Graph, kind: TensorKind) -> Graph:
+    editor, same = Editor.of(graph), value_numbers(graph)
+    found: dict[tuple[int, int], str] = {}
+    for attention in find_edge_attentions(graph):
+        key = (same[attention.sources], same[attention.targets])
+        if key not in found:
+            found[key] = _mask_of(editor, graph, attention, kind)
+        write_dense(editor, attention, found[key])
+    return editor.finish()
+
+
+def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
+    editor, same = Editor.of(graph), value_numbers(graph)
+    found: dict[int, str] = {}
+    wanted: dict[str, str] = {}
+    for tensor in _targets(graph, kind):
+        key = same[tensor.name]
+        if key not in found:
+            replacement = _precomputed(graph, tensor, kind)
+            found[key] = unique_name(editor, f"{replacement.name}/precomputed")
+            wanted[found[key]] = replacement.name
+            editor.tensors[found[key]] = replacement.with_(name=found[key])
+        editor.rewire(tensor.name, found[key])
+    editor = Editor.of(editor.finish())  # now the names of what was replaced are free again
+    for name, good in wanted.items():
+        better = unique_name(editor, good)
+        editor.tensors[better] = editor.tensors[name].with_(name=better)
+        editor.rewire(name, better)
+    return editor.finish()
+
+
+def _targets(graph: Graph, kind: TensorKind) -> tuple[Tensor, ...]:
+    found = preprocessing_results(graph, before_comparison=kind is TensorKind.INPUT)
+    return tuple(t for t in found if t.kind is not kind)
+
+
+def _matrix_of(editor: Editor, graph: Graph, aggregation: Aggregation, kind: TensorKind) -> str:
+    role = Role.NORM if aggregation.scaled else Role.ADJACENCY
+    nodes = graph.tensors[aggregation.result].shape[0]
+    dtype = graph.tensors[aggregation.features].dtype
+    fields = matrix_fields(graph, role, aggregation_density(graph, aggregation))
+    return _add_tensor(editor, role.value, (nodes, nodes), dtype, kind, fields)
+
+
+def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
+    """The boolean mask: a constant, or compared in the graph with an input that the host keeps as numbers."""
+    nodes = graph.tensors[attention.result].shape[0]
+    fields = matrix_fields(graph, Role.MASK, min(1.0, graph.tensors[attention.sources].elements / nodes**2))
+    if kind is TensorKind.CONSTANT:
+        return _add_tensor(editor, Role.MASK.value, (nodes, nodes), DType.BOOL, kind, fields)
+    dtype = graph.tensors[attention.features].dtype
+    mask = _add_tensor(editor, Role.MASK.value, (nodes, nodes), dtype, kind, fields)
+    editor.region = attention.score_region
+    zero = editor.constant(unique_name(editor, f"{editor.region}/zero"), (1, 1), dtype, density=0.0)
+    return editor.eltwise("Greater", mask, zero, unique_name(editor, f"{editor.region}/greater"))
+
+
+def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
+    """Return the constant or input that is put in the place of a tensor, under the name it should have."""
+    counted = _density_source(graph, tensor)
+    role = next(
+        (r for r in (tensor.role, counted.role, _role_by_readers(graph, tensor)) if r is not Role.NONE),
+        Role.NONE,
+    )
+    if tensor.dtype is DType.BOOL or _role_by_readers(graph, tensor) is Role.MASK:
+        role = Role.MASK  # an adjacency that no product reads is there to mask
+    fields: dict[str, object] = {"density": counted.density, "block_density": counted.block_density}
+    if is_node_matrix(graph, tensor):
+        density = counted.density if counted.density < 1.0 else None
+        fields = matrix_fields(graph, role, density, counted.block_density)
+        fields["symmetric"] = bool(fields["symmetric"]) or counted.symmetric
+    made = tensor.kind is TensorKind.ACTIVATION
+    plain = before_broadcast(graph, tensor.name).rsplit("/", 1)[-1]
+    name = (role.value or plain) if made else tensor.name
+    return tensor.with_(
+        **{**fields, "role": role, "name": name, "kind": kind, "structural": kind is TensorKind.INPUT}
+    )
+
+
+def _add_tensor(
+    editor: Editor,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: DType,
+    kind: TensorKind,
+    fields: dict[str, object],
+) -> str:
+    name = unique_name(editor, name)
+    if kind is TensorKind.CONSTANT:
+        return editor.constant(name, shape, dtype, **fields)
+    return editor.input(name, shape, dtype, structural=True, **fields)
+
+
+def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
+    """The tensor whose zeros were counted: a comparison with zero has those of what is compared."""
+    writer = graph.writer(tensor.name)
+    if writer is not None and writer.family is Family.COMPARE:
+        for operand in graph.inputs_of(writer):
+            if operand.shape == tensor.shape:
+                return operand
+    return tensor
+
+
+def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
+    """What a matrix over the nodes means, told from who reads it: a product aggregates, everything else
+    masks.
+    """
+    if not is_node_matrix(graph, tensor):
+        return Role.NONE
+    readers = [op for op in graph.readers(tensor.name) if not graph.structural.issuperset(op.outputs)]
+    return Role.NORM if any(op.family is Family.MATMUL for op in readers) else Role.MASK
