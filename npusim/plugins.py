@@ -1,0 +1,128 @@
+"""Registries that other installed packages add to through Python entry points.
+
+A package names in its `pyproject.toml` what it adds, one entry a member or a sequence of members:
+
+    [project.entry-points."npusim.techniques"]
+    mine = "my_package:MY_TECHNIQUE"
+
+Groups: `npusim.workloads`, `npusim.techniques`, `npusim.operators`, `npusim.reports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from typing import Any, Generic, TypeVar
+
+from npusim.errors import NpusimError, UnknownNameError
+
+__all__ = ["GROUPS", "PluginError", "Registry", "plugin_packages"]
+
+T = TypeVar("T")
+
+GROUPS = ("npusim.workloads", "npusim.techniques", "npusim.operators", "npusim.reports")
+"""Groups of entry points that npusim reads."""
+
+
+class PluginError(NpusimError):
+    """An installed package adds something to npusim that cannot be used."""
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """Members by name: npusim's own, and those of other packages from the first time that they matter.
+
+    Looking up one of npusim's own loads no other package; listing all, or asking for any other name, does.
+
+    Parameters
+    ----------
+    group : str
+        Group of entry points, one of `GROUPS`.
+    noun : str
+        What a member is called in messages, such as "technique".
+    member : type
+        Type of every member.
+    name_of : callable, optional
+        Returns the name of a member; default: its attribute `name`.
+    """
+
+    def __init__(
+        self, group: str, noun: str, member: type[T], name_of: Callable[[T], str] | None = None
+    ) -> None:
+        self.group, self.noun, self.member = group, noun, member
+        self._name_of: Callable[[Any], str] = name_of or (lambda one: str(one.name))
+        self._members: dict[str, T] = {}
+        self._added: set[metadata.EntryPoint] = set()
+        self._complete = False
+
+    def register(self, member: T) -> T:
+        """Add a member and return it.
+
+        Raises
+        ------
+        NpusimError
+            Where it is of another type, or its name is taken.
+        """
+        if not isinstance(member, self.member):
+            raise NpusimError(f"{member!r} is no {self.member.__name__}")
+        name = self._name_of(member)
+        if name in self._members:
+            raise NpusimError(f"{self.noun} {name!r}: there is one of that name already")
+        self._members[name] = member
+        return member
+
+    def find(self, name: str) -> T:
+        """Return a member by its name; an `UnknownNameError` names the nearest one."""
+        try:
+            return self[name]
+        except KeyError:
+            raise UnknownNameError(self.noun, name, tuple(self)) from None
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._members:
+            self._load()
+        return self._members[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        self._load()
+        return len(self._members)
+
+    def _load(self) -> None:
+        """Add what installed packages register.
+
+        Raises
+        ------
+        PluginError
+            Where one cannot be loaded or adds what does not belong here; it names the package.
+        """
+        if self._complete:
+            return
+        self._complete = True  # before: a package that is being loaded may look at the registry
+        for entry in metadata.entry_points(group=self.group):
+            if entry in self._added:
+                continue
+            try:
+                found = entry.load()
+                for one in found if isinstance(found, list | tuple) else (found,):
+                    self.register(one)
+                self._added.add(entry)
+            except Exception as error:
+                self._complete = False
+                package = f"package {_package_of(entry)}"
+                why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"
+                raise PluginError(
+                    f"{package}: its {self.noun} `{entry.name}` ({entry.value}) cannot be used: {why}; "
+                    "mend the package or uninstall it"
+                ) from error
+
+
+def plugin_packages() -> list[str]:
+    """Return name and version of each installed package that adds to a registry of npusim, sorted."""
+    return sorted({_package_of(entry) for group in GROUPS for entry in metadata.entry_points(group=group)})
+
+
+def _package_of(entry: metadata.EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value

@@ -1,0 +1,93 @@
+"""Other packages add to npusim's registries: what they bring is there, and what is broken is named."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from npusim.errors import NpusimError, UnknownNameError
+from npusim.plugins import PluginError, Registry, plugin_packages
+
+GROUP = "npusim.workloads"
+
+
+@dataclass(frozen=True)
+class Thing:
+    name: str
+
+
+def registry(*names: str) -> Registry[Thing]:
+    made = Registry(GROUP, "thing", Thing)
+    for name in names:
+        made.register(Thing(name))
+    return made
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Install a package of one module, with an entry point in `GROUP`."""
+
+    def install(source: str, target: str = "member", name: str = "outsider") -> Path:
+        (tmp_path / f"{name}_module.py").write_text(source)
+        info = tmp_path / f"{name}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[{GROUP}]\nmine = {name}_module:{target}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, f"{name}_module", raising=False)
+        return tmp_path
+
+    return install
+
+
+THING = "from test_plugins import Thing\nmember = Thing('theirs')\nmore = [Thing('one'), Thing('two')]\n"
+
+
+def test_a_package_adds_a_member(package):
+    package(THING)
+    found = registry("ours")
+    assert list(found) == ["ours", "theirs"]
+    assert found["theirs"] == found.find("theirs") == Thing("theirs")
+    assert "outsider 1.2" in plugin_packages()
+
+
+def test_an_entry_may_be_several_members(package):
+    package(THING, "more")
+    assert list(registry()) == ["one", "two"]
+
+
+def test_ours_are_found_without_loading_any_package(package):
+    package("raise RuntimeError('loaded')")
+    assert registry("ours")["ours"] == Thing("ours")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "why"),
+    [
+        ("raise RuntimeError('half finished')", "member", "RuntimeError: half finished"),
+        ("import no_such_module", "member", "no_such_module"),
+        (THING, "no_such_name", "no_such_name"),
+        ("member = 7", "member", "7 is no Thing"),
+        ("from test_plugins import Thing\nmember = Thing('ours')", "member", "of that name already"),
+    ],
+)
+def test_a_broken_package_is_named(package, source, target, why):
+    package(source, target, "broken")
+    found = registry("ours")
+    for _ in range(2):  # and again, not silently left out the second time
+        with pytest.raises(PluginError, match=r"package broken 1\.2: its thing `mine`") as error:
+            list(found)
+        assert why in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_an_unknown_name_gets_the_nearest(package):
+    package(THING)
+    with pytest.raises(UnknownNameError, match="theirs"):
+        registry("ours").find("thiers")
+
+
+def test_a_name_is_taken_once():
+    with pytest.raises(NpusimError, match="already"):
+        registry("ours", "ours")
