@@ -70,6 +70,10 @@ class Registry(Mapping[str, T], Generic[T]):
         self._members[name] = member
         return member
 
+    def remove(self, name: str) -> None:
+        """Take a member out."""
+        del self._members[name]
+
     def find(self, name: str) -> T:
         """Return a member by its name; an `UnknownNameError` names the nearest one."""
         try:

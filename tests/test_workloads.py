@@ -23,7 +23,6 @@ from npusim.workloads import (
     load_gnn,
     load_spec,
     load_workload,
-    register,
     workload_file,
     workload_names,
 )
@@ -215,9 +214,9 @@ def build_line(spec: LineSpec, name: str, folder: Path) -> Graph:
 
 @pytest.fixture
 def line() -> Iterator[None]:
-    register(WorkloadKind("line", "chains", LineSpec, build_line))
+    KINDS.register(WorkloadKind("line", "chains", LineSpec, build_line))
     yield
-    KINDS.pop("line")
+    KINDS.remove("line")
 
 
 @pytest.mark.usefixtures("line")
@@ -237,7 +236,7 @@ def test_a_kind_whose_files_do_not_name_it_is_refused_when_it_is_declared() -> N
     with pytest.raises(NpusimError, match='needs `kind: Literal\\["chain"\\]`'):
         WorkloadKind("chain", "chains", LineSpec, build_line)
     with pytest.raises(NpusimError, match="already"):
-        register(KINDS["gnn"])
+        KINDS.register(KINDS["gnn"])
 
 
 def test_shapes_are_for_model_files_only() -> None:
@@ -252,3 +251,15 @@ def test_building_a_workload_imports_neither_torch_nor_openvino() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_kind_brings_workloads_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "long-line.yaml").write_text("kind: line\nlength: 7\n", encoding="utf-8")
+    KINDS.register(WorkloadKind("line", "chains", LineSpec, build_line, tmp_path))
+    try:
+        assert workload_names("line") == ["long-line"]
+        assert len(load_workload("long-line")) == 7
+    finally:
+        KINDS.remove("line")
+    with pytest.raises(UnknownNameError):
+        load_workload("long-line")

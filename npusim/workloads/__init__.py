@@ -9,7 +9,7 @@ from npusim.workloads.gnn import (
     sampled_edges,
 )
 from npusim.workloads.loading import load_gnn, load_spec, load_workload, workload_names
-from npusim.workloads.registry import KINDS, register, workload_file
+from npusim.workloads.registry import KINDS, workload_file
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "load_spec",
     "load_statistics",
     "load_workload",
-    "register",
     "sampled_edges",
     "workload_file",
     "workload_names",

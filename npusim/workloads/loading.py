@@ -32,8 +32,9 @@ class ImportSettings(WorkloadSettings):
 
 
 def workload_names(kind: str | None = None) -> list[str]:
-    """Names of the workloads that npusim ships, of one kind or of all."""
-    names = [name for name in resource_names("workloads", ".yaml") if name not in _NOT_WORKLOADS]
+    """Names of the workloads that npusim and other packages ship, of one kind or of all."""
+    theirs = (file.stem for one in KINDS.values() if one.folder for file in one.folder.glob("*.yaml"))
+    names = [*_own_names(), *sorted(set(theirs).difference(_own_names()))]
     return names if kind is None else [name for name in names if load_spec(name).kind == kind]
 
 
@@ -107,8 +108,13 @@ def _yaml_of(name: str) -> Path:
     """Return the YAML file of a workload."""
     if name.endswith(_YAML):
         return Path(name).expanduser()
-    if name not in workload_names():
-        raise UnknownNameError(
-            "workload", name, workload_names(), "or the path of a .yaml, .xml or .onnx file"
-        )
-    return resource("workloads", f"{name}.yaml")
+    if name in _own_names():
+        return resource("workloads", f"{name}.yaml")
+    for kind in KINDS.values():
+        if kind.folder is not None and (kind.folder / f"{name}.yaml").is_file():
+            return kind.folder / f"{name}.yaml"
+    raise UnknownNameError("workload", name, workload_names(), "or the path of a .yaml, .xml or .onnx file")
+
+
+def _own_names() -> list[str]:
+    return [name for name in resource_names("workloads", ".yaml") if name not in _NOT_WORKLOADS]

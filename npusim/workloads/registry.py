@@ -8,29 +8,20 @@ from typing import Any
 
 from pydantic import BaseModel, RootModel
 
-from npusim.errors import ConfigError, NpusimError, nearest
+from npusim.errors import ConfigError, nearest
+from npusim.plugins import Registry
 from npusim.workloads.gnn.family import GNN
 from npusim.workloads.spec import WorkloadKind
 
-__all__ = ["DEFAULT_KIND", "KINDS", "kind_of", "register", "workload_file"]
+__all__ = ["DEFAULT_KIND", "KINDS", "kind_of", "workload_file"]
 
 DEFAULT_KIND = GNN.name
 """Kind of a file that names none."""
 
-KINDS: dict[str, WorkloadKind] = {}
+KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
 """Every kind of workload by name."""
 
-
-def register(kind: WorkloadKind) -> WorkloadKind:
-    """Add a kind of workload; raise an `NpusimError` where its name is taken."""
-    if kind.name in KINDS:
-        raise NpusimError(f"workload kind {kind.name!r}: there is one of that name already")
-    KINDS[kind.name] = kind
-    return kind
-
-
-for _kind in (GNN,):
-    register(_kind)
+KINDS.register(GNN)
 
 
 def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:

@@ -64,6 +64,8 @@ class WorkloadKind:
     """Keys, defaults and checks of a file of this kind."""
     build: Callable[[Any, str, Path], Graph]
     """Build the graph of a `spec`, given its name and the folder of its file."""
+    folder: Path | None = None
+    """Folder of the workload files that another package ships with the kind, each known by its file's name."""
 
     def __post_init__(self) -> None:
         """Raise an `NpusimError` where the specification does not tell its kind by exactly this name."""
