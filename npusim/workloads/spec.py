@@ -65,7 +65,7 @@ class WorkloadKind:
     build: Callable[[Any, str, Path], Graph]
     """Build the graph of a `spec`, given its name and the folder of its file."""
     folder: Path | None = None
-    """Folder of the workload files that another package ships with the kind, each known by its file's name."""
+    """Folder of the workload files that another package ships with the kind, named as the files are."""
 
     def __post_init__(self) -> None:
         """Raise an `NpusimError` where the specification does not tell its kind by exactly this name."""
