@@ -1,4 +1,4 @@
-"""``python -m npusim``: the side door to the same command line, for where no script is on the path."""
+"""Runs the command line as ``python -m npusim``."""
 
 from npusim.cli import main
 

@@ -1,7 +1,6 @@
-"""What npusim says when it cannot do what was asked, and what to do about it.
+"""Errors that a user can cause: what is wrong, where, and what to do.
 
-A good error is like a good road sign at a closed bridge: it names the bridge, says why it is closed and
-points at the nearest one that is open. Every error a user can cause is an `NpusimError`; its text is
+Every error a user can cause is an `NpusimError`; its text is
 complete by itself, so the command line prints it and ends with `exit_status`, without a traceback.
 """
 

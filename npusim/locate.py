@@ -1,4 +1,4 @@
-"""Where npusim's files lie: the janitor who knows in which cupboard the data sheets are in each building.
+"""Finds shipped files, the user's data sets and the cache.
 
 The machines, workloads and published figures that npusim ships lie beside the package in a checkout (and so
 in an editable install), and inside the package in a wheel. The user's own data and the cache lie elsewhere.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from npusim.accuracy.document import AccuracyReport, StackAccuracy
 from npusim.errors import ConfigError, FileError, IllegalTechniqueError
-from npusim.report.accuracy_figures import AccuracyReport, StackAccuracy
 from npusim.techniques import stacks, technique_names
 
 torch = pytest.importorskip("torch")

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from npusim import apply, estimate, load_soc, load_workload
+from npusim.catalogues import CATALOGUES, listing
 from npusim.engines import Estimate
-from npusim.report.bars import bar
-from npusim.report.catalogues import CATALOGUES, listing
 from npusim.report.engineering import engineering, factor, percent
 from npusim.report.estimate import estimate_page
 from npusim.report.listing import listing_page
-from npusim.report.long_name import LongName
+from npusim.report.terminal import LongName, bar
 from npusim.report.whatif import whatif_page
 from npusim.studies import WhatIf, whatif
 
@@ -177,7 +176,7 @@ def test_a_catalogue_shows_every_entry(catalogue: str) -> None:
 
 
 def test_a_machine_without_an_npu_is_listed_too() -> None:
-    from npusim.report.catalogues import Listing
+    from npusim.catalogues import Listing
 
     entry = {"name": "board", "title": "A board", "devices": {"cpu": "cpu"}, "dram_bytes_per_s": 1e10}
     assert "10.0 GB/s DRAM" in text_of(listing_page(Listing(catalogue="socs", entries=[entry])))

@@ -13,10 +13,10 @@ from npusim.arch import load_soc
 from npusim.cli.running import run as main
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.timeline import Timeline
+from npusim.engines.timeline.chrome import chrome_trace
 from npusim.errors import ConfigError, FileError
+from npusim.measure.trace_diff import diff_traces, read_layers
 from npusim.report.gantt import MOST_BARS, gantt_page
-from npusim.report.trace import chrome_trace
-from npusim.report.trace_diff import diff_traces, read_layers
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 

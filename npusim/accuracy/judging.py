@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from npusim.accuracy.document import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
 from npusim.accuracy.half import run_in_half
 from npusim.accuracy.int8 import run_int8
 from npusim.accuracy.kept import kept_or_trained
@@ -18,7 +19,6 @@ from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread
 from npusim.accuracy.variants import Variant, variant
 from npusim.config.overrides import Settings
 from npusim.errors import IllegalTechniqueError
-from npusim.report.accuracy_figures import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
 from npusim.techniques import Stack, apply, parse
 from npusim.techniques.technique import Technique
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics

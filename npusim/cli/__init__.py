@@ -1,7 +1,4 @@
-"""The command line: ``npusim COMMAND ...``.
-
-Like the counter of a shop: it takes the order in the customer's words, hands it to whoever knows, wraps the
-result, and says politely what is not to be had. Nothing is computed here.
+"""The command line: ``npusim COMMAND ...``; nothing is computed here.
 
 One file a command; `npusim.cli.program` lists them, `npusim.cli.running` runs one and turns errors into
 exit statuses.

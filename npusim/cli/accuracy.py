@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from npusim.cli.completing import complete_stacks, complete_workload
-from npusim.cli.options import Format, Output, Settings
+from npusim.cli.options import Format, Output, Settings, complete_stacks, complete_workload
 from npusim.errors import ConfigError
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-__all__ = ["DataFolder", "app", "parse_seeds", "progress"]
+__all__ = ["DataFolder", "app", "parse_seeds"]
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -26,8 +20,6 @@ _EXAMPLES = """
   npusim accuracy gcn-cora gcn-citeseer -t stagr+quantgr,grad+nodepad --seeds 0-2
   npusim accuracy sage-max-cora -t accuracy --format json
 """
-_PATIENCE_S = 2.0
-"""Work that takes longer than this is shown while it goes on."""
 _MOST_SEEDS = 1000
 
 DataFolder = Annotated[
@@ -84,6 +76,7 @@ def accuracy(
     """
     from npusim.cli.inputs import split_settings
     from npusim.cli.output import Destination
+    from npusim.cli.progress import Progress
 
     destination = Destination(output, form)
     of_workload, of_soc = split_settings(settings or ())
@@ -97,15 +90,12 @@ def accuracy(
 
     from npusim.accuracy.judging import judge
 
-    with progress() as tell:
-        report = judge(workloads, chosen, data, parsed_seeds, of_workload, retrain, tell=tell)
+    with Progress(lines=False) as tell:
+        report = judge(workloads, chosen, data, parsed_seeds, of_workload, retrain, tell=tell.share)
 
-    def page() -> RenderableType:
-        from npusim.report.accuracy import accuracy_page
+    from npusim.report.accuracy import accuracy_page
 
-        return accuracy_page(report)
-
-    destination.write(page, report.to_json)
+    destination.write(lambda: accuracy_page(report), report.to_json)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -147,32 +137,3 @@ def _stacks(techniques: str) -> list[str]:
         if any(mark in techniques for mark in "+,:"):
             raise
         raise UnknownNameError("stack or technique", techniques, (*named, *error.known)) from None
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str, float], None]]:
-    """Show how far some work is, on standard error, once it takes longer than two seconds."""
-    import time
-
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-    )
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task, start = bar.add_task("", total=1.0), time.monotonic()
-
-    def tell(doing: str, share: float) -> None:
-        if not bar.live.is_started and time.monotonic() - start > _PATIENCE_S:
-            bar.start()
-        bar.update(task, description=doing, completed=share)
-
-    try:
-        yield tell
-    finally:
-        bar.stop()

@@ -2,40 +2,140 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npusim.cli.calibration_options import (
-    FitNetworks,
-    FittedFile,
-    FittedSoc,
-    Folds,
-    FoldSeed,
-    ForceSoc,
-    Free,
-    Hold,
-    Measurements,
-    ModelFiles,
-    MoreFiles,
-    NewName,
-    ReportFile,
-)
-from npusim.cli.exploring import Quiet
-from npusim.cli.options import Format
+from npusim.cli.options import Format, Quiet, complete_soc
 from npusim.errors import ConfigError, FileError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    pass
+__all__ = [
+    "FitNetworks",
+    "FittedFile",
+    "FittedSoc",
+    "FoldSeed",
+    "Folds",
+    "ForceSoc",
+    "Free",
+    "Hold",
+    "Measurements",
+    "ModelFiles",
+    "MoreFiles",
+    "NewName",
+    "ReportFile",
+    "app",
+]
 
-    from npusim.calibrate.device.calibrating import Progress
+_WHAT, _FIT, _OUTPUT = "What is fitted", "How it is fitted", "Output"
 
-__all__ = ["app"]
+FittedSoc = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOC",
+        help="Machine to fit: a name from `npusim list socs` or a SoC YAML.",
+        autocompletion=complete_soc,
+        show_default=False,
+    ),
+]
+MoreFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[FILE]...", help="Further files of measurements.", show_default=False),
+]
+Measurements = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--measurements",
+        "-m",
+        metavar="FILE",
+        help="Measurements that `npusim measure` wrote; several files of one device are joined.",
+        show_default=False,
+    ),
+]
+FittedFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE.yaml",
+        help="Write the fitted SoC: the file of SOC with other numbers.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE.html",
+        help="Write a page with the fit before and after, what is left, and every number.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+NewName = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="Short name of the fitted SoC. [dim]\\[default: that of SOC][/dim]",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Free = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--free",
+        metavar="PATH",
+        help="Fit this number, or all below this path, and no others. Repeatable. [dim]\\[default: all "
+        "uncertain numbers of the device and the DRAM that bear on a measured row][/dim]",
+        rich_help_panel=_WHAT,
+    ),
+]
+Hold = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--hold",
+        metavar="PATH",
+        help="Leave this number, or all below this path, as it is. Repeatable.",
+        rich_help_panel=_WHAT,
+    ),
+]
+FitNetworks = Annotated[
+    bool,
+    typer.Option(
+        "--fit-networks",
+        help="Fit to whole networks too. By default they are predicted as a check.",
+        rich_help_panel=_WHAT,
+    ),
+]
+ModelFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        metavar="NAME=FILE",
+        help="Where a model file lies that the measurement names. Repeatable.",
+        rich_help_panel=_WHAT,
+    ),
+]
+ForceSoc = Annotated[
+    bool,
+    typer.Option(
+        "--force-soc",
+        help="Take the measurement of a chip that is none of this SoC's.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Folds = Annotated[
+    int,
+    typer.Option("--folds", min=2, metavar="K", help="Parts of the cross-validation.", rich_help_panel=_FIT),
+]
+FoldSeed = Annotated[
+    int,
+    typer.Option("--seed", min=0, metavar="N", help="Seed of the cross-validation.", rich_help_panel=_FIT),
+]
+
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -46,7 +146,6 @@ _EXAMPLES = """
   npusim estimate gcn-cora --soc fitted.yaml --device cpu
   npusim calibrate core-ultra-series2 --measurements day1.json day2.json -o fitted.yaml --hold npu.dma
 """
-_SAY_EVERY_S = 5.0
 
 
 @app.command(epilog=_EXAMPLES)
@@ -72,7 +171,9 @@ def calibrate(
     Numbers that the measurement does not determine stay as they are and are named. The error is told on rows
     that the fit did not see.
     """
-    from npusim.cli.output import Destination, write_whole
+    from npusim.cli.output import Destination
+    from npusim.cli.progress import Progress
+    from npusim.files import write_whole
 
     files = [*(measurements or ()), *(more or ())]
     if not files:
@@ -85,7 +186,7 @@ def calibrate(
 
     from npusim.calibrate.device.calibrating import calibrate as fit
 
-    with _stages(quiet) as progress:
+    with Progress("", quiet) as progress:
         found = fit(
             soc,
             files,
@@ -107,12 +208,11 @@ def calibrate(
 
         write_whole(page_file, calibration_html(result).encode())
 
-    def page() -> RenderableType:
-        from npusim.report.calibration import calibration_page
+    from npusim.report.calibration import calibration_page
 
-        return calibration_page(result, None if sheet is None else str(output))
-
-    destination.write(page, result.to_json)
+    destination.write(
+        lambda: calibration_page(result, None if sheet is None else str(output)), result.to_json
+    )
 
 
 def _place(path: Path | None, endings: tuple[str, ...]) -> Path | None:
@@ -150,38 +250,3 @@ def _models(texts: Sequence[str]) -> dict[str, Path]:
             raise FileError(str(path), "there is no such file", "give --model NAME=FILE")
         found[name if equals else path.name] = path
     return found
-
-
-@contextmanager
-def _stages(quiet: bool) -> Iterator[Progress | None]:
-    """Lend what shows on standard error how far the work is."""
-    if quiet:
-        yield None
-        return
-    if not sys.stderr.isatty():
-        yield _lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def show(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        yield show
-
-
-def _lines() -> Any:
-    said = time.monotonic()
-
-    def show(what: str, done: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said > _SAY_EVERY_S:
-            said = time.monotonic()
-            print(f"{done} of {total} {what}", file=sys.stderr, flush=True)
-
-    return show

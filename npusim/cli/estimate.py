@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npusim.cli.choosing import choice_option
 from npusim.cli.options import (
     DEFAULT_SOC,
     Device,
@@ -21,6 +20,7 @@ from npusim.cli.options import (
     TechniqueStack,
     Tiles,
     WorkloadName,
+    choice_option,
 )
 
 if TYPE_CHECKING:
@@ -125,12 +125,9 @@ def estimate(
         interval=interval or None,
     )
 
-    def page() -> RenderableType:
-        from npusim.report.estimate import estimate_page
+    from npusim.report.estimate import estimate_page
 
-        return estimate_page(result)
-
-    destination.write(page, result.to_json)
+    destination.write(lambda: estimate_page(result), result.to_json)
 
 
 def _trace_file(path: Path | None, engine: str) -> Path | None:
@@ -158,14 +155,14 @@ def _refuse_interval(wanted: bool, engine: str) -> None:
 
 
 def _write_trace(path: Path, acted: EventRun) -> None:
-    from npusim.cli.output import write_whole
+    from npusim.files import write_whole
 
     if path.suffix == ".html":
         from npusim.report.gantt import gantt_page
 
         write_whole(path, gantt_page(acted.timeline).encode())
     else:
-        from npusim.report.trace import chrome_trace
+        from npusim.engines.timeline.chrome import chrome_trace
 
         write_whole(path, chrome_trace(acted.timeline).encode())
 

@@ -1,8 +1,4 @@
-"""Turns what the user named into a graph and a machine.
-
-Like a translator between the counter and the workshop: `--set` and `--shape` are the customer's words,
-typed descriptions are the workshop's.
-"""
+"""Turns what the user named into a graph, a machine and a number of cores."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ if TYPE_CHECKING:
     from npusim.arch import Soc
     from npusim.graph import Graph
 
-__all__ = ["load_inputs", "parse_shapes", "split_settings"]
+__all__ = ["load_inputs", "parse_shapes", "split_settings", "use_cores"]
 
 WORKLOAD = "workload"
 """First word of the paths that lead into the workload; all others lead into the SoC."""
@@ -100,3 +96,11 @@ def parse_shapes(shapes: Sequence[str]) -> dict[str, list[int]]:
             )
         parsed[name.strip()] = [int(size) for size in sizes]
     return parsed
+
+
+def use_cores(cores: int | None) -> None:
+    """Let compiled loops use so many cores, as far as there are."""
+    if cores is not None:
+        import numba
+
+        numba.set_num_threads(min(cores, numba.config.NUMBA_NUM_THREADS))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from npusim.cli.choosing import choice_argument
-from npusim.cli.options import Format, Output
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from npusim.cli.options import Format, Output, choice_argument
 
 __all__ = ["app"]
 
@@ -39,13 +35,10 @@ def list_(
 
     destination = Destination(output, form)
 
-    from npusim.report.catalogues import listing
+    from npusim.catalogues import listing
 
     found = listing(what)
 
-    def page() -> RenderableType:
-        from npusim.report.listing import listing_page
+    from npusim.report.listing import listing_page
 
-        return listing_page(found)
-
-    destination.write(page, found.to_json)
+    destination.write(lambda: listing_page(found), found.to_json)

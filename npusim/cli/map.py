@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from npusim.cli.choosing import choice_option
 from npusim.cli.options import (
     DEFAULT_SOC,
     Format,
@@ -19,10 +18,8 @@ from npusim.cli.options import (
     TechniqueStack,
     Tiles,
     WorkloadName,
+    choice_option,
 )
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 __all__ = ["app"]
 
@@ -88,9 +85,6 @@ def map_(
         tiles=tiles,
     )
 
-    def page() -> RenderableType:
-        from npusim.report.placement import placement_page
+    from npusim.report.placement import placement_page
 
-        return placement_page(result)
-
-    destination.write(page, result.to_json)
+    destination.write(lambda: placement_page(result), result.to_json)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
-from npusim.cli.exploring import Quiet
 from npusim.cli.measure_options import (
     Hints,
     HwinfoFile,
@@ -26,14 +25,13 @@ from npusim.cli.measure_options import (
     What,
     WorkloadSettings,
 )  # fmt: skip
-from npusim.cli.options import TechniqueStack
-from npusim.errors import ConfigError
+from npusim.cli.options import Quiet, TechniqueStack
+from npusim.errors import ConfigError, NpusimError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from npusim.cli.output import Destination
     from npusim.measure import Measurement
+    from npusim.measure.document import ModelRef
     from npusim.measure.suites import Item
 
 __all__ = ["app"]
@@ -42,6 +40,8 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _Hint = Literal["latency", "throughput"]
 _HINTS: tuple[_Hint, ...] = ("latency", "throughput")
+
+_MODEL_FILES, _WORKLOAD_FILES = (".xml", ".onnx"), (".yaml", ".yml")
 
 _EXAMPLES = """
 [dim]Examples[/dim]
@@ -52,6 +52,12 @@ _EXAMPLES = """
   npusim measure out/ --from benchmark_app -o run.json
   npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
 """
+
+
+class InterruptedMeasurementError(NpusimError):
+    """Ctrl-C in a measurement; says what became of it."""
+
+    exit_status = 130
 
 
 @app.command(epilog=_EXAMPLES)
@@ -127,27 +133,26 @@ def _workload_items(
     workload: str, techniques: str, settings: list[str], hint: str, requests: int | None
 ) -> tuple[tuple[Item, ...], dict[str, Path]]:
     """Return a row for each hint, and where the file of the workload lies."""
-    from npusim.cli.measuring import measured_model, row_name
     from npusim.measure.models import graph_of
     from npusim.measure.suites import Item
 
-    ref, files = measured_model(workload, techniques, settings)
+    ref, files = _measured_model(workload, techniques, settings)
     if ref.kind == "workload":
         graph_of(ref, files=files)  # what cannot be built is refused in its own words, before anything runs
     hints = _HINTS if hint == "both" else [one for one in _HINTS if one == hint]
-    return tuple(Item(id=row_name(ref, one), model=ref, hint=one, requests=requests) for one in hints), files
+    return tuple(Item(id=_row_name(ref, one), model=ref, hint=one, requests=requests) for one in hints), files
 
 
 def _measured(items: tuple[Item, ...], device: str, quiet: bool, how: dict[str, Any]) -> Measurement:
     """Measure; KeyboardInterrupt where Ctrl-C came before the first reading."""
-    from npusim.cli.measuring import Board, stopper
+    from npusim.cli.progress import Progress, Stopper
     from npusim.measure.running import NothingMeasuredError
     from npusim.measure.running import measure as run
 
-    stop = stopper()
+    stop = Stopper("finishing this repetition")
     try:
-        with Board(quiet) as board, stop.listening():
-            return run(items, device, progress=board, stop=stop, **how)
+        with Progress("rows", quiet) as progress, stop.listening():
+            return run(items, device, progress=progress, stop=stop, **how)
     except NothingMeasuredError:
         if stop.wanted:
             raise KeyboardInterrupt from None
@@ -155,8 +160,6 @@ def _measured(items: tuple[Item, ...], device: str, quiet: bool, how: dict[str, 
 
 
 def _say_what_is_kept(rows: str, path: Path | None) -> NoReturn:
-    from npusim.cli.measuring import InterruptedMeasurementError
-
     where = f"stands in {path}, marked as not complete" if path else "is shown; -o FILE keeps it"
     raise InterruptedMeasurementError(f"interrupted; what was measured ({rows}) {where}")
 
@@ -166,13 +169,9 @@ def _hand_over(result: Measurement, file: Destination, shown: Destination) -> No
     if file.path is not None:
         file.write_document(result.to_json)
     if file.path is None or not shown.is_json:
+        from npusim.report.measurement import measurement_page
 
-        def page() -> RenderableType:
-            from npusim.report.measurement import measurement_page
-
-            return measurement_page(result)
-
-        shown.write(page, result.to_json)
+        shown.write(lambda: measurement_page(result), result.to_json)
 
 
 def _taken_in(
@@ -191,3 +190,75 @@ def _taken_in(
     if tool == "npu-profiling":
         return imports.from_npu_profiling(path, model=model, name=platform)
     return imports.choose_platform(imports.from_openvino_benchmarks(path), platform)
+
+
+def _measured_model(workload: str, techniques: str, settings: list[str]) -> tuple[ModelRef, dict[str, Path]]:
+    """Return what the user named as a row names it, and where its file lies.
+
+    Parameters
+    ----------
+    workload : str
+        A workload's name or YAML file, or a model file.
+    techniques : str
+        Stack to apply to a workload.
+    settings : list of str
+        What ``--set`` was given.
+
+    Raises
+    ------
+    ConfigError
+        For techniques or settings on a model file, or settings of a SoC.
+    """
+    from npusim.cli.inputs import split_settings
+    from npusim.measure.document import Workload
+
+    path = Path(workload).expanduser()
+    if path.suffix in _MODEL_FILES:
+        for option, given in (("--techniques", techniques != "none"), ("--set", bool(settings))):
+            if given:
+                found = f"{option} with the model file `{path.name}`"
+                raise ConfigError(found, allowed="a model file as it is; a workload takes techniques")
+        return _model_file(path)
+    _, of_soc = split_settings(settings)
+    if of_soc:
+        found = f"`{'.'.join(of_soc[0].path)}`"
+        raise ConfigError(found, file="--set", allowed="workload.KEY=VALUE: the device is what it is")
+    from npusim.techniques import parse
+
+    is_file = path.suffix in _WORKLOAD_FILES
+    ref = Workload(
+        workload=path.name if is_file else workload,
+        techniques=str(parse(techniques)),
+        settings=dict(_key_and_value(setting) for setting in settings),
+    )
+    return ref, {path.name: path} if is_file else {}
+
+
+def _key_and_value(setting: str) -> tuple[str, str]:
+    key, _, value = setting.partition("=")
+    return key.strip().removeprefix("workload."), value.strip()
+
+
+def _model_file(path: Path) -> tuple[ModelRef, dict[str, Path]]:
+    """Return a model file by its name and content; its folders are not kept."""
+    import hashlib
+
+    from npusim.errors import ModelFileError
+    from npusim.measure.document import ModelFile
+
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ModelFileError(str(path), f"cannot be read ({error.strerror})", "check the path") from None
+    return ModelFile(name=path.name, sha256=digest), {path.name: path}
+
+
+def _row_name(ref: ModelRef, hint: str) -> str:
+    """Return what a row is called, as in suites: gcn-cora,hidden=128:stagr@throughput."""
+    from npusim.measure.document import Workload
+
+    name = str(getattr(ref, "name", "network"))
+    if isinstance(ref, Workload):
+        settings = (f"{key}={value}" for key, value in ref.settings.items())
+        name = f"{','.join([ref.workload, *settings])}:{ref.techniques}"
+    return name if hint == "latency" else f"{name}@{hint}"

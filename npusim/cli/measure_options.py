@@ -1,7 +1,4 @@
-"""The options of `npusim measure`, which no other command has.
-
-Like the extra switches of a racing car's dashboard: a page of their own in the manual.
-"""
+"""The options of `npusim measure`, which no other command has."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.choosing import choice_option
-from npusim.cli.completing import complete_workload
+from npusim.cli.options import choice_option, complete_workload
 from npusim.errors import UnknownNameError
 
 __all__ = [

@@ -1,32 +1,156 @@
-"""The options that several commands share, each written once: same name, same words, same completion.
-
-Like the controls of rental cars: whoever has driven one finds the indicator in the next.
-"""
+"""Options and arguments that several commands share: same name, same words, same completion."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from npusim.cli.choosing import choice_option
-from npusim.cli.completing import complete_soc, complete_stack, complete_workload
+from npusim.errors import UnknownNameError
 
 __all__ = [
     "DEFAULT_SOC",
+    "Cores",
     "Device",
+    "Directory",
     "Format",
     "Hint",
+    "Minimise",
     "Output",
+    "Quiet",
     "Requests",
+    "Resume",
     "Settings",
     "Shapes",
     "SocName",
+    "SpaceName",
     "TechniqueStack",
     "Tiles",
     "WorkloadName",
+    "choice_argument",
+    "choice_option",
+    "complete_soc",
+    "complete_stack",
+    "complete_stacks",
+    "complete_workload",
 ]
+
+
+def choice_option(name: str, choices: Sequence[str], help: str, **settings: Any) -> Any:
+    """Return the typer option that takes one of `choices`.
+
+    Parameters
+    ----------
+    name : str
+        The option, with its dashes.
+    choices : sequence of str
+        What may stand behind it.
+    help : str
+        What it is for.
+    **settings
+        Further settings of `typer.Option`.
+    """
+    return typer.Option(
+        name, metavar="|".join(choices), help=help, **_settings(f"value of {name}", choices), **settings
+    )
+
+
+def choice_argument(name: str, kind: str, choices: Sequence[str], help: str) -> Any:
+    """Return the typer argument that takes one of `choices`.
+
+    Parameters
+    ----------
+    name : str
+        What the help calls it, in capitals.
+    kind : str
+        What it names, as in "unknown schema".
+    choices, help
+        As for `choice_option`.
+    """
+    return typer.Argument(metavar=name, help=help, **_settings(kind, choices))
+
+
+def _settings(kind: str, choices: Sequence[str]) -> dict[str, Any]:
+    return {"callback": _checked(kind, choices), "autocompletion": lambda: list(choices)}
+
+
+def _checked(kind: str, choices: Sequence[str]) -> Callable[[str | None], str | None]:
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in choices:
+            raise UnknownNameError(kind, value, choices)
+        return value
+
+    return check
+
+
+MODEL_FILES = (".yaml", ".yml", ".xml", ".onnx")
+
+
+def complete_soc(incomplete: str) -> list[str]:
+    """Return shipped SoCs and YAML files that begin as written."""
+    from npusim.arch import soc_names
+
+    return [*_matching(soc_names(), incomplete), *_files(incomplete, (".yaml", ".yml"))]
+
+
+def complete_workload(incomplete: str) -> list[str]:
+    """Return shipped workloads, workload files and model files that begin as written."""
+    from npusim.workloads import workload_names
+
+    return [*_matching(workload_names(), incomplete), *_files(incomplete, MODEL_FILES)]
+
+
+def complete_stack(incomplete: str) -> list[tuple[str, str]]:
+    """Return the stack as written, its last technique completed, each with what that technique does."""
+    from npusim.techniques import get, technique_names
+
+    *before, last = incomplete.split("+")
+    head = "".join(f"{technique}+" for technique in before)
+    named = {technique.partition(":")[0] for technique in before}
+    open_names = [name for name in technique_names() if name not in named]
+    return [(head + name, get(name).summary) for name in _matching(open_names, last)]
+
+
+def complete_stacks(incomplete: str) -> list[str]:
+    """Return named lists that begin as written, or stacks as written with the last one completed."""
+    from npusim.techniques import stacks
+
+    *before, last = incomplete.split(",")
+    head = "".join(f"{stack}," for stack in before)
+    completed = [head + stack for stack, _ in complete_stack(last)]
+    return completed if before else [*_matching(stacks(), incomplete), *completed]
+
+
+def complete_space(incomplete: str) -> list[str]:
+    """Return shipped design spaces that begin as written."""
+    from npusim.explore import space_names
+
+    return _matching(space_names(), incomplete)
+
+
+def _matching(names: Iterable[str], incomplete: str) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Return files of those kinds, and folders, that begin as written; none before the first letter."""
+    if not incomplete:
+        return []
+    folder = Path(incomplete if incomplete.endswith("/") else str(Path(incomplete).parent))
+    try:
+        entries = sorted(folder.expanduser().iterdir())
+    except OSError:
+        return []
+    prefix = incomplete[: incomplete.rfind("/") + 1]
+    found = [
+        prefix + entry.name + ("/" if entry.is_dir() else "")
+        for entry in entries
+        if (entry.is_dir() or entry.suffix in suffixes) and not entry.name.startswith(".")
+    ]
+    return _matching(found, incomplete)
+
 
 DEFAULT_SOC = "core-ultra-series2"
 
@@ -133,4 +257,32 @@ Output = Annotated[
         help="Write to a file instead of the terminal.",
         rich_help_panel=_OUTPUT,
     ),
+]
+SpaceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SPACE",
+        help="A design space: a shipped name such as gcn-cora, or a YAML file (`npusim schema space`).",
+        autocompletion=complete_space,
+        show_default=False,
+    ),
+]
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory that `npusim sweep` wrote.", show_default=False)
+]
+Minimise = Annotated[
+    str | None,
+    typer.Option(
+        "--minimise",
+        metavar="METRICS",
+        help="Metrics parted by commas, such as latency_s,energy_j,area_mm2. "
+        "[dim]\\[default: what the space says][/dim]",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with what an earlier run left in the directory.")
+]
+Cores = Annotated[
+    int | None, typer.Option("--cores", min=1, metavar="N", help="Cores to use. [dim]\\[default: all][/dim]")
 ]

@@ -1,27 +1,51 @@
-"""Where a result goes, and in which form: terminal, pipe or file; table or JSON.
-
-Like a notary: a document is handed over whole or not at all, and nothing that lies on the desk already is
-torn up for a draft.
-"""
+"""Where a result goes, and in which form: terminal, pipe or file; table or JSON."""
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
-import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from npusim.errors import FileError
+from npusim.files import refuse_unwritable, write_whole
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Destination", "forget_output", "standard_output", "write_whole"]
+__all__ = ["Destination", "forget_output", "standard_output", "tolerant"]
+
+_STAND_INS = {
+    **dict.fromkeys("█▉▊▋▌", "#"),
+    **dict.fromkeys("▍▎▏", "|"),
+    **dict.fromkeys("─━╭╮╰╯", "-"),
+    **dict.fromkeys("░▒", "."),
+    "▓": "%",
+    **dict.fromkeys("│┃", "|"),
+    "µ": "u", "×": "x", "²": "2", "↓": "v", "↑": "^", "…": "~", "→": ">", "–": "-",
+}  # fmt: skip
+_HANDLER = "npusim.stand_in"
+
+
+def _stand_in(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an encoding lacks, one character by one, so that columns stay in line."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_STAND_INS.get(character, "?") for character in text), error.end
+
+
+def tolerant(*streams: TextIO) -> None:
+    """Make text streams replace what their encoding lacks instead of failing."""
+    codecs.register_error(_HANDLER, _stand_in)
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_HANDLER)
+
 
 _FILE_COLUMNS = 100
 """Width of a table in a file, where no terminal says how wide it is."""
@@ -47,7 +71,7 @@ class Destination:
         self.path = None if path is None or str(path) == "-" else path.expanduser()
         self.is_json = form == "json" or (form is None and path is not None and path.suffix == ".json")
         if self.path is not None:
-            _refuse_unwritable(self.path)
+            refuse_unwritable(self.path)
 
     def write(self, page: Callable[[], RenderableType], document: Callable[[], str]) -> None:
         """Write a result in the form asked for; the other form is never made.
@@ -106,69 +130,6 @@ def forget_output() -> None:
     """Point standard output at nothing, so that the interpreter's last flush does not complain again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that at every moment it holds either what it held before or all of the new content.
-
-    Parameters
-    ----------
-    path : Path
-        The file; a pipe or device is written to, not replaced.
-    content : bytes
-        All of it.
-
-    Raises
-    ------
-    FileError
-        Where it cannot be written, for example because the disk is full.
-    """
-    _refuse_unwritable(path)
-    try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
-        else:
-            _replace(Path(os.path.realpath(path)), content)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise FileError(str(path), f"cannot be written ({error.strerror})", "nothing was changed") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside the file first, then take its place: renaming is one step."""
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(draft, _mode_of(path))
-        os.replace(draft, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(draft)
-        raise
-
-
-def _mode_of(path: Path) -> int:
-    """Return the permissions of the file that is replaced, or those a new file gets."""
-    if path.exists():
-        return stat.S_IMODE(path.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
-
-
-def _refuse_unwritable(path: Path) -> None:
-    if path.is_dir():
-        raise FileError(str(path), "is a directory", f"name a file in it, such as {path / 'estimate.json'}")
-    if not path.parent.is_dir():
-        raise FileError(str(path), f"there is no directory {path.parent}", "create it first")
-    if path.exists() and not os.access(path, os.W_OK):
-        raise FileError(str(path), "is write-protected", "choose another name or change its permissions")
-    if not path.exists() and not os.access(path.parent, os.W_OK):
-        raise FileError(str(path), "its directory is write-protected", "choose another one")
 
 
 def _print_page(page: RenderableType) -> None:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from npusim.cli.exploring import Directory, Minimise
-from npusim.cli.options import Format
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from npusim.cli.options import Directory, Format, Minimise
 
 __all__ = ["app"]
 
@@ -50,7 +46,7 @@ def pareto(
     destination = Destination(output, form)
     found = front_of(directory, minimise.split(",") if minimise else None, where)
     if output is not None and output.suffix in (".html", ".htm") and form is None:
-        from npusim.cli.output import write_whole
+        from npusim.files import write_whole
         from npusim.report.pareto_html import pareto_html
 
         write_whole(output.expanduser(), pareto_html(found).encode())
@@ -58,9 +54,6 @@ def pareto(
         typer.echo(f"{output}: {found.front} points on the front of {found.points:,}; knee: point {knee}")
         return
 
-    def page() -> RenderableType:
-        from npusim.report.pareto import pareto_page
+    from npusim.report.exploration import pareto_page
 
-        return pareto_page(found)
-
-    destination.write(page, found.to_json)
+    destination.write(lambda: pareto_page(found), found.to_json)

@@ -1,10 +1,7 @@
 """The list of commands, and the group that loads the one that is called.
 
-Like a switchboard with one line to each department: a call connects one line and the others stay silent. A
-command is a module whose `app` holds one typer command; its heavy imports stand in the body of the
-function, so that even the overview of all commands loads nothing but typer and rich. The module is imported
-when its command is called: a table of names beats a decorated function for each command in one place,
-because a new command is a file and a line below.
+A command is a module whose `app` holds one typer command. It is imported when the command is called, and its
+heavy imports stand in the body of the function, so that the list of commands loads only typer and rich.
 """
 
 from __future__ import annotations

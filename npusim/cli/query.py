@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from npusim.cli.exploring import Directory
-from npusim.cli.options import Format, Output
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from npusim.cli.options import Directory, Format, Output
 
 __all__ = ["app"]
 
@@ -53,10 +49,7 @@ def query(
             {"schema": "npusim.query/1", "rows": rows}, indent=2, default=str, ensure_ascii=False
         )
 
-    def page() -> RenderableType:
-        from npusim.explore.manifest import read_manifest
-        from npusim.report.rows import rows_page
+    from npusim.explore.manifest import read_manifest
+    from npusim.report.exploration import rows_page
 
-        return rows_page(answer, read_manifest(directory).units)
-
-    destination.write(page, document)
+    destination.write(lambda: rows_page(answer, read_manifest(directory).units), document)

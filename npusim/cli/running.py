@@ -1,8 +1,5 @@
 """Runs one command line: errors become one message on standard error and an exit status.
 
-Like the conductor of a train: whatever happens in the carriages, the passengers hear one clear
-announcement.
-
 Exit statuses: 0 done; 1 a check fell short; 2 bad input or usage; 130 interrupted; 141 nobody reads the
 output any more, as with every tool in a pipe; 70 a bug in npusim (no script can mistake it for a check that
 fell short).
@@ -21,8 +18,7 @@ from contextlib import suppress
 import typer
 from typer.main import get_command
 
-from npusim.cli.output import forget_output, standard_output
-from npusim.cli.plain_text import tolerant
+from npusim.cli.output import forget_output, standard_output, tolerant
 from npusim.cli.program import program
 from npusim.cost.first_time import COMPILING_S, tell_once
 from npusim.errors import NpusimError, nearest

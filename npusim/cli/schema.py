@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.choosing import choice_argument
-from npusim.cli.options import Output
+from npusim.cli.options import Output, choice_argument
 
 __all__ = ["DOCUMENTS", "FILES", "app"]
 
@@ -33,13 +32,13 @@ DOCUMENTS = {
     "map": "npusim.studies.placement:Placement",
     "stream": "npusim.studies.stream:Followed",
     "validate": "npusim.validation:Validation",
-    "trace-diff": "npusim.report.trace_diff:TraceDiff",
-    "accuracy": "npusim.report.accuracy_figures:AccuracyReport",
+    "trace-diff": "npusim.measure.trace_diff:TraceDiff",
+    "accuracy": "npusim.accuracy.document:AccuracyReport",
     "sweep": "npusim.explore:SweepResult",
     "pareto": "npusim.explore.fronts:Front",
     "search": "npusim.explore.search:SearchResult",
     "calibration": "npusim.calibrate.device.report:CalibrationReport",
-    "list": "npusim.report.catalogues:Listing",
+    "list": "npusim.catalogues:Listing",
     "measurement": "npusim.measure:Measurement",
     "parameters": "npusim.validation.parameters:Unmeasured",
 }

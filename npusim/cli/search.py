@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from npusim.cli.exploring import Cores, Minimise, Quiet, Resume, SpaceName
-from npusim.cli.options import Format
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from npusim.cli.options import Cores, Format, Minimise, Quiet, Resume, SpaceName
 
 __all__ = ["app"]
 
@@ -56,8 +52,9 @@ def search(
     form: Format = None,
 ) -> None:
     """Search a space for its front by evolution (NSGA-II), with random search beside it as the yardstick."""
-    from npusim.cli.exploring import Stopper, gauge, use_cores
+    from npusim.cli.inputs import use_cores
     from npusim.cli.output import Destination
+    from npusim.cli.progress import Progress, Stopper
     from npusim.explore import load_space
     from npusim.explore.fronts import with_objectives
     from npusim.explore.search import search as run
@@ -65,8 +62,8 @@ def search(
     destination = Destination(None, form)
     loaded = with_objectives(load_space(space), minimise.split(",") if minimise else None)
     use_cores(cores)
-    stopper = Stopper()
-    with gauge("evaluations", quiet) as progress, stopper.listening():
+    stopper = Stopper("finishing the chunk")
+    with Progress("evaluations", quiet, rate=True) as progress, stopper.listening():
         result = run(
             loaded,
             output,
@@ -78,9 +75,6 @@ def search(
             stop=stopper,
         )
 
-    def page() -> RenderableType:
-        from npusim.report.sweep import search_page
+    from npusim.report.exploration import search_page
 
-        return search_page(result)
-
-    destination.write(page, result.to_json)
+    destination.write(lambda: search_page(result), result.to_json)

@@ -23,8 +23,6 @@ from npusim.cli.options import (
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from npusim.arch import Soc
     from npusim.arch.toolchain import Toolchain
     from npusim.graph import Graph, GraphStructure
@@ -123,12 +121,9 @@ def stream(
         seed=None if events is not None else seed,
     )
 
-    def page() -> RenderableType:
-        from npusim.report.stream import stream_page
+    from npusim.report.stream import stream_page
 
-        return stream_page(result)
-
-    destination.write(page, result.to_json)
+    destination.write(lambda: stream_page(result), result.to_json)
 
 
 def _loaded(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from npusim.cli.exploring import Cores, Quiet, Resume, SpaceName
-from npusim.cli.options import Format
+from npusim.cli.options import Cores, Format, Quiet, Resume, SpaceName
 from npusim.errors import NpusimError
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 __all__ = ["app"]
 
@@ -81,8 +77,9 @@ def sweep(
     Ctrl-C finishes the chunk; `--resume` goes on, also after a crash. Then: `npusim pareto DIR`,
     `npusim query DIR "SELECT ..."`.
     """
-    from npusim.cli.exploring import Stopper, gauge, use_cores
+    from npusim.cli.inputs import use_cores
     from npusim.cli.output import Destination
+    from npusim.cli.progress import Progress, Stopper
     from npusim.explore import load_space
     from npusim.explore import sweep as run
 
@@ -91,8 +88,8 @@ def sweep(
     _check_keep(keep)
     use_cores(cores)
     runner = _runner(scheduler)
-    stopper = Stopper()
-    with gauge("points", quiet) as progress, stopper.listening():
+    stopper = Stopper("finishing the chunk")
+    with Progress("points", quiet, rate=True) as progress, stopper.listening():
         result = run(
             loaded,
             output,
@@ -105,12 +102,9 @@ def sweep(
             intervals=intervals,
         )
 
-    def page() -> RenderableType:
-        from npusim.report.sweep import sweep_page
+    from npusim.report.exploration import sweep_page
 
-        return sweep_page(result, space)
-
-    destination.write(page, result.to_json)
+    destination.write(lambda: sweep_page(result, space), result.to_json)
 
 
 def _check_keep(keep: str | None) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from npusim.cli.options import Format, Output
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 __all__ = ["app"]
 
@@ -39,14 +36,11 @@ def diff(
 ) -> None:
     """Align two traces by layer and show where they part, the largest differences first."""
     from npusim.cli.output import Destination
-    from npusim.report.trace_diff import diff_traces
+    from npusim.measure.trace_diff import diff_traces
 
     destination = Destination(output, form)
     found = diff_traces(measured, simulated)
 
-    def page() -> RenderableType:
-        from npusim.report.trace_diff import diff_page
+    from npusim.report.trace_diff import diff_page
 
-        return diff_page(found)
-
-    destination.write(page, found.to_json)
+    destination.write(lambda: diff_page(found), found.to_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +11,6 @@ import typer
 from npusim.cli.options import Format, Output
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from npusim.cli.output import Destination
     from npusim.validation import Judged
 
@@ -79,7 +78,8 @@ def validate(
     An error is |predicted - measured| / measured. Limits stand in validate/SUITE.yaml. The last column is the
     error of Intel's own neural cost model on the same kind of rows.
     """
-    from npusim.cli.output import Destination, write_whole
+    from npusim.cli.output import Destination
+    from npusim.files import write_whole
 
     destination = Destination(output, form)
     if parameters:
@@ -94,14 +94,11 @@ def validate(
     held_out = _held_out(judged, figures) if cross_validate else {}
     document = Validation(suites=[entry.result() for entry in (*judged, *held_out.values())])
 
-    def page() -> RenderableType:
-        from npusim.report.validation import validation_page
+    from npusim.report.validation import validation_page
 
-        return validation_page(judged, held_out)
-
-    destination.write(page, document.to_json)
+    destination.write(lambda: validation_page(judged, held_out), document.to_json)
     if page_destination is not None and page_destination.path is not None:
-        from npusim.report.scatter import scatter_page
+        from npusim.report.validation_html import scatter_page
 
         write_whole(page_destination.path, scatter_page(judged, held_out).encode())
     if not document.ok:
@@ -113,27 +110,22 @@ def _write_parameters(destination: Destination) -> None:
 
     found = unmeasured()
 
-    def page() -> RenderableType:
-        from npusim.report.validation import unmeasured_page
+    from npusim.report.validation import unmeasured_page
 
-        return unmeasured_page(found)
-
-    destination.write(page, found.to_json)
+    destination.write(lambda: unmeasured_page(found), found.to_json)
 
 
 def _held_out(judged: list[Judged], figures: Path | None) -> dict[str, Judged]:
-    """Cross-validate the suites that a fit stands behind, with a progress bar on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+    """Cross-validate the suites that a fit stands behind."""
     from npusim.calibrate.cross import FOLDS, cross_validate
+    from npusim.cli.progress import Progress
 
     fitted = [entry for entry in judged if entry.suite.fit is not None]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=FOLDS * sum(len(entry.suite.machines) for entry in fitted))
-        found = {}
-        for entry in fitted:
-            progress.update(task, description=entry.name)
-            found[entry.name] = cross_validate(entry, figures, lambda: progress.advance(task))
-    return found
+    total = FOLDS * sum(len(entry.suite.machines) for entry in fitted)
+    done = count()
+    with Progress("fits", lines=False) as progress:
+
+        def tick() -> None:
+            progress(next(done), total)
+
+        return {entry.name: cross_validate(entry, figures, tick) for entry in fitted}

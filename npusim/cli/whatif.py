@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npusim.cli.accuracy import DataFolder
-from npusim.cli.completing import complete_stacks
 from npusim.cli.options import (
     DEFAULT_SOC,
     Device,
@@ -22,19 +21,80 @@ from npusim.cli.options import (
     SocName,
     Tiles,
     WorkloadName,
+    complete_stacks,
 )
-from npusim.cli.whatif_accuracy import Accuracy, refuse_unjudgeable, with_accuracy
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from npusim.arch import Soc
     from npusim.graph import Graph
     from npusim.studies import WhatIf
     from npusim.studies.over import Loader
 
-__all__ = ["app", "parse_over"]
+__all__ = ["Accuracy", "app", "parse_over", "refuse_unjudgeable", "with_accuracy"]
+
+Accuracy = Annotated[
+    bool,
+    typer.Option(
+        "--accuracy",
+        help="Also train the model on its real data, found by --data, and say how many test nodes each stack "
+        "classifies correctly. Needs the extra `gnn`.",
+    ),
+]
+_MODEL_FILES = (".xml", ".onnx")
+
+
+def refuse_unjudgeable(workload: str) -> None:
+    """Refuse a model file: it holds no data set that its answers could be compared with."""
+    if workload.endswith(_MODEL_FILES):
+        raise ConfigError(
+            f"the model file `{workload}`",
+            file="--accuracy",
+            allowed="a workload that npusim trains: a name from `npusim list workloads`, or a workload YAML",
+        )
+
+
+def with_accuracy(result: WhatIf, workload: str, settings: Sequence[str], data: Path | None) -> WhatIf:
+    """Return a comparison with the accuracy of each stack, of one training.
+
+    Parameters
+    ----------
+    result : WhatIf
+        The comparison.
+    workload : str
+        Its workload.
+    settings : sequence of str
+        What ``--set`` was given; those of the workload count.
+    data : Path or None
+        Folder of the raw data sets.
+    """
+    from npusim.accuracy.judging import judge
+    from npusim.cli.inputs import split_settings
+    from npusim.cli.progress import Progress
+
+    found: dict[tuple[str, str], float] = {}
+    points = {_of_workload(variant.at): None for variant in result.variants}
+    with Progress(lines=False) as tell:
+        for point in points:
+            stacks = [v.techniques for v in result.variants if _of_workload(v.at) == point]
+            of_workload, _ = split_settings([*settings, *point])
+            report = judge([workload], stacks, data, overrides=of_workload, tell=tell.share)
+            # The last of a stack's number formats is what the machine computes in.
+            found |= {("".join(point), one.techniques): one.accuracy for one in report.results}
+    variants = [
+        variant.model_copy(
+            update={"accuracy": found.get(("".join(_of_workload(variant.at)), variant.techniques))}
+        )
+        for variant in result.variants
+    ]
+    return result.model_copy(update={"variants": variants})
+
+
+def _of_workload(at: dict[str, str]) -> tuple[str, ...]:
+    """Return the settings of a point that change the model; 8 bits stand in the stack as quantgr."""
+    own = {path: value for path, value in at.items() if path.startswith("workload.")}
+    return tuple(f"{path}={value}" for path, value in own.items() if value != "int8")
+
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -114,7 +174,8 @@ def whatif(
     last line says what bounds the best one.
     """
     from npusim.cli.inputs import load_inputs
-    from npusim.cli.output import Destination, write_whole
+    from npusim.cli.output import Destination
+    from npusim.files import write_whole
 
     destination = Destination(output, form)
     page_destination = None if html is None else Destination(html, "json")
@@ -131,12 +192,9 @@ def whatif(
     if accuracy:
         result = with_accuracy(result, workload, settings or (), data)
 
-    def page() -> RenderableType:
-        from npusim.report.whatif import whatif_page
+    from npusim.report.whatif import whatif_page
 
-        return whatif_page(result)
-
-    destination.write(page, result.to_json)
+    destination.write(lambda: whatif_page(result), result.to_json)
     if page_destination is not None and page_destination.path is not None:
         from npusim.report.whatif_html import whatif_html
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from npusim.errors import FileError
+from npusim import files
 from npusim.explore.axes import Axis
 from npusim.explore.metrics import METRICS
 
 __all__ = ["POINT", "Store", "table_of", "to_bytes", "write_whole"]
+
+write_whole = partial(files.write_whole, remedy="what is written already stays valid: make room and resume")
 
 POINT = "point"
 """Column with the number of a point."""
@@ -100,28 +102,3 @@ def to_bytes(table: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under a draft's name, then rename it.
-
-    Raises
-    ------
-    FileError
-        Where it cannot be written, for example because the disk is full; nothing is left of it then.
-    """
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except OSError as error:
-        with suppress(OSError):
-            draft.unlink()
-        raise FileError(
-            str(path),
-            f"cannot be written ({error.strerror})",
-            "what is written already stays valid: make room and resume",
-        ) from None

@@ -1,8 +1,4 @@
-"""Accuracies as a page: each stack's answers beside those of the model without techniques.
-
-Like the list of results after an eye test: what each pair of glasses lets one read, and how far that is from
-reading without.
-"""
+"""Accuracies as a page: each stack's answers beside those of the model without techniques."""
 
 from __future__ import annotations
 
@@ -12,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.report.accuracy_figures import AccuracyReport, StackAccuracy
-from npusim.report.layout import grid, remarks
-from npusim.report.long_name import LongName
+from npusim.accuracy.document import AccuracyReport, StackAccuracy
+from npusim.report.terminal import LongName, grid, remarks
 
 __all__ = ["accuracy_page", "share"]
 

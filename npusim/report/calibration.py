@@ -1,7 +1,4 @@
-"""A calibration as a page for the terminal: which numbers moved, what stayed open, how well it predicts now.
-
-Like the slip that comes back with a serviced instrument: adjusted, checked, not checked.
-"""
+"""A calibration as a page for the terminal: numbers that moved, that stayed, and the errors."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering
-from npusim.report.layout import grid, remarks
+from npusim.report.terminal import grid, remarks
 
 if TYPE_CHECKING:
     from npusim.calibrate.device.report import CalibrationReport, FamilyError, FittedParameter

@@ -1,8 +1,4 @@
-"""A calibration as one HTML file: predicted over measured before and after, what is left, and every number.
-
-Like the calibration protocol that a laboratory files: curves first, then the table of settings, and at the
-end under which conditions it was done.
-"""
+"""A calibration as one HTML file: predicted over measured, residuals, and every number."""
 
 from __future__ import annotations
 

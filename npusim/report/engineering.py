@@ -1,7 +1,4 @@
-"""Numbers as engineers write them: three digits, a prefix of a thousand, the unit.
-
-Like the marks on a folding rule: nobody says 0.00123 m where 1.23 mm will do.
-"""
+"""Numbers as engineers write them: three digits, a prefix of a thousand, the unit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""An estimate as a page: figures that matter, how busy each unit is, where the time goes, what it rests on.
-
-Like a garage's bill: the total on top, the items in order of cost, the small print at the bottom.
-"""
+"""An estimate as a page for the terminal: headline figures, units, operators, notes."""
 
 from __future__ import annotations
 
@@ -13,10 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.report.bars import bar
 from npusim.report.engineering import engineering, percent
-from npusim.report.layout import grid, remarks, title
-from npusim.report.long_name import LongName
+from npusim.report.terminal import LongName, bar, grid, remarks, title
 
 if TYPE_CHECKING:
     from npusim.engines import Estimate, OperatorCost

@@ -1,7 +1,6 @@
 """A time line as a Gantt chart in one HTML file.
 
-Like the wall planner of a building site: a row a crew, a bar a job, and whoever touches a bar hears its
-story. Above some thousand jobs, bars of the same operator on the same unit become one, so that the page stays
+Above some thousand jobs, bars of the same operator on the same unit become one, so that the page stays
 quick.
 """
 

@@ -1,7 +1,4 @@
-"""A catalogue as a page: one look tells what there is and what to choose.
-
-Like a restaurant's menu: the name, one line on what it is, the price.
-"""
+"""A catalogue as a page for the terminal."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.report.catalogues import Entry, Listing
+from npusim.catalogues import Entry, Listing
 from npusim.report.engineering import engineering
-from npusim.report.layout import grid
+from npusim.report.terminal import grid
 
 __all__ = ["listing_page"]
 
@@ -27,7 +24,7 @@ def listing_page(listing: Listing) -> RenderableType:
     Parameters
     ----------
     listing : Listing
-        From `npusim.report.catalogues.listing`.
+        From `npusim.catalogues.listing`.
 
     Returns
     -------

@@ -1,7 +1,4 @@
-"""A measurement for the terminal: what each network took, how much that wavered, where the time went.
-
-Like the sheet of lap times at the end of a race day, with the weather on top.
-"""
+"""A measurement for the terminal: latency, spread and energy of each row, operators by time."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, percent
-from npusim.report.layout import grid, remarks
-from npusim.report.long_name import LongName
+from npusim.report.terminal import LongName, grid, remarks
 
 if TYPE_CHECKING:
     from npusim.measure import Device, Measurement, Row

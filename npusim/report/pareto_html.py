@@ -1,9 +1,4 @@
-"""A front as one interactive HTML file: hover over a point for its knobs, brush the lines to see what goes
-with what.
-
-Like a relief map beside a table of heights: the same numbers, and one sees the ridge. The page needs no
-network: plotly is in it.
-"""
+"""A front as one interactive HTML file: points with their knobs, and parallel coordinates."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from npusim.report.rows import shown_value
+from npusim.report.exploration import shown_value
 
 if TYPE_CHECKING:
     from npusim.explore.fronts import Front

@@ -1,7 +1,4 @@
-"""A placement as a page: where everything runs, what it would cost elsewhere, and what each other cut costs.
-
-Like a timetable with connections: for each stop the times of every line, and what it costs to change there.
-"""
+"""A placement as a page for the terminal: operators by device, and what each cut would cost."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, factor
-from npusim.report.layout import grid, remarks, title
-from npusim.report.long_name import LongName
+from npusim.report.terminal import LongName, grid, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.placement import Cut, PlacedGroup, Placement

@@ -1,8 +1,4 @@
-"""A stream as a page: what each way to keep up costs, and how that depends on the capacity.
-
-Like a comparison of a rented and a bought car: the bill of the whole year, and the mileage at which they are
-even.
-"""
+"""A stream for the terminal: what each way to keep up costs, by capacity."""
 
 from __future__ import annotations
 
@@ -12,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.report.bars import bar
 from npusim.report.engineering import engineering
-from npusim.report.layout import grid, remarks, title
+from npusim.report.terminal import bar, grid, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.stream import Followed

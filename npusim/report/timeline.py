@@ -1,8 +1,4 @@
-"""A time line in words: who was busy, what units waited for, what the run's length is made of, and what would
-help.
-
-Like the doctor's letter after the long-term ECG: the curve is attached, this is what it means.
-"""
+"""A time line for the terminal: busy times, stalls, critical path, what would help."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from rich.text import Text
 
 from npusim.engines.timeline import CAUSES, Timeline, critical_path, idle_causes, path_summary, queueing_s
 from npusim.report.engineering import engineering, percent
-from npusim.report.layout import grid
+from npusim.report.terminal import grid
 
 if TYPE_CHECKING:
     from npusim.studies.elasticity import Elasticity

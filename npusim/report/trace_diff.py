@@ -1,173 +1,22 @@
-"""Two traces side by side, layer by layer: the measured run and the simulated one.
-
-Two travellers compare their diaries of the same trip: days are matched by place and order, and the talk is
-about those that differ.
-"""
+"""Two traces for the terminal, layer by layer: the largest differences first."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.errors import FileError
-from npusim.measure.traces import ENGINES, LAYER, Event, read_trace
 from npusim.report.engineering import engineering, percent
-from npusim.report.layout import grid, remarks
+from npusim.report.terminal import grid, remarks
 
-__all__ = ["LayerPair", "TraceDiff", "diff_page", "diff_traces", "read_layers"]
+if TYPE_CHECKING:
+    from npusim.measure.trace_diff import LayerPair, TraceDiff
 
-_SUFFIX = re.compile(r"(\?t_\w+.*|/cluster_\d+|/_?fused.*|/convert_\w+)$")
-_NOISE = re.compile(r"[^a-z0-9]+")
+__all__ = ["diff_page"]
+
 _MOST_ROWS = 30
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
-    )
-
-
-class LayerPair(_Part):
-    """A layer in both traces."""
-
-    measured: str
-    """Its name in the first trace."""
-    simulated: str
-    """Its name in the second."""
-    measured_s: float
-    """From its begin to its end in the first trace, in s."""
-    simulated_s: float
-    """In the second."""
-    measured_start_s: float
-    """Begin, from the begin of the first trace's first layer."""
-    simulated_start_s: float
-    """The same in the second."""
-
-    @property
-    def difference_s(self) -> float:
-        """How much longer it takes in the second trace."""
-        return self.simulated_s - self.measured_s
-
-
-class TraceDiff(_Part):
-    """What two traces say about the same network."""
-
-    schema_: Literal["npusim.trace-diff/1"] = Field("npusim.trace-diff/1", alias="schema")
-    """Version of this document."""
-    measured_s: float
-    """Length of the first trace, first layer's begin to last layer's end, in s."""
-    simulated_s: float
-    """Length of the second."""
-    layers: list[LayerPair]
-    """Layers found in both, in the order of the first."""
-    only_measured: list[str]
-    """Layers without a counterpart in the second trace."""
-    only_simulated: list[str]
-    """Layers without a counterpart in the first."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON."""
-        return self.model_dump_json(by_alias=True, indent=2)
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer of a trace; times in s."""
-
-    name: str
-    type: str
-    start_s: float
-    end_s: float
-
-    @property
-    def key(self) -> str:
-        """The name without what compilers add to it, and without punctuation."""
-        return _NOISE.sub("", _SUFFIX.sub("", self.name.lower()))
-
-
-def read_layers(path: Path) -> list[Layer]:
-    """Return the layers of a Chrome trace in the order of their begin; where it has none, tasks of one name
-    make one.
-
-    Raises
-    ------
-    FileError, ConfigError
-        Where the file cannot be read or is no trace.
-    """
-    return _layers_of(read_trace(path).events)
-
-
-def _layers_of(events: Sequence[Event]) -> list[Layer]:
-    """Join the events of a layer; of several inferences the first counts."""
-    layers = [event for event in events if event.category == LAYER]
-    tasks = [event for event in events if event.category in ENGINES]
-    found: dict[str, Layer] = {}
-    for event in sorted(layers or tasks, key=lambda event: event.start_s):
-        key = event.name if layers else _SUFFIX.sub("", event.name)
-        old = found.get(key)
-        if old is None:
-            found[key] = Layer(key, str(event.args.get("Layer type", "")), event.start_s, event.end_s)
-        elif not layers:
-            found[key] = Layer(key, old.type, old.start_s, max(old.end_s, event.end_s))
-    return list(found.values())
-
-
-def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
-    """Align two traces by layer.
-
-    Layers of the same normalised name are matched first, in order; between two matches, what is left over on
-    both sides is matched in order where the types agree.
-
-    Parameters
-    ----------
-    measured, simulated : Path
-        Chrome traces: of Intel's NPU profiler, or of npusim.
-    """
-    left, right = read_layers(measured), read_layers(simulated)
-    for path, layers in ((measured, left), (simulated, right)):
-        if not layers:
-            raise FileError(str(path), "has no layers and no tasks of DPU, SW or DMA")
-    pairs = _align(left, right)
-    begin_left, begin_right = left[0].start_s, right[0].start_s
-    taken_left, taken_right = {i for i, _ in pairs}, {j for _, j in pairs}
-    return TraceDiff(
-        measured_s=max(x.end_s for x in left) - begin_left,
-        simulated_s=max(x.end_s for x in right) - begin_right,
-        layers=[
-            LayerPair(
-                measured=left[i].name, simulated=right[j].name, measured_s=left[i].end_s - left[i].start_s,
-                simulated_s=right[j].end_s - right[j].start_s, measured_start_s=left[i].start_s - begin_left,
-                simulated_start_s=right[j].start_s - begin_right,
-            )
-            for i, j in pairs
-        ],
-        only_measured=[x.name for i, x in enumerate(left) if i not in taken_left],
-        only_simulated=[x.name for j, x in enumerate(right) if j not in taken_right],
-    )  # fmt: skip
-
-
-def _align(left: list[Layer], right: list[Layer]) -> list[tuple[int, int]]:
-    at = {layer.key: j for j, layer in reversed(list(enumerate(right)))}
-    named = {i: at[layer.key] for i, layer in enumerate(left) if layer.key in at}
-    free_left = [i for i in range(len(left)) if i not in named]
-    taken = set(named.values())
-    free_right = [j for j in range(len(right)) if j not in taken]
-    # What has no namesake is matched by its type, keeping the order.
-    kinds = ([left[i].type for i in free_left], [right[j].type for j in free_right])
-    for a, b, size in SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
-        for k in range(size):
-            if left[free_left[a + k]].type:
-                named[free_left[a + k]] = free_right[b + k]
-    return sorted(named.items())
 
 
 def diff_page(diff: TraceDiff) -> RenderableType:

@@ -1,7 +1,4 @@
-"""A validation as a page for the terminal: each group's errors beside the limit and Intel's own model.
-
-Like the results pinned up after an exam: who passed, by how much, and what the class next door had.
-"""
+"""A validation as a page for the terminal: each group's errors beside the limit and Intel's own model."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.report.layout import grid, remarks
+from npusim.report.terminal import grid, remarks
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
 from npusim.validation.parameters import Unmeasured

@@ -1,7 +1,4 @@
-"""A comparison as one HTML file: the waterfall of a list of stacks, or speed-ups along varied settings.
-
-Like the poster beside the talk: the same figures as in the paper, to be read from across the room.
-"""
+"""A comparison as one HTML file: waterfall of stacks, or speed-ups along varied settings."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from npusim.report.engineering import engineering, factor
-from npusim.report.over import crossing_lines
+from npusim.report.whatif import crossing_lines
 
 if TYPE_CHECKING:
     from npusim.studies.comparison import Variant, WhatIf

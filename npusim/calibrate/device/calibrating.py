@@ -45,7 +45,7 @@ _MOST_ROUNDS = 3
 _NORMAL = 1.645
 """Half a 90 % interval of a normal variable, in standard deviations."""
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[int, int, str], None]
 """Told what is being done, how much of it is done, and how much there is."""
 
 
@@ -191,7 +191,7 @@ def _stage(progress: Progress | None, what: str) -> Callable[[int, int], None] |
     if progress is None:
         return None
     tell = progress
-    return lambda done, total: tell(what, done, total)
+    return lambda done, total: tell(done, total, what)
 
 
 def _with_facts(soc: Soc, measurement: Measurement) -> tuple[Soc, dict[str, float]]:
@@ -250,7 +250,7 @@ def _fitted(
         fit, swings = fit.narrowed(telling), swings[:, telling]
         best = fit.fit(start if start is not None and len(start) == len(kept) else None)
         if progress is not None:
-            progress("rounds of the fit", number, _MOST_ROUNDS)
+            progress(number, _MOST_ROUNDS, "rounds of the fit")
         anew = remapped(rows, fit.machine(best.logs))
         if number == _MOST_ROUNDS or _same_decisions(rows, anew):
             break
@@ -324,7 +324,7 @@ def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress | None) ->
         bounds = (float(seconds * np.exp(low)), float(seconds * np.exp(high)))
         found.append(_row(row, False, np.array([row.seconds(row.mapped.total), seconds, seconds]), bounds))
         if progress is not None:
-            progress("networks predicted", number, len(rows))
+            progress(number, len(rows), "networks predicted")
     return found
 
 

@@ -1,7 +1,4 @@
-"""The document that `npusim accuracy` writes: what technique stacks do to a trained model's answers.
-
-A school report: a mark for each subject and term, and beside it how far it is from last year's.
-"""
+"""The document that `npusim accuracy` writes: what technique stacks do to a trained model's answers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A time line as Chrome trace events, which Perfetto and chrome://tracing open.
-
-Like a conductor's score handed to a film editor: one track a unit, arrows from who made something to who uses
-it, and the gauges below. Names and categories are those of Intel's NPU profiler (DPU, SW, DMA, Layer), so
-that a real profile and a simulated one read alike.
-"""
+"""A time line as Chrome trace events, which Perfetto and chrome://tracing open."""
 
 from __future__ import annotations
 

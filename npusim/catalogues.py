@@ -1,7 +1,4 @@
-"""What npusim has to offer: machines, workloads, techniques, operators, suites, spaces, as plain entries.
-
-Like the index cards of a library: each names one thing and says the little one needs to choose it.
-"""
+"""What npusim ships, as documents: machines, workloads, techniques, operators, suites, spaces."""
 
 from __future__ import annotations
 
