@@ -15,7 +15,7 @@ import pytest
 
 from npusim.arch import load_soc
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
-from npusim.cost.kernel import evaluate, evaluate_points
+from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.engines import estimate
 from npusim.mapping import Mapped, Run, map_graph

@@ -12,14 +12,14 @@ import pytest
 from npusim.arch import load_soc
 from npusim.cost.architecture import arch_row
 from npusim.cost.dpu import conv_cycles, matmul_cycles
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
 LEAST_PER_S = 5e6
 """Dense products a second, best of three modes, that one core must do."""
 COUNT = 200_000
 
 
-@kernel
+@compiled
 def products(arch, m, k, n, density, cycles):
     for i in range(m.size):
         cycles[i] = matmul_cycles(
@@ -27,7 +27,7 @@ def products(arch, m, k, n, density, cycles):
         )  # fmt: skip
 
 
-@kernel
+@compiled
 def convolutions(arch, w, k, n, density, cycles):
     for i in range(w.size):
         cycles[i] = conv_cycles(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npusim.cost.kernel import evaluate_points
+from npusim.cost.evaluation import evaluate_points
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
 from npusim.explore.campaign import Campaign

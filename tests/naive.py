@@ -1,4 +1,4 @@
-"""The slow, obvious twin of the compiled cost kernel: whoever doubts `npusim.cost.kernel` reads this.
+"""The slow, obvious twin of the compiled cost kernel: whoever doubts `npusim.cost.evaluation` reads this.
 
 Products are searched over all counts of blocks (`naive_products`), not over candidates; the equations of
 the single units are those of the package, run as plain Python.
@@ -15,9 +15,9 @@ import naive_triangle
 from naive_interpreted import interpreted, record
 
 from npusim.cost import channelwise, dsp
-from npusim.cost.tables import Form, Split, Unit
+from npusim.cost.tables import DpuOperation, Split, Unit
 
-PRODUCTS = (Form.MATMUL, Form.CONVOLUTION)
+PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 NOTHING = {
     name: 0.0
     for name in (
@@ -28,7 +28,7 @@ NOTHING = {
         "cpu_s",
         "gpu_s",
         "dram_bytes",
-        "sram_bytes",
+        "sram_peak_bytes",
         "energy_j",
         "edges_s",
         "refilling_s",
@@ -55,7 +55,7 @@ def operator(arch_row: Any, op_row: Any) -> Any:
         return SimpleNamespace(**NOTHING)
     if op.unit in (Unit.CPU, Unit.GPU):
         return _host(arch, op)
-    if op.unit == Unit.DPU and op.form in PRODUCTS:
+    if op.unit == Unit.DPU and op.dpu_operation in PRODUCTS:
         found = product_choices(arch, op)
         best = SimpleNamespace(**(NOTHING | vars(fastest(found)))) if found else None
     else:
@@ -93,13 +93,13 @@ def _stream(arch: Any, op: Any) -> Any:
         return None
     first = read / arch.stream_pieces
     last = op.c_dram_bytes / arch.stream_pieces
-    cost.sram_bytes = kept + min(2 * (first + last), free)
+    cost.sram_peak_bytes = kept + min(2 * (first + last), free)
     first = 0.0 if op.a_prefetch else first
     cost.edges_s = dma.stream_s(arch, first, last)
     cost.waits_s = float(dma.waits_s(arch, first, read > 0, op.c_dram_bytes > 0))
     cost.refilling_s = read / free * dma.first_byte_s(arch) if read > 0 else 0.0
     work = max(cost.dpu_s, cost.dsp_s)
-    cost.latency_s = float(dma.together_s(work, cost.dma_s, cost.edges_s, cost.refilling_s) + cost.waits_s)
+    cost.latency_s = float(dma.overlapped_s(work, cost.dma_s, cost.edges_s, cost.refilling_s) + cost.waits_s)
     cost.split, cost.tiles, cost.mode = Split.ROWS, arch.tiles, 0
     return cost
 
@@ -107,11 +107,11 @@ def _stream(arch: Any, op: Any) -> Any:
 def grid_stream_cycles(arch: Any, op: Any) -> float:
     """Cycles of a tile's share of a depthwise convolution, a pooling or an elementwise operator."""
     rows = math.ceil(op.out_h / arch.tiles)
-    if op.form == Form.ELTWISE:
+    if op.dpu_operation == DpuOperation.ELTWISE:
         pixels = math.ceil(op.out_w * op.out_h / arch.tiles)
         return interpreted(channelwise.eltwise_cycles)(arch, pixels, 1.0, op.out_c, op.a_item, 1.0)
     kernel = (op.kernel_w, op.kernel_h)
-    if op.form == Form.MAXPOOL:
+    if op.dpu_operation == DpuOperation.MAXPOOL:
         pool = interpreted(channelwise.maxpool_cycles)
         return min(pool(arch, op.out_w, rows, op.out_c, *kernel, op.a_item, mode, 1.0) for mode in range(3))
     deep = interpreted(channelwise.depthwise_cycles)
@@ -125,7 +125,7 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
         mac_j = arch.mac_j_int8 if op.a_item <= 1 else arch.mac_j_fp16
         pixels = op.out_w * op.out_h
         out_bytes = op.batch * pixels * op.out_c * op.c_item
-        if op.form in PRODUCTS:
+        if op.dpu_operation in PRODUCTS:
             mode = cost.mode
             wide = arch.dpu_mode_c[mode] * arch.dpu_channel_lanes
             area = (
@@ -140,10 +140,10 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
             energy += op.macs * min(op.a_density, op.b_density) * mac_j
             return energy + (op.batch * (a_reads + b_reads) + out_bytes) * arch.sram_j_per_byte
         factor = {
-            Form.DEPTHWISE: arch.energy_depthwise,
-            Form.MAXPOOL: arch.energy_maxpool,
-            Form.AVGPOOL: arch.energy_avgpool,
-        }.get(op.form, arch.energy_eltwise)
+            DpuOperation.DEPTHWISE: arch.energy_depthwise,
+            DpuOperation.MAXPOOL: arch.energy_maxpool,
+            DpuOperation.AVGPOOL: arch.energy_avgpool,
+        }.get(op.dpu_operation, arch.energy_eltwise)
         energy += max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle / op.a_item * mac_j * factor
         return energy + (op.elements * op.a_item + out_bytes) * arch.sram_j_per_byte
     if op.unit == Unit.DSP:
@@ -163,7 +163,7 @@ def chain_s(costs: list[Any], pieces: float) -> float:
         for name in ("dpu_s", "dsp_s", "dma_s", "edges_s", "refilling_s", "waits_s")
     }
     work = max(part["dpu_s"], part["dsp_s"])
-    together = float(dma.together_s(work, part["dma_s"], part["edges_s"], part["refilling_s"]))
+    together = float(dma.overlapped_s(work, part["dma_s"], part["edges_s"], part["refilling_s"]))
     alone = sum(c.latency_s - c.waits_s for c in costs)
     return alone / pieces + together * (1 - 1 / pieces) + part["waits_s"]
 
@@ -174,11 +174,11 @@ def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
     calls = {Unit.CPU: arch.cpu.launch_s, Unit.GPU: arch.gpu.launch_s}
     launches = sum(op.launches * calls.get(Unit(op.unit), arch.launch_s) for op in ops)
     pairs = list(zip(ops, costs, strict=True))
-    chains = {op.chain for op in ops if op.chain}
-    links = [[c for op, c in pairs if op.chain == chain] for chain in chains]
+    chains = {op.fused_chain for op in ops if op.fused_chain}
+    links = [[c for op, c in pairs if op.fused_chain == chain] for chain in chains]
     chained_s = sum(chain_s(costs, arch.stream_pieces) for costs in links)
-    one_after_another = sum(c.latency_s for op, c in pairs if not op.chain) + chained_s + launches
-    npu_s = sum(c.latency_s for op, c in pairs if op.unit not in calls and not op.chain) + chained_s
+    one_after_another = sum(c.latency_s for op, c in pairs if not op.fused_chain) + chained_s + launches
+    npu_s = sum(c.latency_s for op, c in pairs if op.unit not in calls and not op.fused_chain) + chained_s
     sums = {
         k: sum(getattr(c, k) for c in costs)
         for k in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes")
@@ -190,7 +190,7 @@ def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
         interval = max(npu_s, sums["cpu_s"], sums["gpu_s"], dram_s, one_after_another / arch.requests)
         latency = max(one_after_another, arch.requests * interval)
     energy = sum(c.energy_j for c in costs) + arch.static_w * interval
-    peak = max(c.sram_bytes for c in costs)
+    peak = max(c.sram_peak_bytes for c in costs)
     return SimpleNamespace(
         latency_s=latency,
         throughput_per_s=1 / interval,

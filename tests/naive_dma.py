@@ -54,7 +54,7 @@ def waits_s(arch: Any, first: Any, reads: bool, writes: bool) -> Any:
     return time
 
 
-def together_s(work: Any, moving: Any, edges: Any, refilling: Any) -> Any:
+def overlapped_s(work: Any, moving: Any, edges: Any, refilling: Any) -> Any:
     """Time of pieces that come in, are worked on and go out, without the waits that nothing hides."""
     work_bound, dma_bound = work + edges, moving
     # Two buffers, each taken while its piece is waited for, moved and used.

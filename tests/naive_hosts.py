@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.host_record import HOST_DTYPE, HOST_PRIMITIVES
+from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES
 
 
 def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from naive_interpreted import interpreted
 
 from npusim.cost import dpu
-from npusim.cost.tables import Form, Order, Split
+from npusim.cost.tables import DpuOperation, Order, Split
 
 Choice = SimpleNamespace
 
@@ -21,7 +21,7 @@ Choice = SimpleNamespace
 def tiles_and_share(arch: Any, op: Any, split: Split) -> tuple[int, float, float]:
     """Tiles that get something, and the largest share: rows (of pixels, or of an image) and output
     channels."""
-    is_matmul = op.form == Form.MATMUL
+    is_matmul = op.dpu_operation == DpuOperation.MATMUL
     length = op.out_w if is_matmul else op.out_h
     if split is Split.SINGLE:
         return 1, length, op.out_c
@@ -39,7 +39,7 @@ def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) -> 
     """Cycles of the grid on one tile's share of one product of the batch."""
     zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
     items = (op.a_item, op.b_item, op.c_item, mode, 1.0)
-    if op.form == Form.MATMUL:
+    if op.dpu_operation == DpuOperation.MATMUL:
         return interpreted(dpu.matmul_mode_cycles)(arch, rows, op.in_c, channels, *items, *zeros)
     image = (op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, 0.0, 0.0)
     return interpreted(dpu.conv_cycles)(arch, *image, *items, *zeros)
@@ -50,7 +50,7 @@ def stencils(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Sim
     pixels_w = arch.dpu_mode_w[mode] * arch.dpu_pixel_lanes_w
     pixels_h = arch.dpu_mode_h[mode] * arch.dpu_pixel_lanes_h
     wide = min(channels, arch.dpu_mode_c[mode] * arch.dpu_channel_lanes)
-    if op.form == Form.MATMUL:
+    if op.dpu_operation == DpuOperation.MATMUL:
         tall = min(rows, pixels_w * pixels_h)
         pixels, a_bytes, halo = tall, tall * op.in_c * op.a_item * op.a_pack, 0.0
         chunks = max(1, -(-op.in_c // arch.dpu_channel_lanes))
@@ -103,7 +103,7 @@ def waiting(s: Any, order: Order, column_blocks: Any) -> Any:
 def overlapped(arch: Any, cost: Any, refills: Any) -> dict[str, Any]:
     """What follows from an operator's parts: waits for room that must be filled again, and the latency."""
     refilling = refills * dma.first_byte_s(arch)
-    together = dma.together_s(cost["dpu_s"], cost["dma_s"], cost["edges_s"], refilling)
+    together = dma.overlapped_s(cost["dpu_s"], cost["dma_s"], cost["edges_s"], refilling)
     return {"refilling_s": refilling, "latency_s": together + cost["waits_s"]}
 
 
@@ -123,13 +123,13 @@ def choices(arch: Any, op: Any) -> list[Choice]:
             fits = needed <= free
             tilings = [x[fits] for x in (row_blocks, column_blocks, chunks)]
             for order in Order:
-                length = op.out_w if op.form == Form.MATMUL else op.out_h
+                length = op.out_w if op.dpu_operation == DpuOperation.MATMUL else op.out_h
                 shares = (rows / length, channels / op.out_c)
                 past = streamed(op, order, *tilings[:2], *shares)
                 table = _costs(arch, op, s, cycles, order, *tilings)
                 refills = past / np.where(past > 0, free - waiting(s, order, tilings[1]), 1.0)
                 table |= overlapped(arch, table, refills)
-                table |= {"sram_bytes": used * needed[fits] + kept}
+                table |= {"sram_peak_bytes": used * needed[fits] + kept}
                 keep = table.pop("possible")
                 table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
                 found += _rows(table, split=split, mode=mode, order=order, tiles=used)

@@ -87,5 +87,5 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
         channel_chunks=per_side,
         **{name: float(time) for name, time in times.items()},
         dram_bytes=read + op.c_dram_bytes,
-        sram_bytes=used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes,
+        sram_peak_bytes=used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes,
     )

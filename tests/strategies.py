@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc, soc_names
 from npusim.cost.architecture import arch_row
-from npusim.cost.tables import Form, Unit, empty_ops
+from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run
 from npusim.ops import DType, Role, Storage
@@ -86,7 +86,7 @@ def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool
     k = int(draw(st.integers(1, 4)) * 256 / item) if deep else k
     m = k if triangle else m
     batch = 1 if triangle else draw(st.sampled_from([1, 1, 3]))
-    row["unit"], row["form"], row["batch"] = Unit.DPU, Form.MATMUL, batch
+    row["unit"], row["dpu_operation"], row["batch"] = Unit.DPU, DpuOperation.MATMUL, batch
     row["out_w"], row["in_c"], row["out_c"] = m, k, n
     row["macs"] = batch * m * k * n
     row["a_item"] = row["b_item"] = item

@@ -14,7 +14,7 @@ from naive_interpreted import record
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_products
 
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
-from npusim.cost.kernel import evaluate, evaluate_points
+from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.engines import estimate
 from npusim.errors import InfeasibleError
@@ -24,7 +24,17 @@ from npusim.ops import DType, Storage
 
 RELATIVE = 1e-9
 TILING = ("split", "mode", "order", "row_blocks", "column_blocks", "channel_chunks", "tiles")
-COSTS = ("latency_s", "dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes", "sram_bytes", "energy_j")
+COSTS = (
+    "latency_s",
+    "dpu_s",
+    "dsp_s",
+    "dma_s",
+    "cpu_s",
+    "gpu_s",
+    "dram_bytes",
+    "sram_peak_bytes",
+    "energy_j",
+)
 
 
 def mapped_or_reject(graph: Graph, soc: Any, run: Any) -> Mapped:
@@ -45,7 +55,7 @@ def check_operator(arch: Any, op: Any, result: Any) -> Any:
     assert same(result["latency_s"], twin.latency_s)
     if np.isinf(twin.latency_s):  # fits in no way
         return twin
-    if op["unit"] == Unit.DPU and op["form"] in naive.PRODUCTS:
+    if op["unit"] == Unit.DPU and op["dpu_operation"] in naive.PRODUCTS:
         plain = record(op)
         every = naive.product_choices(record(arch), plain)
         alike = [c for c in every if all(getattr(c, key) == result[key] for key in TILING)]
@@ -132,11 +142,11 @@ def test_kernel_agrees_with_its_twin_at_the_edges(name, tiles):
 def test_a_product_fits_into_just_enough_sram_and_not_into_a_byte_less():
     arch = arch_row(soc_with("core-ultra-series2", ()), 1, 1)[0]
     op = map_graph(product(70, 40, 50), soc_with("core-ultra-series2", ()), Run()).lowered.ops[0]
-    need = min(c.sram_bytes for c in naive_products.choices(record(arch), record(op)))
+    need = min(c.sram_peak_bytes for c in naive_products.choices(record(arch), record(op)))
     arch["sram_tile_bytes"] = need
     enough = evaluated(arch, op)
     arch["sram_tile_bytes"] = need - 1
-    assert enough["sram_bytes"] == need
+    assert enough["sram_peak_bytes"] == need
     assert np.isinf(evaluated(arch, op)["latency_s"])
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import Machine, convolutions, graphs, machines, runs, tight_products
 
-from npusim.cost.kernel import evaluate
+from npusim.cost.evaluation import evaluate
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph

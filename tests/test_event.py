@@ -147,7 +147,7 @@ def test_resident_tensors_are_those_that_the_cost_model_counts(case):
     counted = Liveness(mapped.graph, mapped.decisions, mapped.soc)
     residents = resident_tensors(mapped)
     tiles = float(mapped.arch["tiles"])
-    chains = mapped.lowered.ops["chain"].tolist()
+    chains = mapped.lowered.ops["fused_chain"].tolist()
     # All of a chain work when its last operator has its turn.
     turn = {chain: i for i, chain in enumerate(chains) if chain}
     when = [turn.get(chain, i) for i, chain in enumerate(chains)]

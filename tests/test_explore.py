@@ -10,9 +10,8 @@ from spaces import MIXED, QUICK, changed, estimated
 
 from npusim.arch import load_soc, with_overrides
 from npusim.config import valid_paths
-from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
-from npusim.cost.derived import derive
-from npusim.cost.pricing import RATES, forget_rates
+from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, derive, row_numbers
+from npusim.cost.candidate_latency import RATES, clear_rate_bounds
 from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore import load_space, parse_keep, space_names
@@ -81,15 +80,15 @@ def test_the_search_looks_at_nothing_but_its_columns():
     soc = load_soc("core-ultra-series2")
     graph = apply(load_workload("gcn-cora"), "stagr+symg")
     rows = plan_tables(graph, soc).ops[-1]
-    extremes, bounds = np.empty((RATES, 2)), np.empty(len(rows) + 1, np.int64)
-    forget_rates(extremes)
+    rate_bounds, bounds = np.empty((RATES, 2)), np.empty(len(rows) + 1, np.int64)
+    clear_rate_bounds(rate_bounds)
     table = arch_row(soc, 4, 1)
-    before = search_rows(table[0], rows, extremes, bounds)[: bounds[-1]].copy()
+    before = search_rows(table[0], rows, rate_bounds, bounds)[: bounds[-1]].copy()
     numbers = row_numbers(table)
     for column in set(PRIMITIVE_COLUMNS) - SEARCH_COLUMNS:
         numbers[column] = np.nan
     derive(table[0])
-    after = search_rows(table[0], rows, extremes, bounds)[: bounds[-1]]
+    after = search_rows(table[0], rows, rate_bounds, bounds)[: bounds[-1]]
     assert before.tobytes() == after.tobytes()
 
 
@@ -135,10 +134,12 @@ def test_decoding_is_reading_digits(sizes, start, count):
     total = int(np.prod(sizes))
     start %= total
     count = min(count, total - start)
-    wires = [np.arange(size * (i + 1), dtype=float).reshape(size, i + 1) for i, size in enumerate(sizes)]
+    column_values = [
+        np.arange(size * (i + 1), dtype=float).reshape(size, i + 1) for i, size in enumerate(sizes)
+    ]
     digits = np.stack(np.unravel_index(np.arange(start, start + count), sizes), axis=1)
-    expected = np.concatenate([w[digits[:, i]] for i, w in enumerate(wires)], axis=1)
-    assert np.array_equal(decode(start, count, sizes, wires), expected)
+    expected = np.concatenate([w[digits[:, i]] for i, w in enumerate(column_values)], axis=1)
+    assert np.array_equal(decode(start, count, sizes, column_values), expected)
 
 
 @pytest.mark.parametrize("method", ["sobol", "latin-hypercube"])

@@ -1,4 +1,4 @@
-"""GraphSplit: the placement is the best there is, the price list is the engine's, and a wish never costs
+"""GraphSplit: the placement is the best there is, its costs are the engine's, and a wish never costs
 anything."""
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from npusim.mapping import Run, map_graph
 from npusim.mapping.graphsplit import (
     Link,
     Load,
-    Prices,
+    ObjectiveWeights,
     Problem,
     Terms,
     best_placement,
     objective_of,
     placed,
-    price,
+    placement_problem,
     solve,
 )
 from npusim.mapping.mapped import map_placed
@@ -39,27 +39,27 @@ SERIES2 = load_soc("core-ultra-series2")
 COSTS = st.integers(0, 50).map(float)
 
 
-def naive_price(problem: Problem, placement: Sequence[int], prices: Prices) -> float:
+def naive_cost(problem: Problem, placement: Sequence[int], weights: ObjectiveWeights) -> float:
     """Walk through the order of execution with a memory of what lies in SRAM; the slow twin of
-    `Problem.price`."""
+    `Problem.cost`."""
     total, last = 0.0, None
     for i, device in enumerate(placement):
         if not problem.allowed[i, device]:
             return float("inf")
         if device != last:
-            total += prices.launch * problem.launch_s[device]
+            total += weights.launch * problem.launch_s[device]
         last = device
         work = Load(problem.time_s[i, device], problem.dram_bytes[i, device], problem.energy_j[i, device])
-        total += prices.of(work, device)
+        total += weights.cost(work, device)
         if device != problem.home:
             continue
         for link in problem.links:
             leaves = {placement[j] for j in (link.maker, *link.readers)} != {problem.home}
             if leaves and i == link.maker:
-                total += prices.of(link.write, device)
+                total += weights.cost(link.write, device)
             for reader, load in zip(link.readers, link.reads, strict=True):
                 if leaves and i == reader:
-                    total += prices.of(load, device)
+                    total += weights.cost(load, device)
     return float(total)
 
 
@@ -89,22 +89,24 @@ def problems(draw: st.DrawFn, most_groups: int = 6, most_devices: int = 3) -> Pr
 
 
 @st.composite
-def prices_for(draw: st.DrawFn, devices: int) -> Prices:
+def weights_for(draw: st.DrawFn, devices: int) -> ObjectiveWeights:
     weight = st.sampled_from([0.0, 0.5, 1.0, 3.0])
-    return Prices(tuple(draw(weight) for _ in range(devices)), draw(weight), draw(weight), draw(weight))
+    return ObjectiveWeights(
+        tuple(draw(weight) for _ in range(devices)), draw(weight), draw(weight), draw(weight)
+    )
 
 
 @given(st.data())
 @settings(max_examples=300)
 def test_no_placement_is_cheaper_than_the_one_found(data):
     problem = data.draw(problems())
-    prices = data.draw(prices_for(len(problem.devices)))
-    found = solve(problem, prices)
+    weights = data.draw(weights_for(len(problem.devices)))
+    found = solve(problem, weights)
     every = product(range(len(problem.devices)), repeat=len(problem.names))
     assert found.exact
-    assert found.cost == pytest.approx(min(naive_price(problem, p, prices) for p in every))
-    assert naive_price(problem, found.placement, prices) == pytest.approx(found.cost)
-    assert problem.price(found.placement, prices) == pytest.approx(found.cost)
+    assert found.cost == pytest.approx(min(naive_cost(problem, p, weights) for p in every))
+    assert naive_cost(problem, found.placement, weights) == pytest.approx(found.cost)
+    assert problem.cost(found.placement, weights) == pytest.approx(found.cost)
 
 
 @given(problems(most_groups=25, most_devices=2))
@@ -112,11 +114,11 @@ def test_no_placement_is_cheaper_than_the_one_found(data):
 def test_on_two_devices_it_agrees_with_a_minimum_cut(problem):
     if len(problem.devices) < 2:
         return
-    prices = Prices((1.0, 1.0), 1.0)
-    assert solve(problem, prices).cost == pytest.approx(minimum_cut(problem, prices), abs=1e-6)
+    weights = ObjectiveWeights((1.0, 1.0), 1.0)
+    assert solve(problem, weights).cost == pytest.approx(minimum_cut(problem, weights), abs=1e-6)
 
 
-def minimum_cut(problem: Problem, prices: Prices) -> float:
+def minimum_cut(problem: Problem, weights: ObjectiveWeights) -> float:
     """A quite different way to the best placement of two devices: source side is home, sink side the
     other."""
     dag = nx.DiGraph()
@@ -128,7 +130,7 @@ def minimum_cut(problem: Problem, prices: Prices) -> float:
     n = len(problem.names)
     for i in range(n):
         for device, (a, b) in enumerate(((i, "abroad"), ("home", i))):  # cut where i is on that device
-            cost = prices.time[device] * problem.time_s[i, device]
+            cost = weights.time[device] * problem.time_s[i, device]
             pay(a, b, cost if problem.allowed[i, device] else 1e9)
     first_home, first_abroad = (float(problem.launch_s[d]) for d in (0, 1))
     pay(0, "abroad", first_home)
@@ -140,7 +142,7 @@ def minimum_cut(problem: Problem, prices: Prices) -> float:
         left = ("left", number)  # abroad as soon as any user is
         for user, load in zip((link.maker, *link.readers), (link.write, *link.reads), strict=True):
             pay(left, user, 1e9)
-            pay(user, left, prices.of(load, 0))
+            pay(user, left, weights.cost(load, 0))
     return float(nx.minimum_cut_value(dag, "home", "abroad"))
 
 
@@ -171,13 +173,13 @@ def test_a_group_that_can_run_nowhere_is_named():
         np.zeros(1),
     )
     with pytest.raises(InfeasibleError, match="lost"):
-        solve(problem, Prices((1.0,), 1.0))
+        solve(problem, ObjectiveWeights((1.0,), 1.0))
 
 
 @pytest.mark.parametrize("name", ["gcn-cora", "gat-cora", "sage-mean-cora", "sage-max-citeseer"])
 def test_the_price_list_says_what_the_engine_says(name):
     graph, run = load_workload(name), Run(tiles=4)
-    problem = price(graph, SERIES2, run, ("npu", "cpu", "gpu"))
+    problem = placement_problem(graph, SERIES2, run, ("npu", "cpu", "gpu"))
     terms = Terms.of(SERIES2, run, "latency")
     n = len(problem.names)
     random = np.random.default_rng(0)
@@ -197,7 +199,7 @@ def test_one_device_alone_costs_what_the_engine_says(graph, machine, requests):
     for device in ("cpu", "gpu"):
         if not soc.has(device):
             continue
-        problem = price(graph, soc, run, (device,))
+        problem = placement_problem(graph, soc, run, (device,))
         value = objective_of(problem, Terms.of(soc, run, "latency"), (0,) * len(problem.names))
         engine = map_placed(graph, soc, Run(requests=requests, tiles=1, device=device)).total
         if problem.names:
@@ -228,7 +230,7 @@ def test_preprocessing_goes_to_the_cpu_as_soon_as_the_npu_is_slow_at_it():
 def test_what_does_not_fit_into_sram_is_placed_elsewhere():
     tiny = load_soc("core-ultra-series2", ["npu.sram.per_tile=1KiB"])
     graph = load_workload("gcn-cora")
-    problem = price(graph, tiny, Run(), ("npu", "cpu"))
+    problem = placement_problem(graph, tiny, Run(), ("npu", "cpu"))
     assert np.isinf(problem.time_s[:, 0]).any()
     found = best_placement(problem, Terms.of(tiny, Run(), "latency"))
     assert np.isfinite(found.value)

@@ -15,8 +15,8 @@ SCRIPT = """
 import sys
 import numpy as np
 from npusim.cost.architecture import ARCH_DTYPE
-from npusim.cost.first_time import tell_once
-from npusim.cost.pricing import RATES, Rate, fill_rates
+from npusim.cost.compilation_notice import tell_once
+from npusim.cost.candidate_latency import RATES, Rate, fill_rates
 
 tell_once(lambda: print("compiling", file=sys.stderr))
 arch, rates = np.ones(1, ARCH_DTYPE)[0], np.zeros((RATES, 1))
@@ -28,7 +28,7 @@ print(seconds, hits)
 """
 CALLEE = '''
 
-@kernel
+@compiled
 def row_gap_s(p: Any, direction: int) -> float:
     """Answer something else than before."""
     return 42.0

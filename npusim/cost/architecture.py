@@ -1,29 +1,41 @@
-"""From a SoC's data sheet to a row of the architecture table: the machine in the kernel's own words.
+"""A row of the architecture table: a SoC's data sheet as the numbers that the compiled equations read.
 
-A tailor's card: whatever the customer's wardrobe looks like, these are the measures the scissors need. Most
-columns are one number of the data sheet each; the others follow from them (`npusim.cost.derived`), so that
-a sweep can write new numbers into a row and have the rest follow. Nothing is fitted here.
+Most columns are one number of the data sheet each; the others follow from them (`derive`): lanes, energy at
+the voltage, area, leakage, rooflines. A sweep writes new numbers into a row and calls `derive`, so an
+estimate and a sweep agree by construction. Nothing is fitted here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from npusim.arch import Soc
+from npusim.arch.device import DtypeName
 from npusim.arch.dpu import DpuModel
 from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.technology import Technology
-from npusim.cost.derived import MAC_FORMATS, derive
-from npusim.cost.host_record import HOST_DTYPE, HOST_PRIMITIVES, fill_host
+from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, derive_host, fill_host
+from npusim.cost.jit import compiled
 
-__all__ = ["ARCH_DTYPE", "PRIMITIVE_COLUMNS", "SEARCH_COLUMNS", "arch_row", "row_numbers"]
+__all__ = [
+    "ARCH_DTYPE",
+    "MAC_FORMATS",
+    "PRIMITIVE_COLUMNS",
+    "SEARCH_COLUMNS",
+    "arch_row",
+    "derive",
+    "row_numbers",
+]
 
 _DPU_MODEL = tuple(DpuModel.model_fields)
 _DMA_MODEL = tuple(DmaModel.model_fields)
 _MODES = 3
+MAC_FORMATS: tuple[str, ...] = get_args(DtypeName)
+"""Formats a MAC unit may work in."""
+
 _ENERGY_FACTORS = ("depthwise", "avgpool", "maxpool", "eltwise")
 
 
@@ -53,8 +65,8 @@ _SEARCHED: list[tuple[str, Any]] = [
     *_numbers("energy_", _ENERGY_FACTORS),
 ]
 
-# What prices the ways that the search found: clocks, rates, energies, areas.
-_PRICED: list[tuple[str, Any]] = [
+# What makes latency, energy and area of the candidates found: clocks, rates, energies, areas.
+_RATED: list[tuple[str, Any]] = [
     ("requests", "f8"),
     ("launch_s", "f8"),
     ("dpu_clock_hz", "f8"),
@@ -88,7 +100,7 @@ _PRICED: list[tuple[str, Any]] = [
     ("gpu", HOST_DTYPE),
 ]
 
-# What follows from the others; `npusim.cost.derived.derive` fills it in.
+# What follows from the others; `derive` fills it in.
 _DERIVED: list[tuple[str, Any]] = [
     ("tiles", "f8"),  # tiles an inference uses
     ("dpu_pixel_lanes_w", "f8"),
@@ -103,7 +115,7 @@ _DERIVED: list[tuple[str, Any]] = [
     ("peak_ops_per_s", "f8"),  # two operations a MAC, in the fastest format
 ]
 
-ARCH_DTYPE = np.dtype([*_SEARCHED, *_PRICED, *_DERIVED])
+ARCH_DTYPE = np.dtype([*_SEARCHED, *_RATED, *_DERIVED])
 """A row of the architecture table: one design point; SI units and cycles, `npusim.arch` says what each
 number means."""
 
@@ -123,7 +135,7 @@ def _places(names: set[str]) -> Iterator[int]:
 SEARCH_COLUMNS = frozenset(_places({column[0] for column in _SEARCHED}))
 """Places, in the float64 view of a row, of what the tiling search looks at."""
 
-PRIMITIVE_COLUMNS = tuple(sorted(_places({column[0] for column in (*_SEARCHED, *_PRICED)})))
+PRIMITIVE_COLUMNS = tuple(sorted(_places({column[0] for column in (*_SEARCHED, *_RATED)})))
 """Places of all columns that are one number of the data sheet each; none depends on another."""
 
 
@@ -200,7 +212,58 @@ def _technology(record: Any, technology: Technology) -> None:
     record["tech_mac_j_int8"], record["tech_mac_j_fp16"] = energy.mac["int8"], energy.mac["fp16"]
     record["tech_sram_j_per_byte"], record["tech_dsp_j_per_lane_op"] = energy.sram, energy.dsp_op
     record["dram_j_per_byte"] = energy.dram
-    for name, price in area.mac.items():
-        record[f"mac_m2_{name}"] = price
+    for name, m2 in area.mac.items():
+        record[f"mac_m2_{name}"] = m2
     record["sram_m2_per_byte"], record["dsp_m2"] = area.sram, area.dsp
     record["dma_engine_m2"], record["fixed_m2"] = area.dma_engine, area.fixed
+
+
+@compiled
+def derive(arch: Any) -> None:
+    """Fill the derived columns of a row of the architecture table.
+
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+    """
+    arch.tiles = min(arch.npu_tiles, arch.wanted_tiles)
+    arch.dpu_pixel_lanes_w = arch.dpu_vpe
+    arch.dpu_pixel_lanes_h = arch.dpu_vpe
+    arch.dpu_channel_lanes = arch.dpu_mpe * arch.dpu_mpe
+    _energy(arch)
+    _area(arch)
+    fastest = max(arch.mpe_macs_int8, max(arch.mpe_macs_fp16, arch.mpe_macs_int4))
+    arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
+    for host in (arch.cpu, arch.gpu):
+        derive_host(host, arch.dram_latency_s)
+
+
+@compiled
+def _mpes(arch: Any) -> float:
+    """MPEs of a tile: M x M x N x N."""
+    return float(arch.dpu_vpe * arch.dpu_vpe * arch.dpu_mpe * arch.dpu_mpe)
+
+
+@compiled
+def _energy(arch: Any) -> None:
+    """Energies at the voltage: dynamic energy goes with its square."""
+    relative = arch.voltage / arch.nominal_voltage
+    scale = relative * relative
+    arch.mac_j_int8 = arch.tech_mac_j_int8 * scale
+    arch.mac_j_fp16 = arch.tech_mac_j_fp16 * scale
+    arch.sram_j_per_byte = arch.tech_sram_j_per_byte * scale
+    arch.dsp_j_per_lane_op = arch.tech_dsp_j_per_lane_op * scale
+
+
+@compiled
+def _area(arch: Any) -> None:
+    """Area (mm2): building blocks, counted, times the technology's area of each; and static power."""
+    mac_m2 = arch.mpe_macs_int8 * arch.mac_m2_int8 + arch.mpe_macs_fp16 * arch.mac_m2_fp16
+    mac_m2 += arch.mpe_macs_int4 * arch.mac_m2_int4 + arch.mpe_macs_bf16 * arch.mac_m2_bf16
+    mac_m2 += arch.mpe_macs_fp32 * arch.mac_m2_fp32 + arch.mpe_macs_fp64 * arch.mac_m2_fp64
+    mac_m2 += arch.mpe_macs_int16 * arch.mac_m2_int16
+    sram_m2 = arch.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)
+    tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + arch.dsp_m2 * arch.dsps_per_tile
+    area_m2 = arch.npu_tiles * tile_m2 + arch.dma_engine_m2 * arch.dma_engines + arch.fixed_m2
+    arch.area_mm2 = area_m2 * 1e6
+    arch.static_w = arch.leakage_w_per_m2 * area_m2 * (arch.voltage / arch.nominal_voltage) + arch.active_w

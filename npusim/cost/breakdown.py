@@ -1,8 +1,4 @@
-"""What each operator costs at one design point: the itemised bill behind a total.
-
-The same shortlists and the same prices as for the total (`npusim.cost.kernel`), written down operator by
-operator.
-"""
+"""What each operator costs at one design point, by the same candidates and rates as the total."""
 
 from __future__ import annotations
 
@@ -10,11 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.energy import dsp_lane_cycles, dynamic_j
-from npusim.cost.fixed import dsp_time_s, fixed_work, reads
-from npusim.cost.hosts import cost_host
-from npusim.cost.jit import kernel
-from npusim.cost.pricing import (
+from npusim.cost.candidate_latency import (
     BLOCK,
     CHOICES,
     RATES,
@@ -22,9 +14,14 @@ from npusim.cost.pricing import (
     Rate,
     choose,
     dma_time_s,
-    extreme_rates,
+    fill_rate_bounds,
     fill_rates,
 )
+from npusim.cost.candidates import reads_dram
+from npusim.cost.dsp import dsp_time_s
+from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
+from npusim.cost.hosts import cost_host
+from npusim.cost.jit import compiled
 from npusim.cost.search import search_rows
 from npusim.cost.tables import Bound, Unit
 
@@ -34,10 +31,10 @@ _VIEW, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DSP, Unit.CPU, Unit.
 _COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
 _LAUNCH_BOUND = int(Bound.LAUNCH)
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
-_DSP_RATE, _BEST, _PLACE = int(Rate.DSP), int(Choice.BEST), int(Choice.PLACE)
+_DSP_RATE, _BEST, _INDEX = int(Rate.DSP), int(Choice.BEST), int(Choice.INDEX)
 
 
-@kernel
+@compiled
 def operator_costs(arch: Any, ops: Any, results: Any) -> None:
     """Cost every operator of a network under one plan.
 
@@ -53,9 +50,9 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
     point: Any = np.int64(0)
     points: Any = np.int64(1)
     fill_rates(arch, rates, point)
-    extremes, bounds = np.empty((RATES, 2)), np.empty(ops.shape[0] + 1, np.int64)
-    extreme_rates(rates, points, extremes)
-    found = search_rows(arch, ops, extremes, bounds)
+    rate_bounds, bounds = np.empty((RATES, 2)), np.empty(ops.shape[0] + 1, np.int64)
+    fill_rate_bounds(rates, points, rate_bounds)
+    found = search_rows(arch, ops, rate_bounds, bounds)
     for o in range(ops.shape[0]):
         op, result = ops[o], results[o]
         if op.unit == _VIEW:
@@ -69,25 +66,32 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
         rates[_DSP_RATE, 0] = dsp_s
         choose(found, bounds[o], bounds[o + 1], rates, points, choices)
-        way = found[int(choices[_PLACE, 0])]
-        wait_s = (rates[_READ_WAIT, 0] if reads(op) else 0.0) + (
+        candidate = found[int(choices[_INDEX, 0])]
+        wait_s = (rates[_READ_WAIT, 0] if reads_dram(op) else 0.0) + (
             rates[_WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0
         )
         result.latency_s = choices[_BEST, 0] + wait_s
-        result.dpu_s, result.dsp_s = way.grid_cycles * rates[_CYCLE, 0], dsp_s
-        result.dma_s = dma_time_s(way, rates, point)
-        result.dram_bytes, result.sram_bytes = way.dram_bytes, way.sram_bytes
-        int8_macs, fp16_macs, sram_bytes = fixed_work(arch, ops[o : o + 1])
+        result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
+        result.dma_s = dma_time_s(candidate, rates, point)
+        result.dram_bytes, result.sram_peak_bytes = candidate.dram_bytes, candidate.sram_peak_bytes
+        int8_macs, fp16_macs, sram_traffic_bytes = fixed_work(arch, ops[o : o + 1])
         lane_cycles = dsp_lane_cycles(arch, op, dsp_s) if op.unit == _DSP else 0.0
-        traffic = sram_bytes + way.grid_sram_bytes
-        result.energy_j = dynamic_j(arch, way.dram_bytes, traffic, int8_macs, fp16_macs, lane_cycles)
+        traffic = sram_traffic_bytes + candidate.grid_traffic_bytes
+        result.energy_j = dynamic_j(arch, candidate.dram_bytes, traffic, int8_macs, fp16_macs, lane_cycles)
         result.bound = _bound(result)
-        result.split, result.order, result.mode = int(way.split), int(way.order), int(way.mode)
-        result.tiles, result.row_blocks = int(way.tiles), int(way.row_blocks)
-        result.column_blocks, result.channel_chunks = int(way.column_blocks), int(way.channel_chunks)
+        result.split, result.order, result.mode = (
+            int(candidate.split),
+            int(candidate.order),
+            int(candidate.mode),
+        )
+        result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
+        result.column_blocks, result.channel_chunks = (
+            int(candidate.column_blocks),
+            int(candidate.channel_chunks),
+        )
 
 
-@kernel
+@compiled
 def _host_cost(arch: Any, op: Any, result: Any) -> None:
     host = arch.cpu if op.unit == _CPU else arch.gpu
     result.latency_s, result.dram_bytes = cost_host(host, op)
@@ -99,7 +103,7 @@ def _host_cost(arch: Any, op: Any, result: Any) -> None:
     result.bound = _LAUNCH_BOUND if host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
 
 
-@kernel
+@compiled
 def _bound(result: Any) -> int:
     """Name what the operator waits for: the longest of its units, or its start when that is longer than all
     of them.

@@ -1,11 +1,9 @@
-"""Ways to do an operator that no other way beats, whatever clocks and bandwidths will be: a shortlist
-before prices are known.
+"""Mapping candidates of an operator that no other dominates, whatever clocks and bandwidths will be.
 
-Choosing a caterer, one can strike off whoever needs more cooks, more deliveries and a longer setting-up
-than another before asking for a single price. A way is struck off when another needs no more of anything
-that will be priced: cycles of the grid, bytes and gaps of the DMA, first and last piece, refills, bytes
-through SRAM. What remains is priced for each design point (`npusim.cost.pricing`), and the cheapest of the
-shortlist is the cheapest of all, because every price rises with each of these amounts.
+A candidate is dominated when another needs no more of anything that takes time or energy: cycles of the grid,
+bytes and gaps of the DMA, prologue and epilogue, refills, bytes through SRAM. What remains is evaluated for
+each design point (`npusim.cost.candidate_latency`); the fastest of these is the fastest of all, because
+latency rises with each of these amounts.
 """
 
 from __future__ import annotations
@@ -14,25 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
-__all__ = ["CANDIDATE_DTYPE", "add_candidate", "sort_candidates"]
+__all__ = ["CANDIDATE_DTYPE", "add_candidate", "reads_dram", "sort_candidates"]
 
 CANDIDATE_DTYPE = np.dtype(
     [
-        # What will be priced
+        # What takes time or energy
         ("grid_cycles", "f8"),  # cycles of the busiest tile's MAC grid
         ("read_bytes", "f8"),
         ("read_gaps", "f8"),  # gaps between rows of what is read, all engines together
         ("written_bytes", "f8"),
         ("copied_bytes", "f8"),  # between the tiles' SRAM
-        ("first_bytes", "f8"),  # the pieces at the edges, which nothing hides
-        ("last_bytes", "f8"),
+        ("prologue_bytes", "f8"),  # the pieces at the edges, which nothing hides
+        ("epilogue_bytes", "f8"),
         ("refills", "f8"),  # times that what is read fills the room that SRAM has for it
-        ("walks", "f8"),  # 1 where the first piece waits for address translation
-        ("grid_sram_bytes", "f8"),  # what the MAC grid reads and writes in SRAM
+        ("page_walks", "f8"),  # 1 where the first piece waits for address translation
+        ("grid_traffic_bytes", "f8"),  # what the MAC grid reads and writes in SRAM
         ("dram_bytes", "f8"),
-        ("sram_bytes", "f8"),  # largest working set of all tiles, tensors that live across it included
+        ("sram_peak_bytes", "f8"),  # largest working set of all tiles, tensors that live across it included
         # The tiling
         ("split", "f8"),
         ("order", "f8"),
@@ -43,33 +41,33 @@ CANDIDATE_DTYPE = np.dtype(
         ("channel_chunks", "f8"),
     ]
 )
-"""One way to do an operator, by what it needs."""
+"""A mapping of one operator, by what it needs."""
 
 
-@kernel
-def _needs_no_more(a: Any, b: Any) -> bool:
-    """Whether `a` needs at most what `b` needs of everything that is priced."""
+@compiled
+def _dominates(a: Any, b: Any) -> bool:
+    """Whether `a` needs at most what `b` needs of everything that takes time or energy."""
     return bool(
         a.grid_cycles <= b.grid_cycles
         and a.read_bytes <= b.read_bytes
-        and a.first_bytes <= b.first_bytes
+        and a.prologue_bytes <= b.prologue_bytes
         and a.read_gaps <= b.read_gaps
-        and a.last_bytes <= b.last_bytes
+        and a.epilogue_bytes <= b.epilogue_bytes
         and a.refills <= b.refills
         and a.copied_bytes <= b.copied_bytes
-        and a.grid_sram_bytes <= b.grid_sram_bytes
+        and a.grid_traffic_bytes <= b.grid_traffic_bytes
     )
 
 
-@kernel
+@compiled
 def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
-    """Put a candidate on the shortlist of one operator, unless it is beaten; strike off what it beats.
+    """Add a candidate of one operator unless it is dominated; drop those that it dominates.
 
     Parameters
     ----------
     found : array of CANDIDATE_DTYPE, shape (places,)
     start, stop : int
-        The shortlist is `found[start:stop]`.
+        The operator's candidates are `found[start:stop]`.
     new : int
         Place of the new candidate, at least `stop`.
 
@@ -83,13 +81,13 @@ def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
     Of two that need the same of everything, the one with the smaller working set stays.
     """
     for i in range(start, stop):
-        if _needs_no_more(found[i], found[new]):
-            same = _needs_no_more(found[new], found[i])
-            if not same or found[i].sram_bytes <= found[new].sram_bytes:
+        if _dominates(found[i], found[new]):
+            same = _dominates(found[new], found[i])
+            if not same or found[i].sram_peak_bytes <= found[new].sram_peak_bytes:
                 return stop
     kept = start
     for i in range(start, stop):
-        if not _needs_no_more(found[new], found[i]):
+        if not _dominates(found[new], found[i]):
             if kept != i:
                 found[kept] = found[i]
             kept += 1
@@ -97,23 +95,29 @@ def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
     return kept + 1
 
 
-@kernel
-def _comes_first(a: Any, b: Any) -> bool:
-    """Order of a shortlist: of equally fast ways the one that moves least is taken, which is the first."""
+@compiled
+def _precedes(a: Any, b: Any) -> bool:
+    """Order of candidates: of equally fast ones the one that moves least is taken, which is the first."""
     if a.dram_bytes != b.dram_bytes:
         return bool(a.dram_bytes < b.dram_bytes)
-    return bool(a.grid_sram_bytes < b.grid_sram_bytes)
+    return bool(a.grid_traffic_bytes < b.grid_traffic_bytes)
 
 
-@kernel
+@compiled
 def sort_candidates(found: Any, start: int, stop: int) -> None:
-    """Sort a shortlist so that the first of equally fast candidates is the one to take; `found[stop]` is
+    """Sort candidates so that the first of equally fast candidates is the one to take; `found[stop]` is
     scratch.
     """
     for i in range(start + 1, stop):
         found[stop] = found[i]
         place = i
-        while place > start and _comes_first(found[stop], found[place - 1]):
+        while place > start and _precedes(found[stop], found[place - 1]):
             found[place] = found[place - 1]
             place -= 1
         found[place] = found[stop]
+
+
+@compiled
+def reads_dram(op: Any) -> bool:
+    """Whether an operator reads from DRAM."""
+    return bool(op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0.0)

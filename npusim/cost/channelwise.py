@@ -1,8 +1,8 @@
-"""Work without a sum over channels (depthwise, pooling, elementwise): a wide road with one lane open.
+"""Work of the MAC grid without a sum over channels: depthwise convolution, pooling, elementwise.
 
 No input channel meets another, so seven of the eight multipliers of a MAC unit idle and the SRAM ports set
 the pace: a group of 4 x 4 pixels x 32 B of channels takes four cycles a kernel tap at best (512 B through 128
-B a cycle). All functions are scalar kernels; ``p`` is as in `npusim.cost.grid`.
+B a cycle). All functions are scalar equations; ``p`` is as in `npusim.cost.grid`.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.grid import drain_cycles_per_byte, mode_shape, startup_cycles
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
 __all__ = ["depthwise_cycles", "eltwise_cycles", "maxpool_cycles"]
 
 
-@kernel
+@compiled
 def _blocks(p: Any, channel_bytes: float) -> float:
     """Blocks of channels, 32 B each, that a pass handles."""
     return float(np.ceil(channel_bytes / p.dpu_channelwise_block_bytes))
 
 
-@kernel
+@compiled
 def _pixel_groups(p: Any, out_w: float, out_h: float) -> float:
     """Groups of pixel lanes that cover an output."""
     return float(np.ceil(out_w / p.dpu_pixel_lanes_w) * np.ceil(out_h / p.dpu_pixel_lanes_h))
 
 
-@kernel
+@compiled
 def _block_cycles(p: Any) -> float:
     """Cycles in which the ports read one block of channels of one pixel group."""
     read = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h * p.dpu_channelwise_block_bytes
     return float(read / (p.dpu_read_ports * p.dpu_channelwise_bytes_per_port_cycle))
 
 
-@kernel
+@compiled
 def _padded_share(
     out_size: float, kernel_size: float, stride: float, pad_before: float, pad_after: float
 ) -> float:
@@ -45,7 +45,7 @@ def _padded_share(
     return min(1.0, missing / (2.0 * stride * out_size * kernel_size))
 
 
-@kernel
+@compiled
 def depthwise_cycles(
     p: Any, out_w: float, out_h: float, channels: float, kernel_w: float, kernel_h: float, stride: float,
     pad_top: float, pad_bottom: float, in_bytes: float, write_tiles: float,
@@ -91,7 +91,7 @@ def depthwise_cycles(
     return float(startup_cycles(p, write_tiles) + work)
 
 
-@kernel
+@compiled
 def maxpool_cycles(
     p: Any, out_w: float, out_h: float, channels: float, kernel_w: float, kernel_h: float, in_bytes: float,
     mode: int, write_tiles: float,
@@ -114,7 +114,7 @@ def maxpool_cycles(
     return float(startup_cycles(p, write_tiles) + _blocks(p, channels * in_bytes) * work)
 
 
-@kernel
+@compiled
 def eltwise_cycles(
     p: Any, out_w: float, out_h: float, channels: float, in_bytes: float, write_tiles: float
 ) -> float:

@@ -1,7 +1,6 @@
-"""What the mapping decided, as plain data: the marching orders that lowering turns into a table.
+"""What the mapping decided, as plain data: groups, their units, and what stays in SRAM.
 
-Costs do not depend on who decided or why, only on the decision; so the orders are written down here, below
-those who give them.
+Costs depend on the decision only, not on who made it or why.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ class Residency:
     """Intermediate tensors that never see DRAM."""
     cached: Mapping[str, float] = field(default_factory=dict)
     """Inputs and constants kept after their first use, and the share of each that is kept (0 to 1)."""
-    striped: frozenset[str] = frozenset()
-    """Intermediate tensors that never exist as a whole: a stripe of rows is handed on as soon as it is
-    made."""
+    row_fused: frozenset[str] = frozenset()
+    """Intermediate tensors that never exist as a whole: a block of rows is passed on as soon as it is made.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,15 @@
-"""DMA: the removal van between DRAM and the tiles' SRAM.
+"""DMA transfers between DRAM and the tiles' SRAM: latency + bytes / bandwidth + gaps between rows.
 
-A van costs a fixed time to order (start-up, and the wait for DRAM to answer), then moves boxes at the rate
-of its own door or of the road, whichever is narrower. Many small boxes (short rows) cost a handling time
-each.
-
-The numbers stand in a SoC's `npu.dma.model`, `npu.dma` and `dram.bandwidth`; shares, latencies and the
-sustained rate of DRAM are fitted to measured transfers, row gaps to Intel's cost model
-(`validate/figures`).
+Bandwidth is that of the engines or of DRAM, whichever is less. The numbers stand in a SoC's `npu.dma.model`,
+`npu.dma` and `dram.bandwidth`; shares, latencies and the sustained rate of DRAM are fitted to measured
+transfers, row gaps to Intel's cost model (`validate/figures`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
 __all__ = [
     "CMX2CMX",
@@ -35,7 +31,7 @@ CMX2CMX = 2
 DDR2DDR = 3
 
 
-@kernel
+@compiled
 def latency_s(p: Any, direction: int, payload_bytes: float) -> float:
     """Time before the first byte arrives (s); a copy in DRAM hides its write behind its read.
 
@@ -51,13 +47,13 @@ def latency_s(p: Any, direction: int, payload_bytes: float) -> float:
     return float(start_s + p.dma_dram_read_latency_s)
 
 
-@kernel
+@compiled
 def width_bytes_per_s(p: Any, engines: float) -> float:
     """Rate of `engines` engines at full width (B/s)."""
     return float(p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines)
 
 
-@kernel
+@compiled
 def bytes_per_s(p: Any, direction: int, engines: float) -> float:
     """Rate of `engines` engines on one stream (B/s): their own width, or DRAM where that is narrower.
 
@@ -73,7 +69,7 @@ def bytes_per_s(p: Any, direction: int, engines: float) -> float:
     return float(min(width * p.dma_ddr2cmx_share, 0.5 * p.dram_bytes_per_s))
 
 
-@kernel
+@compiled
 def row_gap_s(p: Any, direction: int) -> float:
     """Gap before each further row (s)."""
     cycles = p.dma_ddr2cmx_row_cycles
@@ -84,7 +80,7 @@ def row_gap_s(p: Any, direction: int) -> float:
     return float(cycles / p.vpu_clock_hz)
 
 
-@kernel
+@compiled
 def _payload_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, engines: float) -> float:
     """Time of the bytes and the gaps between their rows, without the latency (s)."""
     rate = bytes_per_s(p, direction, engines)
@@ -99,7 +95,7 @@ def _payload_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, e
     return moved_s + gaps * row_gap_s(p, direction)
 
 
-@kernel
+@compiled
 def transfer_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, engines: float) -> float:
     """Time of one transfer shared evenly by `engines` engines (s).
 
@@ -123,7 +119,7 @@ def transfer_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, e
     )
 
 
-@kernel
+@compiled
 def stream_s(p: Any, read_bytes: float, written_bytes: float, row_bytes: float) -> float:
     """Time of a steady stream by all engines: reads and writes share them, latencies are hidden (s)."""
     read_s = _payload_s(p, DDR2CMX, read_bytes, row_bytes, p.dma_engines) if read_bytes > 0.0 else 0.0
@@ -132,7 +128,7 @@ def stream_s(p: Any, read_bytes: float, written_bytes: float, row_bytes: float) 
     )
 
 
-@kernel
+@compiled
 def copy_s(p: Any, copied_bytes: float) -> float:
     """Time of copies between tiles' SRAM by all engines (s)."""
     return _payload_s(p, CMX2CMX, copied_bytes, 0.0, p.dma_engines) if copied_bytes > 0.0 else 0.0

@@ -1,9 +1,9 @@
-"""Convolutions and matrix products on one tile: how many pressings of the letterpress of `npusim.cost.grid`.
+"""Convolutions and matrix products on one tile: cycles of the MAC grid, stencil by stencil.
 
 A convolution's output is cut into stencils; full ones, those at the right edge, at the bottom edge and in the
 corner differ in size, so at most four kinds of pixel areas times two kinds of channel blocks are costed,
 whatever the size. A matrix product M x K x N is a 1x1 convolution whose M rows the compiler folds to a grid
-of pixels.
+of pixels. `npusim.cost.grid` has the equations of one stencil.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from npusim.cost.grid import (
     startup_cycles,
     tail_cycles,
 )
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 from npusim.cost.sparsity import DENSE, SIDES, lane_density, skip_pace, worth_trying
 
 __all__ = ["conv_cycles", "effective_taps", "matmul_cycles", "matmul_mode_cycles", "mode_shape"]
@@ -30,7 +30,7 @@ __all__ = ["conv_cycles", "effective_taps", "matmul_cycles", "matmul_mode_cycles
 _MODES = 3
 
 
-@kernel
+@compiled
 def effective_taps(
     p: Any, kernel_w: float, kernel_h: float, out_h: float, pad_top: float, pad_bottom: float
 ) -> float:
@@ -46,7 +46,7 @@ def effective_taps(
     return taps
 
 
-@kernel
+@compiled
 def _side_pace(
     p: Any, side: int, slots: float, taps: float, channel_bytes: float, weight_bytes: float,
     act_density: float, weight_density: float, act_block: float, weight_block: float,
@@ -61,7 +61,7 @@ def _side_pace(
     return reduction_pace(p, slots, taps, channel_bytes, mac, act, weight, p.dpu_sparse_drain_exposed)
 
 
-@kernel
+@compiled
 def _conv_areas(
     p: Any, out_w: float, out_h: float, across: float, down: float, pace: Pace, channels: Channels
 ) -> float:
@@ -92,7 +92,7 @@ def _conv_areas(
     return total + tail_cycles(channels, min(out_w, full_w) * min(out_h, full_h), last, drain)
 
 
-@kernel
+@compiled
 def conv_cycles(
     p: Any, out_w: float, out_h: float, out_c: float, in_c: float, kernel_w: float, kernel_h: float,
     pad_top: float, pad_bottom: float, in_bytes: float, weight_bytes: float, out_bytes: float, mode: int,
@@ -140,7 +140,7 @@ def conv_cycles(
     return startup_cycles(p, write_tiles) + best
 
 
-@kernel
+@compiled
 def _matmul_areas(p: Any, m: float, across: float, down: float, pace: Pace, channels: Channels) -> float:
     """Cycles, without start-up, of all stencils over ``m`` rows that are folded to groups of pixels."""
     lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
@@ -164,7 +164,7 @@ def _matmul_areas(p: Any, m: float, across: float, down: float, pace: Pace, chan
     return total + tail_cycles(channels, slots * lanes if full > 0.0 else rest_pixels, last, drain)
 
 
-@kernel
+@compiled
 def matmul_mode_cycles(
     p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float, mode: int,
     write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float,
@@ -203,7 +203,7 @@ def matmul_mode_cycles(
     return startup_cycles(p, write_tiles) + best
 
 
-@kernel
+@compiled
 def matmul_cycles(
     p: Any, m: float, k: float, n: float, in_bytes: float, weight_bytes: float, out_bytes: float,
     write_tiles: float, act_density: float, weight_density: float, act_block: float, weight_block: float,

@@ -1,6 +1,6 @@
-"""DSP kernels: a crew of vector processors (Intel: SHAVEs) that share one pile of elements.
+"""DSP kernels: cycles of vector processors (Intel: SHAVEs) that share the elements of an operator.
 
-Calling the crew costs a fixed time; after that the pile shrinks at so many cycles an element. A small pile is
+A call takes a fixed time; after that each element takes so many cycles. A small share is
 worked through by the plain loop, a large one by the unrolled loop with a set-up of its own, and a kernel that
 works along an axis (Softmax, Gather) pays again at each new row: its vectors, or at least a head of the row
 that is worked through one by one. A vector kernel gets faster with more lanes, a scalar one does not.
@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
-__all__ = ["dsp_kernel_cycles", "dsp_operator_s"]
+__all__ = ["dsp_kernel_cycles", "dsp_operator_s", "dsp_time_s"]
 
 
-@kernel
+@compiled
 def _lane_factor(cost: Any, lanes: float) -> float:
     """Time of an element's work relative to the reference machine: the vector share shrinks with lanes."""
     return float(1.0 - cost.vector_share + cost.vector_share * cost.reference_lanes / lanes)
 
 
-@kernel
+@compiled
 def _main_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
     """Cycles of the unrolled loop over `rows` rows that hold `elements` elements together."""
     head = cost.row_scalar_cycles * min(elements, cost.row_scalar_elements * rows)
@@ -32,14 +32,14 @@ def _main_cycles(cost: Any, elements: float, rows: float, factor: float) -> floa
     return float(cost.fixed_cycles + cost.cycles_per_row * rows + max(head, body))
 
 
-@kernel
+@compiled
 def _small_cycles(cost: Any, elements: float, factor: float) -> float:
     """Cycles of the plain loop; where it counts a vector's elements only, further ones are free."""
     counted = min(elements, cost.small_counted_elements) if cost.small_counted_elements > 0.0 else elements
     return float(cost.small_fixed_cycles + cost.small_cycles_per_element * factor * counted)
 
 
-@kernel
+@compiled
 def _few_rows_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
     """Cycles of a kernel that puts a row in each lane and has lanes to spare: all rows advance position by
     position.
@@ -51,14 +51,14 @@ def _few_rows_cycles(cost: Any, elements: float, rows: float, factor: float) -> 
     return float(cost.few_rows_fixed_cycles + cost.few_rows_cycles_per_position * elements / rows)
 
 
-@kernel
+@compiled
 def _stream_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
     """Cycles of the streaming loop over `rows` rows that hold `elements` elements together."""
     per_row, per_element = cost.stream_cycles_per_row, cost.stream_cycles_per_element
     return float(cost.fixed_cycles + per_row * rows + per_element * factor * elements)
 
 
-@kernel
+@compiled
 def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad: bool) -> float:
     """Cycles of one DSP on its own share of an operator.
 
@@ -99,9 +99,16 @@ def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad
     return cycles
 
 
-@kernel
+@compiled
 def dsp_operator_s(
     cost: Any, elements: float, rows: float, dsps: float, lanes: float, clock_hz: float, pad: bool
 ) -> float:
     """Time of an operator split evenly over `dsps` DSPs whose calls overlap (s)."""
     return dsp_kernel_cycles(cost, elements / dsps, rows / dsps, lanes, pad) / clock_hz
+
+
+@compiled
+def dsp_time_s(arch: Any, op: Any) -> float:
+    """Time of an operator on all DSPs of the tiles in use (s)."""
+    dsps = arch.tiles * arch.dsps_per_tile
+    return float(dsp_operator_s(op.dsp, op.elements, op.rows, dsps, arch.dsp_lanes, arch.vpu_clock_hz, True))

@@ -1,8 +1,7 @@
-"""Energy: the meter behind each socket, read once.
+"""Energy of an inference: MACs, bytes through SRAM and DRAM, DSP lane operations, leakage.
 
-Multiply-accumulates, bytes through SRAM, bytes through DRAM and DSP lane operations each have a price
-(technology of the SoC); dynamic energy on the chip goes with the square of the voltage. Leakage is added
-for the whole inference, by its length.
+Each has an energy in the SoC's technology; dynamic energy on the chip goes with the square of the voltage.
+Leakage is added for the whole inference, by its length.
 """
 
 from __future__ import annotations
@@ -12,22 +11,26 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.dpu import mode_shape
-from npusim.cost.jit import kernel
-from npusim.cost.tables import Form
+from npusim.cost.jit import compiled
+from npusim.cost.tables import DpuOperation, Unit
 
-__all__ = ["dsp_lane_cycles", "dynamic_j", "grid_macs", "grid_sram_bytes"]
+__all__ = ["dsp_lane_cycles", "dynamic_j", "fixed_work", "grid_macs", "grid_traffic_bytes"]
 
-_MATMUL, _CONVOLUTION, _DEPTHWISE = int(Form.MATMUL), int(Form.CONVOLUTION), int(Form.DEPTHWISE)
-_MAXPOOL, _AVGPOOL = int(Form.MAXPOOL), int(Form.AVGPOOL)
+_MATMUL, _CONVOLUTION, _DEPTHWISE = (
+    int(DpuOperation.MATMUL),
+    int(DpuOperation.CONVOLUTION),
+    int(DpuOperation.DEPTHWISE),
+)
+_MAXPOOL, _AVGPOOL = int(DpuOperation.MAXPOOL), int(DpuOperation.AVGPOOL)
 
 
-@kernel
-def grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
+@compiled
+def grid_traffic_bytes(arch: Any, op: Any, mode: int) -> float:
     """Bytes that the MAC grid reads and writes in SRAM: operands once a stencil that uses them, outputs
     once.
     """
     across, down, channel_groups = mode_shape(arch, mode)
-    if op.form == _MATMUL or op.form == _CONVOLUTION:
+    if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         pixels = op.out_w * op.out_h
         stencils_c = np.ceil(op.out_c / (channel_groups * arch.dpu_channel_lanes))
         stencils_m = np.ceil(pixels / (across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h))
@@ -38,36 +41,41 @@ def grid_sram_bytes(arch: Any, op: Any, mode: int) -> float:
     return float(op.elements * op.a_item + op.batch * op.out_w * op.out_h * op.out_c * op.c_item)
 
 
-@kernel
+@compiled
 def grid_macs(arch: Any, op: Any) -> float:
     """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
 
     Skipped products cost nothing, and other work than products costs its factor for each cycle it would
     ideally take.
     """
-    if op.form == _MATMUL or op.form == _CONVOLUTION:
+    if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         return float(op.macs * min(op.a_density, op.b_density))
     ideal_macs = max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle / op.a_item
     factor = arch.energy_eltwise
-    if op.form == _DEPTHWISE:
+    if op.dpu_operation == _DEPTHWISE:
         factor = arch.energy_depthwise
-    elif op.form == _MAXPOOL:
+    elif op.dpu_operation == _MAXPOOL:
         factor = arch.energy_maxpool
-    elif op.form == _AVGPOOL:
+    elif op.dpu_operation == _AVGPOOL:
         factor = arch.energy_avgpool
     return float(ideal_macs * factor)
 
 
-@kernel
+@compiled
 def dsp_lane_cycles(arch: Any, op: Any, dsp_s: float) -> float:
     """Cycles of single lanes in which the DSPs are busy with an operator for `dsp_s` seconds."""
     lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
     return float(dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes)
 
 
-@kernel
+@compiled
 def dynamic_j(
-    arch: Any, dram_bytes: float, sram_bytes: float, int8_macs: float, fp16_macs: float, lane_cycles: float
+    arch: Any,
+    dram_bytes: float,
+    sram_traffic_bytes: float,
+    int8_macs: float,
+    fp16_macs: float,
+    lane_cycles: float,
 ) -> float:
     """Return the dynamic energy (J) of work on the NPU.
 
@@ -76,13 +84,35 @@ def dynamic_j(
     arch : record of ARCH_DTYPE
     dram_bytes : float
         Bytes between DRAM and SRAM; each passes through SRAM once as well.
-    sram_bytes : float
+    sram_traffic_bytes : float
         Bytes that the MAC grid and the DSPs read and write in SRAM.
     int8_macs, fp16_macs : float
         Multiply-accumulates by format (`grid_macs`).
     lane_cycles : float
         Cycles of single DSP lanes (`dsp_lane_cycles`).
     """
-    energy = dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte) + sram_bytes * arch.sram_j_per_byte
+    energy = (
+        dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte) + sram_traffic_bytes * arch.sram_j_per_byte
+    )
     energy += int8_macs * arch.mac_j_int8 + fp16_macs * arch.mac_j_fp16
     return float(energy + lane_cycles * arch.dsp_j_per_lane_op)
+
+
+_DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
+
+
+@compiled
+def fixed_work(arch: Any, ops: Any) -> tuple[float, float, float]:
+    """Return what no tiling changes: multiply-accumulates in int8 and in fp16, bytes that DSPs read and
+    write in SRAM.
+    """
+    int8_macs = fp16_macs = sram_traffic_bytes = 0.0
+    for o in range(ops.shape[0]):
+        op = ops[o]
+        if op.unit == _DPU and op.a_item <= 1.0:
+            int8_macs += grid_macs(arch, op)
+        elif op.unit == _DPU:
+            fp16_macs += grid_macs(arch, op)
+        elif op.unit == _DSP:
+            sram_traffic_bytes += op.elements * (op.a_item + op.c_item)
+    return int8_macs, fp16_macs, sram_traffic_bytes

@@ -1,4 +1,4 @@
-"""The MAC grid of one tile: a letterpress that sets 4 x 4 pixels by 16 channels a cycle.
+"""The MAC grid of one tile: cycles of a stencil of outputs, 4 x 4 pixels by 16 channels a cycle.
 
 Outputs stay put. They are cut into *stencils*, as many as the accumulators hold: some groups of pixels times
 some groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). For each *step* (8 bytes of
@@ -6,10 +6,10 @@ input channels of one kernel tap) every pixel group meets every channel group on
 loaders refill the operand registers from SRAM for the next step; the slower of the two sets the pace. A
 finished stencil is written back while the next one computes.
 
-Everything here is a scalar kernel; all cycles are of the DPU clock. ``p`` is one record of
+All functions are scalar equations; all cycles are of the DPU clock. ``p`` is one record of
 `npusim.cost.architecture.ARCH_DTYPE`, or whatever has its ``dpu_...`` fields; units, sources and
 uncertainties of the numbers stand in ``configs/socs``. What does not depend on the stencil is computed once
-and handed down, because a sweep runs these lines some ten billion times.
+and passed down, because a sweep runs these lines some ten billion times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
 __all__ = [
     "Channels",
@@ -65,7 +65,7 @@ class Channels(NamedTuple):
     """Its write-back (cycles a pixel)."""
 
 
-@kernel
+@compiled
 def mode_shape(p: Any, mode: int) -> tuple[float, float, float]:
     """Pixel groups across, pixel groups down and channel groups of a stencil.
 
@@ -84,7 +84,7 @@ def mode_shape(p: Any, mode: int) -> tuple[float, float, float]:
     return p.dpu_mode_w[mode], p.dpu_mode_h[mode], p.dpu_mode_c[mode]
 
 
-@kernel
+@compiled
 def _act_feed_cycles(p: Any) -> float:
     """Cycles to read one piece (8 B of input channels) of all pixels of a pixel group through all ports.
 
@@ -94,7 +94,7 @@ def _act_feed_cycles(p: Any) -> float:
     return float(read / (p.dpu_act_bytes_per_port_cycle * p.dpu_read_ports))
 
 
-@kernel
+@compiled
 def _weight_feed_cycles(p: Any) -> float:
     """Cycles to read one piece of weights of a channel group through all ports.
 
@@ -104,7 +104,7 @@ def _weight_feed_cycles(p: Any) -> float:
     return float(read / (p.dpu_weight_bytes_per_port_cycle * p.dpu_read_ports))
 
 
-@kernel
+@compiled
 def reduction_pace(
     p: Any,
     slots: float,
@@ -145,7 +145,7 @@ def reduction_pace(
     )
 
 
-@kernel
+@compiled
 def drain_cycles_per_byte(p: Any, write_tiles: float, out_bytes: float) -> float:
     """Cycles a byte that leaves the grid.
 
@@ -160,19 +160,19 @@ def drain_cycles_per_byte(p: Any, write_tiles: float, out_bytes: float) -> float
     return float(1.0 / rate)
 
 
-@kernel
+@compiled
 def startup_cycles(p: Any, write_tiles: float) -> float:
     """Cycles before the first and after the last stencil that nothing hides."""
     return float(p.dpu_startup_cycles + (p.dpu_broadcast_cycles if write_tiles > 1.0 else 0.0))
 
 
-@kernel
+@compiled
 def _word_bytes(p: Any, channel_bytes: float) -> float:
     """Bytes that a pixel's channels occupy in SRAM: whole words."""
     return float(np.ceil(channel_bytes / p.dpu_sram_word_bytes) * p.dpu_sram_word_bytes)
 
 
-@kernel
+@compiled
 def channel_blocks(p: Any, out_c: float, groups: float, write_tiles: float, out_bytes: float) -> Channels:
     """Cut ``out_c`` output channels of ``out_bytes`` each into blocks of ``groups`` channel groups."""
     per_byte = drain_cycles_per_byte(p, write_tiles, out_bytes)
@@ -188,7 +188,7 @@ def channel_blocks(p: Any, out_c: float, groups: float, write_tiles: float, out_
     )
 
 
-@kernel
+@compiled
 def _stencil_cycles(pace: Pace, groups: float, channel_groups: float, drain: float) -> float:
     """Cycles of one stencil: computing or feeding, or the write-back of the stencil before it."""
     feed = (
@@ -198,7 +198,7 @@ def _stencil_cycles(pace: Pace, groups: float, channel_groups: float, drain: flo
     return max(compute, drain) + pace.exposed * min(compute, drain)
 
 
-@kernel
+@compiled
 def area_cycles(pace: Pace, channels: Channels, groups: float, pixels: float) -> tuple[float, float, float]:
     """Cycles of all channel blocks over one area of pixels.
 
@@ -228,7 +228,7 @@ def area_cycles(pace: Pace, channels: Channels, groups: float, pixels: float) ->
     return total, last, drain
 
 
-@kernel
+@compiled
 def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_drain: float) -> float:
     """Write-back left over after the last stencil: its own, or the rest of the largest before it.
 

@@ -1,8 +1,4 @@
-"""Operators on the CPU or the GPU: a roofline with caches, and a price for being called.
-
-A craftsman next door: he comes when asked (dispatch), works at his own pace (arithmetic), and waits for
-material. What lies on his bench is at hand, what lies in the cupboard takes longer, the rest comes from the
-same yard as everyone else's (DRAM), in cartloads or piece by piece when it lies scattered about.
+"""Operators on the CPU or the GPU: a roofline with caches and a time to dispatch.
 
     time = dispatch + max(products + elements, stream) + random accesses
 
@@ -28,15 +24,94 @@ from typing import Any
 
 import numpy as np
 
+from npusim.arch import Cpu, Gpu
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
+from npusim.cost.tables import HostFormat
 
-__all__ = ["cost_host", "derive_host", "host_waits_s"]
+__all__ = ["HOST_DTYPE", "HOST_PRIMITIVES", "cost_host", "derive_host", "fill_host", "host_waits_s"]
+
+_FORMATS = {
+    HostFormat.INTEGER: ("int8", "fp32", "fp16"),
+    HostFormat.FP16: ("fp16", "fp32"),
+    HostFormat.BF16: ("bf16", "fp16", "fp32"),
+    HostFormat.FP32: ("fp32", "fp16"),
+}
+"""Format of the data sheet that each is computed in: the first that the device has."""
+
+_PRIMITIVES: list[tuple[str, Any]] = [
+    ("cores", "f8"),
+    ("clock_hz", "f8"),
+    ("macs_per_cycle", (np.float64, (len(HostFormat),))),
+    ("dense_efficiency", "f8"),
+    ("busy_outputs", "f8"),  # 0: products of any size keep the cores busy
+    ("product_lanes", "f8"),  # 1: columns are not rounded up
+    ("result_macs", "f8"),
+    ("element_cycles", (np.float64, (len(ELEMENT_KINDS),))),
+    ("row_cycles", (np.float64, (len(ROW_KINDS),))),
+    ("cache_bytes", (np.float64, (CACHE_LEVELS,))),  # 0: there is no such level
+    ("cache_bytes_per_s", (np.float64, (CACHE_LEVELS,))),
+    ("cache_latency_s", (np.float64, (CACHE_LEVELS,))),
+    ("write_cost", "f8"),
+    ("outstanding_misses", "f8"),
+    ("scatter_cost", "f8"),
+    ("bytes_per_s", "f8"),  # from DRAM
+    ("dispatch_s", "f8"),
+    ("launch_s", "f8"),
+    ("busy_w", "f8"),
+]
+_DERIVED: list[tuple[str, Any]] = [
+    ("level_bytes", (np.float64, (CACHE_LEVELS,))),
+    ("level_s_per_byte", (np.float64, (CACHE_LEVELS + 1,))),  # the last is DRAM
+    ("level_wait_s", (np.float64, (CACHE_LEVELS + 1,))),
+]
+
+HOST_DTYPE = np.dtype([*_PRIMITIVES, *_DERIVED])
+"""A CPU or GPU; SI units and cycles, `npusim.arch.RooflineDevice` says what each number means."""
+
+HOST_PRIMITIVES = tuple(name for name, _ in _PRIMITIVES)
+"""Columns that are numbers of the data sheet."""
+
+
+def fill_host(record: Any, device: Cpu | Gpu) -> None:
+    """Fill the primitives of a CPU or GPU.
+
+    Parameters
+    ----------
+    record : record of HOST_DTYPE
+        Written.
+    device : Cpu or Gpu
+    """
+    record["cores"], record["clock_hz"] = device.cores, device.clock
+    rates = {str(name): float(rate) for name, rate in device.macs_per_cycle.items()}
+    fastest = max(rates.values())
+    for host_format, names in _FORMATS.items():
+        record["macs_per_cycle"][host_format] = next(
+            (rates[name] for name in names if name in rates), fastest
+        )
+    record["dense_efficiency"] = device.dense_efficiency
+    record["busy_outputs"] = device.busy_outputs if device.busy_outputs is not None else 0.0
+    record["product_lanes"] = device.product_lanes if device.product_lanes is not None else 1.0
+    record["result_macs"] = device.result_macs if device.result_macs is not None else 0.0
+    plain = 1.0 / float(record["macs_per_cycle"][HostFormat.FP32])
+    plain = float(device.element_cycles.get("arithmetic", plain))
+    for i, kind in enumerate(ELEMENT_KINDS):
+        record["element_cycles"][i] = device.element_cycles.get(kind, plain)
+    for i, row in enumerate(ROW_KINDS):
+        record["row_cycles"][i] = device.row_cycles.get(row, 0.0)
+    for i, cache in enumerate(device.caches.values()):
+        record["cache_bytes"][i], record["cache_bytes_per_s"][i] = cache.size, cache.bandwidth
+        record["cache_latency_s"][i] = cache.latency
+    record["write_cost"] = device.write_cost if device.write_cost is not None else 1.0
+    record["outstanding_misses"], record["scatter_cost"] = device.outstanding_misses, device.scatter_cost
+    record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
+    record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead
+
 
 _LEVELS, _KINDS, _ROWS = CACHE_LEVELS, len(ELEMENT_KINDS), len(ROW_KINDS)
 
 
-@kernel
+@compiled
 def derive_host(host: Any, dram_latency_s: float) -> None:
     """Fill the derived columns of a host: what lies within each level, and what a byte or a read takes there.
 
@@ -60,18 +135,18 @@ def derive_host(host: Any, dram_latency_s: float) -> None:
         host.level_bytes[i] = within
 
 
-@kernel
-def _spread(host: Any, bytes_: float, prices: Any) -> float:
-    """Sum of a price for each byte over `bytes_` that lie as near as they fit."""
+@compiled
+def _spread(host: Any, bytes_: float, per_byte: Any) -> float:
+    """Sum of a time per byte over `bytes_` that lie as near as they fit."""
     total = inside = 0.0
     for i in range(_LEVELS):
         reach = min(bytes_, host.level_bytes[i])
-        total += (reach - inside) * prices[i]
+        total += (reach - inside) * per_byte[i]
         inside = reach
-    return float(total + (bytes_ - inside) * prices[_LEVELS])
+    return float(total + (bytes_ - inside) * per_byte[_LEVELS])
 
 
-@kernel
+@compiled
 def _stream_s(host: Any, op: Any) -> float:
     """Time to read and write an operator's tensors (s)."""
     handed_s = op.host_handed_bytes * host.level_s_per_byte[_LEVELS]
@@ -82,7 +157,7 @@ def _stream_s(host: Any, op: Any) -> float:
     return float(handed_s + moved / touched * _spread(host, touched, host.level_s_per_byte))
 
 
-@kernel
+@compiled
 def _product_s(host: Any, op: Any) -> float:
     """Time of an operator's multiply-accumulates (s)."""
     if op.host_macs <= 0.0:
@@ -103,7 +178,7 @@ def _product_s(host: Any, op: Any) -> float:
     return float(macs / (peak * host.dense_efficiency))
 
 
-@kernel
+@compiled
 def _elements_s(host: Any, op: Any) -> float:
     """Time of the work on elements and rows (s)."""
     cycles = 0.0
@@ -114,7 +189,7 @@ def _elements_s(host: Any, op: Any) -> float:
     return float(cycles / (host.cores * host.clock_hz))
 
 
-@kernel
+@compiled
 def host_waits_s(host: Any, op: Any) -> float:
     """Time of an operator beside arithmetic and bandwidth (s): dispatch and random accesses."""
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
@@ -125,7 +200,7 @@ def host_waits_s(host: Any, op: Any) -> float:
     return float(host.dispatch_s + accesses * wait_s / (host.cores * host.outstanding_misses))
 
 
-@kernel
+@compiled
 def cost_host(host: Any, op: Any) -> tuple[float, float]:
     """Return (time in s, DRAM bytes) of an operator on a host device.
 

@@ -1,5 +1,4 @@
-"""Compiling the cost model's equations once a machine: a bakery that keeps its bread fresh by the date on
-the flour.
+"""Compiles the cost model's equations once a machine and keeps them on disk by a fingerprint of all sources.
 
 numba keeps compiled code on disk, but looks only at the file a function stands in: change an equation that
 another file calls and the old answer comes back. So the folder of compiled code carries a fingerprint of
@@ -23,10 +22,10 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.runtime import rtsys
 
-from npusim.cost.first_time import announce
+from npusim.cost.compilation_notice import announce
 from npusim.locate import cache_dir
 
-__all__ = ["fingerprint", "is_compiled", "kernel", "parallel_kernel"]
+__all__ = ["compiled", "compiled_parallel", "fingerprint", "is_compiled"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -107,11 +106,11 @@ def _compile(function: _Function, **options: Any) -> _Function:
     return result
 
 
-def kernel(function: _Function) -> _Function:
+def compiled(function: _Function) -> _Function:
     """Compile a scalar equation or the loop over them; its `py_func` stays callable as plain Python."""
     return _compile(function)
 
 
-def parallel_kernel(function: _Function) -> _Function:
+def compiled_parallel(function: _Function) -> _Function:
     """Compile a loop that runs over all cores (`numba.prange`)."""
     return _compile(function, parallel=True, nogil=True)

@@ -1,5 +1,4 @@
-"""From a graph and the decisions about it to the operator table: the translation of a plan into a bill of
-quantities.
+"""Lowers a graph and the decisions about it to the operator table.
 
 Nothing is decided here and nothing is costed; every column follows from shapes, storage, decisions, and the
 SoC's switches and DSP kernels.
@@ -11,22 +10,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from npusim.arch import Soc
-from npusim.cost.chains import chains
 from npusim.cost.decisions import Decisions, Group
 from npusim.cost.dsp_table import fill_kernel
 from npusim.cost.host_lowering import fill_host_work
-from npusim.cost.liveness import Liveness, packing
-from npusim.cost.tables import Form, Unit, empty_ops
+from npusim.cost.liveness import Liveness, fused_chains, packing
+from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work
 
 __all__ = ["Lowered", "fill_dsp", "lower"]
 
 _FORMS = {
-    Family.MATMUL: Form.MATMUL,
-    Family.CONVOLUTION: Form.CONVOLUTION,
-    Family.DEPTHWISE: Form.DEPTHWISE,
-    Family.ELTWISE: Form.ELTWISE,
+    Family.MATMUL: DpuOperation.MATMUL,
+    Family.CONVOLUTION: DpuOperation.CONVOLUTION,
+    Family.DEPTHWISE: DpuOperation.DEPTHWISE,
+    Family.ELTWISE: DpuOperation.ELTWISE,
 }
 _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
 _PAIRWISE = (Family.ELTWISE, Family.COMPARE, Family.SELECT)
@@ -67,8 +65,8 @@ class _Lowering:
             row["launches"] = 1.0 if entered != device else 0.0
             self._row(row, i, group, first=entered != device)
             device = entered
-        for number, members in enumerate(chains(self.graph, self.decisions, self.root), start=1):
-            table["chain"][list(members)] = number
+        for number, members in enumerate(fused_chains(self.graph, self.decisions, self.root), start=1):
+            table["fused_chain"][list(members)] = number
         if not device:  # nothing but views: the runtime is called all the same
             table["launches"][:1] = 1.0
         return Lowered(table, self.decisions.groups, tuple(self.warnings))
@@ -100,9 +98,9 @@ class _Lowering:
             row[name] = getattr(work, name)
         if group.unit is Unit.DPU:
             if op.family is Family.POOLING:
-                row["form"] = Form.MAXPOOL if op.type == "MaxPool" else Form.AVGPOOL
+                row["dpu_operation"] = DpuOperation.MAXPOOL if op.type == "MaxPool" else DpuOperation.AVGPOOL
             else:
-                row["form"] = _FORMS[op.family]
+                row["dpu_operation"] = _FORMS[op.family]
             if op.family is Family.ELTWISE:  # pixels of as many channels as the last axis has
                 channels = inputs[0].shape[-1] if inputs[0].shape else 1
                 row["out_c"], row["out_w"] = float(channels), max(1.0, work.elements / max(1, channels))
@@ -150,7 +148,7 @@ class _Lowering:
 
     def _is_resident(self, tensor: Tensor) -> bool:
         root, residency = self.root[tensor.name], self.decisions.residency
-        return root in residency.whole or root in residency.striped
+        return root in residency.whole or root in residency.row_fused
 
     def _is_known(self, tensor: Tensor) -> bool:
         return self.graph.tensors[self.root[tensor.name]].kind is not TensorKind.ACTIVATION

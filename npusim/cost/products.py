@@ -1,9 +1,9 @@
-"""Matrix products and convolutions on the tiles: who gets which rows, and how often each operand crosses
-DRAM.
+"""Matrix products and convolutions: every split over tiles, MPE mode, order and tiling that can be the
+fastest.
 
-A kitchen with several cooks: give each some of the dishes (rows) and everyone the sauce (weights), or each
-a sauce and everyone the dishes (columns). Which is quicker depends on the menu and on prices, so every way
-that can be the best is put on a shortlist.
+Splitting by rows gives each tile some of the output pixels and all of the weights, splitting by columns some
+of the output channels and all of the activations. Which is faster depends on clocks and bandwidths too, so
+every candidate that can be the best is kept (`npusim.cost.candidates`).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.candidate_latency import lower_bound_s, upper_bound_s
 from npusim.cost.candidates import add_candidate
 from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
-from npusim.cost.energy import grid_sram_bytes
-from npusim.cost.jit import kernel
-from npusim.cost.pricing import ceiling_s, floor_s
-from npusim.cost.tables import Form, Order, Split
+from npusim.cost.energy import grid_traffic_bytes
+from npusim.cost.jit import compiled
+from npusim.cost.tables import DpuOperation, Order, Split
 from npusim.cost.tiling import Block, Tiling, best_blocks, copies, largest_share, next_count
 
 __all__ = ["search_product", "sum_rate", "tile_share"]
 
-_MATMUL = int(Form.MATMUL)
+_MATMUL = int(DpuOperation.MATMUL)
 _ROWS, _COLUMNS, _SINGLE = int(Split.ROWS), int(Split.COLUMNS), int(Split.SINGLE)
 _WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = (
     int(Order.WEIGHTS_HELD),
@@ -38,15 +38,15 @@ class Share(NamedTuple):
     b_dram_bytes: float
 
 
-@kernel
+@compiled
 def tile_share(arch: Any, op: Any, split: int) -> tuple[float, float, float]:
     """Return (tiles used, output rows of a tile, output channels of a tile) under a split.
 
     A product's rows are dealt out in groups of pixel lanes, a convolution's as image rows, channels in
     groups of channel lanes.
     """
-    lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.form == _MATMUL else 1.0
-    length = op.out_w if op.form == _MATMUL else op.out_h
+    lanes = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h if op.dpu_operation == _MATMUL else 1.0
+    length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
     if split == _ROWS:
         share = np.ceil(np.ceil(length / lanes) / arch.tiles) * lanes
         return min(arch.tiles, np.ceil(length / share)), min(share, length), op.out_c
@@ -56,10 +56,10 @@ def tile_share(arch: Any, op: Any, split: int) -> tuple[float, float, float]:
     return 1.0, length, op.out_c
 
 
-@kernel
+@compiled
 def _tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) -> float:
     """Cycles of the MAC grid for one tile's share of one product of a batch."""
-    if op.form == _MATMUL:
+    if op.dpu_operation == _MATMUL:
         return matmul_mode_cycles(
             arch, rows, op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0,
             op.a_density, op.b_density, op.a_block_density, 1.0,
@@ -70,13 +70,13 @@ def _tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) ->
     )  # fmt: skip
 
 
-@kernel
+@compiled
 def _block(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Block:
     """Cut a tile's share into stencils of a mode and size them in bytes."""
     across, down, channel_groups = mode_shape(arch, mode)
     stencil_c = min(channels, channel_groups * arch.dpu_channel_lanes)
     taps = op.kernel_w * op.kernel_h
-    if op.form == _MATMUL:
+    if op.dpu_operation == _MATMUL:
         stencil_m = min(rows, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
         a_bytes = stencil_m * op.in_c * op.a_item * op.a_pack
         halo = 0.0
@@ -93,7 +93,7 @@ def _block(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Block
     return Block(
         np.ceil(rows / stencil_m),
         np.ceil(channels / stencil_c),
-        max(1.0, np.ceil(op.in_c / arch.dpu_channel_lanes)) if op.form == _MATMUL else 1.0,
+        max(1.0, np.ceil(op.in_c / arch.dpu_channel_lanes)) if op.dpu_operation == _MATMUL else 1.0,
         0.0 if op.a_resident else a_bytes,
         0.0 if op.a_resident else halo,
         0.0 if op.b_resident else b_bytes,
@@ -103,7 +103,7 @@ def _block(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Block
     )
 
 
-@kernel
+@compiled
 def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tuple[float, float]:
     """Return bytes read from DRAM: (of the activations, of everything else)."""
     a_passes = 1.0 if order == _ACTIVATIONS_HELD else column_blocks
@@ -111,13 +111,13 @@ def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tupl
     return op.a_dram_bytes * a_passes, op.b_dram_bytes * b_passes + op.extra_dram_bytes
 
 
-@kernel
+@compiled
 def _refills(tile: Share, block: Block, order: int, tiling: Tiling) -> float:
     """Return how often what streams past fills the SRAM of a tile that is free for it.
 
     Weights that wait take their room; of other operands that wait no more is known than that they fit.
     """
-    room = block.sram_bytes
+    room = block.free_bytes
     streamed = 0.0
     if order != _ACTIVATIONS_HELD:
         streamed += tile.a_dram_bytes * tiling.column_blocks
@@ -128,7 +128,7 @@ def _refills(tile: Share, block: Block, order: int, tiling: Tiling) -> float:
     return float(streamed / room) if streamed > 0.0 else 0.0
 
 
-@kernel
+@compiled
 def sum_rate(arch: Any) -> float:
     """Bytes of partial sums a cycle that the grid puts down in SRAM or takes up again: the rate of its
     outputs.
@@ -136,19 +136,19 @@ def sum_rate(arch: Any) -> float:
     return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
 
 
-@kernel
-def search_product(arch: Any, op: Any, extremes: Any, found: Any, start: int) -> int:
-    """Put every split, mode, order and tiling of a product that can be the fastest on a shortlist.
+@compiled
+def search_product(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int) -> int:
+    """Find every split, mode, order and tiling of a product that can be the fastest.
 
     Parameters
     ----------
     arch : record of ARCH_DTYPE
         Only what the search may look at (`npusim.cost.architecture.SEARCH_COLUMNS`) and what follows from it.
     op : record of OP_DTYPE
-    extremes : array of float64, shape (RATES, 2)
-        The cheapest and the dearest that each rate will be, where that is known
-        (`npusim.cost.pricing.extreme_rates`): what is slower at the cheapest than another at the dearest is
-        left out.
+    rate_bounds : array of float64, shape (RATES, 2)
+        Lower and upper bound of each rate, where that is known
+        (`npusim.cost.candidate_latency.fill_rate_bounds`): a candidate whose lower bound of latency is above
+        another's upper bound is left out.
     found : array of CANDIDATE_DTYPE, shape (places,)
         Written from `start`.
     start : int
@@ -156,31 +156,31 @@ def search_product(arch: Any, op: Any, extremes: Any, found: Any, start: int) ->
     Returns
     -------
     int
-        Where the shortlist ends: `start` where no tiling fits into SRAM, -1 where `found` is too short.
+        Where the candidates end: `start` where no tiling fits into SRAM, -1 where `found` is too short.
     """
-    stop, ceiling = start, np.inf
+    stop, upper_s = start, np.inf
     for split in range(3):
         used, rows, channels = tile_share(arch, op, split)
         for mode in range(3):
             cycles = _tile_cycles(arch, op, rows, channels, mode)
             block = _block(arch, op, rows, channels, mode)
-            length = op.out_w if op.form == _MATMUL else op.out_h
+            length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
             share = Share(op.a_dram_bytes * rows / length, op.b_dram_bytes * channels / op.out_c)
-            stop, ceiling = _search(
-                arch, op, extremes, found, start, stop, ceiling, split, mode, used, cycles, block, share
+            stop, upper_s = _search(
+                arch, op, rate_bounds, found, start, stop, upper_s, split, mode, used, cycles, block, share
             )
     return stop
 
 
-@kernel
+@compiled
 def _search(
     arch: Any,
     op: Any,
-    extremes: Any,
+    rate_bounds: Any,
     found: Any,
     start: int,
     stop: int,
-    ceiling: float,
+    upper_s: float,
     split: int,
     mode: int,
     used: float,
@@ -194,7 +194,7 @@ def _search(
     long.
     """
     if stop < 0 or stop + 1 >= found.shape[0]:
-        return -1, ceiling
+        return -1, upper_s
     chunks = 1.0
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
@@ -205,30 +205,30 @@ def _search(
         least = found[stop]
         _fill(arch, op, least, 0, 1.0, 1.0, cycles + spill, row_bytes)
         least.refills = 0.0
-        _set_edges(arch, op, least, block, block.chunks)
-        if floor_s(least, extremes) > ceiling:
-            return stop, ceiling
-        _set_edges(arch, op, least, block, chunks)
-        if floor_s(least, extremes) <= ceiling:
-            stop, ceiling = _try_blocks(
-                arch, op, extremes, found, start, stop, ceiling, split, mode, used, cycles + spill, block,
+        _set_prologue_epilogue(arch, op, least, block, block.chunks)
+        if lower_bound_s(least, rate_bounds) > upper_s:
+            return stop, upper_s
+        _set_prologue_epilogue(arch, op, least, block, chunks)
+        if lower_bound_s(least, rate_bounds) <= upper_s:
+            stop, upper_s = _try_blocks(
+                arch, op, rate_bounds, found, start, stop, upper_s, split, mode, used, cycles + spill, block,
                 tile, chunks, row_bytes,
             )  # fmt: skip
             if stop < 0:
-                return stop, ceiling
+                return stop, upper_s
         chunks = next_count(chunks, block.chunks)
-    return stop, ceiling
+    return stop, upper_s
 
 
-@kernel
+@compiled
 def _try_blocks(
     arch: Any,
     op: Any,
-    extremes: Any,
+    rate_bounds: Any,
     found: Any,
     start: int,
     stop: int,
-    ceiling: float,
+    upper_s: float,
     split: int,
     mode: int,
     used: float,
@@ -242,30 +242,30 @@ def _try_blocks(
     columns = 1.0
     while columns > 0.0:
         tiling = best_blocks(block, columns, chunks)
-        if tiling.sram_bytes < np.inf:
+        if tiling.working_set_bytes < np.inf:
             for held in range(1 if chunks > 1.0 else 2):
                 if stop + 1 >= found.shape[0]:
-                    return -1, ceiling
+                    return -1, upper_s
                 order = _OUTPUTS_HELD if chunks > 1.0 else held
                 new = found[stop]
                 starts = (tiling.row_blocks * columns * chunks - 1.0) * arch.dpu_startup_cycles
                 _fill(arch, op, new, order, tiling.row_blocks, columns, cycles + starts, row_bytes)
-                _set_edges(arch, op, new, block, chunks)
+                _set_prologue_epilogue(arch, op, new, block, chunks)
                 new.refills = _refills(tile, block, order, tiling)
-                if floor_s(new, extremes) <= ceiling:
-                    ceiling = min(ceiling, ceiling_s(new, extremes))
+                if lower_bound_s(new, rate_bounds) <= upper_s:
+                    upper_s = min(upper_s, upper_bound_s(new, rate_bounds))
                     kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
-                    new.sram_bytes = used * tiling.sram_bytes + kept
-                    new.grid_sram_bytes = grid_sram_bytes(arch, op, mode)
+                    new.sram_peak_bytes = used * tiling.working_set_bytes + kept
+                    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
                     new.split, new.order, new.mode, new.tiles = split, order, mode, used
                     new.row_blocks, new.column_blocks = tiling.row_blocks, columns
                     new.channel_chunks = chunks
                     stop = add_candidate(found, start, stop, stop)
         columns = next_count(columns, block.columns)
-    return stop, ceiling
+    return stop, upper_s
 
 
-@kernel
+@compiled
 def _fill(
     arch: Any,
     op: Any,
@@ -276,7 +276,7 @@ def _fill(
     cycles: float,
     row_bytes: float,
 ) -> None:
-    """Fill in what a way to cut the product needs of the grid and of the DMA."""
+    """Fill in what a candidate needs of the grid and of the DMA."""
     a_read, other_read = _reads(op, order, row_blocks, columns)
     new.grid_cycles = op.batch * cycles
     new.read_bytes = a_read + other_read
@@ -286,15 +286,15 @@ def _fill(
     new.dram_bytes = a_read + other_read + op.c_dram_bytes
 
 
-@kernel
-def _set_edges(arch: Any, op: Any, new: Any, block: Block, chunks: float) -> None:
-    """Fill in the pieces that nothing hides: the first ones in, the last one out."""
+@compiled
+def _set_prologue_epilogue(arch: Any, op: Any, new: Any, block: Block, chunks: float) -> None:
+    """Fill in prologue and epilogue, which nothing hides: the first pieces in, the last one out."""
     share = largest_share(chunks, block.chunks)
     first = 0.0
     if op.a_dram_bytes > 0.0 and not op.a_prefetch:
         first += (block.a_bytes + block.a_halo_bytes) * share
     if op.b_dram_bytes > 0.0 and not op.b_prefetch:
         first += block.b_bytes * share
-    new.first_bytes = first
-    new.last_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
-    new.walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.prologue_bytes = first
+    new.epilogue_bytes = block.c_bytes if op.c_dram_bytes > 0.0 else 0.0
+    new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0

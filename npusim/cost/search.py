@@ -1,8 +1,9 @@
-"""The shortlists of a whole network: for every operator under every residency plan, the ways that can be
-the fastest.
+"""Mapping candidates of a whole network: for every operator under every residency plan, those that can be
+fastest.
 
 They depend on what fits where and on cycles, not on clocks and bandwidths: a sweep makes them once for all
-the design points that share the former, as a printer sets the type once for many copies.
+the design points that share the former. Operators without a reduction over channels have one candidate:
+elements stream in, something is done to each, results stream out.
 """
 
 from __future__ import annotations
@@ -12,65 +13,130 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.candidates import CANDIDATE_DTYPE, sort_candidates
-from npusim.cost.jit import kernel
+from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
+from npusim.cost.energy import grid_traffic_bytes
+from npusim.cost.jit import compiled
 from npusim.cost.products import search_product
-from npusim.cost.streams import search_stream
-from npusim.cost.tables import Form, Unit
+from npusim.cost.tables import DpuOperation, Split, Unit
 from npusim.cost.triangle import search_triangle
 
-__all__ = ["search_rows"]
+__all__ = ["grid_stream_cycles", "search_rows", "search_stream"]
 
 _VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
-_MATMUL, _CONVOLUTION = int(Form.MATMUL), int(Form.CONVOLUTION)
-_FIRST_PLACES = 512
+_MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
+_INITIAL_CANDIDATES = 512
 
 
-@kernel
-def _search_operator(arch: Any, op: Any, extremes: Any, found: Any, start: int) -> int:
-    if op.unit == _DPU and (op.form == _MATMUL or op.form == _CONVOLUTION):
+_MAXPOOL, _ELTWISE = int(DpuOperation.MAXPOOL), int(DpuOperation.ELTWISE)
+_ROWS = int(Split.ROWS)
+
+
+@compiled
+def grid_stream_cycles(arch: Any, op: Any) -> float:
+    """Cycles of one tile of the MAC grid for depthwise convolution, pooling or an elementwise operator
+    split by rows.
+    """
+    rows = np.ceil(op.out_h / arch.tiles)
+    if op.dpu_operation == _ELTWISE:
+        pixels = np.ceil(op.out_w * op.out_h / arch.tiles)
+        return float(eltwise_cycles(arch, pixels, 1.0, op.out_c, op.a_item, 1.0))
+    if op.dpu_operation == _MAXPOOL:
+        best = np.inf
+        for mode in range(3):
+            best = min(
+                best,
+                maxpool_cycles(
+                    arch, op.out_w, rows, op.out_c, op.kernel_w, op.kernel_h, op.a_item, mode, 1.0
+                ),
+            )
+        return float(best)
+    return float(
+        depthwise_cycles(
+            arch, op.out_w, rows, op.out_c, op.kernel_w, op.kernel_h, op.stride_w, 0.0, 0.0, op.a_item, 1.0
+        )
+    )
+
+
+@compiled
+def search_stream(arch: Any, op: Any, found: Any, start: int, on_grid: bool, on_dsp: bool) -> int:
+    """Add the one candidate that streams elements through the MAC grid, the DSPs, or DMA alone.
+
+    Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic
+    and hidden by nothing. Arguments and result as of `npusim.cost.products.search_product`; the time of
+    DSPs is added by the rates.
+    """
+    read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
+    free = arch.tiles * (arch.sram_tile_bytes - op.live_copied_bytes) - op.live_spread_bytes
+    first, last = read / arch.stream_pieces, op.c_dram_bytes / arch.stream_pieces
+    if free < 0.0 or (free == 0.0 and first + last > 0.0):
+        return start
+    new = found[start]
+    new.grid_cycles = op.batch * grid_stream_cycles(arch, op) if on_grid else 0.0
+    new.read_bytes = read
+    new.read_gaps = 0.0
+    new.written_bytes = op.c_dram_bytes
+    # What neither comes from DRAM nor goes there is copied within SRAM.
+    new.copied_bytes = 0.0 if on_grid or on_dsp else max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
+    new.prologue_bytes = 0.0 if op.a_prefetch else first
+    new.epilogue_bytes = last
+    new.refills = read / free if read > 0.0 else 0.0
+    new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
+    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, 0) if on_grid else 0.0
+    new.dram_bytes = read + op.c_dram_bytes
+    new.sram_peak_bytes = (
+        arch.tiles * op.live_copied_bytes + op.live_spread_bytes + min(2.0 * (first + last), free)
+    )
+    new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
+    new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
+    return start + 1
+
+
+@compiled
+def _search_operator(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int) -> int:
+    if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         if op.triangle:
-            return search_triangle(arch, op, extremes, found, start)
-        return search_product(arch, op, extremes, found, start)
+            return search_triangle(arch, op, rate_bounds, found, start)
+        return search_product(arch, op, rate_bounds, found, start)
     if start + 1 >= found.shape[0]:
         return -1
     return search_stream(arch, op, found, start, op.unit == _DPU, op.unit == _DSP)
 
 
-@kernel
-def search_rows(arch: Any, rows: Any, extremes: Any, bounds: Any) -> Any:
-    """Make the shortlist of every row of an operator table.
+@compiled
+def search_rows(arch: Any, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
+    """Find the candidates of every row of an operator table.
 
     Parameters
     ----------
     arch : record of ARCH_DTYPE
     rows : array of OP_DTYPE, shape (rows,)
         The operators under all plans, those that are alike under several once.
-    extremes : array of float64, shape (RATES, 2)
+    rate_bounds : array of float64, shape (RATES, 2)
         See `npusim.cost.products.search_product`.
     bounds : array of int64, shape (rows + 1,)
-        Written: the shortlist of row `r` is `found[bounds[r] : bounds[r + 1]]`. Views and operators on a host
-        have none.
+        Written: the candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`. Views and operators on a
+        host have none.
 
     Returns
     -------
     found : array of CANDIDATE_DTYPE
     """
-    found = np.empty(_FIRST_PLACES, CANDIDATE_DTYPE)
+    found = np.empty(_INITIAL_CANDIDATES, CANDIDATE_DTYPE)
     # Of a type of its own: a literal would have everything compiled for it as well.
-    place: Any = np.int64(0)
+    index: Any = np.int64(0)
     for r in range(rows.shape[0]):
         op = rows[r]
-        bounds[r] = place
+        bounds[r] = index
         if op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
             continue
-        stop = _search_operator(arch, op, extremes, found, place)
+        stop = _search_operator(arch, op, rate_bounds, found, index)
         while stop < 0:  # the table was too short
             longer = np.empty(2 * found.shape[0], CANDIDATE_DTYPE)
-            for i in range(place):
+            for i in range(index):
                 longer[i] = found[i]
             found = longer
-            stop = _search_operator(arch, op, extremes, found, place)
-        sort_candidates(found, place, stop)
-        place = stop
-    bounds[rows.shape[0]] = place
+            stop = _search_operator(arch, op, rate_bounds, found, index)
+        sort_candidates(found, index, stop)
+        index = stop
+    bounds[rows.shape[0]] = index
     return found

@@ -1,4 +1,4 @@
-"""What zeros save on the MAC grid: a supermarket where a till opens only when the slowest customer is done.
+"""What zeros save on the MAC grid.
 
 Each MAC unit holds a bitmap of the non-zero operands of its pixel and its output channel and skips what is
 zero. But the units of a grid advance together: the next piece of input channels starts when the unit with the
@@ -7,7 +7,7 @@ costs time too; and what the grid no longer computes it must still be fed (`npus
 That is why the speed-up saturates near 2.5 however empty the data are, and why few output channels (little
 compute for each activation read) gain little.
 
-Densities are shares of non-zero elements, 1 = dense. All functions are scalar kernels.
+Densities are shares of non-zero elements, 1 = dense. All functions are scalar equations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
 __all__ = [
     "ACTIVATIONS",
@@ -39,7 +39,7 @@ _FULLEST_OF_16 = 1.77
 """Expected maximum of 16 standard normal variables."""
 
 
-@kernel
+@compiled
 def independent_block_density(density: float, granule: float) -> float:
     """Share of granules that hold at least one non-zero when zeros fall independently.
 
@@ -60,7 +60,7 @@ def independent_block_density(density: float, granule: float) -> float:
     return float(1.0 - (1.0 - density) ** granule)
 
 
-@kernel
+@compiled
 def lane_density(density: float, block_density: float, lanes: float, window: float) -> float:
     """Share of the dense steps that the fullest of several lanes keeps.
 
@@ -93,7 +93,7 @@ def lane_density(density: float, block_density: float, lanes: float, window: flo
     return float(block * min(1.0, inside + _FULLEST_OF_16 * np.sqrt(variance)))
 
 
-@kernel
+@compiled
 def worth_trying(side: int, act_density: float, weight_density: float) -> bool:
     """Whether a choice of bitmaps uses only operands that hold zeros."""
     uses_act = side in (ACTIVATIONS, BOTH)
@@ -101,7 +101,7 @@ def worth_trying(side: int, act_density: float, weight_density: float) -> bool:
     return (not uses_act or act_density < 1.0) and (not uses_weight or weight_density < 1.0)
 
 
-@kernel
+@compiled
 def skip_pace(
     p: Any, side: int, act_lane: float, weight_lane: float, weight_density: float, weight_bytes: float
 ) -> tuple[float, float, float]:

@@ -1,8 +1,6 @@
-"""The two tables the kernel reads and the one it writes: operators, architectures, results.
+"""The records of the operator table and of the two result tables, and the enumerations in their columns.
 
-They are the forms at a counter: whoever stands behind it never asks who you are, only what stands in the
-boxes. A row is a numpy record, so the kernel, its slow twin in the tests and a reader all say `op.in_c` or
-`arch.dpu_clock_hz`.
+A row is a numpy record, so compiled code, its twin in the tests and a reader all say `op.in_c`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ __all__ = [
     "RESULT_DTYPE",
     "TOTAL_DTYPE",
     "Bound",
-    "Form",
+    "DpuOperation",
     "HostFormat",
     "Order",
     "Split",
@@ -40,7 +38,7 @@ class Unit(IntEnum):
     GPU = 5
 
 
-class Form(IntEnum):
+class DpuOperation(IntEnum):
     """What the MAC grid is asked to do."""
 
     NONE = 0
@@ -120,7 +118,7 @@ DSP_KERNEL_DTYPE = np.dtype(
 
 _OP_FIELDS: list[tuple[str, Any]] = [
     ("unit", "i8"),
-    ("form", "i8"),
+    ("dpu_operation", "i8"),
     # Shape of the work (see npusim.ops.Work)
     ("batch", "f8"),
     ("out_w", "f8"),
@@ -168,7 +166,7 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("b_density", "f8"),
     ("triangle", "i8"),  # the activation operand is a stored triangle (SymG) ...
     ("a_triangle_bytes", "f8"),  # ... of this many bytes, where a_dram_bytes are those of the dense matrix
-    ("chain", "i8"),  # operators of one number above 0 hand rows on in stripes and work at the same time
+    ("fused_chain", "i8"),  # operators of one number above 0 are row-fused: they work at the same time
     ("copy_bytes", "f8"),  # bytes that DMA moves within SRAM (operators that only lay out data anew)
     ("dsp", DSP_KERNEL_DTYPE),  # the DSP kernel of the SoC's generation
     # Work on a host device
@@ -198,7 +196,7 @@ RESULT_DTYPE = np.dtype(
         ("cpu_s", "f8"),
         ("gpu_s", "f8"),
         ("dram_bytes", "f8"),
-        ("sram_bytes", "f8"),  # largest working set of all tiles, tensors that live across it included
+        ("sram_peak_bytes", "f8"),  # largest working set of all tiles, tensors that live across it included
         ("energy_j", "f8"),
         ("bound", "i8"),
         # The tiling that was chosen

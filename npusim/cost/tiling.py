@@ -1,5 +1,4 @@
-"""How a product is cut so that it fits into SRAM: packing a removal van that must drive as seldom as
-possible.
+"""How a product is cut into blocks that fit into SRAM, and why few candidates suffice.
 
 A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or
 done on one tile, and within a tile cut into `row_blocks` x `column_blocks` blocks of whole stencils, the
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npusim.cost.jit import kernel
+from npusim.cost.jit import compiled
 
 __all__ = ["Block", "Tiling", "best_blocks", "copies", "largest_share", "next_count"]
 
@@ -49,7 +48,7 @@ class Block(NamedTuple):
     """Outputs of one stencil; 0 where the output stays in SRAM as a whole."""
     sum_bytes: float
     """Partial sums of one stencil."""
-    sram_bytes: float
+    free_bytes: float
     """SRAM of the tile that is free for this product."""
 
 
@@ -59,11 +58,11 @@ class Tiling(NamedTuple):
     row_blocks: float
     column_blocks: float
     channel_chunks: float
-    sram_bytes: float
+    working_set_bytes: float
     """Working set of the tile; infinite where nothing fits."""
 
 
-@kernel
+@compiled
 def next_count(count: float, total: float) -> float:
     """Return the next larger count that cuts `total` into smaller blocks; 0 when blocks are single
     already.
@@ -72,34 +71,34 @@ def next_count(count: float, total: float) -> float:
     return 0.0 if block <= 1.0 else np.ceil(total / (block - 1.0))
 
 
-@kernel
+@compiled
 def largest_share(count: float, total: float) -> float:
     """Return the share of the largest piece when `total` units are cut into `count` pieces of whole units."""
     return float(np.ceil(total / count) / total)
 
 
-@kernel
-def _fit(total: float, fixed: float, once: float, each: float, sram: float) -> float:
+@compiled
+def _fit(total: float, fixed: float, once: float, each: float, available: float) -> float:
     """Return the fewest blocks of `total` pieces such that fixed + piece * (once | each) fits into SRAM; 0
     if none.
 
     A single block needs `once` a piece; two or more are double-buffered and need `each` a piece.
     """
-    if fixed + once * total <= sram:
+    if fixed + once * total <= available:
         return 1.0
-    free = sram - fixed
+    free = available - fixed
     if free < each:
         return 0.0
     return float(np.ceil(total / np.floor(free / each)))
 
 
-@kernel
+@compiled
 def copies(count: float) -> float:
     """Buffers of an operand that comes in `count` pieces: two as soon as there is a next one."""
     return 2.0 if count > 1.0 else 1.0
 
 
-@kernel
+@compiled
 def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Tiling:
     """Return the tiling with the fewest row blocks for given `column_blocks` and `channel_chunks`.
 
@@ -133,7 +132,7 @@ def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Ti
         fixed,
         a_single * a_each + c_single * c_each + sums,
         2.0 * a_each + 2.0 * c_each + sums,
-        block.sram_bytes,
+        block.free_bytes,
     )
     if row_blocks == 0.0:
         return Tiling(1.0, column_blocks, channel_chunks, np.inf)

@@ -1,16 +1,14 @@
 """SymG: a product whose left operand is symmetric and of which only the lower triangle is stored.
 
-A distance table in a road atlas is printed once below its diagonal; to know how far everything is from one
-town you read along its row, then turn the corner and read down its column. Reading down is the price: the
-block (i, j) serves output rows i as it stands and output rows j transposed.
+Block (i, j) serves output rows i as it stands and output rows j transposed. There are two ways, and the
+better is taken. *Once*: every block is fetched once and both uses follow each other, so the partial sums of
+all output rows stay in SRAM with all of the right operand; the second use reads the block transposed, at
+`symg_transposed_rate` of the normal pace. *Twice*: every off-diagonal block is fetched for each use, which
+moves what dense storage moves; only the memory is saved.
 
-Two ways, and the better is taken. *Once*: every block is fetched once and both uses follow each other, so the
-partial sums of all output rows stay in SRAM with all of the right operand; the second use reads the block
-transposed, at `symg_transposed_rate` of the normal pace. *Twice*: every off-diagonal block is fetched for
-each use, which moves what dense storage moves; only the memory is saved.
-
-Once never moves more than any way to fetch a dense matrix. Cutting the columns into passes whose partial
-sums fit would be a third way, but two passes over a triangle move more than one over the dense matrix.
+Once never moves more than any candidate to fetch a dense matrix. Cutting the columns into passes whose
+partial sums fit would be a third candidate, but two passes over a triangle move more than one over the dense
+matrix.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ import numpy as np
 
 from npusim.cost.candidates import add_candidate
 from npusim.cost.dpu import matmul_mode_cycles, mode_shape
-from npusim.cost.energy import grid_sram_bytes
-from npusim.cost.jit import kernel
+from npusim.cost.energy import grid_traffic_bytes
+from npusim.cost.jit import compiled
 from npusim.cost.products import search_product, sum_rate, tile_share
 from npusim.cost.tables import Order, Split
 
@@ -32,22 +30,22 @@ _ROWS = int(Split.ROWS)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 
 
-@kernel
+@compiled
 def busiest_share(row_blocks: float, tiles: float) -> float:
     """Share of the work that the busiest tile has when the triangle's blocks are dealt out one by one."""
     blocks = row_blocks * (row_blocks + 1.0) / 2.0
     return float(np.ceil(blocks / tiles) / blocks)
 
 
-@kernel
-def search_triangle(arch: Any, op: Any, extremes: Any, found: Any, start: int) -> int:
-    """Put every way to do a product with a stored triangle that can be the fastest on a shortlist: fetching
-    blocks twice and once.
+@compiled
+def search_triangle(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int) -> int:
+    """Find every candidate of a product with a stored triangle that can be the fastest: fetching blocks twice
+    and once.
 
     Arguments and result as of `npusim.cost.products.search_product`.
     """
     stop = search_product(
-        arch, op, extremes, found, start
+        arch, op, rate_bounds, found, start
     )  # twice: the DRAM bytes of the row are those of the dense matrix
     for mode in range(3):
         for split in range(3):
@@ -60,7 +58,7 @@ def search_triangle(arch: Any, op: Any, extremes: Any, found: Any, start: int) -
     return stop
 
 
-@kernel
+@compiled
 def _fetch_once(
     arch: Any, op: Any, found: Any, start: int, stop: int, split: int, mode: int, used: float, channels: float
 ) -> int:
@@ -87,19 +85,19 @@ def _fetch_once(
     new.read_gaps = 0.0
     new.written_bytes = op.c_dram_bytes
     new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
-    new.first_bytes, new.last_bytes = first, 0.5 * out_bytes
+    new.prologue_bytes, new.epilogue_bytes = first, 0.5 * out_bytes
     room = used * (free - b_bytes - sums)
     new.refills = op.a_triangle_bytes / room if op.a_triangle_bytes > 0.0 else 0.0
-    new.walks = 1.0 if first > arch.dma_page_bytes else 0.0
-    new.grid_sram_bytes = grid_sram_bytes(arch, op, mode)
+    new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
     new.dram_bytes = new.read_bytes + op.c_dram_bytes
-    new.sram_bytes = used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+    new.sram_peak_bytes = used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
     return add_candidate(found, start, stop, stop)
 
 
-@kernel
+@compiled
 def _grid_cycles(arch: Any, op: Any, pixels: float, channels: float, mode: int, sharing: float) -> float:
     """Cycles of the MAC grid on the busiest of `sharing` tiles that share the blocks of the triangle."""
     row_blocks = np.ceil(op.out_w / pixels)

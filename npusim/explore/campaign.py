@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.kernel import evaluate_points
+from npusim.cost.evaluation import evaluate_points
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore.axes import Axis, resolve_axes
 from npusim.explore.metrics import METRICS

@@ -11,7 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.jit import parallel_kernel
+from npusim.cost.jit import compiled_parallel
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore.metrics import METRICS, objectives, sign_of
 from npusim.explore.pareto import WORST, finite_front, front
@@ -23,7 +23,7 @@ _BLOCK = 4096
 _LATENCY = METRICS.index("latency_s")
 
 
-@parallel_kernel
+@compiled_parallel
 def _select_objectives(
     figures: Any,
     wanted: Any,

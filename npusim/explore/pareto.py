@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.jit import kernel, parallel_kernel
+from npusim.cost.jit import compiled, compiled_parallel
 
 __all__ = ["WORST", "finite_front", "front"]
 
@@ -60,7 +60,7 @@ def finite_front(values: Any) -> Any:
     return places[kept]
 
 
-@parallel_kernel
+@compiled_parallel
 def _stretches(values: Any, length: int, kept: Any) -> None:
     """Clear in `kept` what is dominated within its own stretch of so many points."""
     for s in numba.prange((kept.shape[0] + length - 1) // length):
@@ -69,7 +69,7 @@ def _stretches(values: Any, length: int, kept: Any) -> None:
         _sweep(values, start, stop, kept)
 
 
-@kernel
+@compiled
 def _clear_by_pivots(values: Any, start: int, stop: int, kept: Any) -> None:
     """Clear what a few good points dominate, so that little is left to sort.
 
@@ -102,7 +102,7 @@ def _clear_by_pivots(values: Any, start: int, stop: int, kept: Any) -> None:
                 kept[p] = False
 
 
-@kernel
+@compiled
 def _dominates(values: Any, a: int, b: int) -> bool:
     """Whether point `a` is at least as good as `b` in all objectives and better in one."""
     better = False
@@ -114,7 +114,7 @@ def _dominates(values: Any, a: int, b: int) -> bool:
     return better
 
 
-@kernel
+@compiled
 def _sweep(values: Any, start: int, stop: int, kept: Any) -> None:
     """Clear in `kept[start:stop]` every point that another of those points dominates."""
     order = _lexicographic(values, start + np.flatnonzero(kept[start:stop]))
@@ -124,7 +124,7 @@ def _sweep(values: Any, start: int, stop: int, kept: Any) -> None:
         _sweep_many(values, order, kept)
 
 
-@kernel
+@compiled
 def _lexicographic(values: Any, places: Any) -> Any:
     """Return places in lexicographic order of their objectives."""
     order = places[np.argsort(values[0][places])]
@@ -142,7 +142,7 @@ def _lexicographic(values: Any, places: Any) -> Any:
     return order
 
 
-@kernel
+@compiled
 def _is_equal(values: Any, a: int, b: int) -> bool:
     same = True
     for k in range(values.shape[0]):
@@ -150,7 +150,7 @@ def _is_equal(values: Any, a: int, b: int) -> bool:
     return same
 
 
-@kernel
+@compiled
 def _sweep_three(values: Any, order: Any, kept: Any) -> None:
     """Sweep points in lexicographic order of up to three objectives."""
     count = order.shape[0]
@@ -181,7 +181,7 @@ def _sweep_three(values: Any, order: Any, kept: Any) -> None:
         i = same
 
 
-@kernel
+@compiled
 def _sweep_many(values: Any, order: Any, kept: Any) -> None:
     """Sweep points in lexicographic order of any number of objectives: only earlier ones can dominate."""
     survivors = np.empty(order.shape[0], np.int64)

@@ -16,7 +16,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.jit import parallel_kernel
+from npusim.cost.jit import compiled_parallel
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import DesignSpec
@@ -123,7 +123,7 @@ _BLOCK = 4096
 """Points that a core reads at a time."""
 
 
-@parallel_kernel
+@compiled_parallel
 def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
     for block in numba.prange((values.shape[0] + _BLOCK - 1) // _BLOCK):
         for p in range(block * _BLOCK, min((block + 1) * _BLOCK, values.shape[0])):

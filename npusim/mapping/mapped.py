@@ -1,6 +1,7 @@
-"""A graph with every decision made: which unit runs what, what rides along, what stays in SRAM.
+"""A graph with every decision made: which unit runs what, what is fused, what stays in SRAM.
 
-It is the day's schedule pinned to the door: the analytical engine adds it up, the event engine acts it out.
+Placement comes first where it is open, then fusion and residency. The analytical engine adds such a graph up,
+the event engine simulates it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from npusim.arch import Soc
 from npusim.cost.architecture import arch_row, row_numbers
 from npusim.cost.breakdown import operator_costs
 from npusim.cost.decisions import Decisions
-from npusim.cost.kernel import evaluate_plans
+from npusim.cost.evaluation import evaluate_plans
 from npusim.cost.lowering import Lowered
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
@@ -22,7 +23,7 @@ from npusim.graph import Graph
 from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.tables import plan_tables
 
-__all__ = ["Mapped", "Run", "map_placed"]
+__all__ = ["Mapped", "Run", "map_graph", "map_placed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +89,26 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
             "give more: --set npu.sram.per_tile=..."
         )
     return Mapped(graph, soc, run, tables.decisions[chosen], lowered, arch[0], results, total[0])
+
+
+def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
+    """Decide placement, fusion and residency of a graph on a SoC so that an inference takes the least time.
+
+    Parameters
+    ----------
+    graph : Graph
+        Techniques applied. What GraphSplit wishes on the CPU goes there as far as that is cheaper; other
+        wishes are obeyed.
+    soc : Soc
+    run : Run
+
+    Raises
+    ------
+    InfeasibleError
+        Where some operator fits into SRAM under no plan; it is named.
+    """
+    from npusim.mapping.graphsplit import split, wished  # it needs this module
+
+    if run.device == "auto" and soc.has("npu") and soc.has("cpu") and wished(graph):
+        return split(graph, soc, run)
+    return map_placed(graph, soc, run)

@@ -1,4 +1,4 @@
-"""In which order groups run: errands that are done street by street, not in the order of the shopping list.
+"""The order in which groups run: as few entries into each device as operands allow.
 
 Entering a device costs a call of its runtime, so work for one device is done in as few runs as its operands
 allow. Work that stays on one device keeps the graph's order.

@@ -1,7 +1,7 @@
-"""Which device and unit runs which operator: the foreman's morning round.
+"""Which device and unit runs which operator.
 
-A technique may have written a wish on an operator (GraphSplit: preprocessing to the CPU); the round honours
-it unless the user sends everybody to one device.
+A technique may have written a wish on an operator (GraphSplit: preprocessing to the CPU); it is obeyed unless
+the user sends everything to one device.
 """
 
 from __future__ import annotations

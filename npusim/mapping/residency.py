@@ -1,4 +1,4 @@
-"""Which tensors stay in SRAM between operators: packing a rucksack for a walk of several days.
+"""Residency plans: which tensors may stay in SRAM between operators.
 
 Two kinds of tensors compete for room. Intermediate results that fit need never see DRAM. A matrix that
 several layers read, such as a GCN's norm, can be kept from its first use, as much of it as fits (GraNNite's
@@ -6,11 +6,11 @@ CacheG, asked for by the `cached` mark). What is kept takes room from the operat
 costed and the cheapest is taken.
 
 The plans are: for each size in turn, keep all intermediates up to that size; with each of them, keep none to
-all of the marked matrices in steps. Intermediates that can be handed on in stripes are
-(`npusim.mapping.stripes`); as stripes and the weights of their readers may not fit side by side, there are
-plans without stripes and marked matrices, too. A plan that is possible with some SRAM is possible with more,
-and costs no more there, so more SRAM never hurts. What stays in SRAM while a host works stays for one request
-in flight only; the kernel leaves such plans out where there are several.
+all of the marked matrices in steps. Intermediates that can be fused row-wise are
+(`npusim.mapping.row_fusion`); as blocks of rows and the weights of their readers may not fit side by side,
+there are plans without row-wise fusion and marked matrices, too. A plan that is possible with some SRAM is
+possible with more, and costs no more there, so more SRAM never hurts. What stays in SRAM while a host works
+stays for one request in flight only; the kernel leaves such plans out where there are several.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from npusim.cost.decisions import Group, Residency
 from npusim.cost.liveness import roots
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
-from npusim.mapping.stripes import handed_on
+from npusim.mapping.row_fusion import row_fusable
 from npusim.ops import TensorKind
 
 __all__ = ["CACHE_STEPS", "plans"]
@@ -42,18 +42,18 @@ def plans(graph: Graph, groups: tuple[Group, ...]) -> Iterator[Residency]:
     root = roots(graph)
     sizes = _intermediates(graph, groups, root)
     marked = _marked(graph, groups, root)
-    stripes = handed_on(graph, groups, root)
+    row_fused = row_fusable(graph, groups, root)
     yield Residency()
-    if stripes:
-        yield Residency(striped=stripes)
-    left = {name: size for name, size in sizes.items() if name not in stripes}
+    if row_fused:
+        yield Residency(row_fused=row_fused)
+    left = {name: size for name, size in sizes.items() if name not in row_fused}
     for limit in [0.0, *sorted(set(left.values()))]:
         whole = frozenset(name for name, size in left.items() if size <= limit)
         if whole:
-            yield Residency(whole, striped=stripes)
+            yield Residency(whole, row_fused=row_fused)
         for step in range(1, CACHE_STEPS + 1 if marked else 1):
-            yield Residency(whole, dict.fromkeys(marked, step / CACHE_STEPS), stripes)
-    if stripes:  # stripes and the weights of their readers may not fit side by side
+            yield Residency(whole, dict.fromkeys(marked, step / CACHE_STEPS), row_fused)
+    if row_fused:  # row blocks and the weights of their readers may not fit side by side
         for limit in sorted(set(sizes.values())):
             yield Residency(frozenset(name for name, size in sizes.items() if size <= limit))
 

@@ -1,4 +1,4 @@
-"""A graph under every residency plan, as one table: the rehearsals that the kernel compares.
+"""The operator tables of a graph under every residency plan.
 
 Everything here depends on the network and on what the machine is able to do, never on how fast it is: a
 sweep makes it once for all machines that differ in clocks, sizes and rates.
@@ -28,8 +28,8 @@ READ_BY_LOWERING = (
     "cpu.macs_per_cycle",
     "gpu.macs_per_cycle",
 )
-"""Paths of numbers that change the tables although the architecture table holds them too: tensors handed on
-in stripes are sized by the pixels of a stencil, a grid without a format leaves it to the DSPs, and a host
+"""Paths of numbers that change the tables although the architecture table holds them too: blocks of
+rows are sized by the pixels of a stencil, a grid without a format leaves it to the DSPs, and a host
 that is no faster in fp16 keeps fp32."""
 
 

@@ -20,7 +20,7 @@ from npusim.mapping.graphsplit import (
     best_placement,
     objective_of,
     placed,
-    price,
+    placement_problem,
 )
 from npusim.mapping.mapped import map_placed
 from npusim.mapping.order import entries
@@ -30,13 +30,13 @@ __all__ = ["Alone", "Cut", "DeviceCost", "PlacedGroup", "Placement", "place"]
 
 DEVICES = ("npu", "cpu", "gpu")
 _TRIED = 7
-"""Further placements of the price list that are mapped in full."""
+"""Further placements found that are mapped in full."""
 _METHOD = (
     "dynamic programming over the order of execution, exact on chains and series-parallel graphs for any "
     "number of devices"
 )
 _METHOD_IN_FLIGHT = (
-    "the slowest device sets the pace: devices get prices until their load is even, each round is solved by "
+    "the slowest device sets the pace: devices get weights until their load is even, each round is solved by "
     "dynamic programming, and duality bounds what is left to gain"
 )
 
@@ -119,11 +119,11 @@ class Placement(_Document):
     method: str
     """How the placement was found, and on what it is exact."""
     exact: bool
-    """Whether the price list allows nothing better in this order of execution."""
+    """Whether the costs allow nothing better in this order of execution."""
     value: float
-    """What the price list says of the placement found: s between two inferences, or J of one."""
+    """By the costs alone, the value of the placement found: s between two inferences, or J of one."""
     bound: float
-    """Least that any placement can reach by the price list, in the same unit; the engine may plan SRAM
+    """Least that any placement can reach by the costs, in the same unit; the engine may plan SRAM
     anew for what is left on the NPU, and end up below."""
     latency_s: float
     """Time of an inference, in s, as `npusim estimate` has it."""
@@ -138,11 +138,11 @@ class Placement(_Document):
     switches: int
     """How often work passes to another device."""
     groups: list[PlacedGroup]
-    """Where everything runs, in the order in which it was priced; views cost nothing and are left out."""
+    """Where everything runs, in the order in which it was costed; views cost nothing and are left out."""
     alone: list[Alone]
     """Each device by itself."""
     cuts: list[Cut]
-    """Every cut in two, by the price list: for each pair of devices and each place."""
+    """Every cut in two, by the costs: for each pair of devices and each place."""
 
     def to_json(self) -> str:
         """Return the document as JSON (schema `npusim.map/1`)."""
@@ -189,12 +189,12 @@ def place(
     """
     run = resolve_run(soc, hint, requests, tiles)
     chosen = _devices_of(soc, devices)
-    problem = price(graph, soc, run, chosen)
+    problem = placement_problem(graph, soc, run, chosen)
     terms = Terms.of(soc, run, minimise)
     found = best_placement(problem, terms)
     everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
-    ways = (found.placement, *found.others[:_TRIED])
-    best = _best(graph, problem, ways, everywhere, soc, run, minimise)
+    tried = (found.placement, *found.others[:_TRIED])
+    best = _best(graph, problem, tried, everywhere, soc, run, minimise)
     placement, mapped = best
     alone = _alone_values(graph, soc, run, chosen, minimise)
     single = chosen[placement[0]] if len(set(placement)) == 1 else ""
@@ -245,31 +245,33 @@ def _alone_values(
 ) -> dict[str, float]:
     """Return what each host would take if no other device had a part in it.
 
-    It then joins operators, and what passes between them may stay in its caches; a price list of several
+    It then joins operators, and what passes between them may stay in its caches; the costs of several
     devices knows of neither.
     """
     hosts = [device for device in devices if device != "npu" and len(devices) > 1]
     terms = Terms.of(soc, run, minimise)
-    problems = {device: price(graph, soc, run, (device,)) for device in hosts}
+    problems = {device: placement_problem(graph, soc, run, (device,)) for device in hosts}
     return {d: objective_of(p, terms, (0,) * len(p.names)) for d, p in problems.items() if p.names}
 
 
 def _best(
     graph: Graph,
     problem: Problem,
-    ways: tuple[tuple[int, ...], ...],
+    tried: tuple[tuple[int, ...], ...],
     alone: dict[str, Mapped | None],
     soc: Soc,
     run: Run,
     minimise: Objective,
 ) -> tuple[tuple[int, ...], Mapped]:
-    """Map the best of the price list in full, and each device alone; what the engine finds best is taken."""
+    """Map the best placements in full, and each device alone; what the engine finds best is taken."""
 
     def value(candidate: tuple[tuple[int, ...], Mapped]) -> float:
         total = candidate[1].total
         return float(1.0 / total["throughput_per_s"] if minimise == "latency" else total["energy_j"])
 
-    candidates = [(way, map_placed(placed(graph, problem, way, soc), soc, run)) for way in ways]
+    candidates = [
+        (placement, map_placed(placed(graph, problem, placement, soc), soc, run)) for placement in tried
+    ]
     for i, mapped in enumerate(alone.values()):
         if mapped is not None:
             candidates.append(((i,) * len(problem.names), mapped))

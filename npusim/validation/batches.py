@@ -11,19 +11,23 @@ from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cy
 from npusim.cost.dma import transfer_s
 from npusim.cost.dpu import conv_cycles, matmul_cycles
 from npusim.cost.dsp import dsp_kernel_cycles
-from npusim.cost.jit import kernel
-from npusim.cost.tables import Form
+from npusim.cost.jit import compiled
+from npusim.cost.tables import DpuOperation
 
 __all__ = ["DPU_ROW", "dpu_cycles", "dpu_rows", "dsp_seconds", "transfer_seconds"]
 
 Floats = NDArray[np.float64]
 
-_MATMUL, _CONVOLUTION, _MAXPOOL = int(Form.MATMUL), int(Form.CONVOLUTION), int(Form.MAXPOOL)
-_ELTWISE = int(Form.ELTWISE)
+_MATMUL, _CONVOLUTION, _MAXPOOL = (
+    int(DpuOperation.MATMUL),
+    int(DpuOperation.CONVOLUTION),
+    int(DpuOperation.MAXPOOL),
+)
+_ELTWISE = int(DpuOperation.ELTWISE)
 
 DPU_ROW = np.dtype(
     [
-        ("form", "i8"),
+        ("dpu_operation", "i8"),
         ("out_w", "f8"),
         ("out_h", "f8"),
         ("out_c", "f8"),
@@ -53,28 +57,28 @@ def dpu_rows(count: int, **columns: Any) -> NDArray[Any]:
     return table
 
 
-@kernel
+@compiled
 def dpu_cycles(arch: Any, table: Any) -> Any:
     """Cycles of each row of DPU_ROW on an architecture (record of ARCH_DTYPE); shape (rows,)."""
     cycles = np.empty(table.shape[0])
     for i in range(table.shape[0]):
         r = table[i]
-        if r.form == _MATMUL:
+        if r.dpu_operation == _MATMUL:
             cycles[i] = matmul_cycles(
                 arch, r.out_w, r.in_c, r.out_c, r.item_bytes, r.item_bytes, r.item_bytes, r.write_tiles,
                 r.act_density, r.weight_density, 1.0, 1.0,
             )  # fmt: skip
-        elif r.form == _CONVOLUTION:
+        elif r.dpu_operation == _CONVOLUTION:
             cycles[i] = conv_cycles(
                 arch, r.out_w, r.out_h, r.out_c, r.in_c, r.kernel_w, r.kernel_h, r.pad_top, r.pad_bottom,
                 r.item_bytes, r.item_bytes, r.item_bytes, r.mode, r.write_tiles,
                 r.act_density, r.weight_density, 1.0, 1.0,
             )  # fmt: skip
-        elif r.form == _MAXPOOL:
+        elif r.dpu_operation == _MAXPOOL:
             cycles[i] = maxpool_cycles(
                 arch, r.out_w, r.out_h, r.out_c, r.kernel_w, r.kernel_h, r.item_bytes, r.mode, r.write_tiles
             )
-        elif r.form == _ELTWISE:
+        elif r.dpu_operation == _ELTWISE:
             cycles[i] = eltwise_cycles(arch, r.out_w, r.out_h, r.out_c, r.item_bytes, r.write_tiles)
         else:
             cycles[i] = depthwise_cycles(
@@ -84,7 +88,7 @@ def dpu_cycles(arch: Any, table: Any) -> Any:
     return cycles
 
 
-@kernel
+@compiled
 def transfer_seconds(arch: Any, direction: Any, payload: Any, row: Any, engines: Any) -> Any:
     """Seconds of each transfer on an architecture (record of ARCH_DTYPE); all arrays of shape (rows,)."""
     seconds = np.empty(payload.shape[0])
@@ -93,7 +97,7 @@ def transfer_seconds(arch: Any, direction: Any, payload: Any, row: Any, engines:
     return seconds
 
 
-@kernel
+@compiled
 def dsp_seconds(kernels: Any, which: Any, elements: Any, rows: Any, lanes: float, clock_hz: float) -> Any:
     """Seconds of bare calls on one DSP, as tables of kernels list them (no padding by the compiler).
 

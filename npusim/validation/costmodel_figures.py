@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Pair
-from npusim.cost.tables import Form
+from npusim.cost.tables import DpuOperation
 from npusim.validation.batches import dpu_cycles, dpu_rows
 from npusim.validation.dpu_figures import FORMS
 from npusim.validation.evidence import TablePredictor
@@ -28,7 +28,7 @@ def product_table(figures: Figures) -> NDArray[np.void]:
     zeros = figures.columns.get("act_sparsity"), figures.columns.get("weight_sparsity")
     return dpu_rows(
         len(figures),
-        form=int(Form.MATMUL),
+        dpu_operation=int(DpuOperation.MATMUL),
         out_w=figures["m"],
         in_c=figures["k"],
         out_c=figures["n"],
@@ -44,7 +44,7 @@ def channelwise_table(figures: Figures) -> NDArray[np.void]:
     padding = (kernel[:, 1] == 3).astype(float)
     return dpu_rows(
         len(figures),
-        form=[int(FORMS[op.removesuffix("_mul")]) for op in figures["op"]],
+        dpu_operation=[int(FORMS[op.removesuffix("_mul")]) for op in figures["op"]],
         out_w=np.ceil(figures["w"] / figures["stride"]),
         out_h=np.ceil(figures["h"] / figures["stride"]),
         out_c=figures["c"],

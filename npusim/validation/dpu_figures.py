@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Pair, Text
-from npusim.cost.tables import Form
+from npusim.cost.tables import DpuOperation
 from npusim.validation.batches import dpu_cycles, dpu_rows
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 MODES = {"16x16": 0, "8x16": 1, "4x16": 2}
 """Number of each MPE mode, as in `npu.dpu.modes`."""
 FORMS = {
-    "convolution": Form.CONVOLUTION,
-    "dw_convolution": Form.DEPTHWISE,
-    "avepool": Form.AVGPOOL,
-    "maxpool": Form.MAXPOOL,
-    "eltwise": Form.ELTWISE,
+    "convolution": DpuOperation.CONVOLUTION,
+    "dw_convolution": DpuOperation.DEPTHWISE,
+    "avepool": DpuOperation.AVGPOOL,
+    "maxpool": DpuOperation.MAXPOOL,
+    "eltwise": DpuOperation.ELTWISE,
 }
 """What each operator of the figures is to the MAC grid."""
 
@@ -41,7 +41,7 @@ def workload_table(figures: Figures) -> NDArray[np.void]:
     pads = np.array([_PADS.numbers(text) for text in figures["pad_tblr"]]).reshape(-1, 4)
     return dpu_rows(
         len(figures),
-        form=[int(FORMS[op]) for op in figures["op"]],
+        dpu_operation=[int(FORMS[op]) for op in figures["op"]],
         out_w=figures["out_w"],
         out_h=figures["out_h"],
         out_c=figures["out_c"],
@@ -142,7 +142,7 @@ def sparse_table(figures: Figures) -> NDArray[np.void]:
     padded = (sizes[:, 1] > 1).astype(float)
     return dpu_rows(
         len(figures),
-        form=int(Form.CONVOLUTION),
+        dpu_operation=int(DpuOperation.CONVOLUTION),
         kernel_w=sizes[:, 0],
         kernel_h=sizes[:, 1],
         stride=sizes[:, 2],

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from npusim.config.tables import Choice, Text
 from npusim.cost.dma import DDR2CMX
 from npusim.cost.dsp_table import fill_numbers
-from npusim.cost.tables import DSP_KERNEL_DTYPE, Form
+from npusim.cost.tables import DSP_KERNEL_DTYPE, DpuOperation
 from npusim.errors import ConfigError
 from npusim.validation.batches import dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
 from npusim.validation.evidence import TablePredictor
@@ -98,13 +98,18 @@ def _cycles(text: str, shape: tuple[float, ...], mode: int, machine: Machine) ->
     conv, pool = _CONV.search(text), _POOL.search(text)
     if conv is not None:
         kernel, in_c = conv.groups()[:3], float(conv[4])
-        columns |= {"form": int(Form.CONVOLUTION), "in_c": in_c, "pad_top": 1.0, "pad_bottom": 1.0}
+        columns |= {
+            "dpu_operation": int(DpuOperation.CONVOLUTION),
+            "in_c": in_c,
+            "pad_top": 1.0,
+            "pad_bottom": 1.0,
+        }
     elif pool is not None:
         kernel = pool.groups()
-        columns |= {"form": int(Form.MAXPOOL)}
+        columns |= {"dpu_operation": int(DpuOperation.MAXPOOL)}
     else:
         kernel = ("1", "1", "1")
-        columns |= {"form": int(Form.ELTWISE)}
+        columns |= {"dpu_operation": int(DpuOperation.ELTWISE)}
     columns |= dict(zip(("kernel_w", "kernel_h", "stride"), map(float, kernel), strict=True))
     table = dpu_rows(1, item_bytes=_FP16_BYTES, mode=mode, **columns)
     return float(dpu_cycles(machine.arch[0], table)[0])

@@ -71,7 +71,7 @@ class _Build:
         self.returns: list[int] = []
         """Groups at which the NPU takes up work."""
         self.held = self._held_across()
-        self.striped = mapped.decisions.residency.striped
+        self.row_fused = mapped.decisions.residency.row_fused
         self.chains = fused_chains(mapped, self.residents)
 
     def _held_across(self) -> set[int]:
@@ -192,7 +192,7 @@ class _Build:
         self._name(job, index, group)
         self._dependencies(job, index, group)
         if len(members) > 1:
-            made = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.striped)
+            made = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.row_fused)
             job.producers = tuple(members.index(i) for i in made if i in members and i != index)
         job.residents = [(r.name, r.bytes) for r in self.residents if r.first == index]
         return job
@@ -223,7 +223,7 @@ class _Build:
     def _dependencies(self, job: Job, index: int, group: Group) -> None:
         """Find out what loads and work wait for."""
         residency = self.mapped.decisions.residency
-        whole = residency.whole | residency.striped
+        whole = residency.whole | residency.row_fused
         _, b, _ = self._operands(group)
         inputs = self._inputs(group)
         in_sram = [t for t in inputs if t in whole]

@@ -42,7 +42,7 @@ def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, F
     A tensor that is handed on row by row has one reader, and an operator one result: a chain is a tree whose
     root is its last group.
     """
-    numbers = mapped.lowered.ops["chain"]
+    numbers = mapped.lowered.ops["fused_chain"]
     found: dict[int, FusedChain] = {}
     for number in range(1, int(numbers.max(initial=0)) + 1):
         members = tuple(i for i, other in enumerate(numbers.tolist()) if other == number)

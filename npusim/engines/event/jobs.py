@@ -9,14 +9,14 @@ from math import ceil
 from typing import Any
 
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, copy_s, latency_s
-from npusim.cost.tables import Form, Order, Split, Unit
+from npusim.cost.tables import DpuOperation, Order, Split, Unit
 from npusim.engines.event.emission import Job
 from npusim.engines.event.steps import is_fetched_once, product_steps, stream_steps, triangle_steps
 from npusim.engines.timeline import TaskKind
 
 __all__ = ["NpuUnits", "job_of"]
 
-_PRODUCTS = (Form.MATMUL, Form.CONVOLUTION)
+_PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 
 
 class NpuUnits:
@@ -62,7 +62,7 @@ def job_of(
         Pieces to cut it into at least; 0: as the SoC's compiler does.
     """
     pieces = max(pieces, int(arch["stream_pieces"]))
-    product = op["unit"] == Unit.DPU and op["form"] in _PRODUCTS
+    product = op["unit"] == Unit.DPU and op["dpu_operation"] in _PRODUCTS
     job = (
         _product(arch, op, result, number, units, pieces)
         if product
@@ -139,7 +139,7 @@ def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piece
     written = float(op["c_dram_bytes"])
     tiles = float(arch["tiles"])
     free = tiles * (arch["sram_tile_bytes"] - op["live_copied_bytes"]) - op["live_spread_bytes"]
-    count = pieces if op["chain"] else 1
+    count = pieces if op["fused_chain"] else 1
     if read + written > 0.0:
         # Two pieces coming in and two going out fit side by side.
         count = max(pieces, ceil(2.0 * (read + written) / free))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npusim.cost.chains import stripe_sizes
-from npusim.cost.liveness import packing, roots
+from npusim.cost.liveness import packing, roots, row_block_sizes
 from npusim.cost.tables import Unit
 from npusim.mapping import Mapped
 from npusim.ops import Family, Storage
@@ -48,7 +47,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
         for name in touched:
             users.setdefault(name, []).append(i)
     sizes = {name: graph.tensors[name].bytes for name in residency.whole}
-    stripes = stripe_sizes(graph, mapped.decisions, root, mapped.soc)
+    stripes = row_block_sizes(graph, mapped.decisions, root, mapped.soc)
     copied.update(stripes)
     sizes |= stripes
     for name, share in residency.cached.items():

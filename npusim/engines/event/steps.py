@@ -12,7 +12,7 @@ from typing import Any
 
 from npusim.cost.dpu import mode_shape
 from npusim.cost.products import tile_share
-from npusim.cost.tables import Form, Order, Split
+from npusim.cost.tables import DpuOperation, Order, Split
 
 __all__ = ["TilingStep", "apportion", "is_fetched_once", "product_steps", "stream_steps", "triangle_steps"]
 
@@ -78,7 +78,7 @@ def _rows(arch: Any, op: Any, result: Any) -> int:
     across, down, _ = mode_shape(arch, int(result["mode"]))
     _, rows, _ = tile_share(arch, op, int(result["split"]))
     tall = down * float(arch["dpu_pixel_lanes_h"])
-    if op["form"] == Form.MATMUL:
+    if op["dpu_operation"] == DpuOperation.MATMUL:
         tall *= across * float(arch["dpu_pixel_lanes_w"])
     return max(1, ceil(rows / tall))
 

@@ -1,13 +1,12 @@
 """GraphSplit: which device runs which operator, decided by what it costs.
 
-Like a household that shares out errands: each goes to whoever does it fastest, but not if most of the time
-would be spent handing over. `problem` writes down what everything costs, `dynamic` finds the best placement,
-`splitting` applies it to a graph.
+`device_costs` costs every group on every device, `problem` holds that as plain numbers, `dynamic` finds the
+best placement, `splitting` applies it to a graph.
 """
 
+from npusim.mapping.graphsplit.device_costs import placement_problem
 from npusim.mapping.graphsplit.dynamic import Solution, solve
-from npusim.mapping.graphsplit.pricing import price
-from npusim.mapping.graphsplit.problem import Link, Load, Prices, Problem
+from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
 from npusim.mapping.graphsplit.splitting import (
     Objective,
     Split,
@@ -23,7 +22,7 @@ __all__ = [
     "Link",
     "Load",
     "Objective",
-    "Prices",
+    "ObjectiveWeights",
     "Problem",
     "Solution",
     "Split",
@@ -31,7 +30,7 @@ __all__ = [
     "best_placement",
     "objective_of",
     "placed",
-    "price",
+    "placement_problem",
     "solve",
     "split",
     "wished",

@@ -1,9 +1,8 @@
-"""The best placement by dynamic programming: going down a river and remembering, at each bridge, the best way
-to every bank.
+"""The best placement by dynamic programming over the order of execution.
 
 Groups are placed in their order of execution. What is still to come depends on the past only through the
 device that ran last (the next launch) and, for each link that is open (made, and not yet read by all its
-readers), through one bit: have only groups at home touched it so far? For each such state the cheapest way
+readers), through one bit: have only groups at home touched it so far? For each such state the cheapest path
 there is kept, so the result is exact for any number of devices: on chains with devices states, on series-
 parallel graphs with devices x 2^(open branches), and on any other graph whose open links are few. Where there
 would be more than `MOST_STATES` states, only the cheapest are kept and the result says that it is not proven.
@@ -18,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.errors import InfeasibleError
-from npusim.mapping.graphsplit.problem import Load, Prices, Problem
+from npusim.mapping.graphsplit.problem import Load, ObjectiveWeights, Problem
 
 __all__ = ["MOST_STATES", "Solution", "solve"]
 
@@ -28,7 +27,7 @@ MOST_STATES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A placement and what it costs at the prices asked for."""
+    """A placement and what it costs at the weights asked for."""
 
     placement: tuple[int, ...]
     """Device of each group."""
@@ -37,16 +36,16 @@ class Solution:
     """Whether no placement of this order is cheaper; False where states had to be dropped."""
 
 
-class _Way(NamedTuple):
-    """The cheapest way to a state."""
+class _Path(NamedTuple):
+    """The cheapest path to a state."""
 
     cost: float
     device: int
-    before: _Way | None
+    before: _Path | None
 
 
 State = tuple[int, int]
-"""Device that ran last; bits of the links that somebody abroad has touched."""
+"""Device that ran last; bits of the links that a device other than home has touched."""
 
 
 class _Touch(NamedTuple):
@@ -61,13 +60,13 @@ class _Touch(NamedTuple):
     closes: bool
 
 
-def solve(problem: Problem, prices: Prices) -> Solution:
+def solve(problem: Problem, weights: ObjectiveWeights) -> Solution:
     """Return the cheapest placement.
 
     Parameters
     ----------
     problem : Problem
-    prices : Prices
+    weights : ObjectiveWeights
 
     Raises
     ------
@@ -75,16 +74,16 @@ def solve(problem: Problem, prices: Prices) -> Solution:
         Where no allowed device can run some group.
     """
     count, devices, home = len(problem.names), range(len(problem.devices)), problem.home
-    node = _node_costs(problem, prices)
-    touches = _touches(problem, prices)
-    launch = [prices.launch * float(s) for s in problem.launch_s]
-    ways: dict[State, _Way] = {(-1, 0): _Way(0.0, -1, None)}
+    node = _node_costs(problem, weights)
+    touches = _touches(problem, weights)
+    launch = [weights.launch * float(s) for s in problem.launch_s]
+    paths: dict[State, _Path] = {(-1, 0): _Path(0.0, -1, None)}
     exact = True
     for i in range(count):
-        following: dict[State, _Way] = {}
-        for (last, bits), way in ways.items():
+        following: dict[State, _Path] = {}
+        for (last, bits), path in paths.items():
             for device in devices:
-                cost = way.cost + node[i][device] + (launch[device] if device != last else 0.0)
+                cost = path.cost + node[i][device] + (launch[device] if device != last else 0.0)
                 if cost == np.inf:
                     continue
                 after = bits
@@ -98,7 +97,7 @@ def solve(problem: Problem, prices: Prices) -> Solution:
                         after &= ~touch.bit
                 known = following.get((device, after))
                 if known is None or cost < known.cost:
-                    following[device, after] = _Way(cost, device, way)
+                    following[device, after] = _Path(cost, device, path)
         if not following:
             raise InfeasibleError(
                 f"operator {problem.names[i]!r} can run on none of {', '.join(problem.devices)}"
@@ -107,12 +106,12 @@ def solve(problem: Problem, prices: Prices) -> Solution:
             exact = False
             cheapest = sorted(following.items(), key=lambda item: item[1].cost)[:MOST_STATES]
             following = dict(cheapest)
-        ways = following
-    best = min(ways.values(), key=lambda way: way.cost)
+        paths = following
+    best = min(paths.values(), key=lambda path: path.cost)
     return Solution(_trace(best), best.cost, exact)
 
 
-def _node_costs(problem: Problem, prices: Prices) -> list[list[float]]:
+def _node_costs(problem: Problem, weights: ObjectiveWeights) -> list[list[float]]:
     costs = []
     for i in range(len(problem.names)):
         row = []
@@ -121,12 +120,12 @@ def _node_costs(problem: Problem, prices: Prices) -> list[list[float]]:
             load = Load(
                 float(problem.time_s[i, d]), float(problem.dram_bytes[i, d]), float(problem.energy_j[i, d])
             )
-            row.append(prices.of(load, d) if possible else float("inf"))
+            row.append(weights.cost(load, d) if possible else float("inf"))
         costs.append(row)
     return costs
 
 
-def _touches(problem: Problem, prices: Prices) -> list[list[_Touch]]:
+def _touches(problem: Problem, weights: ObjectiveWeights) -> list[list[_Touch]]:
     """Return what each group has to do with each link."""
     found: list[list[_Touch]] = [[] for _ in problem.names]
     free: list[int] = []
@@ -144,10 +143,10 @@ def _touches(problem: Problem, prices: Prices) -> list[list[_Touch]]:
                 place = free.pop()
             else:
                 place, used = used, used + 1
-            due = prices.of(link.write, problem.home)
+            due = weights.cost(link.write, problem.home)
             found[i].append(_Touch(1 << place, due, 0.0, False))
             for reader, load in zip(link.readers, link.reads, strict=True):
-                own = prices.of(load, problem.home)
+                own = weights.cost(load, problem.home)
                 found[reader].append(_Touch(1 << place, own, due, reader == link.readers[-1]))
                 due += own
             closing.setdefault(link.readers[-1], []).append(place)
@@ -155,9 +154,9 @@ def _touches(problem: Problem, prices: Prices) -> list[list[_Touch]]:
     return found
 
 
-def _trace(way: _Way) -> tuple[int, ...]:
+def _trace(path: _Path) -> tuple[int, ...]:
     placement: list[int] = []
-    step: _Way | None = way
+    step: _Path | None = path
     while step is not None and step.before is not None:
         placement.append(step.device)
         step = step.before

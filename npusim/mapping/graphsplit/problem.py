@@ -1,5 +1,4 @@
-"""The placement problem as plain numbers: a price list of every errand with every errand-runner, and of every
-hand-over.
+"""The placement problem as plain numbers: the cost of every group on every device, and of passing results on.
 
 Nodes are groups of operators in their order of execution, each with its time, DRAM traffic and energy on each
 device. Entering a device costs a launch. A *link* is a result that would stay in the NPU's SRAM if everyone
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Link", "Load", "Prices", "Problem"]
+__all__ = ["Link", "Load", "ObjectiveWeights", "Problem"]
 
 
 class Load(NamedTuple):
@@ -45,7 +44,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class ObjectiveWeights:
     """What a unit of each cost counts: a linear objective."""
 
     time: Sequence[float]
@@ -57,8 +56,8 @@ class Prices:
     energy: float = 0.0
     """Weight of a joule."""
 
-    def of(self, load: Load, device: int) -> float:
-        """Return the price of a load on a device."""
+    def cost(self, load: Load, device: int) -> float:
+        """Return the weighted cost of a load on a device."""
         return (
             self.time[device] * load.time_s + self.dram_byte * load.dram_bytes + self.energy * load.energy_j
         )
@@ -120,12 +119,15 @@ class Problem:
                     found[k + 2] += load.energy_j
         return found
 
-    def price(self, placement: Sequence[int], prices: Prices) -> float:
-        """Return what a placement costs at given prices."""
+    def cost(self, placement: Sequence[int], weights: ObjectiveWeights) -> float:
+        """Return the weighted cost of a placement."""
         loads, k = self.loads(placement), len(self.devices)
-        times = sum(prices.time[d] * loads[d] for d in range(k) if loads[d])
+        times = sum(weights.time[d] * loads[d] for d in range(k) if loads[d])
         return float(
-            times + prices.launch * loads[k] + prices.dram_byte * loads[k + 1] + prices.energy * loads[k + 2]
+            times
+            + weights.launch * loads[k]
+            + weights.dram_byte * loads[k + 1]
+            + weights.energy * loads[k + 2]
         )
 
     def transfer_bytes(self, placement: Sequence[int]) -> float:

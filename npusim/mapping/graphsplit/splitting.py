@@ -1,11 +1,12 @@
-"""GraphSplit applied: prices, solutions for what is to be minimised, and the wishes written on the operators.
+"""GraphSplit applied: weights for what is to be minimised, solutions, and the wishes written on the
+operators.
 
 One inference at a time is a sum: time (or energy with what leakage adds to it), so one solution of the
 dynamic program is the best. With several in flight the slowest device sets the pace, which is a maximum of
-sums: then devices get prices, the best placement at those prices is found, and busy devices become dearer,
-round after round, as a market finds its prices. Each round also proves a lower bound (no placement can beat
-the best at any prices), so the answer comes with how far from the best it can be at most. What is found is
-improved by moving single groups.
+sums: then devices get weights, the best placement at those weights is found, and busy devices get larger
+ones, round after round (Lagrangian relaxation with multiplicative updates). Each round also proves a lower
+bound (no placement can beat the best at any weights), so the answer comes with how far from the best it can
+be at most. What is found is improved by moving single groups.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost.architecture import arch_row
 from npusim.graph import Editor, Graph
+from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
 from npusim.mapping.graphsplit.dynamic import solve
-from npusim.mapping.graphsplit.pricing import grouped, price
-from npusim.mapping.graphsplit.problem import Prices, Problem
+from npusim.mapping.graphsplit.problem import ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
 
 __all__ = ["Objective", "Split", "Terms", "best_placement", "objective_of", "placed", "split", "wished"]
@@ -30,7 +31,7 @@ _ROUNDS = 24
 _CLOSE = 1e-3
 """Relative distance to the lower bound that ends the search."""
 _STEP = 2.0
-"""How strongly prices follow the load: a device that is fully busy gets e^(step / sqrt(round)) times dearer.
+"""How strongly weights follow the load: that of a fully busy device grows e^(step / sqrt(round)) times.
 """
 
 
@@ -41,13 +42,13 @@ class Split:
     problem: Problem
     placement: tuple[int, ...]
     value: float
-    """Time between two inferences (s), or energy of one (J), as the price list has it."""
+    """Time between two inferences (s), or energy of one (J), by the costs of the problem."""
     bound: float
     """No placement of this order has less."""
     exact: bool
     """Whether value and bound are the same."""
     others: tuple[tuple[int, ...], ...] = ()
-    """Further good placements, the best first: the price list is additive, the engine knows better."""
+    """Further good placements, the best first: they are additive here, the engine knows better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +68,13 @@ class Terms:
 
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
-    """Return what is minimised, from the price list: seconds between inferences, or joules of one."""
+    """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
     loads, k = problem.loads(placement), len(problem.devices)
-    interval_s = float(np.max(_paces(loads, k, terms)))
+    interval_s = float(np.max(_intervals_s(loads, k, terms)))
     return interval_s if terms.minimise == "latency" else float(loads[k + 2]) + terms.static_w * interval_s
 
 
-def _paces(loads: np.ndarray, k: int, terms: Terms) -> np.ndarray:
+def _intervals_s(loads: np.ndarray, k: int, terms: Terms) -> np.ndarray:
     """Return what each shared thing alone would allow: seconds an inference of devices, DRAM, and of the
     requests in flight.
     """
@@ -93,7 +94,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     """
     k = len(problem.devices)
     if terms.requests <= 1.0:
-        solution = solve(problem, _prices(k, terms, np.array([1.0])))
+        solution = solve(problem, _weights(k, terms, np.array([1.0])))
         return Split(
             problem,
             solution.placement,
@@ -105,7 +106,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     found: dict[tuple[int, ...], float] = {}
     bound, exact = 0.0, True
     for round_ in range(1, _ROUNDS + 1):
-        solution = solve(problem, _prices(k, terms, share))
+        solution = solve(problem, _weights(k, terms, share))
         exact = exact and solution.exact
         if solution.placement not in found:
             value = objective_of(problem, terms, solution.placement)
@@ -113,11 +114,11 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
             improved, placement = _improved(problem, terms, solution.placement, value)
             found[placement] = improved
         bound = max(bound, solution.cost) if exact else 0.0
-        paces = _paces(problem.loads(solution.placement), k, terms)
+        intervals = _intervals_s(problem.loads(solution.placement), k, terms)
         least = min(found.values())
         if least <= bound * (1.0 + _CLOSE):
             break
-        share = share * np.exp(_STEP / np.sqrt(round_) * paces / paces.max())
+        share = share * np.exp(_STEP / np.sqrt(round_) * intervals / intervals.max())
         share /= share.sum()
     ranked = sorted(found, key=lambda placement: found[placement])
     proven = exact and bound >= least * (1.0 - 1e-9)
@@ -127,7 +128,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
 def _improved(
     problem: Problem, terms: Terms, placement: tuple[int, ...], value: float
 ) -> tuple[float, tuple[int, ...]]:
-    """Move single groups to other devices as long as that helps; prices alone cannot part equal groups."""
+    """Move single groups to other devices as long as that helps; weights alone cannot part equal groups."""
     better = True
     while better:
         better = False
@@ -142,15 +143,17 @@ def _improved(
     return value, placement
 
 
-def _prices(k: int, terms: Terms, share: np.ndarray) -> Prices:
-    """Turn shares of importance (devices, DRAM, requests) into prices of seconds, bytes and joules."""
+def _weights(k: int, terms: Terms, share: np.ndarray) -> ObjectiveWeights:
+    """Turn shares of importance (devices, DRAM, requests) into weights of seconds, bytes and joules."""
     scale = 1.0 if terms.minimise == "latency" else terms.static_w
     energy = 0.0 if terms.minimise == "latency" else 1.0
     if len(share) == 1:
-        return Prices((scale,) * k, scale, 0.0, energy)
+        return ObjectiveWeights((scale,) * k, scale, 0.0, energy)
     through = share[k + 1] / terms.requests
     times = tuple(float(scale * (share[d] + through)) for d in range(k))
-    return Prices(times, float(scale * through), float(scale * share[k] / terms.dram_bytes_per_s), energy)
+    return ObjectiveWeights(
+        times, float(scale * through), float(scale * share[k] / terms.dram_bytes_per_s), energy
+    )
 
 
 def placed(graph: Graph, problem: Problem, placement: tuple[int, ...], soc: Soc) -> Graph:
@@ -176,7 +179,7 @@ def wished(graph: Graph) -> tuple[str, ...]:
 def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
     """Map a graph whose preprocessing may go to the CPU: where that costs less than the NPU, and no further.
 
-    The best placements of the price list are mapped in full beside the NPU alone, and the fastest is taken.
+    The best placements found are mapped in full beside the NPU alone, and the fastest is taken.
 
     Parameters
     ----------
@@ -193,15 +196,15 @@ def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
     none = map_placed(editor.finish(), soc, run)
     stay = {op.name: op.device or "npu" for op in graph if op.name not in movable}
     devices = tuple(dict.fromkeys(("npu", "cpu", *stay.values())))
-    problem = price(
+    problem = placement_problem(
         graph, soc, run, devices, stay, none.decisions.residency if set(stay.values()) == {"npu"} else None
     )
     for i, name in enumerate(problem.names):
         if name in movable:
             problem.allowed[i] = [device in ("npu", "cpu") for device in devices]
     found = best_placement(problem, Terms.of(soc, run, "latency"))
-    ways = (found.placement, *found.others[:1])
-    mapped = [map_placed(placed(graph, problem, way, soc), soc, run) for way in ways]
+    placements = (found.placement, *found.others[:1])
+    mapped = [map_placed(placed(graph, problem, placement, soc), soc, run) for placement in placements]
     return min(
         (none, *mapped), key=lambda m: (-float(m.total["throughput_per_s"]), float(m.total["energy_j"]))
     )

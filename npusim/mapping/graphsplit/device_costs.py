@@ -1,10 +1,8 @@
-"""The price list: every group costed on every device by the kernel itself, each lowered once.
+"""Costs every group on every device, as the numbers of a placement problem.
 
-Like asking three craftsmen for a quote on every item of a list, and the one with a workshop of his own how
-much dearer each item gets when the material has to be fetched from the yard.
-
-On the NPU groups are costed under the residency plan that is best when all of the network runs there. What a
-hand-over costs is the difference that the kernel finds when that one result goes through DRAM.
+On the NPU groups are costed under the residency plan that is best when all of the network runs there. What
+passing a result to another device costs is the difference that the kernel finds when that one result goes
+through DRAM.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
 from npusim.ops import Family
 
-__all__ = ["grouped", "price"]
+__all__ = ["grouped", "placement_problem"]
 
 _NPU = "npu"
 _FIELDS = ("latency_s", "dram_bytes", "energy_j")
 
 
-def price(
+def placement_problem(
     graph: Graph,
     soc: Soc,
     run: Run,
@@ -226,7 +224,7 @@ def _links(
 ) -> tuple[Link, ...]:
     """Return what stays in SRAM and a movable group touches, with what it would cost not to."""
     maker, readers = _touched(graph, groups)
-    stays = sorted(residency.whole | residency.striped)
+    stays = sorted(residency.whole | residency.row_fused)
     users = {t: (maker[t], *readers[t]) for t in stays if t in maker and t in readers}
     users = {tensor: touching for tensor, touching in users.items() if movable.intersection(touching)}
     found = []
@@ -234,7 +232,7 @@ def _links(
         left = replace(
             residency,
             whole=residency.whole.difference(batch),
-            striped=residency.striped.difference(batch),
+            row_fused=residency.row_fused.difference(batch),
         )
         streamed = _evaluated(graph, soc, arch, groups, left)
         for tensor in batch:

@@ -1,9 +1,8 @@
-"""The one compiled kernel: operators x architectures -> costs. One point and ten million points take the
-same road.
+"""Batched evaluation: operators x architectures -> costs, for one design point and for ten million.
 
-It is the till of the shop: shortlists say what each article needs (`npusim.cost.search`), prices are hung
-on them (`npusim.cost.pricing`), then the bill is added up once. Points that differ in prices only share the
-shortlists.
+Candidates say what each operator needs (`npusim.cost.search`), rates make latencies of that
+(`npusim.cost.candidate_latency`), plans add them up (`npusim.cost.plan_costs`). Points that differ in rates
+only share the candidates.
 """
 
 from __future__ import annotations
@@ -13,27 +12,35 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, row_numbers
-from npusim.cost.bill import (
-    ITEMS,
-    LINKS,
+from npusim.cost.architecture import ARCH_DTYPE, derive, row_numbers
+from npusim.cost.breakdown import operator_costs
+from npusim.cost.candidate_latency import (
+    BLOCK,
+    CHOICES,
+    RATES,
+    Rate,
+    choose,
+    clear_rate_bounds,
+    fill_rate_bounds,
+    fill_rates,
+)
+from npusim.cost.candidates import CANDIDATE_DTYPE, reads_dram
+from npusim.cost.dsp import dsp_time_s
+from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
+from npusim.cost.hosts import cost_host
+from npusim.cost.jit import compiled, compiled_parallel
+from npusim.cost.plan_costs import (
+    FUSED_SUMS,
     SUMS,
-    Common,
+    TERMS,
+    PlanIndependent,
     add_plan,
-    itemise,
-    keep_better,
+    fill_terms,
+    keep_better_plan,
     on_npu,
     plan_fits,
     waits_for_host,
 )
-from npusim.cost.breakdown import operator_costs
-from npusim.cost.candidates import CANDIDATE_DTYPE
-from npusim.cost.derived import derive
-from npusim.cost.energy import dsp_lane_cycles, dynamic_j
-from npusim.cost.fixed import dsp_time_s, fixed_work, reads
-from npusim.cost.hosts import cost_host
-from npusim.cost.jit import kernel, parallel_kernel
-from npusim.cost.pricing import BLOCK, CHOICES, RATES, Rate, choose, extreme_rates, fill_rates, forget_rates
 from npusim.cost.search import search_rows
 from npusim.cost.tables import TOTAL_DTYPE, Unit
 
@@ -44,48 +51,53 @@ _VIEW, _DPU, _DSP, _DMA, _CPU, _GPU = (
 )
 _DSP_RATE = int(Rate.DSP)
 _CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S = (
-    int(c) for c in (Common.CPU_S, Common.GPU_S, Common.LAUNCHES_S, Common.DSP_S)
+    int(c)
+    for c in (PlanIndependent.CPU_S, PlanIndependent.GPU_S, PlanIndependent.LAUNCHES_S, PlanIndependent.DSP_S)
 )
-_LANE_CYCLES, _HOST_J, _HOST_DRAM = int(Common.LANE_CYCLES), int(Common.HOST_J), int(Common.HOST_DRAM)
-_COMMON = len(Common)
+_LANE_CYCLES, _HOST_J, _HOST_DRAM = (
+    int(PlanIndependent.LANE_CYCLES),
+    int(PlanIndependent.HOST_J),
+    int(PlanIndependent.HOST_DRAM),
+)
+_INDEPENDENT = len(PlanIndependent)
 
 
-@kernel
-def _common_costs(arch: Any, ops: Any, dsp_s: Any, common: Any, p: int) -> None:
+@compiled
+def _independent_costs(arch: Any, ops: Any, dsp_s: Any, independent: Any, p: int) -> None:
     """Cost at one point what no residency plan changes: hosts, launches, DSPs; `ops` are the operators of
     any plan.
     """
-    common[:, p] = 0.0
+    independent[:, p] = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
         dsp_s[o, p] = 0.0
         if op.unit == _CPU:
             time, moved = cost_host(arch.cpu, op)
-            common[_CPU_S, p] += time
-            common[_HOST_DRAM, p] += moved
-            common[_HOST_J, p] += time * arch.cpu.busy_w
-            common[_LAUNCHES_S, p] += op.launches * arch.cpu.launch_s
+            independent[_CPU_S, p] += time
+            independent[_HOST_DRAM, p] += moved
+            independent[_HOST_J, p] += time * arch.cpu.busy_w
+            independent[_LAUNCHES_S, p] += op.launches * arch.cpu.launch_s
         elif op.unit == _GPU:
             time, moved = cost_host(arch.gpu, op)
-            common[_GPU_S, p] += time
-            common[_HOST_DRAM, p] += moved
-            common[_HOST_J, p] += time * arch.gpu.busy_w
-            common[_LAUNCHES_S, p] += op.launches * arch.gpu.launch_s
+            independent[_GPU_S, p] += time
+            independent[_HOST_DRAM, p] += moved
+            independent[_HOST_J, p] += time * arch.gpu.busy_w
+            independent[_LAUNCHES_S, p] += op.launches * arch.gpu.launch_s
         else:
-            common[_LAUNCHES_S, p] += op.launches * arch.launch_s
+            independent[_LAUNCHES_S, p] += op.launches * arch.launch_s
             if op.unit == _DSP:
                 time = dsp_time_s(arch, op)
                 dsp_s[o, p] = time
-                common[_DSP_S, p] += time
-                common[_LANE_CYCLES, p] += dsp_lane_cycles(arch, op, time)
+                independent[_DSP_S, p] += time
+                independent[_LANE_CYCLES, p] += dsp_lane_cycles(arch, op, time)
 
 
-@kernel
+@compiled
 def _finish(
-    archs: Any, ops: Any, common: Any, traffic: Any, points: int, totals: Any, first: int, plans: Any
+    archs: Any, ops: Any, independent: Any, traffic: Any, points: int, totals: Any, first: int, plans: Any
 ) -> None:
     """Fill in what follows from the plan that was taken: energy, rates, and what the machine itself is."""
-    int8_macs, fp16_macs, sram_bytes = fixed_work(archs[0, 0], ops)
+    int8_macs, fp16_macs, sram_traffic_bytes = fixed_work(archs[0, 0], ops)
     for p in range(points):
         arch, total = archs[p, 0], totals[first + p]
         total.area_mm2, total.peak_ops_per_s = arch.area_mm2, arch.peak_ops_per_s
@@ -94,17 +106,26 @@ def _finish(
             total.throughput_per_s = 0.0
             continue
         interval = total.throughput_per_s
-        npu_dram = total.dram_bytes - common[_HOST_DRAM, p]
+        npu_dram = total.dram_bytes - independent[_HOST_DRAM, p]
         energy = dynamic_j(
-            arch, npu_dram, traffic[p] + sram_bytes, int8_macs, fp16_macs, common[_LANE_CYCLES, p]
+            arch,
+            npu_dram,
+            traffic[p] + sram_traffic_bytes,
+            int8_macs,
+            fp16_macs,
+            independent[_LANE_CYCLES, p],
         )
-        total.energy_j = energy + common[_HOST_J, p] + arch.static_w * interval
-        total.dsp_s, total.cpu_s, total.gpu_s = common[_DSP_S, p], common[_CPU_S, p], common[_GPU_S, p]
+        total.energy_j = energy + independent[_HOST_J, p] + arch.static_w * interval
+        total.dsp_s, total.cpu_s, total.gpu_s = (
+            independent[_DSP_S, p],
+            independent[_CPU_S, p],
+            independent[_GPU_S, p],
+        )
         total.throughput_per_s = 1.0 / interval if interval > 0.0 else np.inf
 
 
-@kernel
-def _cost_group(
+@compiled
+def _evaluate_group(
     base: Any,
     columns: Any,
     values: Any,
@@ -112,11 +133,11 @@ def _cost_group(
     stop: int,
     ops: Any,
     rows: Any,
-    slots: Any,
+    row_of: Any,
     totals: Any,
     plans: Any,
 ) -> None:
-    """Cost the points `start` to `stop`, which share all that the search looks at: search once, then price
+    """Cost the points `start` to `stop`, which share all that the search looks at: search once, then evaluate
     block by block.
     """
     flat = np.empty((min(BLOCK, stop - start), base.shape[0]))
@@ -124,47 +145,47 @@ def _cost_group(
         for c in range(base.shape[0]):
             flat[p, c] = base[c]
     archs = flat.view(ARCH_DTYPE)
-    bounds, extremes = np.empty(rows.shape[0] + 1, np.int64), np.empty((RATES, 2))
+    bounds, rate_bounds = np.empty(rows.shape[0] + 1, np.int64), np.empty((RATES, 2))
     found = np.empty(0, CANDIDATE_DTYPE)
     rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
-    dsp_s, items = np.empty((ops.shape[1], BLOCK)), np.empty((rows.shape[0], ITEMS, BLOCK))
-    common, traffic = np.empty((_COMMON, BLOCK)), np.empty(BLOCK)
-    sums, links = np.empty((SUMS, BLOCK)), np.empty((LINKS, BLOCK))
-    is_itemised = np.empty(rows.shape[0], np.bool_)
+    dsp_s, terms = np.empty((ops.shape[1], BLOCK)), np.empty((rows.shape[0], TERMS, BLOCK))
+    independent, traffic = np.empty((_INDEPENDENT, BLOCK)), np.empty(BLOCK)
+    sums, fused_sums = np.empty((SUMS, BLOCK)), np.empty((FUSED_SUMS, BLOCK))
+    has_terms = np.empty(rows.shape[0], np.bool_)
     for first in range(start, stop, BLOCK):
         points = min(BLOCK, stop - first)
-        is_itemised[:] = False
+        has_terms[:] = False
         for p in range(points):
             for c in range(columns.shape[0]):
                 flat[p, columns[c]] = values[first + p, c]
             derive(archs[p, 0])
             fill_rates(archs[p, 0], rates, p)
-            _common_costs(archs[p, 0], ops[0], dsp_s, common, p)
+            _independent_costs(archs[p, 0], ops[0], dsp_s, independent, p)
             plans[first + p] = -1
         if first == start:
-            forget_rates(extremes)
-            if stop - start <= BLOCK:  # few points: what is too dear for all of them need not be listed
-                extreme_rates(rates, points, extremes)
-            found = search_rows(archs[0, 0], rows, extremes, bounds)
+            clear_rate_bounds(rate_bounds)
+            if stop - start <= BLOCK:  # few points: what is too slow at all of them need not be kept
+                fill_rate_bounds(rates, points, rate_bounds)
+            found = search_rows(archs[0, 0], rows, rate_bounds, bounds)
         for plan in range(ops.shape[0]):
-            if not plan_fits(ops[plan], slots[plan], bounds):
+            if not plan_fits(ops[plan], row_of[plan], bounds):
                 continue
             for o in range(ops.shape[1]):
-                op, r = ops[plan, o], slots[plan, o]
-                if on_npu(op) and not is_itemised[r]:
-                    is_itemised[r] = True
+                op, r = ops[plan, o], row_of[plan, o]
+                if on_npu(op) and not has_terms[r]:
+                    has_terms[r] = True
                     for p in range(points):
                         rates[_DSP_RATE, p] = dsp_s[o, p]
                     choose(found, bounds[r], bounds[r + 1], rates, points, choices)
-                    itemise(found, choices, rates, reads(op), op.c_dram_bytes > 0.0, points, items[r])
+                    fill_terms(found, choices, rates, reads_dram(op), op.c_dram_bytes > 0.0, points, terms[r])
             pieces = archs[0, 0].stream_pieces
-            add_plan(ops[plan], slots[plan], items, dsp_s, pieces, points, sums, links)
+            add_plan(ops[plan], row_of[plan], terms, dsp_s, pieces, points, sums, fused_sums)
             waits = waits_for_host(ops[plan])
-            keep_better(archs, common, sums, plan, waits, points, totals, first, plans, traffic)
-        _finish(archs, ops[0], common, traffic, points, totals, first, plans)
+            keep_better_plan(archs, independent, sums, plan, waits, points, totals, first, plans, traffic)
+        _finish(archs, ops[0], independent, traffic, points, totals, first, plans)
 
 
-@parallel_kernel
+@compiled_parallel
 def _evaluate_all(
     base: Any,
     columns: Any,
@@ -172,19 +193,19 @@ def _evaluate_all(
     groups: Any,
     ops: Any,
     rows: Any,
-    slots: Any,
+    row_of: Any,
     totals: Any,
     plans: Any,
-    hands: int,
+    threads: int,
 ) -> None:
-    # Neighbouring groups cost much the same, so dealing them out in turn gives all hands equal work.
-    for hand in numba.prange(hands):
-        # Whoever looks at an array counts itself in and out of it: shared by all hands, that count would
-        # wander from core to core all the time.
-        own_ops, own_rows, own_slots = ops.copy(), rows.copy(), slots.copy()
+    # Neighbouring groups cost much the same, so dealing them out in turn gives all threads equal work.
+    for thread in numba.prange(threads):
+        # numba counts references to arrays: shared by all threads, the count would move from core to core all
+        # the time.
+        own_ops, own_rows, own_slots = ops.copy(), rows.copy(), row_of.copy()
         own_base, own_columns = base.copy(), columns.copy()
-        for g in range(hand, groups.shape[0] - 1, hands):
-            _cost_group(
+        for g in range(thread, groups.shape[0] - 1, threads):
+            _evaluate_group(
                 own_base,
                 own_columns,
                 values,
@@ -199,20 +220,20 @@ def _evaluate_all(
 
 
 def _distinct(ops: Any) -> tuple[Any, Any]:
-    """Return the operators under all plans, each that is alike under several once, and who is which.
+    """Return the operators under all plans, each that is alike under several once, and the row of each.
 
     Returns
     -------
     rows : array of OP_DTYPE, shape (rows,)
-    slots : array of int64, shape (plans, operators)
+    row_of : array of int64, shape (plans, operators)
         The row of each operator under each plan.
     """
     alike = ops.copy()
-    alike["chain"] = 0  # it says who works at the same time, not what an operator needs
+    alike["fused_chain"] = 0  # it says who works at the same time, not what an operator needs
     place: dict[bytes, int] = {}
-    slots = [place.setdefault(row.tobytes(), len(place)) for row in alike.reshape(-1)]
+    row_of = [place.setdefault(row.tobytes(), len(place)) for row in alike.reshape(-1)]
     rows = np.frombuffer(b"".join(place), ops.dtype).copy()
-    return rows, np.array(slots, np.int64).reshape(ops.shape)
+    return rows, np.array(row_of, np.int64).reshape(ops.shape)
 
 
 def evaluate_plans(arch: Any, ops: Any, totals: Any, plans: Any) -> None:
@@ -228,8 +249,8 @@ def evaluate_plans(arch: Any, ops: Any, totals: Any, plans: Any) -> None:
     plans : array of int64, shape (1,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    rows, slots = _distinct(ops)
-    _cost_group(arch, np.empty(0, np.int64), np.empty((1, 0)), 0, 1, ops, rows, slots, totals, plans)
+    rows, row_of = _distinct(ops)
+    _evaluate_group(arch, np.empty(0, np.int64), np.empty((1, 0)), 0, 1, ops, rows, row_of, totals, plans)
 
 
 def evaluate_points(
@@ -254,9 +275,9 @@ def evaluate_points(
     plans : array of int64, shape (points,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    rows, slots = _distinct(ops)
-    hands = numba.get_num_threads()
-    _evaluate_all(base, columns, values, groups, ops, rows, slots, totals, plans, hands)
+    rows, row_of = _distinct(ops)
+    threads = numba.get_num_threads()
+    _evaluate_all(base, columns, values, groups, ops, rows, row_of, totals, plans, threads)
 
 
 def evaluate(arch: Any, ops: Any, results: Any, total: Any) -> None:

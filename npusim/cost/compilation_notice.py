@@ -1,6 +1,4 @@
-"""Tells whoever asked that kernels have to be compiled before a first answer: the note on a shop's door, back
-in a few seconds.
-"""
+"""Tells a listener that kernels have to be compiled before a first answer."""
 
 from __future__ import annotations
 

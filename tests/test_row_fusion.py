@@ -9,13 +9,13 @@ from npusim.cost.liveness import roots
 from npusim.graph import Editor, Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.mapped import Run, map_placed
-from npusim.mapping.stripes import handed_on
+from npusim.mapping.row_fusion import row_fusable
 
 SOC = load_soc("core-ultra-series2")
 
 
 def striped(graph: Graph, soc: Soc = SOC) -> frozenset[str]:
-    return handed_on(graph, fuse(graph, soc, "npu"), roots(graph))
+    return row_fusable(graph, fuse(graph, soc, "npu"), roots(graph))
 
 
 def scores(nodes: int = 3000) -> Editor:
@@ -77,7 +77,7 @@ def test_units_of_a_chain_overlap() -> None:
     editor = scores()
     editor.outputs.append(editor.matmul("softmax", editor.input("v", (3000, 64)), "result"))
     mapped = map_placed(editor.finish(), SOC, Run(tiles=4))
-    chained = mapped.lowered.ops["chain"] > 0
+    chained = mapped.lowered.ops["fused_chain"] > 0
     assert chained.sum() == 4
     busiest = max(mapped.results[unit].sum() for unit in ("dpu_s", "dsp_s", "dma_s"))
     alone = mapped.results["latency_s"].sum()

@@ -1,10 +1,9 @@
-"""Which intermediate tensors never exist as a whole: a bucket chain, where nobody keeps more than two buckets
-at a time.
+"""Row-wise fusion: which intermediate tensors never exist as a whole.
 
-Attention makes N x N scores, and masks, scales and normalises them row by row before a product eats them up.
-Compilers run such a chain a stripe of rows at a time (vertical fusion), so that only masks and results cross
-DRAM. A tensor can be handed on in stripes where its maker makes it by rows, its one reader uses it by rows,
-nobody else asks for it, and no host works in between.
+Attention makes N x N scores, and masks, scales and normalises them row by row before a product uses them up.
+Compilers run such operators a block of rows at a time (vertical fusion), so that only masks and results cross
+DRAM. A tensor can be passed on in blocks of rows where its maker makes it by rows, its one reader uses it by
+rows, nobody else asks for it, and no host works in between.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Tensor
 
-__all__ = ["handed_on"]
+__all__ = ["row_fusable"]
 
 _ELEMENTWISE = frozenset({Family.ELTWISE, Family.COMPARE, Family.SELECT, Family.ACTIVATION, Family.CONVERT})
 _ALONG_AXES = frozenset({Family.SOFTMAX, Family.REDUCE})
@@ -22,8 +21,8 @@ _NPU_UNITS = frozenset({Unit.DPU, Unit.DSP, Unit.DMA})
 _HOSTS = frozenset({Unit.CPU, Unit.GPU})
 
 
-def handed_on(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
-    """Return the tensors that the NPU's operators can hand on in stripes of rows.
+def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
+    """Return the tensors that the NPU's operators can pass on in blocks of rows.
 
     Parameters
     ----------

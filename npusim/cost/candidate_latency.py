@@ -1,0 +1,323 @@
+"""Latency of mapping candidates at a design point's clocks and bandwidths, for a block of points at a time.
+
+Amounts stand in the candidate (`npusim.cost.candidates`), rates in a table with a column for each point of a
+block. The loop over points is the inner one and has no branches, so the processor works on several at once.
+
+    work    = max(grid, DSP)
+    latency = max(work + prologue + epilogue, DMA, (work + DMA) / 2 + refills * wait) + waits
+
+Of `n` pieces that come in, are worked on and go out, three things set the pace. Work waits for the first
+piece (prologue) and the last result is written after it (epilogue). DMA carries all pieces, the first and the
+last among them; what it cannot do while the last piece is worked on, it uses for what the next operator
+needs. And pieces need room: with two buffers each of half the room, a buffer is taken while its piece is
+waited for, brought in and worked on, so `n` pieces take `n / 2` times (wait + DMA / n + work / n), where n =
+2 * refills. The third only shows where SRAM has little room for much that streams past.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
+from npusim.cost.jit import compiled
+
+__all__ = [
+    "BLOCK",
+    "CHOICES",
+    "RATES",
+    "Choice",
+    "Rate",
+    "choose",
+    "clear_rate_bounds",
+    "dma_time_s",
+    "fill_rate_bounds",
+    "fill_rates",
+    "lower_bound_s",
+    "overlapped_s",
+    "prologue_epilogue_s",
+    "upper_bound_s",
+]
+
+BLOCK = 128
+"""Points that are evaluated at a time, so that their rates stay in the nearest cache."""
+
+
+class Rate(IntEnum):
+    """Rows of the table of rates: seconds a unit of each amount, a column for each point of a block."""
+
+    CYCLE = 0
+    """Cycle of the MAC grid."""
+    READ = 1
+    """Byte from DRAM, by all engines."""
+    WRITE = 2
+    """Byte to DRAM."""
+    GAP = 3
+    """Gap between two rows that are read."""
+    PAGE_WALK = 4
+    """Translation of the address of a first piece beyond a page."""
+    READ_WAIT = 5
+    """Wait for the first byte from DRAM."""
+    WRITE_WAIT = 6
+    """Wait for DRAM to take the last piece."""
+    COPY = 7
+    """Byte copied within SRAM ..."""
+    QUICK_COPY = 8
+    """... and while the engines' buffers are not full."""
+    BUFFER = 9
+    """Bytes (not seconds) that these buffers take."""
+    # Of one operator
+    DSP = 10
+    """Time of the DSPs for all of the operator; 0 where they have no part in it."""
+    COPIES = 11
+    """Time of the copies of the candidate that is evaluated."""
+
+
+class Choice(IntEnum):
+    """Rows of the table of choices: of each point of a block what is best so far."""
+
+    BEST = 0
+    """Latency without the waits that all candidates share (s); infinite where there is no candidate."""
+    INDEX = 1
+    """Index of the candidate in the table of candidates."""
+
+
+class Amounts(NamedTuple):
+    """What of a candidate takes time, see `npusim.cost.candidates.CANDIDATE_DTYPE`."""
+
+    grid_cycles: float
+    read_bytes: float
+    written_bytes: float
+    read_gaps: float
+    prologue_bytes: float
+    epilogue_bytes: float
+    refills: float
+    page_walks: float
+
+
+class Rates(NamedTuple):
+    """Seconds that each amount takes at one point."""
+
+    cycle_s: float
+    read_s: float
+    write_s: float
+    gap_s: float
+    wait_s: float
+    page_walk_s: float
+
+
+RATES, CHOICES = len(Rate), len(Choice)
+
+_CYCLE, _READ, _WRITE, _GAP, _PAGE_WALK = (
+    int(Rate.CYCLE),
+    int(Rate.READ),
+    int(Rate.WRITE),
+    int(Rate.GAP),
+    int(Rate.PAGE_WALK),
+)
+_READ_WAIT, _WRITE_WAIT = int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
+_COPY, _QUICK_COPY, _BUFFER = int(Rate.COPY), int(Rate.QUICK_COPY), int(Rate.BUFFER)
+_DSP, _COPIES = int(Rate.DSP), int(Rate.COPIES)
+_BEST, _INDEX = int(Choice.BEST), int(Choice.INDEX)
+
+# Columns of the table of rate bounds.
+_LOWER, _UPPER = 0, 1
+
+# Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
+_AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE_WALK = (
+    _CYCLE * BLOCK,
+    _READ * BLOCK,
+    _WRITE * BLOCK,
+    _GAP * BLOCK,
+    _PAGE_WALK * BLOCK,
+)
+_AT_DSP, _AT_COPIES, _AT_WAIT = _DSP * BLOCK, _COPIES * BLOCK, _READ_WAIT * BLOCK
+_AT_BEST, _AT_INDEX = _BEST * BLOCK, _INDEX * BLOCK
+
+
+@compiled
+def fill_rates(arch: Any, rates: Any, point: int) -> None:
+    """Fill one column of the table of rates.
+
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+    rates : array of float64, shape (RATES, BLOCK)
+        Column `point` is written.
+    """
+    rates[_CYCLE, point] = 1.0 / arch.dpu_clock_hz
+    rates[_READ, point] = 1.0 / bytes_per_s(arch, DDR2CMX, arch.dma_engines)
+    rates[_WRITE, point] = 1.0 / bytes_per_s(arch, CMX2DDR, arch.dma_engines)
+    rates[_GAP, point] = row_gap_s(arch, DDR2CMX) / arch.dma_engines
+    rates[_READ_WAIT, point] = latency_s(arch, DDR2CMX, 0.0)
+    rates[_WRITE_WAIT, point] = latency_s(arch, CMX2DDR, 0.0)
+    rates[_PAGE_WALK, point] = arch.dma_page_walk_s
+    rates[_COPY, point] = 1.0 / bytes_per_s(arch, CMX2CMX, arch.dma_engines)
+    rates[_QUICK_COPY, point] = 1.0 / width_bytes_per_s(arch, arch.dma_engines)
+    rates[_BUFFER, point] = arch.dma_copy_buffer_bytes * arch.dma_engines
+
+
+@compiled
+def copies_s(copied: float, rates: Any, point: int) -> float:
+    """Time of copies between tiles (s): quick until the engines' buffers are full."""
+    quick = min(copied, rates[_BUFFER, point])
+    return float(quick * rates[_QUICK_COPY, point] + (copied - quick) * rates[_COPY, point])
+
+
+@compiled
+def dma_time_s(candidate: Any, rates: Any, point: int) -> float:
+    """Time of all transfers of a candidate by all engines, latencies hidden (s)."""
+    moved_s = (
+        candidate.read_bytes * rates[_READ, point]
+        + candidate.written_bytes * rates[_WRITE, point]
+        + candidate.read_gaps * rates[_GAP, point]
+    )
+    return float(moved_s + copies_s(candidate.copied_bytes, rates, point))
+
+
+@compiled
+def prologue_epilogue_s(candidate: Any, rates: Any, point: int) -> float:
+    """Time of the first piece in and the last piece out of a candidate (s)."""
+    return float(
+        candidate.prologue_bytes * rates[_READ, point] + candidate.epilogue_bytes * rates[_WRITE, point]
+    )
+
+
+@compiled
+def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill_wait_s: float) -> float:
+    """Time of work and transfers that overlap piece by piece, without the waits that nothing hides (s).
+
+    Parameters
+    ----------
+    work_s, dma_s : float
+        Time of the busiest of MAC grid and DSPs, and of all transfers.
+    prologue_epilogue_s : float
+        Time of the first piece in and the last piece out.
+    refill_wait_s : float
+        Waits for the first byte from DRAM, one each time that what is read fills its room in SRAM.
+    """
+    return max(max(work_s + prologue_epilogue_s, dma_s), 0.5 * (work_s + dma_s) + refill_wait_s)
+
+
+@compiled
+def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: Any) -> None:
+    """Choose, for each point of a block, the fastest candidate of one operator; of equally fast ones the
+    first.
+
+    Parameters
+    ----------
+    found : array of CANDIDATE_DTYPE
+        The operator's candidates are `found[start:stop]`, sorted.
+    rates : array of float64, shape (RATES, BLOCK)
+        The row COPIES is scratch.
+    points : int
+        Columns in use.
+    choices : array of float64, shape (CHOICES, BLOCK)
+        Written.
+    """
+    choices[_BEST, :] = np.inf
+    choices[_INDEX, :] = start
+    rates[_COPIES, :] = 0.0
+    flat_rates, flat_choices = rates.reshape(-1), choices.reshape(-1)
+    was_copied = False
+    for c in range(start, stop):
+        candidate = found[c]
+        if candidate.copied_bytes > 0.0 or was_copied:
+            was_copied = candidate.copied_bytes > 0.0
+            for p in range(points):
+                rates[_COPIES, p] = copies_s(candidate.copied_bytes, rates, p)
+        _update_choices(_amounts(candidate), float(c), flat_rates, points, flat_choices)
+
+
+@compiled
+def _amounts(candidate: Any) -> Amounts:
+    """Return the amounts of a candidate that take time, copies apart."""
+    return Amounts(
+        candidate.grid_cycles,
+        candidate.read_bytes,
+        candidate.written_bytes,
+        candidate.read_gaps,
+        candidate.prologue_bytes,
+        candidate.epilogue_bytes,
+        candidate.refills,
+        candidate.page_walks,
+    )
+
+
+@compiled
+def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, copying_s: float) -> float:
+    """Latency (s) of amounts at rates, without the waits that all candidates share."""
+    read_s, written_s = amounts.read_bytes * rates.read_s, amounts.written_bytes * rates.write_s
+    dma = read_s + written_s + amounts.read_gaps * rates.gap_s + copying_s
+    exposed = amounts.prologue_bytes * rates.read_s + amounts.epilogue_bytes * rates.write_s
+    work = max(amounts.grid_cycles * rates.cycle_s, dsp_s)
+    overlapped = overlapped_s(work, dma, exposed, amounts.refills * rates.wait_s)
+    return float(overlapped + amounts.page_walks * rates.page_walk_s)
+
+
+@compiled
+def candidate_latency_s(candidate: Any, rates: Any, point: int) -> float:
+    """Latency (s) of a candidate at one point, without waits and without the DSPs."""
+    at = Rates(
+        rates[_CYCLE, point],
+        rates[_READ, point],
+        rates[_WRITE, point],
+        rates[_GAP, point],
+        rates[_READ_WAIT, point],
+        rates[_PAGE_WALK, point],
+    )
+    return _latency_s(_amounts(candidate), at, 0.0, copies_s(candidate.copied_bytes, rates, point))
+
+
+@compiled
+def fill_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
+    """Write lower and upper bound of each rate over some points into two columns of a table."""
+    for r in range(RATES):
+        low, high = np.inf, -np.inf
+        for p in range(points):
+            low, high = min(low, rates[r, p]), max(high, rates[r, p])
+        rate_bounds[r, _LOWER], rate_bounds[r, _UPPER] = low, high
+    # A larger buffer makes copies faster.
+    low, high = rate_bounds[_BUFFER, _LOWER], rate_bounds[_BUFFER, _UPPER]
+    rate_bounds[_BUFFER, _LOWER], rate_bounds[_BUFFER, _UPPER] = high, low
+
+
+@compiled
+def upper_bound_s(candidate: Any, rate_bounds: Any) -> float:
+    """Latency (s) that a candidate exceeds at no point; infinite where rates are not known."""
+    if rate_bounds[_CYCLE, _UPPER] == np.inf:
+        return np.inf
+    return candidate_latency_s(candidate, rate_bounds, _UPPER)
+
+
+@compiled
+def lower_bound_s(candidate: Any, rate_bounds: Any) -> float:
+    """Latency (s) that a candidate falls below at no point."""
+    return candidate_latency_s(candidate, rate_bounds, _LOWER)
+
+
+@compiled
+def clear_rate_bounds(rate_bounds: Any) -> None:
+    """Write the bounds of unknown rates, so that no candidate is ruled out by its latency."""
+    rate_bounds[:, _LOWER] = 0.0
+    rate_bounds[:, _UPPER] = np.inf
+
+
+@compiled
+def _update_choices(amounts: Amounts, index: float, rates: Any, points: int, choices: Any) -> None:
+    """Compare one candidate with the best so far at all points."""
+    for p in range(points):
+        at = Rates(
+            rates[_AT_CYCLE + p],
+            rates[_AT_READ + p],
+            rates[_AT_WRITE + p],
+            rates[_AT_GAP + p],
+            rates[_AT_WAIT + p],
+            rates[_AT_PAGE_WALK + p],
+        )
+        latency = _latency_s(amounts, at, rates[_AT_DSP + p], rates[_AT_COPIES + p])
+        better = latency < choices[_AT_BEST + p]
+        choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
+        choices[_AT_INDEX + p] = index if better else choices[_AT_INDEX + p]
