@@ -109,7 +109,19 @@ def graph_of_model(
     }
     if dynamic:
         raise DynamicShapeError(dynamic)
+    optimise(model)
     return translate(model, name, roles or {}, precision)
+
+
+def optimise(model: Any) -> None:
+    """Run OpenVINO's common optimisations on a model in place, which every plugin runs before its own.
+
+    They fold batch normalisation, division by constants and identities, and join the parts of GELU, layer
+    normalisation and their kin, so that an ONNX file and the IR that OpenVINO makes of it give one graph.
+    """
+    from openvino._offline_transformations import apply_moc_transformations
+
+    apply_moc_transformations(model, cf=False, smart_reshape=False)
 
 
 def input_name(port: Any) -> str:

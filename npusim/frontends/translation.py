@@ -91,6 +91,8 @@ class _Translation:
         self.names: dict[tuple[str, int], str] = {}
         self.values: dict[str, list[int]] = {}
         """Values of small integer constants: axes, orders."""
+        self.absorbed: set[str] = set()
+        """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
     def tensor_at(self, output: Any) -> str:
         """Return the tensor that an output of the model became."""
@@ -130,7 +132,7 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
-        elif not (self._folds(node, kind) or self._is_identity(node, kind)):
+        elif not (self._folds(node, kind) or self._is_identity(node, kind) or self._is_absorbed(node, kind)):
             self._add_operator(node, kind)
 
     def _add_input(self, node: Any) -> None:
@@ -212,6 +214,19 @@ class _Translation:
         self._set(node, 0, tensor.name)
         return True
 
+    def _is_absorbed(self, node: Any, kind: str) -> bool:
+        """Pass over a Transpose of the last two axes that only matrix products read, as they can."""
+        if kind != "Transpose":
+            return False
+        order = self.values.get(self.tensor_at(node.input(1).get_source_output()), [])
+        swapped = [*range(len(order) - 2), len(order) - 1, len(order) - 2]
+        readers = [port.get_node() for port in node.output(0).get_target_inputs()]
+        if len(order) < 2 or order != swapped or any(r.get_type_name() != "MatMul" for r in readers):
+            return False
+        self.absorbed.add(node.get_name())
+        self._set(node, 0, self.tensor_at(node.input(0).get_source_output()))
+        return True
+
     def _add_operator(self, node: Any, kind: str) -> None:
         sources = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
         settings = SETTING_PORTS.get(kind, frozenset())
@@ -228,6 +243,10 @@ class _Translation:
             rank,
             lambda port: self.values.get(sources[port]) if port < len(sources) else None,
         )
+        if kind == "MatMul":
+            for port, flag in enumerate(("transpose_a", "transpose_b")):
+                if node.input_value(port).get_node().get_name() in self.absorbed:
+                    attrs[flag] = not attrs[flag]
         name = self._unused(str(node.get_friendly_name()))
         # An output that nobody reads (the indices of a MaxPool) is not written.
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]
