@@ -9,8 +9,8 @@ from npusim.arch import Soc, load_soc
 from npusim.arch.dsp import library_generation
 from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
-from npusim.calibrate.dsp_forms import FORMS, Calls, cycles_of, fit_numbers
-from npusim.calibrate.least_squares import Free, solve
+from npusim.calibrate.dsp_loops import FORMS, Calls, cycles_of, fit_numbers
+from npusim.calibrate.least_squares import FreeNumber, solve
 from npusim.calibrate.unit_fit import FITS, fit_named, shipped_rows
 from npusim.calibrate.units import fit_units, main, report
 from npusim.config.reading import read_document
@@ -31,7 +31,11 @@ def sheet() -> str:
 
 
 class TestLeastSquares:
-    FREE = (Free("start", 1.0, 1e-3, 1e3), Free("rate", 1.0, 1e-3, 1e3), Free("idle", 5.0, 1.0, 10.0))
+    FREE = (
+        FreeNumber("start", 1.0, 1e-3, 1e3),
+        FreeNumber("rate", 1.0, 1e-3, 1e3),
+        FreeNumber("idle", 5.0, 1.0, 10.0),
+    )
 
     def solution(self, seed: int, noise: float):
         random = np.random.default_rng(seed)
@@ -73,13 +77,15 @@ class TestFolds:
     def test_near_twins_stay_together_and_groups_are_dealt_evenly(self, rows):
         machines = np.array([machine for machine, _, _ in rows], object)
         groups = [group for _, group, _ in rows]
-        twins = [f"{machine}{group}{twin}" for machine, group, twin in rows]
-        fold = folds_of(machines, groups, twins, np.array([float(twin) for _, _, twin in rows]))
+        duplicates = [f"{machine}{group}{duplicate}" for machine, group, duplicate in rows]
+        fold = folds_of(
+            machines, groups, duplicates, np.array([float(duplicate) for _, _, duplicate in rows])
+        )
         assert set(fold) <= set(range(FOLDS))
-        for key in set(twins):
-            assert len({f for f, own in zip(fold, twins, strict=True) if own == key}) == 1
+        for key in set(duplicates):
+            assert len({f for f, own in zip(fold, duplicates, strict=True) if own == key}) == 1
         for part in {(m, g) for m, g, _ in rows}:
-            dealt = {t: f for (m, g, _), t, f in zip(rows, twins, fold, strict=True) if (m, g) == part}
+            dealt = {t: f for (m, g, _), t, f in zip(rows, duplicates, fold, strict=True) if (m, g) == part}
             counts = np.bincount(list(dealt.values()), minlength=FOLDS)
             assert counts.max() - counts.min() <= 1
 
@@ -156,7 +162,7 @@ class TestDspForms:
     @given(st.sampled_from(sorted(FORMS)), st.data())
     def test_the_fit_s_equation_is_the_cost_model_s(self, name, data):
         from npusim.calibrate.dsp_fit import kernel_of
-        from npusim.calibrate.dsp_ties import Sibling
+        from npusim.calibrate.dsp_loops import FittedKernel
         from npusim.cost.dsp import dsp_kernel_cycles
         from npusim.cost.dsp_table import fill_numbers
         from npusim.cost.tables import DSP_KERNEL_DTYPE
@@ -172,7 +178,7 @@ class TestDspForms:
         calls = Calls(np.array([float(elements)]), np.array([float(rows)]), np.ones(1))
         generation = library_generation("npu4000", "fitted")
         record = np.zeros(1, DSP_KERNEL_DTYPE)
-        fill_numbers(record[0], generation, kernel_of(Sibling(name, 1, calls, numbers), numbers))
+        fill_numbers(record[0], generation, kernel_of(FittedKernel(name, 1, calls, numbers), numbers))
         lanes = float(generation.reference_lanes)
         cycles = dsp_kernel_cycles(record[0], float(elements), float(rows), lanes, False)
         assert cycles == pytest.approx(cycles_of(form, numbers, calls)[0], rel=1e-4)

@@ -13,9 +13,9 @@ import pytest
 import npusim
 from npusim.arch import load_soc, soc_file
 from npusim.calibrate.device.calibrating import Calibrated, calibrate
-from npusim.calibrate.device.folds import deal
+from npusim.calibrate.device.cross_validation import assign_folds
+from npusim.calibrate.device.outcome import source_after
 from npusim.calibrate.device.rows import noise_of
-from npusim.calibrate.device.sheet import source_after
 from npusim.cli.running import run
 from npusim.mapping import map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
@@ -175,7 +175,7 @@ class TestTheReport:
                 self.family, self.instance = family, instance
 
         rows: list[Any] = [Dealt("Add", str(i % 10)) for i in range(20)]
-        dealt = deal(rows, 5, seed=1)
+        dealt = assign_folds(rows, 5, seed=1)
         assert dealt[:10] == dealt[10:]
         assert sorted(dealt[:10]) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 

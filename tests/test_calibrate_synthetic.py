@@ -15,7 +15,7 @@ from npusim.calibrate.device.intervals import half_widths
 from npusim.calibrate.device.outcome import statuses
 from npusim.calibrate.device.parameters import candidates, chosen
 from npusim.calibrate.device.rows import map_rows
-from npusim.calibrate.device.times import BEARS
+from npusim.calibrate.device.times import INFLUENCE
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread
 
 NOISE = 0.05
@@ -62,7 +62,7 @@ def prepared(kind: str, soc: Soc, free: tuple[str, ...] = ()) -> DeviceFit:
     full, listed = candidates(soc, kind, [row.mapped for row in rows])
     listed, may_move = chosen(soc, listed, free, ())
     fit = DeviceFit(full, rows, listed, may_move)
-    return fit.narrowed(fit.look(fit.start).max(axis=0) >= BEARS)
+    return fit.restricted(fit.find_influence(fit.start).max(axis=0) >= INFLUENCE)
 
 
 def simulated(base: DeviceFit, seed: int) -> tuple[DeviceFit, Any]:
@@ -74,7 +74,7 @@ def simulated(base: DeviceFit, seed: int) -> tuple[DeviceFit, Any]:
     rows = [replace(row, measured_s=float(s)) for row, s in zip(base.rows, seconds, strict=True)]
     names = {p.name for p, free in zip(base.parameters, base.may_move, strict=True) if free}
     fit = DeviceFit(base.soc, rows, base.parameters, names)
-    fit.bears, fit.tables = base.bears, base.tables
+    fit.affects, fit.tables = base.affects, base.tables
     return fit, truth
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from npusim.calibrate.dpu_fit import SOURCES, fit
 from npusim.calibrate.unit_fit import Fitted, shipped_rows
-from npusim.validation.machine import Machine
 from npusim.validation.running import machines_of
 from npusim.validation.suite import load_suite
+from npusim.validation.unit_models import Machine
 
 MACHINES: dict[str, Machine] = machines_of(load_suite("silicon-dpu"))
 npus = pytest.mark.parametrize("npu", sorted(MACHINES))
@@ -61,9 +61,9 @@ def test_a_fit_to_predictions_finds_the_numbers_that_made_them():
         figures, predictor = shipped_rows(npu)(suite), SOURCES[suite].predictor
         values = predictor.predict(figures, truth.machine)
         if SOURCES[suite].is_speedup:
-            return figures.having(dense_dpu_cycles=values, dpu_cycles=values / values)
+            return figures.with_columns(dense_dpu_cycles=values, dpu_cycles=values / values)
         column = "measured_dpu_cycles" if suite.startswith("silicon") else "dpu_cycles"
-        return figures.having(**{column: values})
+        return figures.with_columns(**{column: values})
 
     again = {n.path: n for n in fit(MACHINES[npu], predicted_rows).numbers}
     for number in truth.numbers:

@@ -11,13 +11,13 @@ from npusim.validation import run_suite
 from npusim.validation.granite import Key, parse_key, predict
 from npusim.validation.granite_definitions import load_definitions
 from npusim.validation.granite_graphs import each_layer, formula, row_scaled
-from npusim.validation.granite_runs import Bench
+from npusim.validation.granite_runs import GraniteRunner
 from npusim.workloads import load_workload
 
 
 @pytest.fixture(scope="module")
-def bench() -> Bench:
-    return Bench(load_definitions())
+def runner() -> GraniteRunner:
+    return GraniteRunner(load_definitions())
 
 
 def test_every_published_figure_is_met_within_its_limit() -> None:
@@ -48,9 +48,11 @@ def test_the_mean_over_all_figures_is_within_8_percent() -> None:
         ("fig23_npu_energy_efficiency_citeseer.over_gpu", Key("fig23", "gcn", "citeseer", device="gpu")),
     ],
 )
-def test_figures_that_were_not_given_are_known_and_predicted(path: str, key: Key, bench: Bench) -> None:
+def test_figures_that_were_not_given_are_known_and_predicted(
+    path: str, key: Key, runner: GraniteRunner
+) -> None:
     assert parse_key(f"granite.{path}") == key
-    assert 0.3 < predict(key, bench) < 30.0
+    assert 0.3 < predict(key, runner) < 30.0
 
 
 @pytest.mark.parametrize(
@@ -97,18 +99,18 @@ def test_row_scaling_leaves_the_adjacency_alone() -> None:
     assert all(max(graph.tensors[t].elements for t in op.outputs) < 2708**2 for op in graph)
 
 
-def test_every_definition_says_why(bench: Bench) -> None:
-    definitions = bench.definitions
+def test_every_definition_says_why(runner: GraniteRunner) -> None:
+    definitions = runner.definitions
     variants = [v for by_name in definitions.variants.values() for v in by_name.values()]
     assert all(len(v.reason) > 8 for v in [*variants, *definitions.sparse.values()])
 
 
-def test_each_device_takes_its_best_variant(bench: Bench) -> None:
+def test_each_device_takes_its_best_variant(runner: GraniteRunner) -> None:
     key = Key("fig22", "gcn", "cora", device="cpu")
-    places, variants = bench.definitions.places, bench.definitions.variants["gcn"]
-    names = bench.definitions.best_of["gcn"]
+    places, variants = runner.definitions.places, runner.definitions.variants["gcn"]
+    names = runner.definitions.best_of["gcn"]
     best = {
-        p: min(bench.outcome("gcn-cora", variants[n], places[p]).interval_s for n in names)
+        p: min(runner.outcome("gcn-cora", variants[n], places[p]).interval_s for n in names)
         for p in ("series2", "series2_cpu")
     }
-    assert predict(key, bench) == pytest.approx(best["series2_cpu"] / best["series2"])
+    assert predict(key, runner) == pytest.approx(best["series2_cpu"] / best["series2"])

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.calibrate.granite_fit import GraniteFit, given_figures
-from npusim.calibrate.granite_plan import load_plan
+from npusim.calibrate.granite_fit import GraniteFit, given_figures, load_plan
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from npusim.locate import resource
 from npusim.validation import Validation, load_suite, run_suite, validate
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import read_csv, read_keyed
-from npusim.validation.grouping import group_of_rows, sum_up
+from npusim.validation.grouping import errors_by_group, group_of_rows
 from npusim.validation.suite import Condition, Group
 
 UNIT_SUITES = (
@@ -159,20 +159,20 @@ class TestGrouping:
 
     def test_rows_that_fit_nothing_are_kept_apart_not_dropped(self):
         names, rules = group_of_rows([Group(group="a", where={"op": Condition(one_of=["a"])})], self.ROWS)
-        groups = sum_up(names, rules, np.array([0.1, 0.2, 0.3]))
+        groups = errors_by_group(names, rules, np.array([0.1, 0.2, 0.3]))
         assert {group.name: len(group.errors) for group in groups} == {"a": 2, "other rows": 1}
 
     def test_a_limit_binds_the_statistic_that_the_suite_names(self):
         errors = np.array([0.0, 0.0, 0.3])
         for statistic, kept in (("mean_error", False), ("median_error", True), ("p90_error", False)):
             entry = Group(group="g", limit=0.05, statistic=statistic)
-            (group,) = sum_up(["g"] * 3, {"g": entry}, errors)
+            (group,) = errors_by_group(["g"] * 3, {"g": entry}, errors)
             assert group.ok is kept
 
     def test_one_row_beyond_the_limit_of_single_rows_suffices_to_fail(self):
         for largest, kept in ((0.1, True), (0.2, False)):
             entry = Group(group="g", limit=0.05, statistic="median_error", max_error=0.15)
-            (group,) = sum_up(["g"] * 3, {"g": entry}, np.array([0.0, 0.0, largest]))
+            (group,) = errors_by_group(["g"] * 3, {"g": entry}, np.array([0.0, 0.0, largest]))
             assert group.ok is kept
 
     def test_an_unknown_column_is_refused(self):
@@ -233,8 +233,8 @@ def test_a_row_of_a_machine_that_no_soc_models_is_left_out_with_a_note():
 def test_a_row_without_a_kernel_of_its_own_is_reported_as_unmodelled():
     judged = run_suite("dsp")
     assert any("rows are unmodelled" in note for note in judged.evidence.notes)
-    makeshift = [group for group in judged.row_groups if group.startswith("unmodelled: ")]
-    assert len(makeshift) == (judged.evidence.columns["modelled"] == "no").sum() > 0
+    fallback = [group for group in judged.row_groups if group.startswith("unmodelled: ")]
+    assert len(fallback) == (judged.evidence.columns["modelled"] == "no").sum() > 0
 
 
 def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that_has_rows():

@@ -32,7 +32,7 @@ def cross_validate(
     Parameters
     ----------
     judged : Judged
-        The suite as it was run; its groups decide how rows are dealt, so that each fold has some of each.
+        The suite as it was run; its groups decide how folds are made, so that each fold has some of each.
     figures : str or Path, optional
         The file it was run on, where that is not the shipped one.
     tick : callable
@@ -50,7 +50,7 @@ def cross_validate(
     path = figures_path(suite, figures)
     assert path is not None, "a table has a file"
     all_rows = table.read(suite, path)
-    fold = folds_of(all_rows["npu"], judged.row_groups, table.twins(all_rows), table.measured(all_rows))
+    fold = folds_of(all_rows["npu"], judged.row_groups, table.duplicates(all_rows), table.measured(all_rows))
     predicted = np.full(len(all_rows), np.nan)
     for name, machine in machines_of(suite).items():
         mine = all_rows["npu"] == name
@@ -66,14 +66,14 @@ def cross_validate(
 
 
 def folds_of(
-    machines: NDArray[np.object_], groups: list[str], twins: Sequence[str], measured: Floats
+    machines: NDArray[np.object_], groups: list[str], duplicates: Sequence[str], measured: Floats
 ) -> NDArray[np.int64]:
-    """Deal rows to folds: near-twins together, each machine and group evenly, small and large rows alike.
+    """Assign rows to folds: near-duplicates together, evenly by machine, group and size.
 
     Parameters
     ----------
-    machines, groups, twins
-        Machine, group and key of near-twins of each row.
+    machines, groups, duplicates
+        Machine, group and key of near-duplicates of each row.
     measured : array, shape (rows,)
         Measured values: of five that follow each other in size, each goes to another fold.
 
@@ -84,16 +84,18 @@ def folds_of(
     """
     random = np.random.default_rng(_SEED)
     members: dict[tuple[str, str], dict[str, float]] = {}
-    for machine, group, twin, value in zip(machines, groups, twins, measured, strict=True):
-        members.setdefault((machine, group), {}).setdefault(twin, value)
-    dealt: dict[str, int] = {}
+    for machine, group, duplicate, value in zip(machines, groups, duplicates, measured, strict=True):
+        members.setdefault((machine, group), {}).setdefault(duplicate, value)
+    fold_of: dict[str, int] = {}
     for key in sorted(members):
-        fresh = sorted((value, twin) for twin, value in members[key].items() if twin not in dealt)
-        for position, (_, twin) in enumerate(fresh):
+        fresh = sorted(
+            (value, duplicate) for duplicate, value in members[key].items() if duplicate not in fold_of
+        )
+        for position, (_, duplicate) in enumerate(fresh):
             if position % FOLDS == 0:
                 order = random.permutation(FOLDS)
-            dealt[twin] = int(order[position % FOLDS])
-    return np.array([dealt[twin] for twin in twins])
+            fold_of[duplicate] = int(order[position % FOLDS])
+    return np.array([fold_of[duplicate] for duplicate in duplicates])
 
 
 def _without(suite: str, kept: Figures, machine: str) -> TrainingRows:

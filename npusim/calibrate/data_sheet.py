@@ -36,7 +36,7 @@ class FittedNumber:
     source : str
         Where it comes from, as the file shall say.
     on_silicon : bool
-        Whether any measured row bears on it.
+        Whether any measured row affects it.
     """
 
     path: str

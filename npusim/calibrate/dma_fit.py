@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.calibrate.data_sheet import FittedNumber
-from npusim.calibrate.least_squares import Free, Solution, solve
+from npusim.calibrate.least_squares import FreeNumber, Solution, solve
 from npusim.calibrate.unit_fit import Fitted, TrainingRows
 from npusim.validation.dma_figures import MEASURED, ROWS
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
-from npusim.validation.machine import Machine
+from npusim.validation.unit_models import Machine
 
 __all__ = ["fit"]
 
@@ -24,18 +24,19 @@ _DRAM = "dram_bytes_per_s"
 
 # First guesses and generous bounds; the result does not depend on them.
 _SILICON = (
-    Free("dma_start_cycles", 120.0, 10.0, 400.0),
-    Free("dma_dram_read_latency_s", 4e-7, 5e-8, 2e-6),
-    Free("dma_dram_write_latency_s", 8e-8, 1e-9, 1e-6),
-    Free("dma_page_walk_s", 1e-7, 1e-9, 1e-6),
-    Free("dma_ddr2cmx_share", 0.9, 0.2, 1.0),
-    Free("dma_cmx2ddr_share", 0.9, 0.2, 1.0),
-    Free("dma_cmx2cmx_share", 0.6, 0.2, 1.0),
-    Free("dma_copy_buffer_bytes", 500.0, 30.0, 4000.0),
-    Free(_DRAM, 5e10, 2e10, 1.3e11),  # low: above the engines' width it would have no slope
+    FreeNumber("dma_start_cycles", 120.0, 10.0, 400.0),
+    FreeNumber("dma_dram_read_latency_s", 4e-7, 5e-8, 2e-6),
+    FreeNumber("dma_dram_write_latency_s", 8e-8, 1e-9, 1e-6),
+    FreeNumber("dma_page_walk_s", 1e-7, 1e-9, 1e-6),
+    FreeNumber("dma_ddr2cmx_share", 0.9, 0.2, 1.0),
+    FreeNumber("dma_cmx2ddr_share", 0.9, 0.2, 1.0),
+    FreeNumber("dma_cmx2cmx_share", 0.6, 0.2, 1.0),
+    FreeNumber("dma_copy_buffer_bytes", 500.0, 30.0, 4000.0),
+    FreeNumber(_DRAM, 5e10, 2e10, 1.3e11),  # low: above the engines' width it would have no slope
 )
 _ROW_GAPS = tuple(
-    Free(f"dma_{direction}_row_cycles", 2.0, 0.01, 60.0) for direction in ("ddr2cmx", "cmx2ddr", "cmx2cmx")
+    FreeNumber(f"dma_{direction}_row_cycles", 2.0, 0.01, 60.0)
+    for direction in ("ddr2cmx", "cmx2ddr", "cmx2cmx")
 )
 _UNITS = {"cycles": "cycle", "bytes": "B", "s": "s", "share": ""}
 _SHORT = 0.3
@@ -73,7 +74,7 @@ def fit(machine: Machine, rows: TrainingRows) -> Fitted:
 
 
 def _solve(
-    free: Sequence[Free],
+    free: Sequence[FreeNumber],
     machine: Machine,
     table: TablePredictor,
     figures: Figures,

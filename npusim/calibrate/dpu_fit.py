@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from npusim.calibrate.cross import cross_validate
 from npusim.calibrate.data_sheet import FittedNumber
 from npusim.calibrate.unit_fit import Fitted, TrainingRows, shipped_rows
-from npusim.validation.batches import dpu_cycles
 from npusim.validation.costmodel_figures import (
     CHANNELWISE,
     PRODUCTS,
@@ -27,9 +26,9 @@ from npusim.validation.costmodel_figures import (
 from npusim.validation.dpu_figures import SPARSE, WORKLOADS, sparse_table, workload_table
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
-from npusim.validation.machine import Machine
 from npusim.validation.running import machines_of, run_suite
 from npusim.validation.suite import load_suite
+from npusim.validation.unit_models import Machine, dpu_cycles
 
 __all__ = ["SOURCES", "Source", "fit"]
 
@@ -38,7 +37,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Source:
-    """Figures that the fit listens to, and how much.
+    """Figures of the fit, with their weight.
 
     Attributes
     ----------
@@ -48,9 +47,9 @@ class Source:
     sigma : float
         Error of a row that the equations cannot be expected to explain, relative.
     counts_as : int or None
-        Independent rows that all of them are worth; None: as many as there are. A cost model's grid repeats
-        one opinion many times, so it must not outvote the few measurements.
-    heard : callable
+        Independent rows that all of them are worth; None: as many as there are. A cost model's grid is
+        many correlated rows, which must not outweigh the few measurements.
+    rows_used : callable
         Which rows count.
     is_speedup : bool
         Whether the measured value is dense cycles over cycles.
@@ -60,7 +59,7 @@ class Source:
     table: Callable[[Figures], NDArray[Any]]
     sigma: float
     counts_as: int | None = None
-    heard: Callable[[Figures], NDArray[np.bool_]] = lambda figures: np.ones(len(figures), bool)
+    rows_used: Callable[[Figures], NDArray[np.bool_]] = lambda figures: np.ones(len(figures), bool)
     is_speedup: bool = False
 
 
@@ -71,15 +70,15 @@ SOURCES = {
     # Start-up hides what small products gain by zeros.
     "costmodel-sparse": Source(
         SPARSE_PRODUCTS, product_table, sigma=0.06, counts_as=60, is_speedup=True,
-        heard=lambda figures: (figures["m"] >= 256) & (figures["k"] >= 256),
+        rows_used=lambda figures: (figures["m"] >= 256) & (figures["k"] >= 256),
     ),
     # Multiplication of two tensors runs on the grid of no SoC of npusim.
     "costmodel-eltwise-pool": Source(
-        CHANNELWISE, channelwise_table, sigma=0.15, counts_as=40, heard=lambda figures: figures["op"] !=
+        CHANNELWISE, channelwise_table, sigma=0.15, counts_as=40, rows_used=lambda figures: figures["op"] !=
         "eltwise_mul"
     ),
 }  # fmt: skip
-"""What the fit listens to, by suite."""
+"""Figures of the fit, by suite."""
 
 _NPUS = ("npu3720", "npu4000")
 _START: dict[str, tuple[float | None, float | None]] = {
@@ -114,9 +113,9 @@ _START: dict[str, tuple[float | None, float | None]] = {
 }
 """Where the search starts, for each of `_NPUS`; None, and all others: held at the data sheet's value."""
 
-_LEAST = {"sparse_act_feed": 0.5}  # the pointers do not make reading twice as fast; all others are at least 0
-_MOST = {"broadcast_rate": 1.0}  # writing to several tiles is not faster than to one
-_PULL = 0.3
+_LOW = {"sparse_act_feed": 0.5}  # the pointers do not make reading twice as fast; all others are at least 0
+_HIGH = {"broadcast_rate": 1.0}  # writing to several tiles is not faster than to one
+_START_WEIGHT = 0.3
 """Weight of the start: a parameter that no row moves stays there; 100 % away costs 0.3 sigma of a row."""
 _MOVES = 0.01
 """Sigmas that a parameter's own size must move a measured row by, to count as measured."""
@@ -174,10 +173,10 @@ def fit(machine: Machine, rows: TrainingRows) -> Fitted:
     def residuals(values: Floats) -> Floats:
         tried = machine.with_numbers(_columns(names, values))
         errors = [target.errors(tried) for target in targets.values()]
-        return np.concatenate([*errors, _PULL * (values - first) / length])
+        return np.concatenate([*errors, _START_WEIGHT * (values - first) / length])
 
-    low = np.array([_LEAST.get(name, 0.0) for name in names])
-    high = np.array([_MOST.get(name, np.inf) for name in names])
+    low = np.array([_LOW.get(name, 0.0) for name in names])
+    high = np.array([_HIGH.get(name, np.inf) for name in names])
     found = least_squares(residuals, first, loss="soft_l1", bounds=(low, high), x_scale=length, max_nfev=60)
     count = sum(len(target.measured) for target in targets.values())
     spread = max(1.0, 2.0 * found.cost / max(1, count - len(names)))
@@ -211,7 +210,7 @@ def _start(npu: str) -> dict[str, float]:
 
 
 def _target(source: Source, figures: Figures) -> _Target:
-    figures = figures.where(source.heard(figures))
+    figures = figures.where(source.rows_used(figures))
     table = source.table(figures)
     dense = table.copy() if source.is_speedup else None
     if dense is not None:

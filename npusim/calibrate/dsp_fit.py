@@ -1,4 +1,4 @@
-"""Fits the kernels of the DSP libraries to the cost model's table, generation by generation."""
+"""Fits the kernels of the DSP libraries to the cost model's table, and writes the libraries."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from npusim.arch import DspKernel
-from npusim.calibrate.dsp_forms import FORMS, Calls, cycles_of, fit_numbers
-from npusim.calibrate.dsp_ties import Sibling, ties_of
+from npusim.arch import DspGeneration, DspKernel
+from npusim.calibrate.dsp_loops import FORMS, Calls, FittedKernel, cycles_of, fit_numbers, ties_of
 from npusim.calibrate.unit_fit import Fitted, TrainingRows
 from npusim.units import Quantity
 from npusim.validation.dsp_figures import SOURCES, row_counts
 from npusim.validation.figures import Figures
-from npusim.validation.machine import Machine
+from npusim.validation.running import Judged
+from npusim.validation.unit_models import Machine
 
-__all__ = ["fit", "fit_generation"]
+__all__ = ["USABLE_ERROR", "fit", "fit_generation", "held_out_errors", "library_text"]
 
 _SCALAR_CYCLES = 150.0
-"""A kernel dearer than this for a vector's worth of elements runs a plain scalar loop."""
+"""A kernel that costs more than this for a vector's worth of elements runs a plain scalar loop."""
 _VECTOR_CYCLES = 1.0
 """A scalar loop cannot pass an element in less than a cycle: below, the kernel must be a vector kernel."""
 _ALONG_ROWS = ("mvn", "normalizel2", "interpolatewh_1", "gptq")
@@ -40,6 +40,17 @@ _COUNTS = {
     "stream_from_rows",
     "few_rows_below",
 }
+USABLE_ERROR = 0.25
+"""A kernel whose held-out error is above this is left out: an estimate then takes the fallback's, and says
+so."""
+
+_HEADER = """\
+# DSP kernels of {npu}, generation {generation}. Cycles of the VPU clock on one DSP. Fitted by
+# `python -m npusim.calibrate.units dsp` to validate/figures/costmodel_dsp.csv
+# (intel/npu-nn-cost-model@8a2ae92b); suite `dsp` gives the error. No measured row stands behind any.
+# A kernel whose held-out rows are more than 25 % off is left out.
+"""
+_COLUMN = 20
 
 
 def fit(machine: Machine, rows: TrainingRows) -> Fitted:
@@ -68,26 +79,24 @@ def fit(machine: Machine, rows: TrainingRows) -> Fitted:
 
 
 def fit_generation(machine: Machine, source: str, figures: Figures) -> dict[str, DspKernel]:
-    """Fit all kernels of one source, by name; those of the file that is shipped leave out the unusable
-    ones.
-    """
+    """Fit all kernels of one source, by name, unusable ones included."""
     alone = {
         op: _alone(machine, source, op, figures.where(figures["op"] == op))
         for op in sorted(set(figures["op"]))
     }
     kernels = {}
-    for op, sibling in alone.items():
-        ties = ties_of(sibling, [other for name, other in alone.items() if name != op])
-        numbers = fit_numbers(FORMS[sibling.form], sibling.calls, ties) if ties else sibling.numbers
-        kernels[op] = kernel_of(sibling, numbers)
+    for op, kernel in alone.items():
+        ties = ties_of(kernel, [other for name, other in alone.items() if name != op])
+        numbers = fit_numbers(FORMS[kernel.form], kernel.calls, ties) if ties else kernel.numbers
+        kernels[op] = kernel_of(kernel, numbers)
     return kernels
 
 
-def _alone(machine: Machine, source: str, op: str, figures: Figures) -> Sibling:
+def _alone(machine: Machine, source: str, op: str, figures: Figures) -> FittedKernel:
     cycles = figures["time_s"] * float(machine.arch["vpu_clock_hz"][0])
     calls = Calls(figures["out_elements"], row_counts(figures), cycles)
     form = _form_of(machine, source, op, figures, calls)
-    return Sibling(form, int(figures["inputs"].max()), calls, fit_numbers(FORMS[form], calls, []))
+    return FittedKernel(form, int(figures["inputs"].max()), calls, fit_numbers(FORMS[form], calls, []))
 
 
 def _form_of(machine: Machine, source: str, op: str, figures: Figures, calls: Calls) -> str:
@@ -115,9 +124,9 @@ def _form_of(machine: Machine, source: str, op: str, figures: Figures, calls: Ca
     return "line" if binary else "vector"
 
 
-def kernel_of(sibling: Sibling, numbers: Mapping[str, float]) -> DspKernel:
+def kernel_of(kernel: FittedKernel, numbers: Mapping[str, float]) -> DspKernel:
     """Return fitted numbers as a kernel of a data sheet."""
-    form = FORMS[sibling.form]
+    form = FORMS[kernel.form]
     main = numbers.get("stream_per_element") or numbers.get("per_element", 0.0)
     fields = {
         name: Quantity(float(f"{value:.6g}"), _unit(name))
@@ -125,8 +134,8 @@ def kernel_of(sibling: Sibling, numbers: Mapping[str, float]) -> DspKernel:
         if value > 0.0
     }
     share = Quantity(1.0 if main < _VECTOR_CYCLES else 0.0)
-    error = float(np.mean(np.abs(cycles_of(form, numbers, sibling.calls) / sibling.calls.cycles - 1.0)))
-    source = f"fitted to {len(sibling.calls.cycles)} rows, mean error {100 * error:.1f} %"
+    error = float(np.mean(np.abs(cycles_of(form, numbers, kernel.calls) / kernel.calls.cycles - 1.0)))
+    source = f"fitted to {len(kernel.calls.cycles)} rows, mean error {100 * error:.1f} %"
     return DspKernel.model_construct(None, **fields, vector_share=share, source=source)
 
 
@@ -134,3 +143,59 @@ def _unit(name: str) -> str:
     if name in _COUNTS:
         return ""
     return "cycle" if name in _CYCLES else "cycle/element"
+
+
+def held_out_errors(held_out: Judged, npu: str) -> dict[tuple[str, str], float]:
+    """Return the mean held-out error of each (generation, kernel) of an NPU.
+
+    Parameters
+    ----------
+    held_out : Judged
+        Cross-validation of suite `dsp`.
+    npu : str
+        As the figures call it.
+    """
+    columns, errors = held_out.evidence.columns, held_out.evidence.errors
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in np.flatnonzero(columns["npu"] == npu):
+        found.setdefault((columns["kernel_source"][row], columns["op"][row]), []).append(float(errors[row]))
+    return {key: float(np.mean(values)) for key, values in found.items()}
+
+
+def library_text(
+    shipped: str, npu: str, name: str, generation: DspGeneration, held_out: Mapping[tuple[str, str], float]
+) -> str:
+    """Return the text of a library file.
+
+    Parameters
+    ----------
+    shipped : str
+        The file as it is; title, lanes and fallback are kept.
+    npu, name : str
+        NPU and generation.
+    generation : DspGeneration
+        With fitted kernels.
+    held_out : mapping
+        Held-out error of each (generation, kernel).
+    """
+    preface = shipped[: shipped.index("\nkernels:") + len("\nkernels:\n")]
+    preface = "".join(line for line in preface.splitlines(keepends=True) if not line.startswith("#"))
+    lines = [_HEADER.format(npu=npu, generation=name), preface]
+    for kernel_name, kernel in sorted(generation.kernels.items()):
+        error = held_out.get((name, kernel_name), np.inf)
+        if error <= USABLE_ERROR:
+            key = f"{kernel_name}:".ljust(_COLUMN - 1)
+            lines.append(f"  {key}{_kernel_text(kernel, error)}\n")
+    return "".join(lines)
+
+
+def _kernel_text(kernel: DspKernel, held_out: float) -> str:
+    told = []
+    for field in DspKernel.model_fields:
+        value = getattr(kernel, field)
+        if field not in ("source", "vector_share") and value > 0.0:
+            told.append(f"{field}: {f'{float(value):.6g} {value.unit}'.strip()}")
+    if kernel.vector_share:
+        told.append("vector_share: 1")
+    told.append(f'source: "{kernel.source}, held out {100 * held_out:.1f} %"')
+    return f"{{{', '.join(told)}}}"

@@ -1,5 +1,6 @@
 """Fit to GraNNite's figures: maximum a posteriori of the published figures and the priors.
 
+FreeNumber parameters, priors and tolerances stand in `validate/definitions/granite_fit.yaml`.
 `python -m npusim.calibrate.granite_fit` prints the result as tables, `--write` puts the numbers into the data
 sheets.
 """
@@ -8,27 +9,109 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from npusim.arch import Soc, load_soc
-from npusim.calibrate.granite_plan import Plan, load_plan
+from npusim.config import Section, load_model
+from npusim.errors import ConfigError
 from npusim.locate import resource
 from npusim.validation.figures import KeyedFigure, read_keyed
 from npusim.validation.granite import Key, parse_key, predict
 from npusim.validation.granite_definitions import load_definitions
-from npusim.validation.granite_runs import Bench
+from npusim.validation.granite_runs import GraniteRunner
 
-__all__ = ["GraniteFit", "Result", "given_figures"]
+__all__ = ["GraniteFit", "Plan", "Result", "fit_shipped", "given_figures", "load_plan"]
 
+Positive = Annotated[float, Field(gt=0.0)]
 Floats = NDArray[np.float64]
 
 _STEP = 1e-3
 """Step of the logarithms for slopes: small beside every width, large beside rounding."""
-_BEARS = 0.02
-"""A figure bears on a parameter when a doubling of the one moves the other by more than this share."""
+_AFFECTS = 0.02
+"""A figure affects a parameter when a doubling of the one moves the other by more than this share."""
+
+
+class SheetNumber(Section):
+    """A number of data sheets that follows a parameter."""
+
+    socs: list[str] = Field(min_length=1)
+    """SoCs whose sheets hold it."""
+    path: str
+    """Where it stands, as in `--set`."""
+    unit: str
+    """Unit, as in the sheet."""
+    share: Positive = 1.0
+    """The number over the parameter."""
+    source: str = ""
+    """What the sheet says of it; empty: that it was fitted here, and what it was beforehand."""
+
+
+class Prior(Section):
+    """What is known of a parameter from elsewhere: log-normal."""
+
+    value: Positive
+    """Median, in the unit of its numbers."""
+    width: Positive
+    """Standard deviation of the logarithm."""
+    source: str
+    """Where that comes from."""
+
+
+class Parameter(Section):
+    """A free parameter."""
+
+    title: str
+    """What it is, in a line."""
+    numbers: list[SheetNumber] = Field(min_length=1)
+    """Numbers that follow it."""
+    prior: Prior
+
+
+class Tolerance(Section):
+    """Tolerance of a figure: one standard deviation."""
+
+    figure: str
+    layer: str = ""
+    measure: str = ""
+    ratio: Positive | None = None
+    """Of the logarithm of predicted over published."""
+    points: Positive | None = None
+    """Of the difference, for shares."""
+
+    def fits(self, key: Key) -> bool:
+        """Whether it is meant for a figure."""
+        return (
+            self.figure == key.figure and self.layer in ("", key.layer) and self.measure in ("", key.measure)
+        )
+
+
+class Plan(Section):
+    """Parameters and tolerances of the fit (schema `npusim.granite-fit/1`)."""
+
+    schema_name: Literal["npusim.granite-fit/1"] = Field(alias="schema")
+    """Version of this file format."""
+    parameters: dict[str, Parameter] = Field(min_length=1)
+    """FreeNumber parameters by name."""
+    tolerances: list[Tolerance]
+    """The first that fits a figure counts."""
+
+    def tolerance(self, key: Key) -> Tolerance:
+        """Return the tolerance of a figure."""
+        for tolerance in self.tolerances:
+            if tolerance.fits(key):
+                return tolerance
+        raise ConfigError(f"no tolerance for {key.figure}", key="tolerances", allowed="one for every figure")
+
+
+@cache
+def load_plan() -> Plan:
+    """Return the shipped plan."""
+    return load_model(resource("validate", "definitions", "granite_fit.yaml"), Plan)
 
 
 @dataclass(frozen=True)
@@ -65,12 +148,12 @@ class Result:
 
     @property
     def figures_of(self) -> list[int]:
-        """How many figures bear on each parameter."""
-        return [int(n) for n in (np.abs(self.slopes) * np.log(2.0) > _BEARS).sum(axis=0)]
+        """Number of figures that affect each parameter."""
+        return [int(n) for n in (np.abs(self.slopes) * np.log(2.0) > _AFFECTS).sum(axis=0)]
 
 
 class GraniteFit:
-    """Maximum a posteriori: squared deviations from figures and priors, each in its own standard deviations.
+    """Maximum a posteriori: squared deviations from figures and priors in standard deviations.
 
     Parameters
     ----------
@@ -83,7 +166,7 @@ class GraniteFit:
         self.plan, self.figures = plan, list(figures)
         self.keys = [_known(figure) for figure in figures]
         self.names = tuple(plan.parameters)
-        self.bench = Bench(load_definitions())
+        self.runner = GraniteRunner(load_definitions())
         self._memory: dict[tuple[float, ...], Floats] = {}
 
     @cached_property
@@ -110,8 +193,8 @@ class GraniteFit:
         """Return the predictions of all figures, shape (figures,)."""
         key = tuple(logs.tolist())
         if key not in self._memory:
-            bench = self.bench.with_socs(self.socs(logs))
-            self._memory[key] = np.array([predict(k, bench) for k in self.keys])
+            runner = self.runner.with_socs(self.socs(logs))
+            self._memory[key] = np.array([predict(k, runner) for k in self.keys])
         return self._memory[key]
 
     def residuals(self, logs: Floats, left_out: int | None = None) -> Floats:

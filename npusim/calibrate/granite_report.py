@@ -13,7 +13,7 @@ from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 from npusim.calibrate.granite_fit import GraniteFit, Result, fit_shipped
 from npusim.locate import resource
 from npusim.validation.granite_definitions import Definitions, Variant
-from npusim.validation.granite_runs import Bench
+from npusim.validation.granite_runs import GraniteRunner
 
 __all__ = ["alternatives", "figure_table", "main", "numbers_of", "parameter_table", "tied"]
 
@@ -54,7 +54,7 @@ def parameter_table(fit: GraniteFit, best: Result) -> Iterator[str]:
 
 
 def tied(best: Result, index: int) -> list[str]:
-    """Return the parameters whose errors go with those of one: only their sum or ratio is determined."""
+    """Return the parameters correlated with one: only their sum or ratio is determined."""
     sigma = best.sigma
     correlation = best.covariance[index] / (sigma[index] * sigma)
     return [
@@ -64,16 +64,16 @@ def tied(best: Result, index: int) -> list[str]:
     ]
 
 
-def alternatives(bench: Bench) -> Iterator[str]:
+def alternatives(runner: GraniteRunner) -> Iterator[str]:
     """Yield the lines of the table of other readings of the baselines, each beside the one that is used."""
-    definitions = bench.definitions
+    definitions = runner.definitions
     yield "| model | baseline | interval, ms | speed-up of the best variant |"
     yield "| --- | --- | --- | --- |"
     for model, variants in definitions.variants.items():
-        best = min(_interval_s(bench, model, variants[name]) for name in definitions.best_of[model])
+        best = min(_interval_s(runner, model, variants[name]) for name in definitions.best_of[model])
         for name, variant in variants.items():
             if name.startswith("baseline"):
-                interval = _interval_s(bench, model, variant)
+                interval = _interval_s(runner, model, variant)
                 yield f"| {model} | {name} | {1e3 * interval:.3g} | {interval / best:.3g} |"
     yield ""
     yield "| model | device | best of the paper's variants, ms | along lists of edges, ms |"
@@ -81,15 +81,15 @@ def alternatives(bench: Bench) -> Iterator[str]:
     for model, names in definitions.best_of.items():
         for device in ("series2_gpu", "series2_cpu"):
             variants = definitions.variants[model]
-            best = min(_interval_s(bench, model, variants[name], device) for name in names)
-            sparse = _interval_s(bench, model, definitions.sparse[model], device)
+            best = min(_interval_s(runner, model, variants[name], device) for name in names)
+            sparse = _interval_s(runner, model, definitions.sparse[model], device)
             yield f"| {model} | {device.rpartition('_')[2]} | {1e3 * best:.3g} | {1e3 * sparse:.3g} |"
 
 
-def _interval_s(bench: Bench, model: str, variant: Variant, place: str = "series2") -> float:
-    definitions: Definitions = bench.definitions
+def _interval_s(runner: GraniteRunner, model: str, variant: Variant, place: str = "series2") -> float:
+    definitions: Definitions = runner.definitions
     workload = f"{model.replace('_', '-')}-cora"
-    return bench.outcome(workload, variant, definitions.places[place]).interval_s
+    return runner.outcome(workload, variant, definitions.places[place]).interval_s
 
 
 def numbers_of(fit: GraniteFit, best: Result, soc: str) -> list[FittedNumber]:
@@ -116,8 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     fit, best = fit_shipped()
     left_out = best.predicted if options.quick else fit.leave_one_out(best)
-    bench = fit.bench.with_socs(fit.socs(best.logs))
-    for part in (figure_table(fit, best, left_out), parameter_table(fit, best), alternatives(bench)):
+    runner = fit.runner.with_socs(fit.socs(best.logs))
+    for part in (figure_table(fit, best, left_out), parameter_table(fit, best), alternatives(runner)):
         print("\n".join(part), end="\n\n")
     if options.write:
         for soc in sorted({name for p in fit.plan.parameters.values() for n in p.numbers for name in n.socs}):

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Free", "Solution", "solve"]
+__all__ = ["FreeNumber", "Solution", "solve"]
 
 Floats = NDArray[np.float64]
 
 _ROBUST = 1.4826
 """Standard deviation of a normal variable over the median of its absolute value."""
-_FAINT = 1e-6
-"""Strength of a direction, beside the strongest, that counts as none."""
+_NEGLIGIBLE = 1e-6
+"""Singular value, relative to the largest, that counts as none."""
 _NEAR = 1e-5
 """Step of the logarithms, relative to them, at which a fit with slopes stops: far below any error bar."""
 _UNKNOWN = 0.5
@@ -24,7 +24,7 @@ _UNKNOWN = 0.5
 
 
 @dataclass(frozen=True)
-class Free:
+class FreeNumber:
     """A number to fit, in log space: it is positive, and its error bar is relative.
 
     Attributes
@@ -67,7 +67,7 @@ class Solution:
 
 
 def solve(
-    free: Sequence[Free],
+    free: Sequence[FreeNumber],
     residual: Callable[[Mapping[str, float]], Floats],
     softness: float,
     slopes: Callable[[Mapping[str, float]], Floats] | None = None,
@@ -76,12 +76,12 @@ def solve(
 
     Parameters
     ----------
-    free : sequence of Free
+    free : sequence of FreeNumber
         The numbers, with bounds.
     residual : callable
         From numbers by name to weighted log errors, shape (rows,).
     softness : float
-        Residual above which a row counts less than its square (soft L1), so that outliers do not rule.
+        Residual above which a row counts less than its square (soft L1), so that outliers do not dominate.
     slopes : callable, optional
         From numbers by name to the slopes of the weighted log errors against the numbers' logarithms, shape
         (rows, numbers); None: finite differences.
@@ -145,14 +145,14 @@ def _soft_but_for(priors: int) -> Callable[[Floats], Any]:
 
 
 def _covariance(jacobian: Floats, residuals: Floats) -> Floats:
-    """Covariance of the fitted logarithms; their spread comes from the residuals' median, not their squares.
+    """Covariance of the fitted logarithms, scaled by the residuals' median, not their squares.
 
     A direction in which no row moves gets a large but finite variance, never the 0 of a pseudo-inverse.
     """
     rows, numbers = jacobian.shape
     spread = _ROBUST * float(np.median(np.abs(residuals)))
     _, strengths, directions = np.linalg.svd(jacobian, full_matrices=False)
-    strengths = np.maximum(strengths, _FAINT * max(float(strengths.max()), _FAINT))
-    scale = max(spread, _FAINT) ** 2 * rows / max(1, rows - numbers)
+    strengths = np.maximum(strengths, _NEGLIGIBLE * max(float(strengths.max()), _NEGLIGIBLE))
+    scale = max(spread, _NEGLIGIBLE) ** 2 * rows / max(1, rows - numbers)
     covariance: Floats = scale * ((directions.T / strengths**2) @ directions)
     return covariance

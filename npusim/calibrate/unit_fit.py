@@ -16,9 +16,9 @@ from npusim.calibrate.data_sheet import FittedNumber
 from npusim.errors import UnknownNameError
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
-from npusim.validation.machine import Machine
 from npusim.validation.running import figures_path, predictor_of
 from npusim.validation.suite import Suite, load_suite
+from npusim.validation.unit_models import Machine
 
 __all__ = ["FITS", "Fit", "Fitted", "TrainingRows", "fit_named", "shipped_rows", "table_of"]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from npusim.calibrate.cross import cross_validate
 from npusim.calibrate.data_sheet import as_written, with_numbers
-from npusim.calibrate.dsp_library import held_out_errors, library_text
+from npusim.calibrate.dsp_fit import held_out_errors, library_text
 from npusim.calibrate.unit_fit import FITS, Fitted, fit_named, shipped_rows
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.locate import resource
 from npusim.validation.dsp_figures import SOURCES
-from npusim.validation.machine import Machine
 from npusim.validation.running import machines_of, run_suite
 from npusim.validation.suite import load_suite
+from npusim.validation.unit_models import Machine
 
 __all__ = ["fit_units", "main", "report"]
 
@@ -57,7 +57,7 @@ def fit_units(unit: str, soc: str | None = None) -> dict[str, Fitted]:
 
 
 def report(unit: str, name: str, fitted: Fitted) -> str:
-    """Return what a fit found, as text: each number with its error bar, and what rests on what."""
+    """Return what a fit found, as text: each number with its error bar, and what is unmeasured."""
     lines = [f"{unit} of {name} ({fitted.machine.soc.name})"]
     for number in fitted.numbers:
         value, sigma = as_written(number)
@@ -73,7 +73,7 @@ def report(unit: str, name: str, fitted: Fitted) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a fit from the command line; returns the exit status."""
+    """Run a fit from the command line; return the exit status."""
     parser = argparse.ArgumentParser(
         "python -m npusim.calibrate.units", description="Fit the units' numbers."
     )

@@ -40,7 +40,7 @@ DOCUMENTS = {
     "calibration": "npusim.calibrate.device.report:CalibrationReport",
     "list": "npusim.catalogues:Listing",
     "measurement": "npusim.measure:Measurement",
-    "parameters": "npusim.validation.parameters:Unmeasured",
+    "parameters": "npusim.validation.unmeasured:Unmeasured",
 }
 """Module and model of each kind of document that npusim writes."""
 

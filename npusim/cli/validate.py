@@ -106,7 +106,7 @@ def validate(
 
 
 def _write_parameters(destination: Destination) -> None:
-    from npusim.validation.parameters import unmeasured
+    from npusim.validation.unmeasured import unmeasured
 
     found = unmeasured()
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from npusim.report.terminal import grid, remarks
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
-from npusim.validation.parameters import Unmeasured
+from npusim.validation.unmeasured import Unmeasured
 
 __all__ = ["unmeasured_page", "validation_page"]
 

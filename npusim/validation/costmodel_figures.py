@@ -7,12 +7,10 @@ from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Pair
 from npusim.cost.tables import DpuOperation
-from npusim.validation.batches import dpu_cycles, dpu_rows
 from npusim.validation.dpu_figures import FORMS
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures
-from npusim.validation.keys import same
-from npusim.validation.machine import Machine
+from npusim.validation.figures import Figures, key_of
+from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows
 
 __all__ = ["CHANNELWISE", "PRODUCTS", "SPARSE_PRODUCTS", "channelwise_table", "product_table"]
 
@@ -85,7 +83,7 @@ PRODUCTS = TablePredictor(
     predict=_product_cycles,
     unit="cycles",
     dimensions=("m", "k", "n", "dtype"),
-    twins=same("npu", "dtype", "m", "k", "n"),
+    duplicates=key_of("npu", "dtype", "m", "k", "n"),
 )
 """Dense products on one tile."""
 
@@ -103,8 +101,10 @@ SPARSE_PRODUCTS = TablePredictor(
     predict=_speedup,
     unit="",
     dimensions=("m", "k", "n", "dtype", "kind", "act_sparsity", "weight_sparsity"),
-    twins=same("npu", "dtype", "m", "k", "n"),
-    prepare=lambda figures: figures.having(side=np.array([_SIDES[kind] for kind in figures["kind"]], object)),
+    duplicates=key_of("npu", "dtype", "m", "k", "n"),
+    prepare=lambda figures: figures.with_columns(
+        side=np.array([_SIDES[kind] for kind in figures["kind"]], object)
+    ),
 )
 """Speed-up of products by zeros."""
 
@@ -121,6 +121,6 @@ CHANNELWISE = TablePredictor(
     predict=_channelwise_cycles,
     unit="cycles",
     dimensions=("op", "w", "h", "c", "dtype", "kernel", "stride"),
-    twins=same("npu", "op", "dtype", "w", "h", "c", "kernel"),
+    duplicates=key_of("npu", "op", "dtype", "w", "h", "c", "kernel"),
 )
 """Pooling, depthwise convolution and elementwise operators on one tile."""

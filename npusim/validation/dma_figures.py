@@ -7,11 +7,9 @@ from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR
-from npusim.validation.batches import transfer_seconds
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures
-from npusim.validation.keys import same
-from npusim.validation.machine import Machine
+from npusim.validation.figures import Figures, key_of
+from npusim.validation.unit_models import Machine, transfer_seconds
 
 __all__ = ["ENGINES", "MEASURED", "ROWS"]
 
@@ -48,7 +46,7 @@ MEASURED = TablePredictor(
     predict=_one_engine,
     unit="s",
     dimensions=("bytes", "direction"),
-    twins=same("npu", "direction", "bytes"),
+    duplicates=key_of("npu", "direction", "bytes"),
 )
 """Measured transfers by one engine."""
 
@@ -58,7 +56,7 @@ ENGINES = TablePredictor(
     predict=_by_engines,
     unit="s",
     dimensions=("bytes", "direction", "engines"),
-    twins=same("npu", "direction", "bytes", "engines"),
+    duplicates=key_of("npu", "direction", "bytes", "engines"),
 )
 """The cost model's transfers; each of the engines moves so many bytes."""
 
@@ -74,6 +72,6 @@ ROWS = TablePredictor(
     predict=_by_rows,
     unit="s",
     dimensions=("row_bytes", "rows", "src_stride_bytes", "direction"),
-    twins=same("npu", "direction", "row_bytes", "rows"),
+    duplicates=key_of("npu", "direction", "row_bytes", "rows"),
 )
 """The cost model's transfers of many rows by one engine. The stride has no part in the equation."""

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Pair, Text
 from npusim.cost.tables import DpuOperation
-from npusim.validation.batches import dpu_cycles, dpu_rows
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures
-from npusim.validation.keys import same
-from npusim.validation.machine import Machine
+from npusim.validation.figures import Figures, key_of
+from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows
 
 __all__ = ["FORMS", "MODES", "SPARSE", "WORKLOADS", "sparse_table", "workload_table"]
 
@@ -62,8 +60,8 @@ def workload_table(figures: Figures) -> NDArray[np.void]:
 def _write_tiles(figures: Figures) -> Floats:
     """Tiles that really receive the output.
 
-    On npu3720, twins of a clustered layer that differ only in `output_write_tiles` have identical cycles:
-    no broadcast ran there, whatever the column says.
+    On npu3720, rows of a clustered layer that differ only in `output_write_tiles` have identical cycles: no
+    broadcast ran there, whatever the column says.
     """
     alone = (figures["npu"] == "npu3720") & (figures["isi"] == "clustering")
     return np.where(alone, 1.0, figures["output_write_tiles"])
@@ -72,7 +70,7 @@ def _write_tiles(figures: Figures) -> Floats:
 def _weight_density(figures: Figures) -> Floats:
     """Share of non-zero weights that the grid made use of.
 
-    `weight_sparsity` shows a saving only in npu3720 rows of mode 8x16 with one write tile; elsewhere twins
+    `weight_sparsity` shows a saving only in npu3720 rows of mode 8x16 with one write tile; elsewhere rows
     with and without it have the same cycles.
     """
     skips = (figures["npu"] == "npu3720") & (figures["mpe_mode"] == "8x16")
@@ -87,7 +85,7 @@ def _predict(figures: Figures, machine: Machine) -> Floats:
 
 def _prepare(figures: Figures) -> Figures:
     words = np.array([_WORDS.get(op, op) for op in figures["op"]], object)
-    return figures.having(operator=words)
+    return figures.with_columns(operator=words)
 
 
 WORKLOADS = TablePredictor(
@@ -113,7 +111,7 @@ WORKLOADS = TablePredictor(
         "operator", "out_w", "out_h", "out_c", "in_c", "kernel", "stride", "pad_tblr", "mpe_mode", "in_dtype",
         "isi", "output_write_tiles", "weight_sparsity",
     ),
-    twins=same("npu", "op", "kernel", "stride", "out_w", "in_c", "out_c", "in_dtype"),
+    duplicates=key_of("npu", "op", "kernel", "stride", "out_w", "in_c", "out_c", "in_dtype"),
     prepare=_prepare,
 )  # fmt: skip
 """Measured workloads on one tile."""
@@ -131,7 +129,7 @@ def _prepare_sparse(figures: Figures) -> Figures:
             raise figures.refusal(row, "workload", allowed)
     act, weight = figures["act_sparsity"] > 0, figures["weight_sparsity"] > 0
     side = np.select([act & weight, act, weight], ["both", "activations", "weights"], "dense")
-    return figures.having(workload=np.array(workloads, object), side=side.astype(object))
+    return figures.with_columns(workload=np.array(workloads, object), side=side.astype(object))
 
 
 def sparse_table(figures: Figures) -> NDArray[np.void]:
@@ -175,7 +173,7 @@ SPARSE = TablePredictor(
     predict=_predict_sparse,
     unit="cycles",
     dimensions=("workload", "split", "act_sparsity", "weight_sparsity"),
-    twins=same("npu", "workload"),
+    duplicates=key_of("npu", "workload"),
     prepare=_prepare_sparse,
 )
 """Measured sparse convolutions on one tile."""

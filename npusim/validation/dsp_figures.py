@@ -8,10 +8,9 @@ from numpy.typing import NDArray
 from npusim.config.tables import Choice, Number, Text
 from npusim.cost.dsp_table import fill_numbers
 from npusim.cost.tables import DSP_KERNEL_DTYPE
-from npusim.validation.batches import dsp_seconds
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
-from npusim.validation.machine import Machine
+from npusim.validation.unit_models import Machine, dsp_seconds
 
 __all__ = ["KERNELS", "SOURCES", "row_counts"]
 
@@ -41,7 +40,7 @@ table does not say)."""
 
 
 def row_counts(figures: Figures) -> Floats:
-    """Return the rows of each call: what a kernel along an axis starts anew; 1 for the others.
+    """Return the rows of each call of a kernel along an axis; 1 for the others.
 
     Parameters
     ----------
@@ -66,7 +65,7 @@ def row_counts(figures: Figures) -> Floats:
 
 
 def _unmodelled(figures: Figures, machine: Machine) -> list[bool]:
-    """Tell which calls have no kernel of their own source."""
+    """Return which calls have no kernel of their own source."""
     calls = zip(figures["kernel_source"], figures["op"], strict=True)
     return [op not in machine.generation(source).kernels for source, op in calls]
 
@@ -92,7 +91,7 @@ def _predict(figures: Figures, machine: Machine) -> Floats:
     return seconds
 
 
-def _twins(figures: Figures) -> list[str]:
+def _duplicate_keys(figures: Figures) -> list[str]:
     rows = row_counts(figures)
     return [
         f"{npu}/{source}/{op}/{elements:g}/{count:g}"
@@ -123,8 +122,8 @@ KERNELS = TablePredictor(
     predict=_predict,
     unit="s",
     dimensions=("out_elements", "op", "kernel_source"),
-    twins=_twins,
-    prepare=lambda figures: figures.having(rows=row_counts(figures)),
+    duplicates=_duplicate_keys,
+    prepare=lambda figures: figures.with_columns(rows=row_counts(figures)),
     unmodelled=_unmodelled,
 )
 """Bare kernel calls. An estimate may pad a call up to the next loop's threshold where that is faster."""

@@ -20,8 +20,8 @@ from npusim.scenario import resolve_run
 from npusim.techniques import apply, stacks
 from npusim.techniques.stack import legal
 from npusim.validation.evidence import Evidence
-from npusim.validation.machine import Machine
 from npusim.validation.suite import Suite
+from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_names
 
 __all__ = ["ENGINES", "reasons"]
@@ -30,7 +30,7 @@ _WORTH_A_REASON = 0.05
 _MOST_REASONS = 12
 _IN_FLIGHT_STACKS = ("none", "graphsplit", "stagr", "graphsplit+preg+stagr")
 _IN_FLIGHT_GRAPH = "-cora"
-"""What is compared with several inferences in flight, too: acting that out takes many inferences."""
+"""What is compared with several inferences in flight, too: simulating that takes many inferences."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class _Engines:
         analytical = np.array([row.analytical_s for row in rows])
         worst = int(np.argmax(np.abs(analytical / event - 1.0)))
         notes = [f"worst: {rows[worst].id}, analytical {analytical[worst] / event[worst] - 1.0:+.1%}"]
-        parted = sorted(
+        differing = sorted(
             (row for row in rows if row.why), key=lambda row: -abs(row.analytical_s / row.event_s - 1.0)
         )
-        notes += [f"{row.id}: {row.why}" for row in parted[:_MOST_REASONS]]
-        if len(parted) > _MOST_REASONS:
-            notes.append(f"{len(parted)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
+        notes += [f"{row.id}: {row.why}" for row in differing[:_MOST_REASONS]]
+        if len(differing) > _MOST_REASONS:
+            notes.append(f"{len(differing)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
         return Evidence(
             ids=[row.id for row in rows],
             columns={
@@ -96,10 +96,10 @@ def _rows() -> Iterator[_Row]:
 
 def _compare(workload: str, stack: str, mapped: Mapped) -> _Row:
     """Compare the latency of one inference."""
-    acted = run_events(mapped)
-    analytical_s, event_s = float(mapped.total["latency_s"]), acted.estimate.latency_s
-    parted = abs(analytical_s / event_s - 1.0) > _WORTH_A_REASON
-    why = reasons(mapped, acted.timeline) if parted else ""
+    simulated = run_events(mapped)
+    analytical_s, event_s = float(mapped.total["latency_s"]), simulated.estimate.latency_s
+    differing = abs(analytical_s / event_s - 1.0) > _WORTH_A_REASON
+    why = reasons(mapped, simulated.timeline) if differing else ""
     soc = mapped.soc.name
     return _Row(f"{soc}.{workload}.{stack}", soc, workload, mapped.run.hint, analytical_s, event_s, why)
 
@@ -113,14 +113,14 @@ def _compare_in_flight(workload: str, stack: str, mapped: Mapped) -> _Row:
 
 
 def reasons(mapped: Mapped, line: Timeline) -> str:
-    """Say which operator parts the engines most, and what its time line shows.
+    """Return which operator differs most between the engines, and what its timeline shows.
 
     Parameters
     ----------
     mapped : Mapped
         What the analytical engine added up.
     line : Timeline
-        The same, acted out with one request in flight.
+        The same, simulated out with one request in flight.
     """
     found = path_summary(line, critical_path(line))
     on_path = np.array([found.by_operator.get(name, 0.0) for name in line.operators])
@@ -137,7 +137,7 @@ def reasons(mapped: Mapped, line: Timeline) -> str:
 
 
 def _mechanism(line: Timeline, operator: int, size_us: float) -> str:
-    """Name what the closed form does not see in an operator."""
+    """Return what the closed form does not see in an operator."""
     mine = [task for task in critical_path(line) if line.operator[task.row] == operator]
     waited_us = sum(task.waited_s for task in mine) * 1e6
     if size_us > 0.0 and waited_us > 0.5 * size_us:

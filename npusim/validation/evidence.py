@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from npusim.config.tables import Column
 from npusim.errors import ConfigError, nearest, shown
 from npusim.validation.figures import Figures, read_csv
-from npusim.validation.machine import Machine
 from npusim.validation.suite import Suite
+from npusim.validation.unit_models import Machine
 
 __all__ = ["Evidence", "Predictor", "TablePredictor"]
 
@@ -56,7 +56,7 @@ class Evidence:
 
 
 class Predictor(Protocol):
-    """What makes the evidence of a suite."""
+    """Makes the evidence of a suite."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows of a suite with their predictions, in the order of the file."""
@@ -65,7 +65,7 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class TablePredictor:
-    """A CSV table whose rows are predicted a machine at a time.
+    """A CSV table whose rows are predicted machine by machine.
 
     Attributes
     ----------
@@ -82,10 +82,10 @@ class TablePredictor:
     prepare : callable
         Adds columns that follow from others; it may leave rows out, with a note.
     unmodelled : callable or None
-        For rows of one machine: which of them stand on a makeshift, because no equation or parameter is
+        For rows of one machine: which of them have a fallback prediction, because no equation or parameter is
         theirs.
-    twins : callable
-        A key for each row; rows that share it are near-twins and stay together in a cross-validation.
+    duplicates : callable
+        A key per row; rows that share it are near-duplicates and stay together in a cross-validation.
     """
 
     columns: Sequence[Column]
@@ -93,7 +93,7 @@ class TablePredictor:
     predict: Callable[[Figures, Machine], Floats]
     unit: str
     dimensions: Sequence[str]
-    twins: Callable[[Figures], Sequence[str]]
+    duplicates: Callable[[Figures], Sequence[str]]
     prepare: Callable[[Figures], Figures] = field(default=lambda figures: figures)
     unmodelled: Callable[[Figures, Machine], Sequence[bool]] | None = None
 
@@ -101,7 +101,7 @@ class TablePredictor:
         """Return the rows of a file that belong to a machine of the suite."""
         figures = read_csv(path, [_NPU, *self.columns])
         names = np.array([str(name).lower() for name in figures["npu"]], object)
-        figures = figures.having(npu=names)
+        figures = figures.with_columns(npu=names)
         _refuse_unknown(figures, suite)
         figures = self.prepare(figures)
         return _modelled(figures, suite)
@@ -115,10 +115,10 @@ class TablePredictor:
         """Return rows that have been read with their predictions."""
         columns, notes = dict(figures.columns), list(figures.notes)
         if self.unmodelled is not None:
-            makeshift = self._makeshift(figures, machines)
-            columns["modelled"] = np.array(["no" if row else "yes" for row in makeshift], object)
-            if makeshift.any():
-                notes.append(f"{int(makeshift.sum())} rows are unmodelled: their prediction is a makeshift")
+            fallback = self._on_fallback(figures, machines)
+            columns["modelled"] = np.array(["no" if row else "yes" for row in fallback], object)
+            if fallback.any():
+                notes.append(f"{int(fallback.sum())} rows are unmodelled: their prediction is a makeshift")
         return Evidence(
             ids=[int(line) for line in figures.ids],
             columns=columns,
@@ -129,14 +129,14 @@ class TablePredictor:
             notes=notes,
         )
 
-    def _makeshift(self, figures: Figures, machines: Mapping[str, Machine]) -> NDArray[Any]:
+    def _on_fallback(self, figures: Figures, machines: Mapping[str, Machine]) -> NDArray[Any]:
         assert self.unmodelled is not None
-        makeshift = np.zeros(len(figures), bool)
+        fallback = np.zeros(len(figures), bool)
         for name, machine in machines.items():
             mine = figures["npu"] == name
             if mine.any():
-                makeshift[mine] = self.unmodelled(figures.where(mine), machine)
-        return makeshift
+                fallback[mine] = self.unmodelled(figures.where(mine), machine)
+        return fallback
 
     def predicted(self, figures: Figures, machines: Mapping[str, Machine]) -> Floats:
         """Return the predictions of rows, each on its machine; shape (rows,)."""
@@ -149,7 +149,7 @@ class TablePredictor:
 
 
 class _Npu(Column):
-    """Name of the NPU; which are known is the suite's matter."""
+    """Name of the NPU; the suite decides which are known."""
 
     @property
     def allowed(self) -> str:
@@ -173,7 +173,7 @@ def _refuse_unknown(figures: Figures, suite: Suite) -> None:
 
 
 def _modelled(figures: Figures, suite: Suite) -> Figures:
-    """Leave out the rows of machines that the suite says nobody models; note how many there were."""
+    """Leave out the rows of machines that are not modelled; note their number."""
     notes = list(figures.notes)
     for name, reason in suite.unmodelled.items():
         count = int((figures["npu"] == name).sum())

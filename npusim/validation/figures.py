@@ -14,12 +14,12 @@ from npusim.config.reading import read_document
 from npusim.config.tables import Column, Number, read_table
 from npusim.errors import ConfigError, shown
 
-__all__ = ["Figures", "KeyedFigure", "read_csv", "read_keyed"]
+__all__ = ["Figures", "KeyedFigure", "key_of", "read_csv", "read_keyed"]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """A table of figures: numbers as floats, words as objects, one array a column.
+    """A table of figures: numbers as floats, words as objects, one array per column.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Figures:
         picked = {name: values[mask] for name, values in self.columns.items()}
         return replace(self, ids=self.ids[mask], columns=picked)
 
-    def having(self, **columns: NDArray[Any]) -> Figures:
+    def with_columns(self, **columns: NDArray[Any]) -> Figures:
         """Return the same rows with further columns."""
         return replace(self, columns=self.columns | columns)
 
@@ -148,3 +148,13 @@ def _leaves(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str 
         return
     for key, value in inner:
         yield from _leaves(value, (*path, key))
+
+
+def key_of(*columns: str) -> Callable[[Figures], list[str]]:
+    """Return the function that keys near-duplicates: rows with equal values in some columns share a key."""
+
+    def keys(figures: Figures) -> list[str]:
+        values = zip(*(figures[name] for name in columns), strict=True)
+        return ["/".join(map(str, row)) for row in values]
+
+    return keys

@@ -14,9 +14,9 @@ from npusim.techniques import parse
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import read_keyed
 from npusim.validation.granite_definitions import Variant, load_definitions
-from npusim.validation.granite_runs import Bench
-from npusim.validation.machine import Machine
+from npusim.validation.granite_runs import GraniteRunner
 from npusim.validation.suite import Suite
+from npusim.validation.unit_models import Machine
 
 __all__ = ["FIGURES", "GraniteFigures", "Key", "parse_key", "predict"]
 
@@ -40,7 +40,7 @@ _PRESENT = ("model", "dataset", "stack", "device", "layer", "measure")
 
 @dataclass(frozen=True)
 class Key:
-    """What a key of the file asks for; empty where the figure has no such thing."""
+    """Parts of a figure's key; empty where the figure has no such part."""
 
     figure: str
     model: str = ""
@@ -71,13 +71,13 @@ def parse_key(path: str) -> Key | None:
     return None
 
 
-def predict(key: Key, bench: Bench) -> float:
+def predict(key: Key, runner: GraniteRunner) -> float:
     """Return the prediction for a key.
 
     Parameters
     ----------
     key : Key
-    bench : Bench
+    runner : GraniteRunner
         Machines and definitions.
 
     Raises
@@ -85,45 +85,47 @@ def predict(key: Key, bench: Bench) -> float:
     NpusimError
         Where the stack cannot be applied to the model.
     """
-    return float(_PREDICT[key.figure](key, bench))
+    return float(_PREDICT[key.figure](key, runner))
 
 
-def _share(key: Key, bench: Bench) -> float:
-    shares = bench.shares(getattr(bench.definitions.layers, key.layer))
+def _share(key: Key, runner: GraniteRunner) -> float:
+    shares = runner.shares(getattr(runner.definitions.layers, key.layer))
     return shares.preprocessing if key.figure == "fig4" else shares.control
 
 
-def _speedup(key: Key, bench: Bench) -> float:
-    place, stack, start = bench.definitions.places["series2"], key.stack, "baseline"
+def _speedup(key: Key, runner: GraniteRunner) -> float:
+    place, stack, start = runner.definitions.places["series2"], key.stack, "baseline"
     if stack.endswith("_further"):  # grasp_further: on top of GrAd and NodePad
         start = "grad+nodepad"
         stack = f"{start}+{stack.removesuffix('_further')}"
-    new = bench.outcome(key.workload, variant_of(key.model, stack, bench), place)
-    old = bench.outcome(key.workload, variant_of(key.model, start, bench), place)
+    new = runner.outcome(key.workload, variant_of(key.model, stack, runner), place)
+    old = runner.outcome(key.workload, variant_of(key.model, start, runner), place)
     return old.interval_s / new.interval_s
 
 
-def _generations(key: Key, bench: Bench) -> float:
-    variant = variant_of(key.model, key.stack.replace("_", "+"), bench)
-    places = bench.definitions.places
-    series1 = bench.outcome(key.workload, variant, places["series1"])
-    return series1.interval_s / bench.outcome(key.workload, variant, places["series2"]).interval_s
+def _generations(key: Key, runner: GraniteRunner) -> float:
+    variant = variant_of(key.model, key.stack.replace("_", "+"), runner)
+    places = runner.definitions.places
+    series1 = runner.outcome(key.workload, variant, places["series1"])
+    return series1.interval_s / runner.outcome(key.workload, variant, places["series2"]).interval_s
 
 
-def _devices(key: Key, bench: Bench) -> float:
-    names = bench.definitions.best_of[key.model]
+def _devices(key: Key, runner: GraniteRunner) -> float:
+    names = runner.definitions.best_of[key.model]
     best = {}
     for place in ("series2", f"series2_{key.device}"):
         runs = [
-            bench.outcome(key.workload, variant_of(key.model, name, bench), bench.definitions.places[place])
+            runner.outcome(
+                key.workload, variant_of(key.model, name, runner), runner.definitions.places[place]
+            )
             for name in names
         ]
         best[place] = min(run.interval_s if key.figure == "fig22" else run.package_j for run in runs)
     return best[f"series2_{key.device}"] / best["series2"]
 
 
-def _peak(key: Key, bench: Bench) -> float:
-    tops, tops_per_watt = bench.peak_ratio()
+def _peak(key: Key, runner: GraniteRunner) -> float:
+    tops, tops_per_watt = runner.peak_ratio()
     return tops if key.measure == "tops" else tops_per_watt
 
 
@@ -138,11 +140,9 @@ _PREDICT = {
 }
 
 
-def variant_of(model: str, stack: str, bench: Bench) -> Variant:
-    """Return the variant that a figure's stack means; a stack without a definition is applied as it
-    is written.
-    """
-    definitions = bench.definitions
+def variant_of(model: str, stack: str, runner: GraniteRunner) -> Variant:
+    """Return the variant that a figure's stack means, or the stack as written where none is defined."""
+    definitions = runner.definitions
     known = definitions.variants[model]
     name = definitions.names.get(stack, stack)
     if name in known:
@@ -159,18 +159,16 @@ class GraniteFigures:
     """The suite's predictor."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the figures of a file with their predictions; keys the suite does not know are
-        skipped with a note.
-        """
+        """Return the figures of a file with their predictions; unknown keys are skipped with a note."""
         assert path is not None, "the suite needs a file"
         figures, notes = read_keyed(path, lambda name: parse_key(name) is not None)
-        bench = Bench(load_definitions())
+        runner = GraniteRunner(load_definitions())
         kept, predicted, keys = [], [], []
         for figure in figures:
             key = parse_key(figure.id)
             assert key is not None
             try:
-                predicted.append(predict(key, bench))
+                predicted.append(predict(key, runner))
             except NpusimError as error:
                 notes.append(f"{figure.id}: skipped, {error}")
                 continue

@@ -17,9 +17,7 @@ _PREPROCESS = "preprocess"
 
 
 def each_layer(graph: Graph) -> Graph:
-    """Return a graph whose layers each repeat the preprocessing that they shared (all but the first
-    get a copy).
-    """
+    """Return a graph whose layers each repeat the preprocessing that they shared."""
     editor = Editor.of(graph)
     made = [op for op in graph if graph.structural.issuperset(op.outputs)]
     layers = dict.fromkeys(op.region.split("/")[0] for op in graph if op.region.startswith("layer"))
@@ -51,9 +49,7 @@ def _copy(editor: Editor, graph: Graph, op: Operator, layer: str, copies: dict[s
 
 
 def formula(graph: Graph) -> Graph:
-    """Return a dense GCN whose norm matrix is adjacency / sqrt(degree x degree), each step on N x N
-    elements (Figs. 3 and 14).
-    """
+    """Return a dense GCN that computes adjacency / sqrt(degree x degree) on N x N (Figs. 3 and 14)."""
     editor = Editor.of(graph)
     editor.region = _PREPROCESS
     norm = graph.tensors[graph.operators[f"{_PREPROCESS}/norm"].outputs[0]]
@@ -77,9 +73,7 @@ def formula(graph: Graph) -> Graph:
 
 
 def row_scaled(graph: Graph) -> Graph:
-    """Return a GCN whose norm input is taken for the adjacency: degrees are summed in the graph,
-    features scaled before and after.
-    """
+    """Return a GCN with the adjacency as input, and features scaled by degrees before and after."""
     editor = Editor.of(graph)
     matrix = graph.with_role(Role.NORM)[0]
     nodes = matrix.shape[0]

@@ -16,7 +16,7 @@ from npusim.validation.granite_definitions import Definitions, LayerVariant, Pla
 from npusim.validation.granite_graphs import FORMS, peak_product
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
-__all__ = ["Bench", "Outcome", "Shares"]
+__all__ = ["GraniteRunner", "Outcome", "Shares"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Shares:
 
 
 @dataclass
-class Bench:
+class GraniteRunner:
     """Runs definitions; graphs are made once, SoCs may stand in for the shipped ones.
 
     Attributes
@@ -66,9 +66,9 @@ class Bench:
     socs: dict[str, Soc] = field(default_factory=dict)
     _graphs: dict[tuple[str, str], Graph] = field(default_factory=dict)
 
-    def with_socs(self, socs: dict[str, Soc]) -> Bench:
-        """Return a bench with other machines that shares the graphs."""
-        return Bench(self.definitions, socs, self._graphs)
+    def with_socs(self, socs: dict[str, Soc]) -> GraniteRunner:
+        """Return a runner with other machines that shares the graphs."""
+        return GraniteRunner(self.definitions, socs, self._graphs)
 
     def soc(self, name: str) -> Soc:
         """Return a SoC."""
@@ -102,9 +102,7 @@ class Bench:
         return Shares(preprocess_s / (preprocess_s + own_s), control_s / own_s)
 
     def peak_ratio(self) -> tuple[float, float]:
-        """Return int8 over fp16 of a large product: (operations a second, operations a joule of
-        the NPU without DRAM).
-        """
+        """Return int8 over fp16 of a large product: operations per second, and per joule without DRAM."""
         peak = self.definitions.peak
         place = self.definitions.places[peak.place]
         seconds, joules = {}, {}

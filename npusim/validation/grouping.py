@@ -14,7 +14,7 @@ from npusim.errors import ConfigError
 from npusim.validation.evidence import Evidence
 from npusim.validation.suite import Condition, Group
 
-__all__ = ["GroupErrors", "group_of_rows", "sum_up"]
+__all__ = ["GroupErrors", "errors_by_group", "group_of_rows"]
 
 OTHER = "other rows"
 """Group of rows that meet no group's conditions."""
@@ -103,7 +103,9 @@ def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[st
     return [str(name) for name in names], rules
 
 
-def sum_up(names: list[str], rules: Mapping[str, Group], errors: NDArray[np.float64]) -> list[GroupErrors]:
+def errors_by_group(
+    names: list[str], rules: Mapping[str, Group], errors: NDArray[np.float64]
+) -> list[GroupErrors]:
     """Return the errors of each group: those with a limit first, in the order in which they appear."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(names):

@@ -11,9 +11,9 @@ from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import resource
 from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
 from npusim.validation.evidence import Evidence, Predictor
-from npusim.validation.grouping import GroupErrors, group_of_rows, sum_up
-from npusim.validation.machine import Machine, machine_at
+from npusim.validation.grouping import GroupErrors, errors_by_group, group_of_rows
 from npusim.validation.suite import Suite, load_suite, suite_names
+from npusim.validation.unit_models import Machine, machine_at
 
 __all__ = [
     "PREDICTORS",
@@ -38,7 +38,7 @@ PREDICTORS = {
     "engines": "npusim.validation.engine_agreement:ENGINES",
     "silicon-dma": "npusim.validation.dma_figures:MEASURED",
     "silicon-dpu": "npusim.validation.dpu_figures:WORKLOADS",
-    "silicon-networks": "npusim.validation.traced_networks:NETWORKS",
+    "silicon-networks": "npusim.validation.trace_figures:NETWORKS",
     "silicon-sparsity": "npusim.validation.dpu_figures:SPARSE",
     "silicon-traces": "npusim.validation.trace_figures:TASKS",
 }
@@ -151,9 +151,9 @@ def run_suite(name: str, figures: str | Path | None = None) -> Judged:
 def judge(name: str, suite: Suite, evidence: Evidence) -> Judged:
     """Return evidence sorted into the suite's groups."""
     row_groups, rules = group_of_rows(suite.groups, evidence)
-    groups = sum_up(row_groups, rules, evidence.errors)
+    groups = errors_by_group(row_groups, rules, evidence.errors)
     parts, part_rules = group_of_rows(suite.breakdown, evidence)
-    groups += [part for part in sum_up(parts, part_rules, evidence.errors) if part.rule is not None]
+    groups += [part for part in errors_by_group(parts, part_rules, evidence.errors) if part.rule is not None]
     return Judged(name, suite, evidence, row_groups, parts if suite.breakdown else row_groups, groups)
 
 

@@ -35,7 +35,7 @@ class Condition(Section):
 
 
 class Group(Section):
-    """Rows whose errors are summed up together; a row belongs to the first group that fits it."""
+    """Group of rows with one error limit; a row belongs to the first group that fits it."""
 
     group: str = Field(min_length=1)
     """Name; `{column}` stands for the row's value in that column, so one entry can make many groups."""
@@ -74,7 +74,7 @@ class Suite(Section):
     predictor: str
     """Which part of `npusim.validation` reads the figures and predicts them."""
     fit: str | None = None
-    """Which fit of `npusim.calibrate` is made anew in each fold of a cross-validation; None: nothing is
+    """Which fit of `npusim.calibrate` is repeated in each fold of a cross-validation; None: nothing is
     fitted to these figures."""
     machines: dict[str, MachineAt] = Field(default_factory=dict)
     """Machine of each name in the figures' column `npu`."""

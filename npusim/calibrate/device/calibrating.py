@@ -12,10 +12,9 @@ import numpy as np
 from npusim import __version__
 from npusim.arch import Soc, load_soc, soc_file, with_overrides
 from npusim.calibrate.data_sheet import FittedNumber, with_numbers
-from npusim.calibrate.device.errors_left import family_errors, model_errors
+from npusim.calibrate.device.cross_validation import assign_folds, family_errors, held_out, model_errors
 from npusim.calibrate.device.fit import DeviceFit, FitResult
-from npusim.calibrate.device.folds import deal, held_out
-from npusim.calibrate.device.outcome import calibration_of, fitted_numbers, fitted_parameters
+from npusim.calibrate.device.outcome import calibration_of, fitted_numbers, fitted_parameters, fitted_text
 from npusim.calibrate.device.parameters import Parameter, candidates, chosen
 from npusim.calibrate.device.report import CalibratedRow, CalibrationReport, SkippedRow
 from npusim.calibrate.device.rows import (
@@ -27,8 +26,7 @@ from npusim.calibrate.device.rows import (
     match_device,
     remapped,
 )
-from npusim.calibrate.device.sheet import fitted_text
-from npusim.calibrate.device.times import BEARS, Floats
+from npusim.calibrate.device.times import INFLUENCE, Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
 from npusim.config.texts import read_text
@@ -41,7 +39,7 @@ __all__ = ["FOLDS", "Calibrated", "calibrate"]
 
 FOLDS = 5
 _MOST_ROUNDS = 3
-"""How often fusion and residency are decided anew at most."""
+"""Largest number of times that fusion and residency are decided again."""
 _NORMAL = 1.645
 """Half a 90 % interval of a normal variable, in standard deviations."""
 
@@ -69,11 +67,11 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A fit at whose machine the mapping stands."""
+    """A converged fit: fit, result, influence, number of rounds."""
 
     fit: DeviceFit
     best: FitResult
-    swings: Floats
+    influence: Floats
     rounds: int
 
 
@@ -103,9 +101,9 @@ def calibrate(
     free, hold : sequence of str
         Paths of numbers or sections to fit (and no others), and to leave alone.
     folds : int
-        Parts that the rows are dealt into for the cross-validation.
+        Number of folds of the cross-validation.
     seed : int
-        Seed of the dealing.
+        Seed of the folds.
     force_soc : bool
         Take a measurement of another chip all the same.
     fit_networks : bool
@@ -147,8 +145,8 @@ def calibrate(
     checks = [row for row in rows if row not in to_fit]
     _refuse_too_few(to_fit, left_out, names)
     found = _fitted(machine, measurement.device.kind, to_fit, text, free, hold, progress)
-    dealt = deal(to_fit, min(folds, len({row.instance for row in to_fit})), seed)
-    unseen = held_out(found.fit, found.best, dealt, _stage(progress, "folds"))
+    fold_of = assign_folds(to_fit, min(folds, len({row.instance for row in to_fit})), seed)
+    unseen = held_out(found.fit, found.best, fold_of, _stage(progress, "folds"))
     errors = model_errors(to_fit, unseen)
     chip = chip_text(measurement.device)
     section = calibration_of(found.fit, found.best, measurement, chip, errors)
@@ -158,8 +156,8 @@ def calibrate(
     fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
     predicted = [*_rows(found, unseen), *_checks(fitted_soc, checks, progress)]
     about = {"soc": machine.name, "soc_title": machine.title, "files": names, "seed": seed}
-    about |= {"chip": chip, "date": section.date, "noise": section.noise, "folds": len(set(dealt))}
-    about |= {"warnings": list(dict.fromkeys([*warnings, *_doubts(found, facts, chip)]))}
+    about |= {"chip": chip, "date": section.date, "noise": section.noise, "folds": len(set(fold_of))}
+    about |= {"warnings": list(dict.fromkeys([*warnings, *_warnings(found, facts, chip)]))}
     about |= {"facts": {path: f"{value:g}" for path, value in facts.items()}, "model_error": errors}
     return Calibrated(_report(measurement, found, predicted, left_out, about), new_text, fitted_soc)
 
@@ -179,7 +177,7 @@ def _report(
         rows_fitted=len(found.fit.rows),
         rounds=found.rounds,
         residual=found.best.model_error,
-        parameters=fitted_parameters(found.fit, found.best, found.swings, BEARS),
+        parameters=fitted_parameters(found.fit, found.best, found.influence, INFLUENCE),
         families=family_errors(rows),
         rows=rows,
         left_out=[SkippedRow(id=one.id, reason=one.reason) for one in left_out],
@@ -195,7 +193,7 @@ def _stage(progress: Progress | None, what: str) -> Callable[[int, int], None] |
 
 
 def _with_facts(soc: Soc, measurement: Measurement) -> tuple[Soc, dict[str, float]]:
-    """Return the SoC with what the device tells of itself, where the SoC stands for any chip: its threads."""
+    """Return a generic SoC with the facts that the device tells of itself: its threads."""
     device = measurement.device
     if device.kind in soc.chips or device.kind != "cpu" or device.cores is None:
         return soc, {}
@@ -232,30 +230,30 @@ def _fitted(
     hold: Sequence[str],
     progress: Progress | None,
 ) -> _Fitted:
-    """Fit, decide fusion and residency anew on the fitted machine, and fit again until they stand."""
+    """Fit, and repeat with fusion and residency decided on the fitted machine until they no longer change."""
     full, listed = candidates(soc, kind, [row.mapped for row in rows])
     listed, may_move = chosen(soc, listed, free, hold)
     may_move &= _written(text, listed)
     start: Floats | None = None
     for number in range(1, _MOST_ROUNDS + 1):
         fit = DeviceFit(full, rows, listed, may_move)
-        swings = fit.look(fit.start)
-        telling = swings.max(axis=0) >= BEARS
-        telling |= np.array([p.name in may_move and bool(free) for p in listed], bool)
-        kept = [p for p, tells in zip(listed, telling, strict=True) if tells]
+        influence = fit.find_influence(fit.start)
+        informative = influence.max(axis=0) >= INFLUENCE
+        informative |= np.array([p.name in may_move and bool(free) for p in listed], bool)
+        kept = [p for p, informs in zip(listed, informative, strict=True) if informs]
         if not any(p.name in may_move for p in kept):
             raise NpusimError(
                 "no number is left to fit: none that may move bears on a measured row; see --free and --hold"
             )
-        fit, swings = fit.narrowed(telling), swings[:, telling]
+        fit, influence = fit.restricted(informative), influence[:, informative]
         best = fit.fit(start if start is not None and len(start) == len(kept) else None)
         if progress is not None:
             progress(number, _MOST_ROUNDS, "rounds of the fit")
-        anew = remapped(rows, fit.machine(best.logs))
-        if number == _MOST_ROUNDS or _same_decisions(rows, anew):
+        again = remapped(rows, fit.machine(best.logs))
+        if number == _MOST_ROUNDS or _same_decisions(rows, again):
             break
-        rows, start = anew, best.logs
-    return _Fitted(fit, best, swings, number)
+        rows, start = again, best.logs
+    return _Fitted(fit, best, influence, number)
 
 
 def _same_decisions(before: Sequence[DeviceRow], after: Sequence[DeviceRow]) -> bool:
@@ -264,7 +262,7 @@ def _same_decisions(before: Sequence[DeviceRow], after: Sequence[DeviceRow]) -> 
 
 
 def _written(text: str, parameters: Sequence[Parameter]) -> set[str]:
-    """Return the numbers that the SoC's file holds with value and source, so that they can be replaced."""
+    """Return the numbers that the SoC's file holds with value and source, and that can be replaced."""
     numbers = {
         p.name: FittedNumber(p.name, p.number.value, p.unit, None, "", True) for p in parameters if p.in_file
     }
@@ -314,9 +312,9 @@ def _row(
 def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress | None) -> list[CalibratedRow]:
     """Return rows that were not fitted to, predicted as a user of the fitted SoC would."""
     found = []
-    for number, (row, anew) in enumerate(zip(rows, remapped(rows, sheet), strict=True), start=1):
-        seconds = anew.seconds(anew.mapped.total)
-        draws = draw([anew.mapped])
+    for number, (row, again) in enumerate(zip(rows, remapped(rows, sheet), strict=True), start=1):
+        seconds = again.seconds(again.mapped.total)
+        draws = draw([again.mapped])
         spread = (draws.interval_s if row.interval else draws.latency_s)[0]
         low, high = np.log(np.percentile(spread, [5.0, 95.0])) - np.log(seconds)
         # A measurement scatters too: its noise goes on top of what the machine may be.
@@ -328,8 +326,8 @@ def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress | None) ->
     return found
 
 
-def _doubts(found: _Fitted, facts: Mapping[str, float], chip: str) -> list[str]:
-    """Return what a reader should doubt: numbers at their bounds, and far from what was known beforehand."""
+def _warnings(found: _Fitted, facts: Mapping[str, float], chip: str) -> list[str]:
+    """Return warnings: facts taken over, numbers at their bounds, numbers far from their priors."""
     said = [f"{path} was set to {value:g}, as {chip} tells of itself" for path, value in facts.items()]
     for name in found.best.at_bound:
         said.append(

@@ -19,7 +19,7 @@ from npusim.arch import Soc
 from npusim.calibrate.device.parameters import Parameter
 from npusim.calibrate.device.rows import DeviceRow
 from npusim.calibrate.device.times import DeviceTimes, Floats
-from npusim.calibrate.least_squares import Free, solve
+from npusim.calibrate.least_squares import FreeNumber, solve
 
 __all__ = ["IDENTIFIED", "DeviceFit", "FitResult"]
 
@@ -101,16 +101,16 @@ class DeviceFit(DeviceTimes):
         self.measured = np.log([row.measured_s for row in self.rows])
         self.noise = np.array([row.noise for row in self.rows])
 
-    def narrowed(self, telling: NDArray[np.bool_]) -> DeviceFit:
+    def restricted(self, informative: NDArray[np.bool_]) -> DeviceFit:
         """Return the same fit with some of its parameters, shape (parameters,) of bool."""
-        kept = [p for p, tells in zip(self.parameters, telling, strict=True) if tells]
+        kept = [p for p, informs in zip(self.parameters, informative, strict=True) if informs]
         names = {p.name for p, free in zip(self.parameters, self.may_move, strict=True) if free}
         fit = DeviceFit(self.soc, self.rows, kept, names)
-        fit.bears, fit.tables = self.bears[:, telling], self.tables
+        fit.affects, fit.tables = self.affects[:, informative], self.tables
         return fit
 
     def fit(self, start: Floats | None = None) -> FitResult:
-        """Find what the data determine, hold the rest at the data sheet's values, and say how sure it is.
+        """Fit what the data determine, and hold the rest at the data sheet's values.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class DeviceFit(DeviceTimes):
         logs, error = self.start if start is None else start, _FIRST_ERROR
         while True:
             logs = np.where(moving, logs, self.start)
-            logs, error = self._settle(logs, moving, error)
+            logs, error = self._fit_with_model_error(logs, moving, error)
             slopes = self.slopes(logs, np.ones(len(logs), bool))
             stays = self._undetermined(logs, slopes, moving, error)
             if not stays.any():
@@ -134,13 +134,13 @@ class DeviceFit(DeviceTimes):
         return self._solve(logs, moving, error, np.ones(len(self.rows), bool))
 
     def refit(self, best: FitResult, rows: NDArray[np.bool_]) -> Floats:
-        """Return the parameters as fitted to some rows alone, shape (parameters,): same choice of parameters,
-        same model error.
-        """
+        """Return the parameters fitted to some rows, shape (parameters,); same choice and model error."""
         return self._solve(best.logs, best.moving, best.model_error, rows)
 
-    def _settle(self, logs: Floats, moving: NDArray[np.bool_], error: float) -> tuple[Floats, float]:
-        """Fit and estimate the model error in turn until both stand."""
+    def _fit_with_model_error(
+        self, logs: Floats, moving: NDArray[np.bool_], error: float
+    ) -> tuple[Floats, float]:
+        """Fit and estimate the model error in turn until both converge."""
         every = np.ones(len(self.rows), bool)
         for _ in range(_ROUNDS):
             logs = self._solve(logs, moving, error, every)
@@ -161,7 +161,7 @@ class DeviceFit(DeviceTimes):
         for j in places:
             p = self.parameters[j]
             inside = float(np.clip(np.exp(logs[j]), p.low * (1 + 1e-9), p.high * (1 - 1e-9)))
-            free.append(Free(p.name, inside, p.low, p.high, (p.number.value, p.number.sigma)))
+            free.append(FreeNumber(p.name, inside, p.low, p.high, (p.number.value, p.number.sigma)))
 
         def at(values: Mapping[str, float]) -> Floats:
             found = logs.copy()
@@ -217,8 +217,7 @@ class DeviceFit(DeviceTimes):
     def _undetermined(
         self, logs: Floats, slopes: Floats, moving: NDArray[np.bool_], error: float
     ) -> NDArray[np.bool_]:
-        """Return the parameters that the data leave as uncertain as they were, the others being held: struck
-        one after the other, the least determined first.
+        """Return the parameters that the data do not determine, found one by one from the least determined.
 
         A number stays in the fit where the data rule the data sheet's value out, however loosely they say
         what it is instead: an overhead that does not show at all has no slope left, but is known to be small.
@@ -236,7 +235,7 @@ class DeviceFit(DeviceTimes):
                 break
             j = int(places[worst])
             asked[j] = False
-            there = here.copy()  # back to the data sheet's value, the others giving way
+            there = here.copy()  # back to the data sheet's value, the others re-optimised
             there[places] += posterior[:, worst] / posterior[worst, worst] * (self.start[j] - here[j])
             there = np.clip(there, self.low, self.high)
             height = self.objective(self.weighted(there, error), there)
@@ -265,8 +264,10 @@ class DeviceFit(DeviceTimes):
     def _covariance(
         self, slopes: Floats, moving: NDArray[np.bool_], residuals: Floats, error: float
     ) -> Floats:
-        """Covariance of the errors of all logarithms: sandwich of the robust fit, and the held numbers' own
-        uncertainty carried into those that moved (Schmidt's consider covariance).
+        """Covariance of the errors of all logarithms, shape (parameters, parameters).
+
+        Sandwich estimate of the robust fit; the held numbers' uncertainty is propagated into those that moved
+        (Schmidt's consider covariance).
         """
         strong = self._weighted(slopes, error)
         m, h = np.flatnonzero(moving), np.flatnonzero(~moving)
@@ -275,9 +276,9 @@ class DeviceFit(DeviceTimes):
             return whole
         data = strong[:, m].T @ strong[:, m]
         prior = np.diag(self.widths[m] ** -2.0)
-        spread = float(np.mean(self.pull(residuals) ** 2)) * len(self.rows)
+        spread = float(np.mean(self.loss_slope(residuals) ** 2)) * len(self.rows)
         spread /= self._freedom(slopes, moving, error)
-        slack = float(np.mean(self.give(residuals)))
+        slack = float(np.mean(self.loss_curvature(residuals)))
         inverse = np.linalg.inv(slack * data + prior)
         whole[np.ix_(m, m)] = inverse @ (spread * data + prior) @ inverse
         if len(h):
@@ -289,13 +290,13 @@ class DeviceFit(DeviceTimes):
         return whole
 
     @staticmethod
-    def pull(residuals: Floats) -> Floats:
+    def loss_slope(residuals: Floats) -> Floats:
         """Return the slope of the soft loss at weighted residuals, shape (rows,)."""
         found: Floats = residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
         return found
 
     @staticmethod
-    def give(residuals: Floats) -> Floats:
+    def loss_curvature(residuals: Floats) -> Floats:
         """Return the curvature of the soft loss at weighted residuals, shape (rows,)."""
         found: Floats = (1.0 + (residuals / _SOFT) ** 2) ** -1.5
         return found
@@ -307,7 +308,7 @@ class DeviceFit(DeviceTimes):
         return found
 
     def objective(self, residuals: Floats, logs: Floats) -> float:
-        """Return what the fit makes small: soft squares of weighted residuals, squares of all priors."""
+        """Return the objective: soft squares of weighted residuals, squares of all priors."""
         soft = 2.0 * _SOFT**2 * (np.sqrt(1.0 + (residuals / _SOFT) ** 2) - 1.0)
         return float(soft.sum() + (((logs - self.start) / self.widths) ** 2).sum())
 

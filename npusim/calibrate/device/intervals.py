@@ -22,15 +22,15 @@ NORMAL = 1.6448536269514722
 """Half a 90 % interval of a normal variable, in standard deviations."""
 _STEPS = 3
 """Corrections of how far a side reaches."""
-_GIVE = 2
-"""Steps in which the other numbers give way at each of them."""
+_REOPTIMISE_STEPS = 2
+"""Steps in which the other numbers are re-optimised at each of them."""
 _WIDEST = 3.0
 """A side is followed to this many times its first guess at most."""
 
 
 @dataclass
-class _Place:
-    """A point of the parameters, with what is known there."""
+class _ProfilePoint:
+    """A point of the profile: parameters, residuals, slopes."""
 
     logs: Floats
     residuals: Floats
@@ -49,63 +49,69 @@ def quantile_of(best: FitResult) -> float:
 
 
 def half_widths(fit: DeviceFit, best: FitResult) -> Floats:
-    """Return how far the 90 % intervals of all logarithms reach down and up, shape (2, parameters).
+    """Return the half-widths of the 90 % intervals of all logarithms, down and up, shape (2, parameters).
 
     Of a number that was held it is what the data sheet says.
     """
     found = np.tile(NORMAL * fit.widths, (2, 1))
     if not best.moving.any():
         return found
-    bottom = _bottom(fit, best)
-    inverse = np.linalg.inv(_hessian(fit, bottom))
-    lowest = fit.objective(bottom.residuals, bottom.logs)
+    minimum = _minimum(fit, best)
+    inverse = np.linalg.inv(_hessian(fit, minimum))
+    lowest = fit.objective(minimum.residuals, minimum.logs)
     quantile = quantile_of(best)
     for j in np.flatnonzero(best.moving):
         sigma = float(np.sqrt(inverse[j, j]))
         for side, sign in enumerate((-1.0, 1.0)):
-            reach = _reach(fit, best, bottom, lowest, int(j), sign * sigma, quantile)
-            off = sign * (bottom.logs[j] - best.logs[j])
-            found[side, j] = max(0.1 * sigma, off + reach * sigma)
+            steps = _profile_steps(fit, best, minimum, lowest, int(j), sign * sigma, quantile)
+            off = sign * (minimum.logs[j] - best.logs[j])
+            found[side, j] = max(0.1 * sigma, off + steps * sigma)
     return found
 
 
-def _bottom(fit: DeviceFit, best: FitResult) -> _Place:
-    """Return the lowest point of the objective when nothing is held."""
+def _minimum(fit: DeviceFit, best: FitResult) -> _ProfilePoint:
+    """Return the minimum of the objective when nothing is held."""
     every = np.ones(len(best.logs), bool)
     logs = fit.lowest(best.logs, every, best.model_error)
     weights = 1.0 / np.sqrt(fit.noise**2 + best.model_error**2)
     slopes = fit.slopes(logs, every) * weights[:, None]
-    return _Place(logs, fit.weighted(logs, best.model_error), slopes)
+    return _ProfilePoint(logs, fit.weighted(logs, best.model_error), slopes)
 
 
-def _hessian(fit: DeviceFit, place: _Place) -> Floats:
-    give = fit.give(place.residuals)
-    found: Floats = (place.slopes.T * give) @ place.slopes + np.diag(fit.widths**-2.0)
+def _hessian(fit: DeviceFit, point: _ProfilePoint) -> Floats:
+    curvature = fit.loss_curvature(point.residuals)
+    found: Floats = (point.slopes.T * curvature) @ point.slopes + np.diag(fit.widths**-2.0)
     return found
 
 
-def _reach(
-    fit: DeviceFit, best: FitResult, bottom: _Place, lowest: float, j: int, step: float, quantile: float
+def _profile_steps(
+    fit: DeviceFit,
+    best: FitResult,
+    minimum: _ProfilePoint,
+    lowest: float,
+    j: int,
+    step: float,
+    quantile: float,
 ) -> float:
-    """Return how many steps of a parameter raise the objective by the square of a quantile."""
-    others = np.arange(len(bottom.logs)) != j
-    here = _Place(bottom.logs.copy(), bottom.residuals.copy(), bottom.slopes.copy())
-    # The lowest point may be a kink, where slopes do not vanish.
-    ground = bottom.slopes.T @ fit.pull(bottom.residuals) + (bottom.logs - fit.start) / fit.widths**2
+    """Return the number of steps of a parameter that raises the objective by the square of a quantile."""
+    others = np.arange(len(minimum.logs)) != j
+    here = _ProfilePoint(minimum.logs.copy(), minimum.residuals.copy(), minimum.slopes.copy())
+    # The minimum may be a kink, where slopes do not vanish.
+    ground = minimum.slopes.T @ fit.loss_slope(minimum.residuals) + (minimum.logs - fit.start) / fit.widths**2
     steps = quantile
     for _ in range(_STEPS):
-        goal = bottom.logs[j] + steps * step
-        if not fit.low[j] < goal < fit.high[j]:  # the kind of the number ends here
-            return float(abs(np.clip(goal, fit.low[j], fit.high[j]) - bottom.logs[j]) / abs(step))
+        goal = minimum.logs[j] + steps * step
+        if not fit.low[j] < goal < fit.high[j]:  # the bound of the number
+            return float(abs(np.clip(goal, fit.low[j], fit.high[j]) - minimum.logs[j]) / abs(step))
         rises = []
-        for _ in range(_GIVE):
+        for _ in range(_REOPTIMISE_STEPS):
             move = np.zeros(len(here.logs))
             move[j] = goal - here.logs[j]
             along = here.residuals + here.slopes[:, j] * move[j]
-            pull = here.slopes.T @ fit.pull(along) + (here.logs - fit.start) / fit.widths**2 - ground
+            slope = here.slopes.T @ fit.loss_slope(along) + (here.logs - fit.start) / fit.widths**2 - ground
             curved = _hessian(fit, here)[np.ix_(others, others)]
-            move[others] = -np.linalg.solve(curved, pull[others])
-            _go(fit, best, here, np.clip(here.logs + move, fit.low, fit.high))
+            move[others] = -np.linalg.solve(curved, slope[others])
+            _step_to(fit, best, here, np.clip(here.logs + move, fit.low, fit.high))
             rises.append(fit.objective(here.residuals, here.logs) - lowest)
         rise = min(rises)
         if rise <= 0.0:  # flat within rounding
@@ -117,8 +123,8 @@ def _reach(
     return steps
 
 
-def _go(fit: DeviceFit, best: FitResult, here: _Place, there: Floats) -> None:
-    """Go to a point and learn the slopes between (Broyden's update), in place."""
+def _step_to(fit: DeviceFit, best: FitResult, here: _ProfilePoint, there: Floats) -> None:
+    """Move to a point and update the slopes (Broyden), in point."""
     move = there - here.logs
     residuals = fit.weighted(there, best.model_error)
     length = float(move @ move)

@@ -1,32 +1,35 @@
-"""Fitted numbers for the report and the data sheet: error bars, status, correlations."""
+"""Results of a calibration: fitted numbers with error bars and status, and the new data sheet."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from statistics import median
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 
 from npusim.arch import Calibration, Soc
-from npusim.calibrate.data_sheet import FittedNumber
+from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 from npusim.calibrate.device.fit import IDENTIFIED, DeviceFit, FitResult
 from npusim.calibrate.device.intervals import NORMAL, half_widths, quantile_of
 from npusim.calibrate.device.report import FittedParameter
-from npusim.calibrate.device.sheet import source_after
 from npusim.calibrate.device.times import Floats
 from npusim.measure.document import Measurement
 from npusim.studies.perturbation import number_at
 
-__all__ = ["calibration_of", "fitted_numbers", "fitted_parameters", "statuses"]
+__all__ = ["calibration_of", "fitted_numbers", "fitted_parameters", "fitted_text", "source_after", "statuses"]
 
+_BEFORE = "; before "
 _TOGETHER = 0.5
-"""Correlation from which two errors are said to go together."""
+"""Correlation from which two errors are called tied."""
 _WORTH_WRITING = 0.05
 """Correlation from which it is written down."""
 _MOST_TIES = 3
 _ONE = 0.8
-"""Correlation from which two numbers are known as one only: their product, their sum."""
+"""Correlation from which two numbers are known only together: their product, their sum."""
 
 _DESPITE = 0.5
 """Share of the uncertainty beforehand up to which a number is identified although it goes with another."""
@@ -40,17 +43,19 @@ def _correlation(best: FitResult) -> Floats:
     return np.clip(found, -1.0, 1.0)
 
 
-def fitted_parameters(fit: DeviceFit, best: FitResult, swings: Floats, bears: float) -> list[FittedParameter]:
-    """Return all parameters for the report, the best known first.
+def fitted_parameters(
+    fit: DeviceFit, best: FitResult, influence: Floats, affects: float
+) -> list[FittedParameter]:
+    """Return all parameters for the report, the best determined first.
 
     Parameters
     ----------
     fit : DeviceFit
     best : FitResult
-    swings : array, shape (rows, parameters)
-        From `DeviceFit.look`.
-    bears : float
-        Swing from which a parameter bears on a row.
+    influence : array, shape (rows, parameters)
+        From `DeviceFit.find_influence`.
+    affects : float
+        Change of the logarithm of a time from which a parameter affects a row.
     """
     correlation, widths = _correlation(best), half_widths(fit, best)
     (below, above), status = widths, statuses(fit, best, widths)
@@ -69,7 +74,7 @@ def fitted_parameters(fit: DeviceFit, best: FitResult, swings: Floats, bears: fl
                 interval=(value * math.exp(-below[j]), high),
                 status=status[j],
                 tied_to=_ties(fit, best, correlation, int(j)),
-                rows=int((swings[:, j] >= bears).sum()),
+                rows=int((influence[:, j] >= affects).sum()),
                 at_bound=parameter.name in best.at_bound,
             )
         )
@@ -100,7 +105,7 @@ def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
 
 
 def _ties(fit: DeviceFit, best: FitResult, correlation: Floats, j: int) -> list[str]:
-    """Return what a fitted number's error goes with most."""
+    """Return the numbers whose errors correlate most with a fitted number's."""
     if not best.moving[j]:
         return []
     strength = np.abs(correlation[j])
@@ -150,3 +155,83 @@ def calibration_of(
             for place, j in enumerate(written)
         ],
     )
+
+
+def source_after(measured: str, before: str, source: str) -> str:
+    """Return the source of a fitted number: what was measured, and where the number stood before.
+
+    Parameters
+    ----------
+    measured : str
+        What it was fitted to.
+    before : str
+        Its value before, with unit.
+    source : str
+        Its source before; of a number that was calibrated already, the one it had at first is kept.
+    """
+    if source.startswith("measured: ") and _BEFORE in source:
+        return f"{_clean(measured)}{_BEFORE}{source.split(_BEFORE, 1)[1]}"
+    return _clean(f"{measured}{_BEFORE}{before}, {source}")
+
+
+def _clean(text: str) -> str:
+    """Return a text that can stand between double quotes on one line."""
+    return re.sub(r"\s+", " ", text.replace("\\", "/").replace('"', "'"))
+
+
+def fitted_text(
+    text: str, numbers: Sequence[FittedNumber], calibration: Calibration, name: str | None = None
+) -> str:
+    """Return a SoC file with fitted numbers and its calibration.
+
+    Parameters
+    ----------
+    text : str
+        The parent's file; comments, order and blanks stay.
+    numbers : sequence of FittedNumber
+    calibration : Calibration
+        Takes the place of the one that the file has, if any.
+    name : str, optional
+        New short name.
+    """
+    text = with_numbers(text, numbers)
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    found = {key.value: (key, value) for key, value in root.value}
+    edits: list[tuple[int, int, str]] = []
+    block = _block(calibration)
+    if "calibration" in found:
+        key, value = found["calibration"]
+        edits.append((key.start_mark.index, value.end_mark.index, block))
+    else:
+        edits.append((len(text), len(text), ("" if text.endswith("\n") else "\n") + "\n" + block))
+    if name is not None:
+        value = found["name"][1]
+        edits.append((value.start_mark.index, value.end_mark.index, _quoted(name)))
+    for begin, end, new in sorted(edits, reverse=True):
+        text = text[:begin] + new + text[end:]
+    return text
+
+
+def _block(calibration: Calibration) -> str:
+    errors = ", ".join(f"{name}: {share:.4f}" for name, share in calibration.model_error.items())
+    lines = [
+        "calibration:                                    # written by `npusim calibrate`",
+        f"  device: {calibration.device}",
+        f"  chip: {_quoted(calibration.chip)}",
+        f"  date: {_quoted(calibration.date)}",
+        f"  rows: {calibration.rows}",
+        f"  noise: {calibration.noise:.4f}",
+        f"  model_error: {{{errors}}}",
+    ]
+    if calibration.parameters:
+        lines += ["  parameters:", *(f"    - {path}" for path in calibration.parameters), "  correlation:"]
+        lines += [f"    - [{_numbers(row)}]" for row in calibration.correlation]
+    return "\n".join(lines) + "\n"
+
+
+def _numbers(row: Sequence[float]) -> str:
+    return ", ".join(f"{float(value):.3f}".replace("-0.000", "0.000") for value in row)
+
+
+def _quoted(text: str) -> str:
+    return f'"{_clean(text)}"'

@@ -16,14 +16,14 @@ from npusim.studies.perturbation import Uncertain, number_at, numbers_of, uncert
 __all__ = ["Parameter", "candidates", "chosen"]
 
 _FAR = 100.0
-"""A fit may move a number by this factor at most."""
+"""A fit may change a number by this factor at most."""
 _VAGUE = 1.0
 """Relative uncertainty beforehand of a number that a user frees and whose sheet states none: 100 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number of a data sheet that a fit may turn.
+    """A number of a data sheet that a fit may change.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Parameter:
 
 
 def candidates(soc: Soc, kind: str, mapped: Sequence[Mapped]) -> tuple[Soc, list[Parameter]]:
-    """Return every number of a device, and of the DRAM, that bears on time and is not known exactly.
+    """Return every number of a device, and of the DRAM, that affects time and is not known exactly.
 
     Parameters
     ----------

@@ -38,13 +38,13 @@ class FittedParameter(_Part):
     tied_to: list[str]
     """Numbers whose errors go with this one's."""
     rows: int
-    """Rows whose time it bears on: more than 1 % when it moves by its uncertainty."""
+    """Rows whose time it affects: more than 1 % when it moves by its uncertainty."""
     at_bound: bool
     """Whether it ran into the bound of what its kind allows."""
 
 
 class CalibratedRow(_Part):
-    """One row of the measurement, and what npusim says of it."""
+    """One row of the measurement, with its predictions."""
 
     id: str
     """As in the measurement."""
@@ -69,13 +69,13 @@ class CalibratedRow(_Part):
     after_s: float
     """Time with the fitted numbers, in s."""
     held_out_s: float
-    """Time predicted without having seen the row, in s."""
+    """Time predicted without with_columns seen the row, in s."""
     interval_s: tuple[float, float] | None
     """90 % interval of what a single measurement should show; of rows that were not fitted to."""
 
 
 class FamilyError(_Part):
-    """How far predictions are off in one family: |predicted / measured - 1|."""
+    """Errors of one family, |predicted / measured - 1|."""
 
     family: str
     """Operator or kind of network; "all" for all rows fitted to."""
@@ -134,9 +134,9 @@ class CalibrationReport(_Part):
     folds: int
     """Folds of the cross-validation."""
     seed: int
-    """Seed of its shuffle."""
+    """Seed of its folds."""
     rounds: int
-    """How often fusion and residency were decided anew before they stood."""
+    """Number of times that fusion and residency were decided until they no longer changed."""
     noise: float
     """Median relative standard error of the measured rows."""
     residual: float
@@ -145,7 +145,7 @@ class CalibrationReport(_Part):
     """What the equations leave out, by operator type of the graph: relative standard deviation on rows that
     the fit did not see; `other` for operators that were not measured."""
     parameters: list[FittedParameter]
-    """Numbers that bear on the rows, most telling first."""
+    """Numbers that bear on the rows, most informative first."""
     families: list[FamilyError]
     """Errors by family."""
     rows: list[CalibratedRow]

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 NOISE_FLOOR = 1e-3
-"""Relative standard error below which no row's median is believed: clocks and caches wander."""
+"""Relative standard error below which no row's median is believed: clocks and caches drift."""
 
 LAUNCH_ONLY = "Empty"
 """Benchmark of a network that does next to nothing."""
@@ -46,7 +46,7 @@ class DeviceRow:
     ----------
     id : str
     family : str
-        What it is judged with: the operator of a benchmark, or the kind of model.
+        Family of its errors: the operator of a benchmark, or the kind of model.
     instance : str
         Rows of the same network share it, however they were run: they are held out together.
     text : str
@@ -98,7 +98,7 @@ class LeftOut:
 
 
 def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = False) -> list[str]:
-    """See that a SoC has the device that was measured; return warnings.
+    """Check that a SoC has the device that was measured; return warnings.
 
     Parameters
     ----------
@@ -135,13 +135,13 @@ def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = Fa
 
 
 def chip_text(device: Device) -> str:
-    """Return what a device says about its chip: name, and architecture, which tells NPUs apart."""
+    """Return the chip's name, and architecture, which tells NPUs apart."""
     architecture = device.settings.get("DEVICE_ARCHITECTURE", "") if device.kind != "cpu" else ""
     return f"{device.name} {architecture}".strip()
 
 
 def family_of(row: Row) -> str:
-    """Return what a row is judged with."""
+    """Return the family of a row: the operator of a benchmark, or the kind of model."""
     model = row.model
     if isinstance(model, Benchmark):
         return model.operator
@@ -163,7 +163,7 @@ def _text_of(row: Row) -> tuple[str, str]:
 
 
 def noise_of(row: Row) -> float:
-    """Return the relative standard error of a row's median, as far as one believes it."""
+    """Return the relative standard error of a row's median, at least `NOISE_FLOOR`."""
     return max(NOISE_FLOOR, row.latency_s.median_error) if row.latency_s is not None else NOISE_FLOOR
 
 
@@ -240,5 +240,5 @@ def _builder(files: Mapping[str, Path]) -> GraphOf:
 
 
 def remapped(rows: Sequence[DeviceRow], soc: Soc) -> list[DeviceRow]:
-    """Decide fusion and residency of each row anew on another machine."""
+    """Return the rows with fusion and residency decided on another machine."""
     return [replace(row, mapped=map_graph(row.mapped.graph, soc, row.mapped.run)) for row in rows]

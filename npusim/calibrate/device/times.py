@@ -14,14 +14,14 @@ from npusim.calibrate.device.rows import DeviceRow
 from npusim.cost.architecture import arch_row
 from npusim.studies.perturbation import evaluated, lowered_on, moved
 
-__all__ = ["BEARS", "DeviceTimes", "Floats"]
+__all__ = ["INFLUENCE", "DeviceTimes", "Floats"]
 
 Floats = NDArray[np.float64]
 
-BEARS = 0.01
-"""A number bears on a row whose time changes by more than this share when it moves by its uncertainty."""
+INFLUENCE = 0.01
+"""A number affects a row whose time changes by more than this share when it moves by its uncertainty."""
 _STEP = 0.02
-"""Step of the logarithms for slopes: small beside most widths, and wide enough to look across the kinks where
+"""Step of the logarithms for slopes: small beside most widths, and wide enough to span the kinks where
 one bound of an operator takes over from another."""
 
 
@@ -40,8 +40,8 @@ class DeviceTimes:
     ----------
     start, widths, low, high : array, shape (parameters,)
         Logarithms of the data sheet's values, their standard deviations, and bounds.
-    bears : array of bool, shape (rows, parameters)
-        Which parameter moves which row; see `look`.
+    affects : array of bool, shape (rows, parameters)
+        Which parameter moves which row; see `find_influence`.
     tables : list
         A row's operator table where no parameter changes it.
     """
@@ -58,7 +58,7 @@ class DeviceTimes:
         self.widths = np.array([p.number.sigma for p in self.parameters])
         self.low = np.log([p.low for p in self.parameters])
         self.high = np.log([p.high for p in self.parameters])
-        self.bears = np.ones((len(self.rows), len(self.parameters)), bool)
+        self.affects = np.ones((len(self.rows), len(self.parameters)), bool)
         self.tables: list[Any] = [None] * len(self.rows)
         self._memory: dict[bytes, Floats] = {}
 
@@ -89,8 +89,8 @@ class DeviceTimes:
             found[place] = np.log(row.seconds(evaluated(row.mapped, machine, archs[key], self.tables[i])))
         return found
 
-    def look(self, logs: Floats) -> Floats:
-        """See which parameters bear on which rows; return by how much.
+    def find_influence(self, logs: Floats) -> Floats:
+        """Find which parameters affect which rows; return by how much.
 
         Returns
         -------
@@ -98,27 +98,27 @@ class DeviceTimes:
             Largest change of a row's logarithm when the parameter moves by its uncertainty, up or down.
         """
         here = self.predicted(logs)
-        swings = np.zeros((len(self.rows), len(self.parameters)))
+        influence = np.zeros((len(self.rows), len(self.parameters)))
         for j, parameter in enumerate(self.parameters):
             for sign in (1.0, -1.0):
                 there = logs.copy()
                 there[j] = np.clip(
                     logs[j] + sign * self.widths[j], np.log(parameter.low), np.log(parameter.high)
                 )
-                swings[:, j] = np.maximum(swings[:, j], np.abs(self.predicted(there) - here))
-        self.bears = swings > 1e-9
+                influence[:, j] = np.maximum(influence[:, j], np.abs(self.predicted(there) - here))
+        self.affects = influence > 1e-9
         self._keep_tables(logs)
         self._memory.clear()
-        return swings
+        return influence
 
     def _keep_tables(self, logs: Floats) -> None:
-        """Keep the operator tables that no parameter changes, so that they are not made again and again."""
+        """Keep the operator tables that no parameter changes, so that they are made once."""
         tables = [lowered_on(row.mapped, self.machine(logs)) for row in self.rows]
         for j in range(len(self.parameters)):
             there = logs.copy()
             there[j] -= self.widths[j]
             machine = self.machine(there)
-            for i in np.flatnonzero(self.bears[:, j]):
+            for i in np.flatnonzero(self.affects[:, j]):
                 table = tables[i]
                 if (
                     table is not None
@@ -132,9 +132,9 @@ class DeviceTimes:
         here = self.predicted(logs)
         found = np.zeros((len(self.rows), len(self.parameters)))
         for j in np.flatnonzero(which):
-            rows = np.flatnonzero(self.bears[:, j])
+            rows = np.flatnonzero(self.affects[:, j])
             there = logs.copy()
-            # A number at its bound is looked at from inside.
+            # At a bound the difference is taken inwards.
             step = -_STEP if logs[j] + _STEP > np.log(self.parameters[j].high) else _STEP
             there[j] += step
             found[rows, j] = (self.predicted(there, rows.tolist()) - here[rows]) / step

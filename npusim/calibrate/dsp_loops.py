@@ -1,19 +1,19 @@
-"""Loops of a DSP kernel, and its numbers by least squares.
+"""Loops of a DSP kernel, its numbers by least squares, and ties between kernels of one generation.
 
 The equation of `npusim.cost.dsp` is linear in a kernel's numbers once its thresholds are given, so the fit is
-one linear problem, polished on log error.
+one linear problem, polished on log error. Ties decide what a single kernel's rows leave open.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FORMS", "Calls", "Form", "Tie", "cycles_of", "fit_numbers"]
+__all__ = ["FORMS", "Calls", "FittedKernel", "Form", "Tie", "cycles_of", "fit_numbers", "ties_of"]
 
 Floats = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ class Tie:
     factors: Mapping[str, float]
     value: float
     scale: float
-    """Cycles that the relation is worth relative to."""
+    """Cycles that its error is relative to."""
     weight: float = 0.01
     """Weight beside 1 for a row; the default decides only what the rows leave open."""
 
@@ -95,9 +95,7 @@ rows."""
 
 
 def design(form: Form, calls: Calls) -> Floats:
-    """Return the matrix whose product with a form's numbers is the cycles of each call; shape (calls,
-    numbers).
-    """
+    """Return the design matrix, shape (calls, numbers): its product with the numbers is the cycles."""
     elements, rows, limits = calls.elements, calls.rows, form.thresholds
     stream = np.zeros(len(elements), bool)
     if "stream_from_elements" in limits:
@@ -176,3 +174,144 @@ def cycles_of(form: Form, numbers: Mapping[str, float], calls: Calls) -> Floats:
     """Return the cycles of bare calls under a kernel's numbers; shape (calls,)."""
     cycles: Floats = design(form, calls) @ np.array([numbers[name] for name in form.numbers])
     return cycles
+
+
+_SAME = 0.02
+"""Kernels whose main loops differ by less run the same code but for one instruction: Add and Multiply."""
+_DUPLICATE_WEIGHT = 0.1
+"""Weight of a call of a kernel that runs the same code, beside 1 for a call of one's own."""
+_SPREAD = 0.05
+"""Weight of the cycles of an odd element: kernels differ in it by a factor of two, and repeats of a call by
+5 to 10 %."""
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """One kernel of a generation as it was fitted alone.
+
+    Attributes
+    ----------
+    form : str
+        Name of its form.
+    inputs : int
+        Tensors it reads.
+    calls : Calls
+        What it was fitted to.
+    numbers : mapping
+        Its numbers.
+    """
+
+    form: str
+    inputs: int
+    calls: Calls
+    numbers: Mapping[str, float]
+
+    @property
+    def main(self) -> float:
+        """Cycles per element in its fastest loop."""
+        return self.numbers.get("stream_per_element") or self.numbers.get("per_element", 0.0)
+
+    def sizes_of_plain_loop(self) -> int:
+        """Return the number of different sizes below the plain loop's threshold."""
+        limits = FORMS[self.form].thresholds
+        small = self.calls.elements[self.calls.elements < limits.get("small_below", 0)]
+        return len(np.unique(np.minimum(small, limits.get("small_counted", np.inf))))
+
+
+def ties_of(kernel: FittedKernel, others: Sequence[FittedKernel]) -> list[Tie]:
+    """Return the ties of a kernel to the others of its generation.
+
+    Parameters
+    ----------
+    kernel : FittedKernel
+        Fitted alone.
+    others : sequence of FittedKernel
+        The generation's other kernels.
+    """
+    if kernel.form == "axis":
+        # The streaming loop saves the set-up of a row; what it does with an element stays the same.
+        scale = max(kernel.numbers["row_head_per_element"], 1.0)
+        return [Tie({"stream_per_element": 1.0, "row_head_per_element": -1.0}, 0.0, scale)]
+    if "small_fixed" not in kernel.numbers:
+        return []
+    alike = [other for other in others if other.form == kernel.form]
+    peers = [other for other in alike if other.inputs == kernel.inputs]
+    same = [peer for peer in peers if peer.main and abs(peer.main / max(kernel.main, 1e-12) - 1.0) < _SAME]
+    pools = [same, peers, alike]
+    ties: list[Tie] = []
+    if kernel.form == "vector":
+        ties += [replace(tie, weight=_SPREAD) for tie in _level([peers, alike], "small_per_element")]
+        ties += _share(pools, "step", "small_fixed", kernel) if not kernel.sizes_of_plain_loop() else []
+    elif kernel.form in ("flat", "flat1024"):
+        # A call costs the same whatever it then computes, but more tensors take longer to set up.
+        ties += _level([same, peers], "small_fixed") or _share([alike], "small_fixed", "fixed", kernel)
+    else:
+        ties += [tie for duplicate in same for tie in _calls_of(duplicate)]
+        ties += _start_of_plain_loop([same, peers, alike])
+        ties += _share(pools, "small_per_element", _main_name(kernel), kernel)
+    if kernel.form == "stream":
+        ties += _share(pools, "per_element", "stream_per_element", kernel)
+    return ties
+
+
+def _main_name(kernel: FittedKernel) -> str:
+    return "stream_per_element" if kernel.form == "stream" else "per_element"
+
+
+def _level(pools: Sequence[Sequence[FittedKernel]], name: str) -> list[Tie]:
+    """Tie a number to the median of those that know theirs."""
+    least = 2 if name == "small_per_element" else 1
+    for pool in pools:
+        known = [peer.numbers[name] for peer in pool if peer.sizes_of_plain_loop() >= least]
+        if any(known):
+            level = float(np.median([value for value in known if value > 0.0]))
+            return [Tie({name: 1.0}, level, level)]
+    return []
+
+
+def _share(pools: Sequence[Sequence[FittedKernel]], name: str, of: str, kernel: FittedKernel) -> list[Tie]:
+    """Tie a number to another by the median of their ratio."""
+    least = 2 if name == "small_per_element" else 1
+    for pool in pools:
+        known = [
+            peer.numbers[name] / peer.numbers[of]
+            for peer in pool
+            if peer.numbers[name] > 0.0 and peer.numbers[of] > 0.0 and peer.sizes_of_plain_loop() >= least
+        ]
+        if known:
+            scale = max(kernel.numbers[of], kernel.main, 1e-9)
+            return [Tie({name: 1.0, of: -float(np.median(known))}, 0.0, scale)]
+    return []
+
+
+def _calls_of(duplicate: FittedKernel) -> list[Tie]:
+    """Tie the numbers to the calls of a kernel that runs the same code."""
+    form = FORMS[duplicate.form]
+    return [
+        Tie(
+            dict(zip(form.numbers, row.tolist(), strict=True)),
+            float(cycles),
+            float(cycles),
+            _DUPLICATE_WEIGHT,
+        )
+        for row, cycles in zip(design(form, duplicate.calls), duplicate.calls.cycles, strict=True)
+    ]
+
+
+def _start_of_plain_loop(pools: Sequence[Sequence[FittedKernel]]) -> list[Tie]:
+    """Tie the start of the plain loop to its cycles per element: a longer body fills a longer pipeline."""
+    for pool in pools:
+        known = [peer for peer in pool if peer.sizes_of_plain_loop() >= 2]
+        if len(known) >= 3:
+            slope, start = np.polyfit(
+                [peer.numbers["small_per_element"] for peer in known],
+                [peer.numbers["small_fixed"] for peer in known],
+                1,
+            )
+            if slope >= 0.0 and start >= 0.0:
+                factors = {"small_fixed": 1.0, "small_per_element": -float(slope)}
+                return [Tie(factors, float(start), max(float(start), 1.0))]
+        if known:
+            level = float(np.median([peer.numbers["small_fixed"] for peer in known]))
+            return [Tie({"small_fixed": 1.0}, level, max(level, 1.0))]
+    return []

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from npusim.arch import Soc, load_soc, soc_names
 from npusim.units import Count, Quantity
 
-__all__ = ["Parameter", "Unmeasured", "unmeasured"]
+__all__ = ["Unmeasured", "UnmeasuredParameter", "unmeasured"]
 
 _MEASURED = ("[SILICON]", "] measured cycles")
 """What the source of a number says where measured rows bear on it."""
@@ -20,8 +20,8 @@ _MODELS = (("npu", "dpu", "model"), ("npu", "dma", "model"), ("npu", "dsp", "ker
 """Where a data sheet keeps the numbers of the units' equations."""
 
 
-class Parameter(BaseModel):
-    """A number of a unit's equations that no measured row bears on."""
+class UnmeasuredParameter(BaseModel):
+    """A number of a unit's equations that no measured row constrains."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +44,7 @@ class Unmeasured(BaseModel):
 
     schema_: Literal["npusim.parameters/1"] = Field("npusim.parameters/1", alias="schema")
     """Version of this document."""
-    parameters: list[Parameter]
+    parameters: list[UnmeasuredParameter]
     """The numbers, SoC by SoC."""
 
     def to_json(self) -> str:
@@ -64,14 +64,14 @@ def unmeasured() -> Unmeasured:
     return Unmeasured(parameters=[found for soc in socs if soc.has("npu") for found in _of(soc)])
 
 
-def _of(soc: Soc) -> Iterator[Parameter]:
+def _of(soc: Soc) -> Iterator[UnmeasuredParameter]:
     for keys in _MODELS:
         part: Any = soc.npu
         for key in keys[1:]:
             part = getattr(part, key)
         for path, number in _numbers(part, ".".join(keys)):
             if not number.source.startswith(_FACTS) and not any(word in number.source for word in _MEASURED):
-                yield Parameter(
+                yield UnmeasuredParameter(
                     soc=soc.name,
                     path=path,
                     value=number.text,

@@ -1,30 +1,78 @@
-"""Residual errors of a fit: predictions of unseen rows, and model error per operator type."""
+"""Cross-validation of a device fit: folds, held-out predictions, model error per operator type."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from npusim.arch.calibration import OTHER_OPERATORS
+from npusim.calibrate.device.fit import DeviceFit, FitResult
 from npusim.calibrate.device.report import CalibratedRow, FamilyError
 from npusim.calibrate.device.rows import LAUNCH_ONLY, DeviceRow
 from npusim.calibrate.device.times import Floats
 
-__all__ = ["ALL", "family_errors", "model_errors"]
+__all__ = ["ALL", "assign_folds", "family_errors", "held_out", "model_errors"]
 
 ALL = "all"
 _SHRINK = 4.0
-"""A type's own rows weigh against so many rows of all types."""
+"""Weight of all types' pooled variance against a type's own, in rows (shrinkage)."""
 _P90 = 1.645
 """90 % of a normal variable lie within so many standard deviations."""
+
+
+def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
+    """Return the fold of each row.
+
+    Rows of the same network go into one fold, however they were run; networks of a family are spread over all
+    folds.
+
+    Parameters
+    ----------
+    rows : sequence of DeviceRow
+    folds : int
+        At least 2; no more than there are networks are used.
+    seed : int
+        Seed of the shuffle.
+    """
+    random = np.random.default_rng(seed)
+    families: dict[str, dict[str, None]] = {}
+    for row in rows:
+        families.setdefault(row.family, {})[row.instance] = None
+    fold_of: dict[str, int] = {}
+    for family in sorted(families):
+        instances = sorted(families[family])
+        for i in random.permutation(len(instances)):
+            fold_of[instances[i]] = len(fold_of) % folds
+    return [fold_of[row.instance] for row in rows]
+
+
+def held_out(
+    fit: DeviceFit,
+    best: FitResult,
+    folds: Sequence[int],
+    progress: Callable[[int, int], None] | None = None,
+) -> Floats:
+    """Return the logarithm of each row's time as predicted by the fit to the other folds, shape (rows,)."""
+    fold_of = np.array(folds)
+    found = best.predicted.copy()
+    numbers = sorted(set(folds))
+    if len(numbers) < 2:
+        return found
+    for done, number in enumerate(numbers, start=1):
+        out = fold_of == number
+        logs = fit.refit(best, ~out)
+        found[out] = fit.predicted(logs, np.flatnonzero(out).tolist())
+        if progress is not None:
+            progress(done, len(numbers))
+    return found
 
 
 def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float]:
     """Return the relative standard deviation of what the equations leave out, by type of operator.
 
-    It is such that 90 % of rows held out of the fit lie within 1.645 of it, their noise taken off: an
-    interval of 90 % made with it holds. Types with few rows lean on all rows.
+    It is such that 90 % of rows held out of the fit lie within 1.645 of it, without their noise: an
+    interval of 90 % made with it holds. Types with few rows are pooled with all rows.
 
     Parameters
     ----------
@@ -54,9 +102,7 @@ def _variance(residuals: Floats, noise: Floats) -> float:
 
 
 def family_errors(rows: Sequence[CalibratedRow]) -> list[FamilyError]:
-    """Return the errors of each family, rows that were fitted to first, then the checks; the first line is
-    all rows fitted to.
-    """
+    """Return the errors of each family: all rows fitted to, these by family, then the checks."""
     fitted = [row for row in rows if row.fitted]
     checks = [row for row in rows if not row.fitted]
     found = [_errors(ALL, True, fitted)] if fitted else []
@@ -67,10 +113,10 @@ def family_errors(rows: Sequence[CalibratedRow]) -> list[FamilyError]:
 
 
 def _errors(family: str, fitted: bool, rows: Sequence[CalibratedRow]) -> FamilyError:
-    def off(predicted: Iterable[float]) -> Floats:
+    def relative_errors(predicted: Iterable[float]) -> Floats:
         return np.abs(np.array([p / row.measured_s for p, row in zip(predicted, rows, strict=True)]) - 1.0)
 
-    unseen = off(row.held_out_s for row in rows)
+    unseen = relative_errors(row.held_out_s for row in rows)
     bounded = [row for row in rows if row.interval_s is not None]
     inside = sum(
         row.interval_s[0] <= row.measured_s <= row.interval_s[1] for row in bounded if row.interval_s
@@ -79,8 +125,8 @@ def _errors(family: str, fitted: bool, rows: Sequence[CalibratedRow]) -> FamilyE
         family=family,
         fitted=fitted,
         rows=len(rows),
-        before_median=float(np.median(off(row.before_s for row in rows))),
-        after_median=float(np.median(off(row.after_s for row in rows))),
+        before_median=float(np.median(relative_errors(row.before_s for row in rows))),
+        after_median=float(np.median(relative_errors(row.after_s for row in rows))),
         held_out_median=float(np.median(unseen)),
         held_out_p90=float(np.quantile(unseen, 0.9)),
         noise_median=float(np.median([row.noise for row in rows])),

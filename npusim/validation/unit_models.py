@@ -1,20 +1,25 @@
-"""Batched evaluation of single units: tables of work through the equations of `npusim.cost`."""
+"""The machine of a measurement, and batched evaluation of its units by the equations of `npusim.cost`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.arch import DspGeneration, DspKernel, Soc, load_soc
+from npusim.cost.architecture import arch_row
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
 from npusim.cost.dma import transfer_s
 from npusim.cost.dpu import conv_cycles, matmul_cycles
 from npusim.cost.dsp import dsp_kernel_cycles
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation
+from npusim.validation.suite import MachineAt
 
-__all__ = ["DPU_ROW", "dpu_cycles", "dpu_rows", "dsp_seconds", "transfer_seconds"]
+__all__ = ["DPU_ROW", "Machine", "dpu_cycles", "dpu_rows", "dsp_seconds", "machine_at", "transfer_seconds"]
 
 Floats = NDArray[np.float64]
 
@@ -47,8 +52,63 @@ DPU_ROW = np.dtype(
 """A workload of the DPU on one tile; a product M x K x N has M as `out_w`, K as `in_c` and N as `out_c`."""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """The machine of a measurement: a SoC at its clocks, and replaceable numbers.
+
+    Attributes
+    ----------
+    name : str
+        As the figures call it, such as npu4000.
+    soc : Soc
+        Its data sheet.
+    arch : array of ARCH_DTYPE, shape (1,)
+        Its row of the architecture table, one tile.
+    generations : mapping of str to DspGeneration
+        DSP kernels that stand in for the shipped ones, by generation.
+    """
+
+    name: str
+    soc: Soc
+    arch: Any
+    generations: Mapping[str, DspGeneration]
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> Machine:
+        """Return the machine with other numbers in columns of its row, such as ``dma_start_cycles``."""
+        arch = self.arch.copy()
+        for name, value in numbers.items():
+            arch[name] = value
+        return replace(self, arch=arch)
+
+    def with_generations(self, generations: Mapping[str, DspGeneration]) -> Machine:
+        """Return the machine with other DSP kernels."""
+        return replace(self, generations={**self.generations, **generations})
+
+    def generation(self, name: str) -> DspGeneration:
+        """Return a generation of DSP kernels; `UnknownNameError` where there is none of that name."""
+        return self.generations[name] if name in self.generations else self.soc.npu.dsp.generation(name)
+
+    def dsp_kernel(self, generation: str, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
+        """Return (generation, its data, kernel) through the chain of fallbacks; None where nobody has it."""
+        seen: list[str] = []
+        wanted: str | None = generation
+        while wanted is not None and wanted not in seen:
+            seen.append(wanted)
+            found = self.generation(wanted)
+            if name in found.kernels:
+                return wanted, found, found.kernels[name]
+            wanted = found.fallback
+        return None
+
+
+def machine_at(name: str, place: MachineAt) -> Machine:
+    """Return the machine of a suite, at its operating point and otherwise as shipped."""
+    soc = load_soc(place.soc, {"npu.operating_point": place.operating_point})
+    return Machine(name, soc, np.array(arch_row(soc, tiles=1, requests=1)), {})
+
+
 def dpu_rows(count: int, **columns: Any) -> NDArray[Any]:
-    """Return a table of DPU_ROW: one pixel, kernel 1x1, one byte an item and dense unless told otherwise."""
+    """Return a table of DPU_ROW: one pixel, kernel 1x1, one byte per item and dense unless told otherwise."""
     table = np.ones(count, DPU_ROW)
     table["pad_top"] = table["pad_bottom"] = 0.0
     table["mode"] = 0
