@@ -14,7 +14,7 @@ from npusim.cost.liveness import Liveness
 from npusim.cost.tables import Unit
 from npusim.engines.event import estimate_with_timeline, run_events
 from npusim.engines.event.build import build_program
-from npusim.engines.event.clock import Clock
+from npusim.engines.event.clock import Clock, Timer
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import SharedMemory, transfer_rates
 from npusim.engines.event.program import ProgramBuilder
@@ -276,3 +276,33 @@ def test_columns_are_compact():
         isinstance(getattr(program, name), array)
         for name in ("kind", "duration_s", "next_task", "free_buffer")
     )
+
+
+def test_a_fused_chain_may_be_longer_than_pythons_stack():
+    editor = Editor("long")
+    x = editor.input("x", (64, 64), DType.FP16)
+    for i in range(700):
+        x = editor.unary("Sigmoid", x, f"sigmoid{i}")
+    editor.outputs.append(x)
+    mapped = map_graph(editor.finish(), SERIES2, Run("latency", 1, 2))
+    assert mapped.lowered.ops["fused_chain"].all()
+    estimate, line = acted(mapped)
+    check_conservation(mapped, line)
+    assert estimate.latency_s > 0.0
+
+
+def test_actions_of_one_time_are_called_in_the_order_they_were_asked_for():
+    clock, called = Clock(), []
+    for delay_s, name in ((2.0, "c"), (1.0, "a"), (1.0, "b")):
+        clock.after(delay_s, lambda name=name: called.append((clock.now, name)))
+    clock.run()
+    assert called == [(1.0, "a"), (1.0, "b"), (2.0, "c")]
+
+
+def test_a_timer_calls_at_its_time_or_before():
+    clock, called = Clock(), []
+    timer = Timer(clock, lambda: called.append(clock.now))
+    for at in (3.0, 5.0, 2.0):
+        timer.set(at)
+    clock.run()
+    assert called == [2.0, 3.0]

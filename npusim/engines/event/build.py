@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from npusim.cost.decisions import Group
@@ -12,7 +13,7 @@ from npusim.engines.event.emission import Emitted, Job, emit
 from npusim.engines.event.fused_chains import FusedChain, fused_chains
 from npusim.engines.event.jobs import NpuUnits, job_of
 from npusim.engines.event.program import Program, ProgramBuilder
-from npusim.engines.event.residents import resident_tensors
+from npusim.engines.event.residents import ResidentTensor, resident_tensors
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
@@ -63,6 +64,11 @@ class _Build:
                 for tensor in self.graph.operators[name].outputs:
                     self.producer.setdefault(self.root[tensor], i)
         self.residents = resident_tensors(mapped)
+        self.resident_users: dict[int, list[ResidentTensor]] = {}
+        """Resident tensors that a group uses."""
+        for resident in self.residents:
+            for user in resident.users:
+                self.resident_users.setdefault(user, []).append(resident)
         self.buffers: dict[str, int] = {}
         self.phase: list[int] = []
         """Last tasks of the phase of work that is being written."""
@@ -72,6 +78,7 @@ class _Build:
         """Groups at which the NPU takes up work."""
         self.held = self._held_across()
         self.row_fused = mapped.decisions.residency.row_fused
+        self.in_sram = mapped.decisions.residency.whole | self.row_fused
         self.chains = fused_chains(mapped, self.residents)
 
     def _held_across(self) -> set[int]:
@@ -80,6 +87,11 @@ class _Build:
         Between two such phases no other inference may come in: it could take the room that the
         second one needs.
         """
+        alive = [0] * (len(self.groups) + 2)
+        for resident in self.residents:
+            alive[resident.users[0] + 1] += 1
+            alive[resident.users[-1] + 1] -= 1
+        alive = list(accumulate(alive))
         found: set[int] = set()
         before = ""
         for i, group in enumerate(self.groups):
@@ -88,7 +100,7 @@ class _Build:
             device = _HOSTS[group.unit][1] if group.unit in _HOSTS else "npu"
             if device == "npu" and before != "npu":
                 self.returns.append(i)
-                if any(r.users[0] < i <= r.users[-1] for r in self.residents):
+                if alive[i]:
                     found.add(i)
             before = device
         return found
@@ -176,7 +188,8 @@ class _Build:
         members = chain.members
         if index != members[-1]:
             return  # written with the last of its chain, which has everything it needs by then
-        jobs = [self._job(i, chain) for i in members]
+        place = {i: at for at, i in enumerate(members)}
+        jobs = [self._job(i, place, chain.pieces) for i in members]
         for i, done in zip(members, emit(self.builder, jobs, self.last_reserve), strict=True):
             self.last_reserve = done.last_reserve
             self.done[i] = done
@@ -185,22 +198,23 @@ class _Build:
         for i in members:
             self._release_residents(i)
 
-    def _job(self, index: int, chain: FusedChain) -> Job:
+    def _job(self, index: int, place: dict[int, int], pieces: int) -> Job:
+        """Return the job of a group in a chain, given the place of each group of the chain."""
         op: Any = self.mapped.lowered.ops[index]
-        group, members, result = self.groups[index], chain.members, self.mapped.results[index]
-        job = job_of(self.arch, op, result, index, self._macs(group), self.npu_units, chain.pieces)
+        group, result = self.groups[index], self.mapped.results[index]
+        job = job_of(self.arch, op, result, index, self._macs(group), self.npu_units, pieces)
         self._name(job, index, group)
         self._dependencies(job, index, group)
-        if len(members) > 1:
+        if len(place) > 1:
             made = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.row_fused)
-            job.producers = tuple(members.index(i) for i in made if i in members and i != index)
-        job.residents = [(r.name, r.bytes) for r in self.residents if r.first == index]
+            job.producers = tuple(place[i] for i in made if i in place and i != index)
+        job.residents = [(r.name, r.bytes) for r in self.resident_users.get(index, ()) if r.first == index]
         return job
 
     def _release_residents(self, index: int) -> None:
         """Release resident tensors that this group uses; their room is free when all users have ended."""
-        for resident in self.residents:
-            if index in resident.users and resident.name in self.buffers:
+        for resident in self.resident_users.get(index, ()):
+            if resident.name in self.buffers:
                 self.builder.release(self.buffers[resident.name], _ends(self.done[index]))
 
     def _name(self, job: Job, index: int, group: Group) -> None:
@@ -222,12 +236,10 @@ class _Build:
 
     def _dependencies(self, job: Job, index: int, group: Group) -> None:
         """Find out what loads and work wait for."""
-        residency = self.mapped.decisions.residency
-        whole = residency.whole | residency.row_fused
         _, b, _ = self._operands(group)
         inputs = self._inputs(group)
-        in_sram = [t for t in inputs if t in whole]
-        in_dram = [t for t in inputs if t not in whole]
+        in_sram = [t for t in inputs if t in self.in_sram]
+        in_dram = [t for t in inputs if t not in self.in_sram]
         start = [self.done[i].computed for i in self._producers(index, in_sram)]
         job.b_after = tuple(
             self.done[i].written for i in self._producers(index, [t for t in in_dram if t == b])

@@ -11,10 +11,25 @@ from npusim.engines.event.program import ProgramBuilder
 from npusim.engines.event.steps import TilingStep, apportion
 from npusim.engines.timeline import TaskKind
 
-__all__ = ["Emitted", "Job", "emit"]
+__all__ = ["DmaTimes", "Emitted", "Job", "emit"]
 
 _ROUNDING = 1e-9
 """Share of the work that is rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class DmaTimes:
+    """Rates with all engines at work, and latencies, of a machine's transfers."""
+
+    read_s_per_byte: float
+    write_s_per_byte: float
+    page_bytes: float
+    read_latency_s: float
+    """Of a read within a page ..."""
+    far_read_latency_s: float
+    """... and of a longer one."""
+    write_latency_s: float
+    copy_latency_s: float
 
 
 @dataclass(slots=True)
@@ -27,9 +42,10 @@ class Job:
     units: Sequence[int]
     """Units that work at the same time, each for `work_s`."""
     engines: Sequence[int]
+    dma: DmaTimes
     work_s: float
-    macs: float
     steps: list[TilingStep]
+    macs: float = 0.0
     a_name: str = ""
     a_bytes: float = 0.0
     """DRAM bytes of one pass."""
@@ -45,15 +61,9 @@ class Job:
     out_sram: float = 0.0
     sums_sram: float = 0.0
     a_s_per_byte: float = 0.0
-    b_s_per_byte: float = 0.0
-    write_s_per_byte: float = 0.0
-    read_latency_s: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """(up to so many bytes, latency until there, latency beyond)."""
-    write_latency_s: float = 0.0
     copy_s: float = 0.0
     """DMA within SRAM, over all steps."""
     copy_bytes: float = 0.0
-    copy_latency_s: float = 0.0
     a_after: tuple[int, ...] = ()
     """What must be over before activations can be fetched (or, when nothing is fetched, before room is
     taken).
@@ -133,17 +143,29 @@ class _Emission:
         self.b_ready: list[int] = []
         self.a_ready: dict[int, list[int]] = {}
 
-    def advance(self, share: float) -> list[int]:
-        """Write steps until so much of the work is written, producers first; return the tasks that end it.
+    def advance(self, share: float) -> None:
+        """Write steps until so much of the work is written, producers first.
 
-        Rows come in proportion to work.
+        Rows come in proportion to work. A chain may be thousands of operators long: no recursion.
         """
-        place = min(bisect_left(self.ends, share - _ROUNDING), len(self.ends) - 1)
-        while len(self.results) <= place:
-            i = len(self.results)
-            fed = [task for producer in self.producers for task in producer.advance(self.ends[i])]
-            self._step(i, self.job.steps[i], fed)
-        return self.results[place]
+        unfinished = [(self, self._place(share))]
+        while unfinished:
+            emission, place = unfinished[-1]
+            i = len(emission.results)
+            if i > place:
+                unfinished.pop()
+                continue
+            needed = [(p, p._place(emission.ends[i])) for p in emission.producers]
+            missing = next((pair for pair in needed if len(pair[0].results) <= pair[1]), None)
+            if missing:
+                unfinished.append(missing)
+            else:
+                fed = [task for producer, place in needed for task in producer.results[place]]
+                emission._step(i, emission.job.steps[i], fed)
+
+    def _place(self, share: float) -> int:
+        """Return the step after which so much of the work is done."""
+        return min(bisect_left(self.ends, share - _ROUNDING), len(self.ends) - 1)
 
     def _step(self, i: int, step: TilingStep, fed: list[int]) -> None:
         builder, job = self.builder, self.job
@@ -160,7 +182,7 @@ class _Emission:
         if after is not work:
             self.computed += after
         if self.out[i] > 0.0:
-            stores = self._move(TaskKind.DMA_OUT, self.out[i], job.write_s_per_byte, after)
+            stores = self._move(TaskKind.DMA_OUT, self.out[i], job.dma.write_s_per_byte, after)
             self.written += stores
             if out_buffer >= 0:
                 builder.release(out_buffer, stores)
@@ -195,11 +217,11 @@ class _Emission:
     def _bring_b(self, i: int, step: TilingStep) -> list[int]:
         job = self.job
         extra = job.once_bytes if i == 0 else 0.0
-        for buffer in self._reserve(
-            job.b_after if i == 0 else (), [(job.b_name, job.b_sram * step.b + extra)]
-        ):
+        wanted = [(job.b_name, job.b_sram * step.b + extra)]
+        for buffer in self._reserve(job.b_after if i == 0 else (), wanted):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
-        return self._move(TaskKind.DMA_IN, self.b[i] + extra, job.b_s_per_byte, [self.reservations.last])
+        size, after = self.b[i] + extra, [self.reservations.last]
+        return self._move(TaskKind.DMA_IN, size, job.dma.read_s_per_byte, after)
 
     def _bring_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
         """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of
@@ -224,7 +246,7 @@ class _Emission:
         if wanted[2][1] > 0.0:
             out_buffer = next(taken)
         self.resident_buffers.update((name, next(taken)) for name, size in residents if size > 0.0)
-        pace = job.a_s_per_byte if self.a[i] > 0.0 else job.b_s_per_byte
+        pace = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
         return self._move(TaskKind.DMA_IN, self.a[i] + extra, pace, [self.reservations.last]), out_buffer
 
     def _move(self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
@@ -235,10 +257,10 @@ class _Emission:
         for engine, part in zip(job.engines, each, strict=True):
             if part <= 0.0:
                 continue
-            latency = job.write_latency_s
+            latency = job.dma.write_latency_s
             if kind is TaskKind.DMA_IN:
-                page, near, far = job.read_latency_s
-                latency = near if part <= page else far
+                near = part <= job.dma.page_bytes
+                latency = job.dma.read_latency_s if near else job.dma.far_read_latency_s
             duration = part * len(each) * s_per_byte
             moves.append(
                 self.builder.task(
@@ -271,7 +293,7 @@ class _Emission:
                 job.operator,
                 job.copy_s / copies,
                 after=after,
-                fixed_s=job.copy_latency_s,
+                fixed_s=job.dma.copy_latency_s,
                 bytes_=size,
             )
             for engine, size in zip(job.engines, sizes, strict=True)

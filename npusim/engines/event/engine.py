@@ -195,12 +195,9 @@ def _bound(line: Timeline, index: int, inference: int, span_s: float, otherwise:
     """Name the group of units that is busiest during an operator; what takes less than half of its time does
     not bound it.
     """
-    first = inference * line.per_inference
-    rows = slice(first, first + line.per_inference)
-    mine = (line.operator[rows] == index) & (line.unit[rows] >= 0)
-    if not mine.any():
+    rows = line.rows_of(index, inference)
+    if not len(rows):
         return otherwise
-    spent = (line.end[rows] - line.start[rows])[mine]
-    by_unit = np.bincount(line.unit[rows][mine], spent, len(line.units))
+    by_unit = np.bincount(line.unit[rows], line.end[rows] - line.start[rows], len(line.units))
     busiest = int(np.argmax(by_unit))
     return _OPERATOR_UNITS[line.units[busiest].group] if 2.0 * by_unit[busiest] >= span_s else "launch"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from npusim.engines.event.emission import Job
 from npusim.engines.event.jobs import NpuUnits, job_of
 from npusim.engines.event.residents import ResidentTensor
@@ -44,34 +46,38 @@ def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, F
     """
     numbers = mapped.lowered.ops["fused_chain"]
     found: dict[int, FusedChain] = {}
-    for number in range(1, int(numbers.max(initial=0)) + 1):
-        members = tuple(i for i, other in enumerate(numbers.tolist()) if other == number)
-        pieces = _pieces(mapped, residents, members)
+    chains: dict[int, list[int]] = {}
+    for group in np.flatnonzero(numbers).tolist():
+        chains.setdefault(int(numbers[group]), []).append(group)
+    first, last = (np.array([r.users[end] for r in residents], int) for end in (0, -1))
+    for members in map(tuple, chains.values()):
+        mine = set(members)
+        across = np.flatnonzero((first <= members[-1]) & (last >= members[0])).tolist()
+        beside = sum(
+            residents[r].bytes
+            for r in across
+            if first[r] < members[-1] < last[r] or not mine.isdisjoint(residents[r].users)
+        )
+        pieces = _pieces(mapped, members, beside)
         if pieces:
             found.update(dict.fromkeys(members, FusedChain(members, pieces)))
     return found
 
 
-def _pieces(mapped: Mapped, residents: list[ResidentTensor], members: tuple[int, ...]) -> int:
-    """Pieces that make a chain fit, with two buffers if that can be, else with one; 0 where none do."""
+def _pieces(mapped: Mapped, members: tuple[int, ...], beside: float) -> int:
+    """Return the pieces that make a chain fit beside other tensors, with two buffers or else one; 0: none."""
     coarsest = int(mapped.arch["stream_pieces"])
     for buffers in (2.0, 1.0):
         for pieces in (coarsest << halved for halved in range(_FINEST + 1)):
-            if _fits(mapped, residents, members, pieces, buffers):
+            if _fits(mapped, members, pieces, buffers, beside):
                 return pieces
     return 0
 
 
-def _fits(
-    mapped: Mapped, residents: list[ResidentTensor], members: tuple[int, ...], pieces: int, buffers: float
-) -> bool:
+def _fits(mapped: Mapped, members: tuple[int, ...], pieces: int, buffers: float, beside: float) -> bool:
     """Whether steps of every operator, with what waits for them, have room beside the others."""
     arch, ops = mapped.arch, mapped.lowered.ops
     units = NpuUnits(arch)
-    last = members[-1]
-    beside = sum(
-        r.bytes for r in residents if r.users[0] < last < r.users[-1] or not set(members).isdisjoint(r.users)
-    )
     jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, units, pieces) for i in members]
     room = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
     return sum(_room(job, buffers) for job in jobs) + beside <= room

@@ -5,12 +5,13 @@ All times are those of `npusim.cost`: nothing is costed here.
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import ceil
 from typing import Any
 
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, copy_s, latency_s
 from npusim.cost.tables import DpuOperation, Order, Split, Unit
-from npusim.engines.event.emission import Job
+from npusim.engines.event.emission import DmaTimes, Job
 from npusim.engines.event.steps import is_fetched_once, product_steps, stream_steps, triangle_steps
 from npusim.engines.timeline import TaskKind
 
@@ -20,12 +21,27 @@ _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 
 
 class NpuUnits:
-    """Numbers of the units of an NPU's tiles."""
+    """Numbers of the units of an NPU, and the times of its DMA."""
 
     def __init__(self, arch: Any) -> None:
+        self._arch = arch
         self.engines = list(range(int(arch["dma_engines"])))
         self.tiles = int(arch["tiles"])
         self.dsps = int(arch["dsps_per_tile"])
+
+    @cached_property
+    def dma(self) -> DmaTimes:
+        """Rates and latencies of the DMA engines."""
+        arch, engines, page = self._arch, float(len(self.engines)), float(self._arch["dma_page_bytes"])
+        return DmaTimes(
+            read_s_per_byte=1.0 / bytes_per_s(arch, DDR2CMX, engines),
+            write_s_per_byte=1.0 / bytes_per_s(arch, CMX2DDR, engines),
+            page_bytes=page,
+            read_latency_s=latency_s(arch, DDR2CMX, page),
+            far_read_latency_s=latency_s(arch, DDR2CMX, page + 1.0),
+            write_latency_s=latency_s(arch, CMX2DDR, page),
+            copy_latency_s=latency_s(arch, CMX2CMX, page),
+        )
 
     def dpus(self, tiles: int) -> list[int]:
         """Units of the MAC grids of the first `tiles` tiles."""
@@ -69,26 +85,18 @@ def job_of(
         else _stream(arch, op, result, number, units, pieces)
     )
     job.macs = macs
-    _pace(arch, job, float(result["dma_s"]))
-    page = float(arch["dma_page_bytes"])
-    job.read_latency_s = (page, latency_s(arch, DDR2CMX, page), latency_s(arch, DDR2CMX, page + 1.0))
-    job.write_latency_s = latency_s(arch, CMX2DDR, page)
-    job.copy_latency_s = latency_s(arch, CMX2CMX, page)
+    job.a_s_per_byte = _activation_s_per_byte(job, float(result["dma_s"]))
     return job
 
 
-def _pace(arch: Any, job: Job, dma_s: float) -> None:
-    """Spread an operator's DMA time over its bytes; what rows that are cut cost on top falls to the
-    activations.
-    """
-    engines = float(arch["dma_engines"])
-    read_s, write_s = 1.0 / bytes_per_s(arch, DDR2CMX, engines), 1.0 / bytes_per_s(arch, CMX2DDR, engines)
+def _activation_s_per_byte(job: Job, dma_s: float) -> float:
+    """Spread an operator's DMA time over its bytes; what cut rows cost on top falls to the activations."""
+    read_s, write_s = job.dma.read_s_per_byte, job.dma.write_s_per_byte
     a_bytes = job.a_bytes * round(sum(s.a for s in job.steps))
     others = job.b_bytes * round(sum(s.b for s in job.steps)) + job.once_bytes
     smooth_s = (a_bytes + others) * read_s + job.out_bytes * write_s + job.copy_s
     gaps_s = max(0.0, dma_s - smooth_s)
-    job.b_s_per_byte, job.write_s_per_byte = read_s, write_s
-    job.a_s_per_byte = read_s + (gaps_s / a_bytes if a_bytes else 0.0)
+    return read_s + (gaps_s / a_bytes if a_bytes else 0.0)
 
 
 def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int) -> Job:
@@ -113,7 +121,7 @@ def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piec
         else 0.0
     )
     job = Job(
-        number, TaskKind.DPU, units.dpus(used), units.engines, work_s, 0.0, steps,
+        number, TaskKind.DPU, units.dpus(used), units.engines, units.dma, work_s, steps,
         a_bytes=a_bytes, a_sram=a_bytes * copied_a, b_bytes=b_bytes, b_sram=b_bytes * copied_b,
         once_bytes=float(op["extra_dram_bytes"]) - streamed, out_bytes=out_bytes,
         out_sram=0.0 if op["c_resident"] else out_bytes, sums_sram=sums,
@@ -149,7 +157,7 @@ def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piece
     elif op["unit"] == Unit.DSP:
         kind, busy, work_s = TaskKind.DSP, units.dsp_units(), float(result["dsp_s"])
     job = Job(
-        number, kind, busy, units.engines, work_s, 0.0, stream_steps(count),
+        number, kind, busy, units.engines, units.dma, work_s, stream_steps(count),
         a_bytes=read, a_sram=read, out_bytes=written, out_sram=0.0 if op["c_resident"] else written,
     )  # fmt: skip
     if kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:

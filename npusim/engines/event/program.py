@@ -9,6 +9,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 
 __all__ = ["EventLog", "Program", "ProgramBuilder"]
@@ -130,16 +132,10 @@ class ProgramBuilder:
 
 def _grouped(count: int, keys: array[int], values: array[int]) -> tuple[array[int], array[int]]:
     """Group values by key, in the order of arrival: (where each key's values begin, the values)."""
-    starts = array("q", bytes(8 * (count + 1)))
-    for key in keys:
-        starts[key + 1] += 1
-    for i in range(count):
-        starts[i + 1] += starts[i]
-    place, grouped = array("q", starts), array("i", bytes(4 * len(values)))
-    for key, value in zip(keys, values, strict=True):
-        grouped[place[key]] = value
-        place[key] += 1
-    return starts, grouped
+    found = np.array(keys, np.intp)
+    starts = np.concatenate(([0], np.cumsum(np.bincount(found, minlength=count)))).astype("i8")
+    grouped = np.array(values, "i4")[np.argsort(found, kind="stable")]
+    return array("q", starts.tobytes()), array("i", grouped.tobytes())
 
 
 @dataclass(slots=True)

@@ -142,6 +142,19 @@ class Timeline:
             found[rows[1:]] = rows[:-1]
         return found
 
+    @cached_property
+    def _by_operator(self) -> tuple[Any, Any]:
+        """Rows of the first inference on units, operator by operator, and where each operator's begin."""
+        working = np.flatnonzero(self.unit[: self.per_inference] >= 0)
+        operator = self.operator[working]
+        order = np.argsort(operator, kind="stable")
+        return working[order], np.searchsorted(operator[order], np.arange(len(self.operators) + 1))
+
+    def rows_of(self, operator: int, inference: int = 0) -> Any:
+        """Return the rows of an operator's tasks on units in one inference: int64 array."""
+        rows, starts = self._by_operator
+        return rows[starts[operator] : starts[operator + 1]] + inference * self.per_inference
+
     def busy_s(self) -> dict[str, float]:
         """Busy time of each unit, by name."""
         spent = self.end - self.start
@@ -163,12 +176,10 @@ class Timeline:
         """Begin of an operator's first task and end of its last in one inference (s); (0, 0) where it has
         none.
         """
-        first = inference * self.per_inference
-        rows = slice(first, first + self.per_inference)
-        mine = (self.operator[rows] == operator) & (self.unit[rows] >= 0)
-        if not mine.any():
+        rows = self.rows_of(operator, inference)
+        if not len(rows):
             return 0.0, 0.0
-        return float(self.start[rows][mine].min()), float(self.end[rows][mine].max())
+        return float(self.start[rows].min()), float(self.end[rows].max())
 
     def track(self, row: int) -> str:
         """Name of the track a row is drawn on: its unit, or the runtime call of its request."""
