@@ -284,7 +284,7 @@ def test_a_fused_chain_may_be_longer_than_pythons_stack():
     for i in range(700):
         x = editor.unary("Sigmoid", x, f"sigmoid{i}")
     editor.outputs.append(x)
-    mapped = map_graph(editor.finish(), SERIES2, Run("latency", 1, 2))
+    mapped = map_graph(editor.finish(), SERIES2, Run("latency", 1, 4))
     assert mapped.lowered.ops["fused_chain"].all()
     estimate, line = acted(mapped)
     check_conservation(mapped, line)
