@@ -16,8 +16,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 pytest.importorskip("openvino")
 
-from npusim.accuracy.export import Model, save_model, trained_model  # noqa: E402
-from npusim.accuracy.exportable import refuse_unexportable  # noqa: E402
+from npusim.accuracy.export import (  # noqa: E402
+    Model,
+    refuse_unexportable,
+    save_model,
+    trained_model,
+)
 from npusim.accuracy.planetoid import GraphData, read_planetoid  # noqa: E402
 from npusim.accuracy.training import Recipe, Trained, train  # noqa: E402
 from npusim.accuracy.variants import trainable, variant  # noqa: E402

@@ -14,12 +14,11 @@ from npusim.workloads import GnnSpec, build_gnn
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from npusim.accuracy.attention import masked, scores_of  # noqa: E402
-from npusim.accuracy.half import LARGEST, run_in_half, to_half  # noqa: E402
-from npusim.accuracy.maxima import SparseMaximum, masked_maximum  # noqa: E402
+from npusim.accuracy.gat import masked, scores_of  # noqa: E402
 from npusim.accuracy.planetoid import GraphData  # noqa: E402
-from npusim.accuracy.storage import from_triangle, from_zvc, to_triangle, to_zvc  # noqa: E402
-from npusim.accuracy.variants import Variant, trainable, variant  # noqa: E402
+from npusim.accuracy.rounding import LARGEST, run_in_half, to_half  # noqa: E402
+from npusim.accuracy.sage import SparseMaximum, masked_maximum  # noqa: E402
+from npusim.accuracy.variants import Variant, from_triangle, from_zvc, to_triangle, to_zvc, trainable, variant  # noqa: E402  # noqa: E402
 from npusim.accuracy.views import dense_adjacency, scatter_rows  # noqa: E402
 
 NODES, FEATURES, CLASSES = 40, 24, 3
@@ -341,7 +340,7 @@ def test_the_maximum_of_sparse_features_is_that_of_dense_ones(data: GraphData) -
 @pytest.fixture(scope="module")
 def nncf_model(data: GraphData) -> object:
     pytest.importorskip("nncf")
-    from npusim.accuracy.int8 import quantised
+    from npusim.accuracy.rounding import quantised
 
     form = form_of("gcn", "grad", data)
     return quantised(form.module, form.inputs)
@@ -364,7 +363,7 @@ def test_quantgr_rounds_products_to_signed_symmetric_static_levels(nncf_model: o
 
 def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.accuracy.int8 import quantised
+    from npusim.accuracy.rounding import quantised
 
     form = form_of("gat", "stagr+effop+grax1+grax2:form=rank2", data)
     model = quantised(form.module, form.inputs)
@@ -380,7 +379,7 @@ def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> 
 )
 def test_quantgr_changes_outputs_by_little(model: str, stack: str, data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.accuracy.int8 import run_int8
+    from npusim.accuracy.rounding import run_int8
 
     form = form_of(model, stack, data)
     expected = outputs(model, stack, data).numpy()

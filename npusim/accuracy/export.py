@@ -1,4 +1,8 @@
-"""Trains a workload's model and saves it as an OpenVINO IR, the file that runs on a laptop's NPU."""
+"""Trains a workload's model and saves it as an OpenVINO IR, the file that runs on a laptop's NPU.
+
+A file is written only where it would agree with the graph that npusim costs, operator for operator, or where
+rounding is all that was added to it.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npusim.accuracy.exportable import refuse_unexportable
-from npusim.accuracy.int8 import quantised, run_model
 from npusim.accuracy.planetoid import GraphData, read_planetoid
+from npusim.accuracy.rounding import quantised, run_model
 from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread, train
 from npusim.accuracy.variants import Variant, trainable, variant
-from npusim.errors import FileError
+from npusim.errors import FileError, IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
 from npusim.techniques import Stack, apply, parse
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
-__all__ = ["Export", "Model", "export_model", "save_model", "trained_model"]
+__all__ = ["Export", "Model", "export_model", "refuse_unexportable", "save_model", "trained_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +139,40 @@ def save_model(model: Model, output: Path) -> None:
         ov.save_model(model.converted, fresh, compress_to_fp16=model.spec.precision == "fp16")
         os.replace(fresh.with_suffix(".bin"), output.with_suffix(".bin"))
         os.replace(fresh, output)
+
+
+def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:
+    """Raise an `IllegalTechniqueError` that says why, where a stack on a workload has no model file.
+
+    GraphSplit, GraSp, SymG and CacheG say where operators run and how tensors are stored, which no model file
+    can hold: the file is that of the stack without them.
+    """
+    names = set(stack.names)
+    frozen = next((name for name in ("stagr", "grad") if name in names), None)
+    scattering = next((name for name in ("preg", "effop") if name in names), None)
+    if spec.model == "gat" and spec.form == "edges" and frozen is not None:
+        raise IllegalTechniqueError(
+            frozen,
+            "of scores along edges it makes all pairs with the operators that were there; a model file is "
+            "written with products in their place",
+            "export the form that has all pairs: --set workload.form=dense",
+        )
+    if spec.model == "sage-max" and spec.form == "edges" and frozen is not None:
+        raise IllegalTechniqueError(
+            frozen,
+            "sage-max along edges keeps its scatter, whose indices a model file holds in another shape",
+            "export the form with neighbours side by side: --set workload.form=gathered",
+        )
+    if spec.form == "edges" and spec.model in ("gcn", "sage-mean") and scattering and frozen is None:
+        raise IllegalTechniqueError(
+            scattering,
+            "it scatters weights to pairs of node numbers, which PyTorch cannot say; its file would differ "
+            "from the graph that npusim costs",
+            "use stagr or grad" + (", or --set workload.form=dense" if scattering == "preg" else ""),
+        )
+    if spec.model == "sage-mean" and scattering == "effop" and frozen is None and "preg" not in names:
+        raise IllegalTechniqueError(
+            "effop",
+            "the graph that npusim costs reshapes the neighbours' mask to and fro, which a file leaves out",
+            "use stagr or grad",
+        )

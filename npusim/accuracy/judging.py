@@ -11,11 +11,9 @@ import numpy.typing as npt
 import torch
 
 from npusim.accuracy.document import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
-from npusim.accuracy.half import run_in_half
-from npusim.accuracy.int8 import run_int8
-from npusim.accuracy.kept import kept_or_trained
 from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread
+from npusim.accuracy.rounding import run_in_half, run_int8
+from npusim.accuracy.training import Recipe, Trained, accuracy, cached_training, one_thread
 from npusim.accuracy.variants import Variant, variant
 from npusim.config.overrides import Settings
 from npusim.errors import IllegalTechniqueError
@@ -69,7 +67,7 @@ def judge(
     data : Path, optional
         Folder with the raw data sets; default: the variable NPUSIM_DATA.
     seeds : sequence of int
-        A training each.
+        One training each.
     overrides : settings
         Settings of the workloads, such as "workload.hidden=128".
     retrain : bool
@@ -105,7 +103,7 @@ def judge(
         for seed in seeds:
             of_seed = replace(recipe, seed=seed)
             progress.begin(f"{name}, seed {seed}: training", 2)
-            trained = kept_or_trained(spec, folders[spec.dataset], of_seed, retrain, progress.within)
+            trained = cached_training(spec, folders[spec.dataset], of_seed, retrain, progress.within)
             model = _Model(name, spec, folders[spec.dataset], trained, seed)
             for stack, numbers, one in _of_model(model, wanted, progress):
                 found.setdefault((name, stack, numbers), []).append(one)
@@ -183,7 +181,7 @@ def _expected(stack: Stack) -> str:
 
 
 class _Progress:
-    """How far the work is, in steps of about equal length."""
+    """Progress of the work, in steps of about equal length."""
 
     def __init__(self, tell: Tell, steps: int) -> None:
         self.tell, self.steps = tell, steps

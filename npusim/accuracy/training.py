@@ -1,10 +1,19 @@
-"""Training of a model on the public split: short, seeded, on the CPU."""
+"""Training of a model on the public split: short, seeded, on the CPU; with a cache of parameters.
+
+A cached file's label holds the data, the recipe and the sources; a file whose label differs is not used.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -12,8 +21,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.accuracy.planetoid import GraphData
+from npusim.accuracy.variants import trainable
+from npusim.locate import cache_dir
+from npusim.workloads import GnnSpec
 
-__all__ = ["Recipe", "Trained", "accuracy", "one_thread", "train"]
+__all__ = ["Recipe", "Trained", "accuracy", "cached_training", "one_thread", "train"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,7 @@ def train(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch use one thread: graphs of this size train ten times slower on two that wait for each other.
+    """Let torch use one thread: graphs of this size train ten times slower on two.
 
     It also fixes the order of summation, so that every machine with the same torch trains the same model.
     """
@@ -104,9 +116,7 @@ def _train(model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[fl
 
 
 class _Features:
-    """The features, nearly all zeros: dropping out and transforming only the non-zeros is many times
-    faster.
-    """
+    """The features as a sparse matrix: dropout and transformation of the non-zeros alone."""
 
     def __init__(self, data: GraphData) -> None:
         places = torch.from_numpy(np.stack(np.nonzero(data.x)))
@@ -128,3 +138,83 @@ class _Features:
 def accuracy(scores: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float:
     """Share of the nodes in the mask `nodes` [N] whose best score is that of their label."""
     return float((scores[: labels.size].argmax(axis=1) == labels)[nodes].mean())
+
+
+_FIGURES = ("valid", "test")
+_SOURCES = (
+    "gat", "gcn", "planetoid", "sage", "training", "variants", "views",
+)  # fmt: skip
+"""Files that decide what a training gives."""
+
+
+def cached_training(
+    spec: GnnSpec,
+    data: GraphData,
+    recipe: Recipe,
+    retrain: bool = False,
+    tell: Callable[[float], None] | None = None,
+) -> Trained:
+    """Return a model's trained parameters: from the cache, or trained and then cached.
+
+    Parameters
+    ----------
+    spec : GnnSpec
+        The network; its form and precision do not matter to the training.
+    data : GraphData
+        The data set.
+    recipe : Recipe
+        How it is trained, and the seed.
+    retrain : bool
+        Whether to train even if the cache has it.
+    tell : callable, optional
+        Is told after each epoch which share of a training is done.
+    """
+    path = cache_dir("trained") / f"{spec.model}-{data.name}-{_label(spec, data, recipe)}.npz"
+    found = None if retrain else _read(path)
+    if found is None:
+        found = train(trainable(spec, data, recipe.seed), data, recipe, tell)
+        _write(path, found)
+    return found
+
+
+def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
+    """Return what tells this training from every other."""
+    network = (spec.model, spec.layers, spec.hidden, spec.heads, spec.neighbours, spec.order)
+    told = sha256(repr((network, astuple(recipe), torch.__version__, _sources())).encode())
+    nodes, words = np.nonzero(data.x)
+    for part in (nodes, words, data.x[nodes, words], data.edge_index, data.y, data.train):
+        told.update(np.ascontiguousarray(part).tobytes())
+    return told.hexdigest()[:24]
+
+
+@cache
+def _sources() -> str:
+    folder = Path(__file__).parent
+    return sha256(b"".join((folder / f"{name}.py").read_bytes() for name in _SOURCES)).hexdigest()
+
+
+def _read(path: Path) -> Trained | None:
+    """Return what a file of the cache holds; None where there is none or it is damaged."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            held = {name: file[name] for name in file.files}
+        figures = {name: float(held.pop(f"figure/{name}")) for name in _FIGURES}
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return None
+    return Trained({name: torch.from_numpy(value) for name, value in held.items()}, **figures)
+
+
+def _write(path: Path, trained: Trained) -> None:
+    """Write a training to the cache atomically; a full disk is no error."""
+    held = {name: value.numpy() for name, value in trained.parameters.items()}
+    held |= {f"figure/{name}": np.float64(getattr(trained, name)) for name in _FIGURES}
+    draft = None
+    try:
+        descriptor, draft = tempfile.mkstemp(dir=path.parent, suffix=".npz")
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, **held)
+        os.replace(draft, path)
+    except OSError:
+        if draft is not None:
+            with suppress(OSError):
+                os.unlink(draft)

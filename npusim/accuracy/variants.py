@@ -2,11 +2,13 @@
 
 The parameters stay the same; how the graph is seen and how absent neighbours are masked change with the
 stack. GraphSplit, GraSp, SymG and CacheG change no number: they say where operators run and how tensors lie
-in memory. What GraSp and SymG store does pass through their formats here.
+in memory. What GraSp and SymG store does pass through their formats here: the lower triangle, and zero-value
+compression (ZVC).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +18,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from npusim.accuracy.attention import LOWERED
-from npusim.accuracy.gat import GAT
-from npusim.accuracy.gathered import FinishedRows, GatheredMatrix, GatheredView
+from npusim.accuracy.gat import GAT, LOWERED
 from npusim.accuracy.gcn import GCN
 from npusim.accuracy.planetoid import GraphData
-from npusim.accuracy.sage import SAGE, sample_neighbours, sampled_edge_index
-from npusim.accuracy.storage import stored
+from npusim.accuracy.sage import (
+    SAGE,
+    FinishedRows,
+    GatheredMatrix,
+    GatheredView,
+    sample_neighbours,
+    sampled_edge_index,
+)
 from npusim.accuracy.views import (
     EdgeView,
     InGraphMatrix,
@@ -35,7 +41,61 @@ from npusim.graph import Graph
 from npusim.techniques import Stack
 from npusim.workloads import GnnSpec
 
-__all__ = ["Variant", "trainable", "variant"]
+__all__ = ["Variant", "from_triangle", "from_zvc", "stored", "to_triangle", "to_zvc", "trainable", "variant"]
+
+Matrix = npt.NDArray[np.float32]
+
+
+def to_triangle(matrix: Matrix) -> Matrix:
+    """Return the lower triangle with the diagonal of a symmetric matrix [N, N], row by row.
+
+    Raises
+    ------
+    ValueError
+        When the matrix is not symmetric to the bit: its upper half would be lost.
+    """
+    if matrix.ndim != 2 or not np.array_equal(matrix, matrix.T):
+        raise ValueError("a triangle holds symmetric matrices only")
+    return matrix[np.tril_indices(matrix.shape[0])]
+
+
+def from_triangle(packed: Matrix) -> Matrix:
+    """Return the symmetric matrix [N, N] of its triangle [N (N + 1) / 2]."""
+    nodes = (math.isqrt(8 * packed.size + 1) - 1) // 2
+    matrix = np.zeros((nodes, nodes), dtype=packed.dtype)
+    rows, columns = np.tril_indices(nodes)
+    matrix[rows, columns] = packed
+    matrix[columns, rows] = packed
+    return matrix
+
+
+def to_zvc(matrix: Matrix) -> tuple[npt.NDArray[np.uint8], Matrix]:
+    """Return a bitmap of one bit an element, 8 to a byte, and the non-zeros in their order."""
+    present = matrix.ravel() != 0
+    return np.packbits(present), matrix.ravel()[present]
+
+
+def from_zvc(bitmap: npt.NDArray[np.uint8], values: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """Return the array of the given shape that `to_zvc` compressed; a stored -0.0 comes back as 0.0."""
+    array = np.zeros(int(np.prod(shape)), dtype=values.dtype)
+    array[np.unpackbits(bitmap, count=array.size).astype(bool)] = values
+    return array.reshape(shape)
+
+
+def stored(matrix: Matrix, triangle: bool, compressed: bool) -> Matrix:
+    """Return a matrix as it comes out of its store.
+
+    Parameters
+    ----------
+    matrix : ndarray
+        Any array; symmetric where `triangle` is asked for.
+    triangle, compressed : bool
+        Whether it is stored as a triangle (SymG), or else with a bitmap (GraSp).
+    """
+    if triangle:
+        return from_triangle(to_triangle(matrix))
+    return from_zvc(*to_zvc(matrix), matrix.shape) if compressed else matrix
+
 
 _MATRIX = {"gcn": "norm", "gat": "adjacency", "sage-mean": "mean"}
 """Which matrix a model multiplies by or masks with."""
@@ -73,7 +133,7 @@ def variant(spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: in
     graph : Graph
         Its graph under the stack: legality was checked when it was made, and it knows the capacity.
     stack : Stack
-        The techniques; QuantGr is done to the module afterwards (`npusim.accuracy.int8`).
+        The techniques; QuantGr is done to the module afterwards (`npusim.accuracy.rounding`).
     data : GraphData
         The data set.
     seed : int

@@ -1,4 +1,4 @@
-"""How a network sees its graph: as edges, as a matrix made of them, as a constant matrix, as an input.
+"""Views of a graph: as edges, as a matrix computed from them, as a constant matrix, as an input.
 
 Every view computes the same sums, so all forms of a model share their trained parameters; what a view holds
 is not trained and stands in no state dictionary.
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class View(nn.Module):
-    """What the graph is to a model."""
+    """Inputs and constants by which a model gets its graph."""
 
     def __init__(self, example: Mapping[str, npt.NDArray[Any]]) -> None:
         super().__init__()
@@ -52,8 +52,7 @@ class GraphMatrix(View, ABC):
 
 
 class EdgeView(View):
-    """The graph as `edge_index` [2, E], source above target, with or without self-loops added in the
-    graph.
+    """The graph as `edge_index` [2, E], source above target; self-loops may be added in the model.
 
     Parameters
     ----------
@@ -124,8 +123,7 @@ class InGraphMatrix(EdgeView, GraphMatrix):
 
 
 class WeightedMatrix(EdgeView, GraphMatrix):
-    """The graph as `edge_index`, whose weights are scattered into a matrix [N, N] (EffOp), or as edges and
-    their finished weights (PreG).
+    """The graph as edges whose weights, computed (EffOp) or given (PreG), are scattered into a matrix.
 
     Parameters
     ----------
@@ -169,9 +167,7 @@ class WeightedMatrix(EdgeView, GraphMatrix):
 
 
 class MatrixView(GraphMatrix):
-    """The graph as finished matrices [N, N], most often one: constants of the model (StaGr) or inputs
-    (GrAd).
-    """
+    """The graph as finished matrices [N, N]: constants of the model (StaGr) or inputs (GrAd)."""
 
     def __init__(self, matrices: Mapping[str, npt.NDArray[np.float32]], constant: bool) -> None:
         super().__init__({} if constant else matrices)
@@ -180,9 +176,7 @@ class MatrixView(GraphMatrix):
             self.hold(name, torch.from_numpy(matrices[name]))
 
     def sparse(self) -> MatrixView:
-        """Return the view with its constants as sparse matrices: the same products, fast enough to train
-        with.
-        """
+        """Return the view with its constants as sparse matrices, which train faster."""
         for name in self.held:
             self.hold(name, self.get_buffer(name).to_sparse())
         return self

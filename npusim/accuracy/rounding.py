@@ -1,7 +1,11 @@
-"""QuantGr's numerics: NNCF rounds weights, activations and masks of the matrix products to 8 bits.
+"""Rounding of a module to fp16 and int8 (QuantGr), as a device would compute it.
 
-The ranges are found once on given inputs (calibration) and then kept (static). Signed and symmetric
-throughout: the zero point is 0 and the levels are -128 to 127, which is what the MAC grid multiplies.
+fp16: products are accumulated in fp32 and results are stored in fp16, as on an NPU. Numbers beyond 65504
+become infinite, and 0 times infinity is no number.
+
+int8: NNCF rounds weights, activations and masks of the matrix products. The ranges are found once on given
+inputs (calibration) and then kept (static). Signed and symmetric throughout: the zero point is 0 and the
+levels are -128 to 127, which is what the MAC grid multiplies.
 """
 
 from __future__ import annotations
@@ -10,18 +14,86 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from copy import deepcopy
 from io import StringIO
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
 from npusim.errors import FileError
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.pyg import convert
 
-__all__ = ["quantised", "run_int8", "run_model"]
+__all__ = ["LARGEST", "quantised", "run_in_half", "run_int8", "run_model", "to_half"]
+
+LARGEST = 65504.0
+"""Largest finite number of fp16 (IEEE 754 binary16)."""
+
+
+def run_in_half(module: nn.Module, inputs: Mapping[str, Tensor], saturate: bool = True) -> Tensor:
+    """Return what a module gives with parameters, inputs and every intermediate result in fp16.
+
+    Parameters
+    ----------
+    module : module
+        The module; it stays as it is.
+    inputs : mapping of str to Tensor
+        Its inputs in fp32, in the order of `forward`.
+    saturate : bool
+        Whether numbers that stand in the model, such as -9e15, become -65504, as OpenVINO writes them into an
+        fp16 file; otherwise they overflow to infinity, as PyTorch and numpy convert them.
+
+    Returns
+    -------
+    Tensor
+        In fp32, every value one of fp16's.
+    """
+    copy = deepcopy(module)
+    with torch.no_grad():
+        for tensor in (*copy.parameters(), *copy.buffers()):
+            if tensor.is_floating_point():
+                tensor.copy_(to_half(tensor, saturate))
+        given = [to_half(t, saturate) if t.is_floating_point() else t for t in inputs.values()]
+        with _Rounding(saturate):
+            result: Tensor = copy(*given)
+        return result
+
+
+def to_half(values: Tensor, saturate: bool = True) -> Tensor:
+    """Return fp32 values rounded to fp16's; beyond its range the largest, or else infinity."""
+    if saturate:
+        values = values.clamp(-LARGEST, LARGEST)
+    return values.half().float()
+
+
+class _Rounding(TorchDispatchMode):
+    """Rounds the results of all operators, and the numbers among their arguments."""
+
+    def __init__(self, saturate: bool) -> None:
+        super().__init__()
+        self.saturate = saturate
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator."""
+        result = func(*tree_map(self._number, args), **tree_map(self._number, kwargs or {}))
+        return tree_map(_rounded, result)
+
+    def _number(self, value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        return float(to_half(torch.tensor(value, dtype=torch.float32), self.saturate))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.dtype is torch.float32:
+        return to_half(value, saturate=False)
+    return value
+
 
 _LEVELS = 256
 _FLOATING = (
@@ -43,8 +115,8 @@ def quantised(module: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
     Returns
     -------
     openvino.Model
-        Weights as 8-bit integers with a scale a channel, activations through FakeQuantize with one scale a
-        tensor; signed and symmetric.
+        Weights as 8-bit integers with a scale per channel, activations through FakeQuantize with one scale
+        per tensor; signed and symmetric.
 
     Raises
     ------
@@ -110,9 +182,7 @@ def _spreads_scores(op: Any) -> bool:
 
 
 def _signed(model: Any) -> Any:
-    """Make the ranges of non-negative tensors signed: NNCF gives them 0 to 255, its devices' rules allow no
-    other choice.
-    """
+    """Make the ranges of non-negative tensors signed; NNCF gives them 0 to 255."""
     ov = openvino()
     for op in model.get_ops():
         if op.get_type_name() != "FakeQuantize":
