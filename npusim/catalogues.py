@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from npusim.documents import Document
 
 if TYPE_CHECKING:
     from npusim.arch import Soc
@@ -16,12 +18,8 @@ __all__ = ["CATALOGUES", "Entry", "Listing", "listing"]
 Entry = dict[str, Any]
 
 
-class Listing(BaseModel):
+class Listing(Document):
     """A catalogue as a document."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
-    )
 
     schema_: Literal["npusim.list/1"] = Field("npusim.list/1", alias="schema")
     """Version of this document."""
@@ -29,10 +27,6 @@ class Listing(BaseModel):
     """What is listed."""
     entries: list[Entry]
     """One entry a thing: its name and its headline facts, in SI units."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.list/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 def socs() -> list[Entry]:

@@ -6,7 +6,7 @@ complete by itself, so the command line prints it and ends with `exit_status`, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -150,6 +150,19 @@ class ConfigError(NpusimError):
         if self.suggestion:
             said.append(f"did you mean `{self.suggestion}`?")
         return ": ".join(part for part in (place, self.key, "; ".join(said)) if part)
+
+    def with_keys(self, named: Callable[[str], str]) -> ConfigError:
+        """Return the same error with every key as `named` writes it."""
+        return ConfigError(
+            self.found,
+            file=self.file,
+            line=self.line,
+            key=None if self.key is None else named(self.key),
+            allowed=self.allowed,
+            suggestion=self.suggestion,
+            others=[other.with_keys(named) for other in self.others],
+            more=self.more,
+        )
 
 
 class UnknownNameError(NpusimError):

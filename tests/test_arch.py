@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npusim.arch import Soc, load_soc, soc_names, with_overrides
 from npusim.config import dump_model, field_descriptions, load_model, override_model, schema_of, valid_paths
 from npusim.config.describing import _models_within
-from npusim.config.reading import read_document
+from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import data_root
 from npusim.units import Count, Quantity
@@ -62,7 +62,7 @@ class TestShippedSheets:
         assert soc.dram.bandwidth <= soc.dram.peak_bandwidth
 
     def test_it_is_valid_by_its_own_schema(self, sheet: Path) -> None:
-        jsonschema.validate(read_document(sheet).data, schema_of(Soc))
+        jsonschema.validate(read_yaml(sheet).data, schema_of(Soc))
 
     def test_dumped_it_loads_as_the_equal_machine_with_its_sources(self, sheet: Path, tmp_path: Path) -> None:
         before = load_soc(sheet)

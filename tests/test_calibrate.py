@@ -13,7 +13,7 @@ from npusim.calibrate.dsp_loops import FORMS, Calls, cycles_of, fit_numbers
 from npusim.calibrate.least_squares import FreeNumber, solve
 from npusim.calibrate.unit_fit import FITS, fit_named, shipped_rows
 from npusim.calibrate.units import fit_units, main, report
-from npusim.config.reading import read_document
+from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import resource
 from npusim.validation import load_suite, run_suite
@@ -246,7 +246,7 @@ class TestCommand:
 
 
 def test_a_fitted_number_stands_where_set_finds_it():
-    document = read_document(resource("configs", "socs", f"{SOC}.yaml"))
+    document = read_yaml(resource("configs", "socs", f"{SOC}.yaml"))
     assert "devices" in document.data
     assert "bandwidth" in document.data["dram"]
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 from statistics import median
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from npusim.documents import Document, Part
 
 __all__ = ["AccuracyReport", "LeftOut", "OneSeed", "StackAccuracy", "Training"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        serialize_by_alias=True,
-        validate_by_name=True,
-        ser_json_inf_nan="null",
-    )
-
-
-class Training(_Part):
+class Training(Part):
     """How the models were trained."""
 
     learning_rate: float
@@ -34,7 +25,7 @@ class Training(_Part):
     """Version of PyTorch."""
 
 
-class OneSeed(_Part):
+class OneSeed(Part):
     """One trained model under one stack in one number format."""
 
     seed: int
@@ -49,7 +40,7 @@ class OneSeed(_Part):
     """Largest difference of a log-probability to the baseline's in fp32; null where one is not finite."""
 
 
-class StackAccuracy(_Part):
+class StackAccuracy(Part):
     """A stack on a workload in one number format: median over the seeds, and each seed."""
 
     workload: str
@@ -94,7 +85,7 @@ class StackAccuracy(_Part):
         )
 
 
-class LeftOut(_Part):
+class LeftOut(Part):
     """A stack that cannot be applied to a workload."""
 
     workload: str
@@ -105,7 +96,7 @@ class LeftOut(_Part):
     """Why not."""
 
 
-class AccuracyReport(_Part):
+class AccuracyReport(Document):
     """What stacks of techniques do to the answers of trained models on real data."""
 
     schema_: Literal["npusim.accuracy/1"] = Field("npusim.accuracy/1", alias="schema")
@@ -116,7 +107,3 @@ class AccuracyReport(_Part):
     """By workload, stack and number format, in the order asked for; a workload's first stack is `none`."""
     skipped: list[LeftOut]
     """Stacks that a workload does not allow."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.accuracy/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)

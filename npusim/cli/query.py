@@ -35,21 +35,17 @@ def query(
     output: Output = None,
 ) -> None:
     """Ask the results of a sweep in SQL (DuckDB)."""
-    import json
-
     from npusim.cli.output import Destination
+    from npusim.explore.query import Answer
     from npusim.explore.query import query as ask
 
     destination = Destination(output, form)
     answer = ask(directory, sql)
 
-    def document() -> str:
-        rows = answer.to_pylist() if answer is not None else []
-        return json.dumps(
-            {"schema": "npusim.query/1", "rows": rows}, indent=2, default=str, ensure_ascii=False
-        )
-
     from npusim.explore.manifest import read_manifest
     from npusim.report.exploration import rows_page
 
-    destination.write(lambda: rows_page(answer, read_manifest(directory).units), document)
+    destination.write(
+        lambda: rows_page(answer, read_manifest(directory).units),
+        lambda: Answer(rows=answer.to_pylist() if answer is not None else []).to_json(),
+    )

@@ -35,6 +35,7 @@ DOCUMENTS = {
     "trace-diff": "npusim.measure.trace_diff:TraceDiff",
     "accuracy": "npusim.accuracy.document:AccuracyReport",
     "sweep": "npusim.explore:SweepResult",
+    "query": "npusim.explore.query:Answer",
     "pareto": "npusim.explore.fronts:Front",
     "search": "npusim.explore.search:SearchResult",
     "calibration": "npusim.calibrate.device.report:CalibrationReport",

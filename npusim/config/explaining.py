@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from npusim.config.overrides import Override
 from npusim.config.paths import children, key_path, kind_of, models_at
-from npusim.config.reading import Document, Key
+from npusim.config.reading import Key, ParsedFile
 from npusim.errors import ConfigError, nearest, shown
 
 __all__ = ["explain"]
@@ -34,7 +34,7 @@ _WORDS = {
 
 
 def explain(
-    error: ValidationError, model: type[BaseModel], document: Document, written: Mapping[Key, Override]
+    error: ValidationError, model: type[BaseModel], document: ParsedFile, written: Mapping[Key, Override]
 ) -> ConfigError:
     """Return the error that says what is wrong in a file and where.
 
@@ -44,7 +44,7 @@ def explain(
         What pydantic found.
     model : type
         The model that was asked for.
-    document : Document
+    document : ParsedFile
         The file's data and lines.
     written : mapping
         Paths that overrides set; an error there points at the override.
@@ -82,7 +82,7 @@ def explain(
 
 
 def _explain_one(
-    one: dict[str, Any], model: type[BaseModel], document: Document, written: Mapping[Key, Override]
+    one: dict[str, Any], model: type[BaseModel], document: ParsedFile, written: Mapping[Key, Override]
 ) -> ConfigError:
     location: tuple[str | int, ...] = one["loc"]
     is_key = bool(location) and location[-1] == "[key]"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from npusim.config.loading import validate_data
-from npusim.config.reading import Document, compose
+from npusim.config.reading import ParsedFile, compose
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, NpusimError
 
@@ -19,7 +19,7 @@ __all__ = ["as_model", "parse_json", "read_json"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-def read_json(path: Path) -> Document:
+def read_json(path: Path) -> ParsedFile:
     """Return the data of a JSON file.
 
     Parameters
@@ -37,7 +37,7 @@ def read_json(path: Path) -> Document:
     return parse_json(read_text(path), str(path))
 
 
-def parse_json(text: str, name: str) -> Document:
+def parse_json(text: str, name: str) -> ParsedFile:
     """Return the data of a JSON text; `name` is what messages call it. Errors as for `read_json`."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def parse_json(text: str, name: str) -> Document:
     if not text.strip():
         raise ConfigError("an empty file", file=name, line=1, allowed="JSON")
     try:
-        return Document(name, json.loads(text, object_pairs_hook=once))
+        return ParsedFile(name, json.loads(text, object_pairs_hook=once))
     except json.JSONDecodeError as error:
         early = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         problem = "JSON that ends too early" if early else "broken JSON"
@@ -64,12 +64,12 @@ def parse_json(text: str, name: str) -> Document:
         raise ConfigError(f"broken JSON ({error})", file=name) from None
 
 
-def as_model(document: Document, model: type[ModelT]) -> ModelT:
+def as_model(document: ParsedFile, model: type[ModelT]) -> ModelT:
     """Return the data of a JSON file as a model.
 
     Parameters
     ----------
-    document : Document
+    document : ParsedFile
         What `read_json` returned.
     model : type
         Any pydantic model.
@@ -85,5 +85,5 @@ def as_model(document: Document, model: type[ModelT]) -> ModelT:
         # Where a key stands is looked up only for a message: JSON is YAML, whose reader remembers lines.
         with suppress(NpusimError, OSError, UnicodeDecodeError):
             text = Path(document.name).read_bytes().decode("utf-8-sig")
-            document = Document(document.name, document.data, compose(text, document.name).lines)
+            document = ParsedFile(document.name, document.data, compose(text, document.name).lines)
         return validate_data(document, model)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from npusim.config.explaining import explain
 from npusim.config.overrides import Override, Settings, apply_overrides, as_overrides
-from npusim.config.reading import Document, Key, plain_scalar, read_document
+from npusim.config.reading import Key, ParsedFile, plain_scalar, read_yaml
 
 __all__ = ["dump_model", "load_model", "override_model", "validate_data"]
 
@@ -43,17 +43,17 @@ def load_model(path: str | Path, model: type[ModelT], overrides: Settings = ()) 
     ConfigError
         Where its content, or an override, does not fit the model.
     """
-    return validate_data(read_document(Path(path)), model, overrides)
+    return validate_data(read_yaml(Path(path)), model, overrides)
 
 
 def validate_data(
-    document: Document | Mapping[str, Any], model: type[ModelT], overrides: Settings = ()
+    document: ParsedFile | Mapping[str, Any], model: type[ModelT], overrides: Settings = ()
 ) -> ModelT:
     """Validate data that is already read; parameters and errors as for `load_model`.
 
     Parameters
     ----------
-    document : Document or mapping
+    document : ParsedFile or mapping
         A read file, or plain data as a file would hold it.
     model, overrides
         As for `load_model`.
@@ -63,8 +63,8 @@ def validate_data(
     model
         The data with the overrides, validated.
     """
-    if not isinstance(document, Document):
-        document = Document(model.__name__, document)
+    if not isinstance(document, ParsedFile):
+        document = ParsedFile(model.__name__, document)
     base = _validate(document.data, model, document, {})
     settings = as_overrides(overrides)
     if not settings:
@@ -91,10 +91,12 @@ def override_model(model: ModelT, overrides: Settings) -> ModelT:
     """
     data = model.model_dump(mode="json", by_alias=True)
     written = apply_overrides(data, as_overrides(overrides), model)
-    return _validate(data, type(model), Document(type(model).__name__, data), written)
+    return _validate(data, type(model), ParsedFile(type(model).__name__, data), written)
 
 
-def _validate(data: Any, model: type[ModelT], document: Document, written: Mapping[Key, Override]) -> ModelT:
+def _validate(
+    data: Any, model: type[ModelT], document: ParsedFile, written: Mapping[Key, Override]
+) -> ModelT:
     try:
         return model.model_validate(data)
     except ValidationError as error:

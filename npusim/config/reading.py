@@ -16,7 +16,7 @@ import yaml
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, nearest, shown
 
-__all__ = ["Document", "Key", "compose", "plain_scalar", "read_document"]
+__all__ = ["Key", "ParsedFile", "compose", "plain_scalar", "read_yaml"]
 
 Key = tuple[str | int, ...]
 """Path of a value: keys of mappings and positions in lists."""
@@ -38,7 +38,7 @@ _STANDARD_TAGS = frozenset(
 
 
 @dataclass
-class Document:
+class ParsedFile:
     """What a YAML file holds.
 
     Attributes
@@ -63,7 +63,7 @@ class Document:
         return None
 
 
-def read_document(path: Path) -> Document:
+def read_yaml(path: Path) -> ParsedFile:
     """Read a YAML file.
 
     Parameters
@@ -73,7 +73,7 @@ def read_document(path: Path) -> Document:
 
     Returns
     -------
-    Document
+    ParsedFile
         Its data and where each key stands.
 
     Raises
@@ -96,7 +96,7 @@ def _nearby(path: Path) -> str:
     return f"did you mean `{path.parent / meant}`?" if meant else "check the path"
 
 
-def compose(text: str, name: str) -> Document:
+def compose(text: str, name: str) -> ParsedFile:
     """Return the data of a YAML text; `name` is what messages call it."""
     try:
         node = yaml.compose(text, Loader=_LOADER)
@@ -106,7 +106,7 @@ def compose(text: str, name: str) -> Document:
         raise ConfigError("nesting that is too deep", file=name) from None
     if node is None:
         raise ConfigError("an empty file", file=name, line=1, allowed="YAML with at least one key")
-    document = Document(name, None)
+    document = ParsedFile(name, None)
     document.data = _Builder(document).build(node, (), 0)
     return document
 
@@ -128,7 +128,7 @@ def _broken(error: yaml.YAMLError, name: str) -> ConfigError:
 class _Builder:
     """Turns nodes into data and fills the document's line table."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: ParsedFile) -> None:
         self.document = document
         self.values = 0
 

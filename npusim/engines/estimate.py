@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from npusim.documents import Document, Part
 
 __all__ = ["Estimate", "OperatorCost", "UnitUse"]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
-    )
-
-
-class UnitUse(_Document):
+class UnitUse(Part):
     """How busy a unit is during one inference."""
 
     busy_s: float
@@ -24,7 +20,7 @@ class UnitUse(_Document):
     """Busy time over the time an inference takes (with several in flight: over the interval between them)."""
 
 
-class OperatorCost(_Document):
+class OperatorCost(Part):
     """What one operator costs; operators overlap in the units they use, so nothing here sums to the total."""
 
     name: str
@@ -47,7 +43,7 @@ class OperatorCost(_Document):
     """What it waits for."""
 
 
-class Estimate(_Document):
+class Estimate(Document):
     """The cost of one inference of a workload on a SoC; SI units throughout."""
 
     schema_: Literal["npusim.estimate/1"] = Field("npusim.estimate/1", alias="schema")
@@ -90,10 +86,6 @@ class Estimate(_Document):
     """What the estimate could not do as one would expect."""
     provenance: dict[str, Any]
     """What the estimate rests on."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.estimate/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
     @property
     def bound(self) -> str:

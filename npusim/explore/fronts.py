@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from npusim.documents import Document
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.explore.manifest import read_manifest
 from npusim.explore.metrics import METRICS, objectives
@@ -19,10 +20,8 @@ from npusim.explore.spaces import Space
 __all__ = ["Front", "front_of", "knee", "with_objectives"]
 
 
-class Front(BaseModel):
+class Front(Document):
     """The points of a sweep that no other of its kept points beats."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, populate_by_name=True)
 
     schema_: Literal["npusim.pareto/1"] = Field("npusim.pareto/1", alias="schema")
     """Version of this document."""
@@ -48,10 +47,6 @@ class Front(BaseModel):
     """The points on the front in the order of the first metric: number, axes and metrics."""
     notes: list[str]
     """What one should know before believing the front."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.pareto/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 def with_objectives(space: Space, minimise: Sequence[str] | None) -> Space:

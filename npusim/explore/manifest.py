@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 import npusim
-from npusim.config import Section, dump_model, load_model
+from npusim.config import dump_model
+from npusim.documents import Document
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import Space
-from npusim.explore.store import write_whole
 from npusim.explore.variants import base_soc
 
 __all__ = ["MANIFEST", "Manifest", "equations", "manifest_of", "read_manifest", "refuse_other", "space_hash"]
@@ -39,11 +39,11 @@ _PACKAGES = (
 )
 
 
-class Manifest(Section):
+class Manifest(Document):
     """What a directory of results is."""
 
-    schema_name: Literal["npusim.manifest/1"] = Field("npusim.manifest/1", alias="schema")
-    """Version of this file format: npusim.manifest/1."""
+    schema_: Literal["npusim.manifest/1"] = Field("npusim.manifest/1", alias="schema")
+    """Version of this file format."""
     npusim: str
     """Version of npusim that made it."""
     equations: str
@@ -63,11 +63,6 @@ class Manifest(Section):
     def chunks(self) -> int:
         """How many chunks there are."""
         return -(-self.points // self.chunk)
-
-    def write(self, directory: Path) -> None:
-        """Write the manifest into a directory."""
-        text = json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, ensure_ascii=False) + "\n"
-        write_whole(directory / MANIFEST, text.encode())
 
 
 @cache
@@ -110,7 +105,7 @@ def read_manifest(directory: Path) -> Manifest:
     FileError
         Where there is none.
     """
-    return load_model(directory / MANIFEST, Manifest)
+    return Manifest.read(directory / MANIFEST, "`npusim sweep` and `npusim search`")
 
 
 def refuse_other(found: Manifest, wanted: Manifest, directory: Path) -> None:

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
+from pydantic import Field
 
+from npusim.documents import Document
 from npusim.errors import NpusimError
 from npusim.explore.manifest import read_manifest
 from npusim.explore.store import Store
 
-__all__ = ["TABLE", "points_table", "query"]
+__all__ = ["TABLE", "Answer", "points_table", "query"]
 
 TABLE = "points"
 """Name of the table of kept points."""
+
+
+class Answer(Document):
+    """Rows that a query found."""
+
+    schema_: Literal["npusim.query/1"] = Field("npusim.query/1", alias="schema")
+    """Version of this document."""
+    rows: list[dict[str, Any]]
+    """One entry a row: column to value; null where a value is missing or not finite."""
+
+    def to_json(self) -> str:
+        """Return the document as JSON; values that JSON lacks, such as intervals of time, as text."""
+        return self.model_dump_json(by_alias=True, indent=2, fallback=str)
 
 
 def query(directory: str | Path, sql: str) -> Any:

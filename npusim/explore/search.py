@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from pymoo.algorithms.moo.nsga2 import NSGA2
 from pymoo.core.problem import Problem
 from pymoo.operators.crossover.sbx import SBX
@@ -21,10 +21,11 @@ from pymoo.operators.mutation.pm import PM
 from pymoo.operators.repair.rounding import RoundingRepair
 from pymoo.operators.sampling.rnd import IntegerRandomSampling
 
+from npusim.documents import Document, Part
 from npusim.errors import NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
-from npusim.explore.manifest import manifest_of
+from npusim.explore.manifest import MANIFEST, manifest_of
 from npusim.explore.metrics import admitted, objectives
 from npusim.explore.pareto import front
 from npusim.explore.search_log import SearchLog
@@ -41,10 +42,8 @@ _MOST_MEASURED = 3
 """Objectives up to which a hypervolume is computed."""
 
 
-class Step(BaseModel):
+class Step(Part):
     """How far both searches are after some evaluations."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     evaluations: int
     """Points evaluated by each."""
@@ -54,10 +53,8 @@ class Step(BaseModel):
     """The same of random search."""
 
 
-class SearchResult(BaseModel):
+class SearchResult(Document):
     """What a search found."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, populate_by_name=True)
 
     schema_: Literal["npusim.search/1"] = Field("npusim.search/1", alias="schema")
     """Version of this document."""
@@ -75,10 +72,6 @@ class SearchResult(BaseModel):
     """Time of this run, in s."""
     directory: str
     """Where front and log are."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.search/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 class _Questions(Problem):  # type: ignore[misc]  # pymoo carries no types
@@ -189,7 +182,7 @@ def _report(
     table = table_of(campaign.axes, numbers, asked[kept].astype(float), scores, int(good.sum()))
     write_whole(Store(log.directory).result, to_bytes(table))
     manifest = manifest_of(campaign.space, campaign.axes, campaign.total, campaign.total)
-    manifest.write(log.directory)  # for query and pareto
+    manifest.write(log.directory / MANIFEST)  # for query and pareto
     return SearchResult(
         points=campaign.total,
         evaluations=len(asked),

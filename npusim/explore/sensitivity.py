@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
+from npusim.documents import Part
 from npusim.explore.campaign import campaign_of
 from npusim.explore.metrics import METRICS
 from npusim.explore.points import positions_in_unit_cube
@@ -22,10 +22,8 @@ __all__ = ["Influence", "influences"]
 _SAMPLES = 1024
 
 
-class Influence(BaseModel):
+class Influence(Part):
     """How much an axis matters for a metric."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     axis: str
     """Path of the axis."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from npusim.documents import Document
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.intervals import MOST_POINTS, has_calibration, with_intervals
@@ -36,10 +37,8 @@ class Interrupted(NpusimError):
     exit_status = 130
 
 
-class SweepResult(BaseModel):
+class SweepResult(Document):
     """What a sweep did."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True, populate_by_name=True)
 
     schema_: Literal["npusim.sweep/1"] = Field("npusim.sweep/1", alias="schema")
     """Version of this document."""
@@ -51,10 +50,6 @@ class SweepResult(BaseModel):
     """Time of this run, in s."""
     directory: str
     """Where the results are."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.sweep/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 def sweep(
@@ -190,7 +185,7 @@ def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tup
         raise FileError(
             str(directory), "is not empty", "add --resume to go on with it, or name another directory"
         )
-    manifest.write(directory)
+    manifest.write(directory / MANIFEST)
     return store, manifest
 
 

@@ -13,7 +13,9 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from npusim.documents import Document, Part
 
 __all__ = [
     "Benchmark",
@@ -29,8 +31,8 @@ __all__ = [
     "Workload",
 ]
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 EnergySource = Literal["intel-pmt", "intel-rapl", "hwinfo"]
@@ -44,13 +46,7 @@ _WIDTH = 2.0 * NormalDist().inv_cdf(0.9)
 """From 10 % to 90 % of a normal variable, in standard deviations."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True, strict=False
-    )
-
-
-class Spread(_Part):
+class Spread(Part):
     """Repeated readings of one time, in s."""
 
     median_s: Seconds
@@ -61,7 +57,7 @@ class Spread(_Part):
     """10 % of the readings lie above."""
     repetitions: Count
     """Number of readings."""
-    error: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    error: Annotated[float, Field(ge=0)] | None = None
     """Relative standard error of the median, by how much the medians of its turns differ; null where there
     were no turns."""
 
@@ -106,7 +102,7 @@ class Spread(_Part):
         return deviation * beyond / math.sqrt(self.repetitions)
 
 
-class Device(_Part):
+class Device(Part):
     """The device that was measured, and how it was set. Nothing here tells whose machine it was."""
 
     kind: Literal["npu", "gpu", "cpu"]
@@ -131,7 +127,7 @@ class Device(_Part):
     """Further properties that were set or read back, by OpenVINO's name."""
 
 
-class Workload(_Part):
+class Workload(Part):
     """A named workload of npusim."""
 
     kind: Literal["workload"] = "workload"
@@ -143,7 +139,7 @@ class Workload(_Part):
     """What `--set workload.KEY=VALUE` set."""
 
 
-class Benchmark(_Part):
+class Benchmark(Part):
     """A micro-benchmark: one operator, or none."""
 
     kind: Literal["benchmark"] = "benchmark"
@@ -156,7 +152,7 @@ class Benchmark(_Part):
     """Number format of the operator: fp32, bf16, fp16, int8."""
 
 
-class ModelFile(_Part):
+class ModelFile(Part):
     """A model file."""
 
     kind: Literal["file"] = "file"
@@ -187,7 +183,7 @@ class ModelFile(_Part):
         return self.name.rpartition(".")[0] or self.name
 
 
-class Network(_Part):
+class Network(Part):
     """A network by its common name, as published tables have it."""
 
     kind: Literal["network"] = "network"
@@ -201,7 +197,7 @@ ModelRef = Annotated[Workload | Benchmark | ModelFile | Network, Field(discrimin
 """What ran."""
 
 
-class Counter(_Part):
+class Counter(Part):
     """One executed operator, as the device's profiler tells; operators of one device may overlap."""
 
     name: Text
@@ -212,11 +208,11 @@ class Counter(_Part):
     """What ran it: on a CPU the kernel, on an NPU the engine (DPU, Shave, DMA)."""
     originals: tuple[str, ...] = ()
     """Operators of the model that it stands for, where the device tells."""
-    latency_s: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    latency_s: Annotated[float, Field(ge=0)]
     """Median time."""
 
 
-class Row(_Part):
+class Row(Part):
     """One network, run one way."""
 
     id: Text
@@ -253,7 +249,7 @@ class Row(_Part):
         return self
 
 
-class Measurement(_Part):
+class Measurement(Document):
     """A file of measurements: one device, one setting, many rows."""
 
     schema_: Literal["npusim.measurement/1"] = Field("npusim.measurement/1", alias="schema")
@@ -281,7 +277,3 @@ class Measurement(_Part):
                 raise ValueError(f"two rows are called {row.id!r}")
             seen.add(row.id)
         return self
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.measurement/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)

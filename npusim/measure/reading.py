@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import npusim
-from npusim.config.json_files import as_model, read_json
-from npusim.config.reading import Document
-from npusim.errors import ConfigError, NpusimError, nearest, shown
+from npusim.config.json_files import read_json
+from npusim.errors import ConfigError, NpusimError, shown
 from npusim.measure.document import Device, Measurement, Row
 
 __all__ = ["merge", "read_measurement"]
 
-SCHEMA = "npusim.measurement/1"
 _NUMBERED = re.compile(r"(?P<base>.*\S) #\d+")
 _ROW = re.compile(r"rows\.(?P<number>\d+)(\.(?P<rest>.*))?")
 
@@ -40,54 +38,22 @@ def read_measurement(path: str | Path) -> Measurement:
         Where it is empty, cut off, of another schema, or a value is not allowed; the message names the line,
         the row, the key, the value and what is allowed.
     """
-    document = read_json(Path(path))
-    _refuse_other_schemas(document)
     try:
-        return as_model(document, Measurement)
+        return Measurement.read(path, "`npusim measure`")
     except ConfigError as error:
-        raise _with_rows_named(error, document) from None
+        raise error.with_keys(lambda key: _row_named(key, Path(path))) from None
 
 
-def _refuse_other_schemas(document: Document) -> None:
-    data, name = document.data, document.name
-    remedy = f"a file of `npusim measure` (schema {SCHEMA})"
-    if not isinstance(data, dict):
-        raise ConfigError(shown(data), file=name, line=1, allowed=remedy)
-    schema = data.get("schema")
-    if schema is None:
-        meant = nearest("schema", [key for key in data if key != "npusim"])
-        found = f"no key `schema`{f' but `{meant}`' if meant else ''}"
-        raise ConfigError(found, file=name, line=1, allowed=remedy)
-    if schema != SCHEMA:
-        newer = isinstance(schema, str) and schema.startswith("npusim.measurement/")
-        found = shown(schema) + (", which another version of npusim wrote" if newer else "")
-        raise ConfigError(found, file=name, key="schema", allowed=remedy)
-
-
-def _with_rows_named(error: ConfigError, document: Document) -> ConfigError:
-    """Return an error whose keys call rows by number and id: `row 3 (`gemm-64`): latency_s.median_s`."""
-
-    def named(key: str | None) -> str | None:
-        match = _ROW.fullmatch(key or "")
-        if not match:
-            return key
-        number = int(match["number"])
-        row = document.data["rows"][number]
-        id_ = row.get("id") if isinstance(row, dict) else None
-        place = f"row {number + 1}" + (f" ({shown(id_)})" if isinstance(id_, str) else "")
-        return f"{place}: {match['rest']}" if match["rest"] else place
-
-    others = [
-        ConfigError(
-            one.found, file=one.file, line=one.line, key=named(one.key), allowed=one.allowed,
-            suggestion=one.suggestion,
-        )
-        for one in error.others
-    ]  # fmt: skip
-    return ConfigError(
-        error.found, file=error.file, line=error.line, key=named(error.key), allowed=error.allowed,
-        suggestion=error.suggestion, others=others, more=error.more,
-    )  # fmt: skip
+def _row_named(key: str, path: Path) -> str:
+    """Return a key with its row's number and id: `row 3 (`gemm-64`): latency_s.median_s`."""
+    match = _ROW.fullmatch(key)
+    if not match:
+        return key
+    number = int(match["number"])
+    row = read_json(path).data["rows"][number]
+    id_ = row.get("id") if isinstance(row, dict) else None
+    place = f"row {number + 1}" + (f" ({shown(id_)})" if isinstance(id_, str) else "")
+    return f"{place}: {match['rest']}" if match["rest"] else place
 
 
 def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | None = None) -> Measurement:

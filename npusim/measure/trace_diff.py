@@ -9,8 +9,9 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from npusim.documents import Document, Part
 from npusim.errors import FileError
 from npusim.measure.traces import ENGINES, LAYER, Event, read_trace
 
@@ -20,13 +21,7 @@ _SUFFIX = re.compile(r"(\?t_\w+.*|/cluster_\d+|/_?fused.*|/convert_\w+)$")
 _NOISE = re.compile(r"[^a-z0-9]+")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
-    )
-
-
-class LayerPair(_Part):
+class LayerPair(Part):
     """A layer in both traces."""
 
     measured: str
@@ -48,7 +43,7 @@ class LayerPair(_Part):
         return self.simulated_s - self.measured_s
 
 
-class TraceDiff(_Part):
+class TraceDiff(Document):
     """What two traces say about the same network."""
 
     schema_: Literal["npusim.trace-diff/1"] = Field("npusim.trace-diff/1", alias="schema")
@@ -63,10 +58,6 @@ class TraceDiff(_Part):
     """Layers without a counterpart in the second trace."""
     only_simulated: list[str]
     """Layers without a counterpart in the first."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 @dataclass(frozen=True, slots=True)

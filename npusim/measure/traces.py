@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npusim.config.json_files import read_json
-from npusim.config.reading import Document
+from npusim.config.reading import ParsedFile
 from npusim.errors import ConfigError, shown
 
 __all__ = ["ENGINES", "LAYER", "Event", "Trace", "read_trace"]
@@ -99,7 +99,7 @@ def read_trace(path: Path) -> Trace:
     )
 
 
-def _is_complete(event: Any, number: int, document: Document) -> bool:
+def _is_complete(event: Any, number: int, document: ParsedFile) -> bool:
     """Whether an event has a length; marks, counters and names of tracks have none."""
     if not isinstance(event, dict):
         key = f"traceEvents.{number}"
@@ -107,7 +107,7 @@ def _is_complete(event: Any, number: int, document: Document) -> bool:
     return bool(event.get("ph") == "X")
 
 
-def _event(event: dict[str, Any], number: int, document: Document) -> Event:
+def _event(event: dict[str, Any], number: int, document: ParsedFile) -> Event:
     place = f"traceEvents.{number}"
     name = event.get("name")
     if not isinstance(name, str) or not name:
@@ -127,7 +127,7 @@ def _event(event: dict[str, Any], number: int, document: Document) -> Event:
     )
 
 
-def _number(value: Any, key: str, document: Document, what: str, least: float = -math.inf) -> float:
+def _number(value: Any, key: str, document: ParsedFile, what: str, least: float = -math.inf) -> float:
     known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not known or value < least:
         allowed = what + (f" of at least {least:g}" if math.isfinite(least) else "")
@@ -135,19 +135,19 @@ def _number(value: Any, key: str, document: Document, what: str, least: float = 
     return float(value)
 
 
-def _block(data: dict[str, Any], name: str, document: Document) -> dict[str, Any]:
+def _block(data: dict[str, Any], name: str, document: ParsedFile) -> dict[str, Any]:
     block = data.get(name, {})
     if not isinstance(block, dict):
         raise ConfigError(shown(block), file=document.name, key=name, allowed="a mapping")
     return block
 
 
-def _statistics(data: dict[str, Any], document: Document) -> dict[str, float]:
+def _statistics(data: dict[str, Any], document: ParsedFile) -> dict[str, float]:
     block = _block(data, "taskStatistics", document)
     return {name: _number(value, f"taskStatistics.{name}", document, "a time in us")
             for name, value in block.items()}  # fmt: skip
 
 
-def _clock(data: dict[str, Any], document: Document) -> float | None:
+def _clock(data: dict[str, Any], document: ParsedFile) -> float | None:
     told = _block(data, "workpoint", document).get("freq")
     return None if not told else _MHZ * _number(told, "workpoint.freq", document, "a clock in MHz", 0.0)

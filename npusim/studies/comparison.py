@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from npusim.engines.estimate import _Document
+from npusim.documents import Document, Part
 
 __all__ = ["Crossover", "Interval", "Skipped", "Variant", "WhatIf"]
 
@@ -14,7 +14,7 @@ Interval = tuple[float, float]
 """A 90 % interval that follows from the uncertainties of the data sheet."""
 
 
-class Variant(_Document):
+class Variant(Part):
     """One technique stack beside the baseline."""
 
     techniques: str
@@ -65,7 +65,7 @@ class Variant(_Document):
     that the machine computes in; null where it was not asked for."""
 
 
-class Skipped(_Document):
+class Skipped(Part):
     """A stack that cannot be applied to this network, or not run at a point."""
 
     techniques: str
@@ -76,7 +76,7 @@ class Skipped(_Document):
     """Settings of the point."""
 
 
-class Crossover(_Document):
+class Crossover(Part):
     """Two stacks that change places along an axis."""
 
     axis: str
@@ -93,7 +93,7 @@ class Crossover(_Document):
     """Value at which they are equally fast, by bisection; null for an axis without numbers."""
 
 
-class WhatIf(_Document):
+class WhatIf(Document):
     """A comparison of technique stacks on one workload and one SoC."""
 
     schema_: Literal["npusim.whatif/1"] = Field("npusim.whatif/1", alias="schema")
@@ -122,10 +122,6 @@ class WhatIf(_Document):
     """What one should know before believing a row."""
     conclusion: str
     """One sentence: what bounds the best variant, or which stack is best where."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.whatif/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
     def at(self, settings: dict[str, str]) -> list[Variant]:
         """Return the variants of one point."""

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.arch import Soc
-from npusim.engines.estimate import _Document
+from npusim.documents import Document, Part
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, Run
@@ -41,7 +41,7 @@ _METHOD_IN_FLIGHT = (
 )
 
 
-class DeviceCost(_Document):
+class DeviceCost(Part):
     """A group of operators on one device, by itself."""
 
     latency_s: float | None
@@ -50,7 +50,7 @@ class DeviceCost(_Document):
     """Dynamic energy, in J; null where the device cannot run it."""
 
 
-class PlacedGroup(_Document):
+class PlacedGroup(Part):
     """Operators that run as one, and where."""
 
     name: str
@@ -63,7 +63,7 @@ class PlacedGroup(_Document):
     """What it costs on each device."""
 
 
-class Alone(_Document):
+class Alone(Part):
     """All of the network on one device."""
 
     device: str
@@ -76,7 +76,7 @@ class Alone(_Document):
     """Energy of an inference, in J; null where the device cannot run all of it."""
 
 
-class Cut(_Document):
+class Cut(Part):
     """The network cut in two at one place of its order of execution."""
 
     after: str
@@ -95,7 +95,7 @@ class Cut(_Document):
     """Bytes that cross from one device to the other."""
 
 
-class Placement(_Document):
+class Placement(Document):
     """The best placement of a network over the devices of a SoC; SI units throughout."""
 
     schema_: Literal["npusim.map/1"] = Field("npusim.map/1", alias="schema")
@@ -143,10 +143,6 @@ class Placement(_Document):
     """Each device by itself."""
     cuts: list[Cut]
     """Every cut in two, by the costs: for each pair of devices and each place."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.map/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 def place(

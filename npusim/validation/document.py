@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from npusim.documents import Document, Part
 
 __all__ = ["GroupResult", "RowResult", "SuiteResult", "Validation"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
-
-
-class GroupResult(_Part):
+class GroupResult(Part):
     """The errors of one group of rows; an error is |predicted - measured| / measured."""
 
     group: str
@@ -34,7 +32,7 @@ class GroupResult(_Part):
     none."""
 
 
-class RowResult(_Part):
+class RowResult(Part):
     """One row of figures with its prediction, in the unit of the figures (seconds, cycles or a ratio)."""
 
     id: int | str
@@ -47,7 +45,7 @@ class RowResult(_Part):
     """What npusim says."""
 
 
-class SuiteResult(_Part):
+class SuiteResult(Part):
     """One suite; a cross-validation of it is an entry of its own, named `SUITE (held out)`."""
 
     name: str
@@ -58,7 +56,7 @@ class SuiteResult(_Part):
     """Its rows, in the order of the file."""
 
 
-class Validation(_Part):
+class Validation(Document):
     """A validation as a document."""
 
     schema_: Literal["npusim.validate/1"] = Field("npusim.validate/1", alias="schema")
@@ -70,7 +68,3 @@ class Validation(_Part):
     def ok(self) -> bool:
         """Whether every limit is kept."""
         return all(group.ok for suite in self.suites for group in suite.groups)
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.validate/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)

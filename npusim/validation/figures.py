@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.reading import read_document
+from npusim.config.reading import read_yaml
 from npusim.config.tables import Column, Number, read_table
 from npusim.errors import ConfigError, shown
 
@@ -124,7 +124,7 @@ def read_keyed(path: Path, known: Callable[[str], bool]) -> tuple[list[KeyedFigu
     FileError, ConfigError
         Where the file cannot be read, or a known path holds no number above zero.
     """
-    document = read_document(path)
+    document = read_yaml(path)
     found: list[KeyedFigure] = []
     skipped: dict[str, int] = {}
     for key, value in _leaves(document.data, ()):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from npusim.arch import Soc, load_soc, soc_names
+from npusim.documents import Document, Part
 from npusim.units import Count, Quantity
 
 __all__ = ["Unmeasured", "UnmeasuredParameter", "unmeasured"]
@@ -20,10 +21,8 @@ _MODELS = (("npu", "dpu", "model"), ("npu", "dma", "model"), ("npu", "dsp", "ker
 """Where a data sheet keeps the numbers of the units' equations."""
 
 
-class UnmeasuredParameter(BaseModel):
+class UnmeasuredParameter(Part):
     """A number of a unit's equations that no measured row constrains."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     soc: str
     """SoC whose data sheet holds it."""
@@ -37,19 +36,13 @@ class UnmeasuredParameter(BaseModel):
     """Where it comes from."""
 
 
-class Unmeasured(BaseModel):
+class Unmeasured(Document):
     """The numbers that rest on no measured row, as a document."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     schema_: Literal["npusim.parameters/1"] = Field("npusim.parameters/1", alias="schema")
     """Version of this document."""
     parameters: list[UnmeasuredParameter]
     """The numbers, SoC by SoC."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.parameters/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)
 
 
 def unmeasured() -> Unmeasured:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
-from npusim.config.reading import read_document
+from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
@@ -40,7 +40,7 @@ def workload_names(kind: str | None = None) -> list[str]:
 
 def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:
     """Read the specification of a workload by its name or the path of its YAML file."""
-    document = read_document(_yaml_of(str(name)))
+    document = read_yaml(_yaml_of(str(name)))
     kind = kind_of(document.data, document.name, document.line(("kind",)))
     return validate_data(document, kind.spec, overrides)
 

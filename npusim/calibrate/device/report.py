@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from npusim.documents import Document, Part
 
 __all__ = ["CalibratedRow", "CalibrationReport", "FamilyError", "FittedParameter", "SkippedRow"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
-    )
-
-
-class FittedParameter(_Part):
+class FittedParameter(Part):
     """One number of the data sheet, before and after."""
 
     path: str
@@ -43,7 +39,7 @@ class FittedParameter(_Part):
     """Whether it ran into the bound of what its kind allows."""
 
 
-class CalibratedRow(_Part):
+class CalibratedRow(Part):
     """One row of the measurement, with its predictions."""
 
     id: str
@@ -74,7 +70,7 @@ class CalibratedRow(_Part):
     """90 % interval of what a single measurement should show; of rows that were not fitted to."""
 
 
-class FamilyError(_Part):
+class FamilyError(Part):
     """Errors of one family, |predicted / measured - 1|."""
 
     family: str
@@ -97,7 +93,7 @@ class FamilyError(_Part):
     """Rows inside their 90 % interval, where they have one."""
 
 
-class SkippedRow(_Part):
+class SkippedRow(Part):
     """A row that was left out."""
 
     id: str
@@ -106,7 +102,7 @@ class SkippedRow(_Part):
     """Why."""
 
 
-class CalibrationReport(_Part):
+class CalibrationReport(Document):
     """A calibration of one device of a SoC."""
 
     schema_: Literal["npusim.calibration/1"] = Field("npusim.calibration/1", alias="schema")
@@ -156,7 +152,3 @@ class CalibrationReport(_Part):
     """Numbers that were set to what the device tells of itself, such as cpu.cores."""
     warnings: list[str]
     """What was not as one would expect."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.calibration/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)

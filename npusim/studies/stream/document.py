@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from npusim.engines.estimate import _Document
+from npusim.documents import Document, Part
 
 __all__ = ["CapacityCost", "Followed", "Strategy"]
 
 
-class Strategy(_Document):
+class Strategy(Part):
     """One way to keep up with the updates."""
 
     name: Literal["recompile", "recompile on nodes", "pad and mask"]
@@ -40,7 +40,7 @@ class Strategy(_Document):
     """Time spent after each update, in s; the first entry is the compilation before the first of them."""
 
 
-class CapacityCost(_Document):
+class CapacityCost(Part):
     """Pad and mask with one capacity."""
 
     capacity: int
@@ -55,7 +55,7 @@ class CapacityCost(_Document):
     """Latency of an inference at this capacity, in s."""
 
 
-class Followed(_Document):
+class Followed(Document):
     """A stream of updates and what it costs to follow it; SI units throughout."""
 
     schema_: Literal["npusim.stream/1"] = Field("npusim.stream/1", alias="schema")
@@ -95,7 +95,3 @@ class Followed(_Document):
     """What one should know before believing a row."""
     conclusion: str
     """One sentence: which way is the quickest, and by how much."""
-
-    def to_json(self) -> str:
-        """Return the document as JSON (schema `npusim.stream/1`)."""
-        return self.model_dump_json(by_alias=True, indent=2)

@@ -1,0 +1,76 @@
+"""Every JSON document: schema, rule for numbers, reading back, whole-file writing."""
+
+import json
+import math
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from npusim.cli.schema import DOCUMENTS
+from npusim.documents import Document
+from npusim.errors import ConfigError
+from npusim.explore.query import Answer
+from npusim.measure.trace_diff import LayerPair, TraceDiff
+
+DIFF = TraceDiff(
+    measured_s=2.0,
+    simulated_s=1.0,
+    layers=[
+        LayerPair(
+            measured="a",
+            simulated="a",
+            measured_s=1.0,
+            simulated_s=2.0,
+            measured_start_s=0.0,
+            simulated_start_s=0.0,
+        )
+    ],
+    only_measured=["b"],
+    only_simulated=[],
+)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_document_names_its_schema_and_refuses_what_json_lacks(name: str) -> None:
+    module, model = DOCUMENTS[name].split(":")
+    document = getattr(import_module(module), model)
+    assert issubclass(document, Document)
+    assert document.schema_name() == f"npusim.{name}/1"
+    assert document.model_config["allow_inf_nan"] is False
+    assert next(iter(document.model_fields)) == "schema_", "the schema comes first"
+
+
+def test_a_document_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    DIFF.write(tmp_path / "diff.json")
+    assert TraceDiff.read(tmp_path / "diff.json", "`npusim trace diff`") == DIFF
+    assert [path.name for path in tmp_path.iterdir()] == ["diff.json"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_figure_that_json_cannot_hold_is_refused(value: float) -> None:
+    with pytest.raises(ValidationError):
+        TraceDiff(measured_s=value, simulated_s=1.0, layers=[], only_measured=[], only_simulated=[])
+
+
+def test_rows_of_a_query_have_null_where_a_value_is_not_finite() -> None:
+    text = Answer(rows=[{"a": math.nan, "b": math.inf, "c": 1.5}]).to_json()
+    assert json.loads(text)["rows"] == [{"a": None, "b": None, "c": 1.5}]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"schema": "npusim.trace-diff/2"}, "another version of npusim"),
+        ({"schema": "npusim.estimate/1"}, r"npusim\.estimate/1"),
+        ({"schema": None}, "no key `schema`"),
+        ({"measured_s": "long"}, "measured_s"),
+        ({"length": 3}, "unknown key `length`"),
+    ],
+)
+def test_another_document_is_refused_by_name(tmp_path: Path, change: dict[str, object], told: str) -> None:
+    path = tmp_path / "diff.json"
+    path.write_text(json.dumps(json.loads(DIFF.to_json()) | change))
+    with pytest.raises(ConfigError, match=told):
+        TraceDiff.read(path, "`npusim trace diff`")
