@@ -65,7 +65,9 @@ def test_all_thirteen_techniques_are_there_with_their_words() -> None:
     assert list(technique_names()) == expected
     for name in expected:
         technique = get(name)
-        assert technique.summary.endswith(".") and technique.words and technique.numerics and technique.needs
+        assert (
+            technique.summary.endswith(".") and technique.rationale and technique.numerics and technique.needs
+        )
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,12 @@ def types(graph: Graph) -> Counter[str]:
 
 def fingerprint(graph: Graph) -> tuple[object, ...]:
     operators = [(op.name, op.type, op.inputs, op.outputs, str(dict(op.attrs)), op.device) for op in graph]
-    return operators, sorted(graph.tensors.values(), key=lambda t: t.name), graph.outputs, dict(graph.meta)
+    return operators, sorted(graph.tensors.values(), key=lambda t: t.name), graph.outputs, graph.meta
 
 
 def big(graph: Graph) -> list:
     """Matrices over the nodes that lie in memory before the inference."""
-    n = graph.meta["capacity"] or graph.structure.nodes
+    n = graph.meta.capacity or graph.structure.nodes
     return [t for t in graph.tensors.values() if t.shape == (n, n) and t.kind is not TensorKind.ACTIVATION]
 
 
@@ -211,7 +211,7 @@ def test_sage_mean_reads_one_sampled_norm_that_is_not_symmetric(form: str) -> No
     (norm,) = big(done)
     assert norm.role is Role.NORM and not norm.symmetric
     assert len(done.readers(norm.name)) == 2
-    assert norm.density == pytest.approx(done.meta["sampled_edges"] / 2708**2)
+    assert norm.density == pytest.approx(done.meta.sampled_edges / 2708**2)
     assert types(done) == Counter(MatMul=6, Add=4, Relu=1, LogSoftmax=1)
 
 
@@ -292,7 +292,7 @@ def test_nodepad_pads_nodes_and_nothing_else(model: str, form: str) -> None:
         graph = apply(graph, "preg")
     done = apply(graph, "nodepad:capacity=3000")
     assert misfits(done) == []
-    assert done.meta["capacity"] == 3000 and done.structure == graph.structure
+    assert done.meta.capacity == 3000 and done.structure == graph.structure
     for name, tensor in done.tensors.items():
         old = graph.tensors[name]
         if tensor.role in (Role.WEIGHT, Role.BIAS):
@@ -304,8 +304,8 @@ def test_nodepad_pads_nodes_and_nothing_else(model: str, form: str) -> None:
 
 
 def test_nodepad_alone_rounds_up_to_whole_thousands() -> None:
-    assert apply(graph_of("gcn"), "nodepad").meta["capacity"] == 3000
-    assert apply(graph_of("gcn", dataset="citeseer"), "nodepad").meta["capacity"] == 4000
+    assert apply(graph_of("gcn"), "nodepad").meta.capacity == 3000
+    assert apply(graph_of("gcn", dataset="citeseer"), "nodepad").meta.capacity == 4000
 
 
 def test_blocks_of_a_padded_matrix_are_those_of_the_statistics() -> None:

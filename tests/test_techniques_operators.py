@@ -157,7 +157,7 @@ def test_quantgr_halves_norm_weights_features_and_products_of_gcn(mask: str) -> 
         "readout/logsoftmax",
     }
     assert set(kept.values()) == {DType.FP16}
-    assert after.meta["precision"] == "int8"
+    assert after.meta.precision is DType.INT8
 
 
 @pytest.mark.parametrize(("who", "device"), [("cpu", "cpu"), ("npu", None)])

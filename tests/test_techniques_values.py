@@ -53,8 +53,8 @@ class World(Mapping):
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.model = graph.meta["model"]
-        self.nodes = graph.meta["capacity"] or NODES
+        self.model = graph.meta.model
+        self.nodes = graph.meta.capacity or NODES
         self.loops = self.model in ("gcn", "gat")
 
     def __iter__(self) -> Iterator[str]:
@@ -127,7 +127,7 @@ class World(Mapping):
         return matrix / np.sqrt(np.outer(degree, degree)) if self.model == "gcn" else matrix / degree[:, None]
 
     def edge_norm(self, tensor: Tensor) -> np.ndarray:
-        if self.graph.meta["form"] == "gathered":
+        if self.graph.meta.form == "gathered":
             _, mask = self.sample()
             return mask / np.maximum(mask.sum(1, keepdims=True), 1)
         source, target = (

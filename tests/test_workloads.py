@@ -53,7 +53,7 @@ def test_each_model_comes_with_each_dataset() -> None:
 def test_a_named_workload_says_what_it_is(name: str) -> None:
     graph = load_workload(name)
     assert graph.name == name
-    assert graph.meta["model"] + "-" + graph.meta["dataset"] == name
+    assert graph.meta.model + "-" + graph.meta.dataset == name
     assert graph.tensors["x"].role is Role.FEATURES
     assert graph.tensors["x"].density == graph.structure.feature_density
     assert [graph.tensors[t].shape for t in graph.outputs] == [
@@ -176,7 +176,7 @@ def test_a_users_own_graph_is_found_beside_the_workload_file(tmp_path: Path) -> 
     graph = load_workload(tmp_path / "mine.yaml")
     assert graph.name == "mine"
     assert graph.structure.nodes == 30
-    assert graph.meta["form"] == "dense"
+    assert graph.meta.form == "dense"
 
 
 def test_a_file_without_kind_is_a_gnn_and_another_kind_is_refused_by_name(tmp_path: Path) -> None:

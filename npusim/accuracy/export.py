@@ -20,13 +20,14 @@ from npusim.errors import FileError, IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
-from npusim.techniques import Stack, apply, parse
+from npusim.ops import DType
+from npusim.techniques import EdgeData, Stack, apply, parse, technique_with
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
 __all__ = ["Export", "Model", "export_model", "refuse_unexportable", "save_model", "trained_model"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(precomputed=True, slots=True)
 class Model:
     """A trained model in the form of a stack."""
 
@@ -43,7 +44,7 @@ class Model:
     """Share of test nodes that this form classifies correctly on OpenVINO's CPU device."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(precomputed=True, slots=True)
 class Export:
     """What was exported."""
 
@@ -127,7 +128,7 @@ def trained_model(
 
 def _converted(form: Variant, stack: Stack) -> Any:
     with one_thread():
-        make = quantised if "quantgr" in stack.names else convert
+        make = quantised if stack.precision is DType.INT8 else convert
         return make(form.module, form.inputs)
 
 
@@ -147,32 +148,34 @@ def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:
     GraphSplit, GraSp, SymG and CacheG say where operators run and how tensors are stored, which no model file
     can hold: the file is that of the stack without them.
     """
-    names = set(stack.names)
-    frozen = next((name for name in ("stagr", "grad") if name in names), None)
-    scattering = next((name for name in ("preg", "effop") if name in names), None)
-    if spec.model == "gat" and spec.form == "edges" and frozen is not None:
+    by_edges = {entry.technique.edges: entry.technique.name for entry in stack}
+    precomputed = by_edges.get(EdgeData.CONSTANT) or by_edges.get(EdgeData.INPUT)
+    weights, in_graph = by_edges.get(EdgeData.WEIGHTS), by_edges.get(EdgeData.IN_GRAPH)
+    scattering = weights or in_graph
+    remedy = " or ".join(technique_with(edges=way).name for way in (EdgeData.CONSTANT, EdgeData.INPUT))
+    if spec.model == "gat" and spec.form == "edges" and precomputed is not None:
         raise IllegalTechniqueError(
-            frozen,
+            precomputed,
             "of scores along edges it makes all pairs with the operators that were there; a model file is "
             "written with products in their place",
             "export the form that has all pairs: --set workload.form=dense",
         )
-    if spec.model == "sage-max" and spec.form == "edges" and frozen is not None:
+    if spec.model == "sage-max" and spec.form == "edges" and precomputed is not None:
         raise IllegalTechniqueError(
-            frozen,
+            precomputed,
             "sage-max along edges keeps its scatter, whose indices a model file holds in another shape",
             "export the form with neighbours side by side: --set workload.form=gathered",
         )
-    if spec.form == "edges" and spec.model in ("gcn", "sage-mean") and scattering and frozen is None:
+    if spec.form == "edges" and spec.model in ("gcn", "sage-mean") and scattering and precomputed is None:
         raise IllegalTechniqueError(
             scattering,
             "it scatters weights to pairs of node numbers, which PyTorch cannot say; its file would differ "
             "from the graph that npusim costs",
-            "use stagr or grad" + (", or --set workload.form=dense" if scattering == "preg" else ""),
+            f"use {remedy}" + (", or --set workload.form=dense" if weights else ""),
         )
-    if spec.model == "sage-mean" and scattering == "effop" and frozen is None and "preg" not in names:
+    if spec.model == "sage-mean" and in_graph and precomputed is None and not weights:
         raise IllegalTechniqueError(
-            "effop",
+            in_graph,
             "the graph that npusim costs reshapes the neighbours' mask to and fro, which a file leaves out",
-            "use stagr or grad",
+            f"use {remedy}",
         )

@@ -17,6 +17,7 @@ from npusim.accuracy.training import Recipe, Trained, accuracy, cached_training,
 from npusim.accuracy.variants import Variant, variant
 from npusim.config.overrides import Settings
 from npusim.errors import IllegalTechniqueError
+from npusim.ops import DType
 from npusim.techniques import Stack, apply, parse
 from npusim.techniques.technique import Technique
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
@@ -151,7 +152,7 @@ def _of_model(model: _Model, stacks: list[str], progress: _Progress) -> list[tup
         stack = parse(text)
         form = model.form(stack)
         formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
-        if "quantgr" in stack.names:
+        if stack.precision is DType.INT8:
             formats = ("int8",)
         for numbers in formats:
             scores = outputs_of(form, numbers)[: model.data.nodes]

@@ -37,8 +37,10 @@ from npusim.accuracy.views import (
     WeightedMatrix,
     dense_adjacency,
 )
+from npusim.errors import IllegalTechniqueError
 from npusim.graph import Graph
-from npusim.techniques import Stack
+from npusim.ops import Annotation
+from npusim.techniques import EdgeData, Stack
 from npusim.workloads import GnnSpec
 
 __all__ = ["Variant", "from_triangle", "from_zvc", "stored", "to_triangle", "to_zvc", "trainable", "variant"]
@@ -149,28 +151,33 @@ def variant(spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: in
     view = _view_of(spec, stack, data, capacity, masking, seed)
     features = np.zeros((capacity, data.features), dtype=np.float32)
     features[: data.nodes] = data.x
-    if "grasp" in stack.names:
+    if _annotates(stack, Annotation.COMPRESSED):
         features = stored(features, triangle=False, compressed=True)
-    module = _module(spec, data, view, masking, _scores_of(stack))
+    module = _module(spec, data, view, masking, _form_of(stack, "scores", "pairs"))
     return Variant(module, {"x": torch.from_numpy(features), **view.example})
 
 
 def _masking_of(spec: GnnSpec, stack: Stack) -> str:
     """How absent neighbours are left out; the last technique that says so decides."""
-    if "grax3" in stack.names:
-        return str(_setting(stack, "grax3", "maximum"))
-    if "grax1" in stack.names:
-        return "additive"
-    return "arithmetic" if "effop" in stack.names and spec.model in ("gat", "sage-max") else "select"
+    masking = _form_of(stack, "masking", "select")
+    return masking if masking != "arithmetic" or spec.model in ("gat", "sage-max") else "select"
 
 
-def _scores_of(stack: Stack) -> str:
-    return str(_setting(stack, "grax2", "form")) if "grax2" in stack.names else "pairs"
+def _form_of(stack: Stack, key: str, default: str) -> str:
+    """Return the form of the masking or the scores that the last technique with one asks for."""
+    form = default
+    for entry in stack:
+        technique = entry.technique
+        forms = technique.forms(entry.parameters) if technique.forms is not None else {}
+        form = forms.get(key, form)
+        known = technique.exact or technique.forms or technique.precision or technique.annotation
+        if not known:
+            raise IllegalTechniqueError(technique.name, "it changes numbers, and does not say in which form")
+    return form
 
 
-def _setting(stack: Stack, technique: str, key: str) -> Any:
-    (step,) = (step for step in stack if step.technique.name == technique)
-    return getattr(step.parameters, key)
+def _annotates(stack: Stack, annotation: Annotation) -> bool:
+    return any(entry.technique.annotation is annotation for entry in stack)
 
 
 def _module(spec: GnnSpec, data: GraphData, view: Any, masking: str, scores: str) -> nn.Module:
@@ -191,14 +198,15 @@ def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
 
 
 def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int) -> View:
-    frozen = bool({"stagr", "grad"} & set(stack.names))
+    ways = {entry.technique.edges for entry in stack}
+    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & ways)
     if spec.form == "gathered":
-        return _view_of_rows(spec, stack, data, capacity, masking, seed, frozen)
-    if frozen and spec.model != "sage-max":
+        return _view_of_rows(spec, stack, data, capacity, masking, seed, ways)
+    if given and spec.model != "sage-max":
         return _finished_matrix(spec, stack, data, masking, capacity, seed)
     edges, loops = _edges_of(spec, data, seed)
-    if "preg" in stack.names or ("effop" in stack.names and spec.model in ("gcn", "sage-mean")):
-        ready = "preg" in stack.names
+    ready = EdgeData.WEIGHTS in ways
+    if ready or (EdgeData.IN_GRAPH in ways and spec.model in ("gcn", "sage-mean")):
         return WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
     if spec.form == "edges":
         return EdgeView(edges, data.nodes, loops, capacity)
@@ -212,16 +220,17 @@ def _view_of_rows(
     capacity: int,
     masking: str,
     seed: int,
-    frozen: bool,
+    ways: set[EdgeData | None],
 ) -> View:
     """A sampled graph; an added node counts itself once, as a node without neighbours does."""
-    if frozen and spec.model == "sage-mean":
+    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & ways)
+    if given and spec.model == "sage-mean":
         return _finished_matrix(spec, stack, data, masking, capacity, seed)
     rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
-    if frozen:
-        return FinishedRows(*rows, masking, "stagr" in stack.names)
-    if spec.model == "sage-mean" and {"preg", "effop"} & set(stack.names):
-        return GatheredMatrix(*rows, "preg" in stack.names)
+    if given:
+        return FinishedRows(*rows, masking, EdgeData.CONSTANT in ways)
+    if spec.model == "sage-mean" and {EdgeData.WEIGHTS, EdgeData.IN_GRAPH} & ways:
+        return GatheredMatrix(*rows, EdgeData.WEIGHTS in ways)
     return GatheredView(*rows)
 
 
@@ -229,15 +238,18 @@ def _finished_matrix(
     spec: GnnSpec, stack: Stack, data: GraphData, masking: str, capacity: int, seed: int
 ) -> View:
     """What the host prepares: the norm, or the masks that the masking takes."""
+    constant = any(entry.technique.edges is EdgeData.CONSTANT for entry in stack)
     edges, loops = _edges_of(spec, data, seed)
     matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
     if spec.model != "gat":
-        matrix = stored(matrix, "symg" in stack.names, "grasp" in stack.names)
-        return MatrixView({"norm": matrix}, "stagr" in stack.names)
+        matrix = stored(
+            matrix, _annotates(stack, Annotation.TRIANGLE), _annotates(stack, Annotation.COMPRESSED)
+        )
+        return MatrixView({"norm": matrix}, constant)
     negative = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
     masks = {"mask": matrix, "mask_negative": negative}
     if masking != "arithmetic":
         del masks["mask_negative" if masking == "select" else "mask"]
-    if "grasp" in stack.names:
+    if _annotates(stack, Annotation.COMPRESSED):
         masks = {name: stored(mask, triangle=False, compressed=True) for name, mask in masks.items()}
-    return MatrixView(masks, "stagr" in stack.names)
+    return MatrixView(masks, constant)

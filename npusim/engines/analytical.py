@@ -11,10 +11,9 @@ from npusim.cost.tables import Bound, Unit
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
-from npusim.ops import Family
+from npusim.ops import Annotation, Family
 from npusim.scenario import resolve_run
 from npusim.techniques import parse
-from npusim.techniques.preprocessing import preprocessing_operators
 
 __all__ = ["estimate", "mapped_estimate"]
 
@@ -27,8 +26,6 @@ _UNIT_NAMES = {
     Unit.GPU: "gpu",
 }
 _NPU_UNITS = (Unit.DPU, Unit.DSP, Unit.DMA)
-_NPU_ALONE = ("symg", "cacheg")
-"""Techniques that change nothing but what an NPU keeps and moves."""
 
 
 def estimate(
@@ -125,17 +122,10 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
 def _warnings(mapped: Mapped) -> list[str]:
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     found = list(mapped.lowered.warnings)
-    idle = [name for name in parse(mapped.graph.techniques).names if name in _NPU_ALONE]
-    on_npu = any(g.unit in _NPU_UNITS for g in mapped.decisions.groups)
-    if "grasp" in parse(mapped.graph.techniques).names and not on_npu:
-        found.append(
-            "grasp: products are costed along the non-zeros, as libraries for sparse matrices work; OpenVINO "
-            "multiplies them dense"
-        )
-    if idle and not on_npu:
-        found.append(
-            f"{', '.join(idle)}: made for the memory of an NPU; none is used here, so nothing is gained"
-        )
+    if not any(g.unit in _NPU_UNITS for g in mapped.decisions.groups):
+        techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
+        for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):
+            found.append(f"{', '.join(t.name for t in techniques if t.host_note == note)}: {note}")
     if unknown:
         found.insert(
             0, f"operators npusim does not know are costed by the bytes they move: {', '.join(unknown)}"
@@ -155,12 +145,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
     if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
         generation = soc.npu.dsp.kernel_generation
         notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.kernels[generation].title})")
-    if any(mapped.lowered.ops["triangle"]):
-        notes.append("symg is a what-if: no hardware reads a stored triangle today")
-    if mapped.decisions.residency.cached:
-        notes.append("cacheg is a what-if: no compiler offers it today")
-    split = _split_note(mapped)
-    notes += [split] if split else []
+    notes += _technique_notes(mapped)
     kept = dict(mapped.decisions.residency.cached)
     return {
         "npusim": __version__,
@@ -171,15 +156,17 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
     }
 
 
-def _split_note(mapped: Mapped) -> str | None:
-    """Say how much of the preprocessing that GraphSplit offers to the CPU is there."""
-    graph = mapped.graph
-    if "graphsplit" not in parse(graph.techniques).names or mapped.run.device != "auto":
-        return None
-    offered = [op for op in preprocessing_operators(graph) if op.family is not Family.VIEW]
-    if not offered:
-        return None
-    moved = sum(op.device == "cpu" for op in offered)
-    why = "the rest costs less where it is" if moved else "calling the CPU costs more than it saves"
-    why = "all of it costs less there" if moved == len(offered) else why
-    return f"graphsplit: {moved} of {len(offered)} operators of the preprocessing run on the CPU; {why}"
+def _technique_notes(mapped: Mapped) -> list[str]:
+    """Return what techniques say of themselves: which are what-ifs, and what became of preferred devices."""
+    in_use = {
+        Annotation.TRIANGLE: bool(mapped.lowered.ops["triangle"].any()),
+        Annotation.RESIDENT: bool(mapped.decisions.residency.cached),
+    }
+    techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
+    notes = [
+        f"{t.name} is a what-if: {t.what_if}"
+        for t in techniques
+        if t.what_if and (t.annotation is None or in_use.get(t.annotation, True))
+    ]
+    decided = [t for t in techniques if t.annotation is not Annotation.DEVICE or mapped.run.device == "auto"]
+    return [*notes, *filter(None, (t.note(mapped.graph) for t in decided if t.note is not None))]

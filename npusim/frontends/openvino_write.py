@@ -15,9 +15,9 @@ from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.openvino_nodes import ELEMENT_TYPES, WRITERS, UnwritableError
 from npusim.graph import Graph
-from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind
+from npusim.ops import Annotation, DType, Family, Operator, Tensor, TensorKind
 
-__all__ = ["UNMEASURABLE", "UnmeasurableError", "UnwritableError", "model_of_graph", "refuse_unmeasurable"]
+__all__ = ["UnmeasurableError", "UnwritableError", "model_of_graph"]
 
 _LEVELS = 256
 _LARGEST = 127
@@ -25,32 +25,22 @@ _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
 _SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)
 """Operators whose result is rounded where their operand is."""
 
-UNMEASURABLE = ("grasp", "symg", "cacheg")
-"""Techniques that stand in no model file: only a compiler can apply them."""
-
 
 class UnmeasurableError(UnwritableError):
     """A graph with a technique that a model file cannot hold: only a compiler can apply it."""
 
 
-def refuse_unmeasurable(graph: Graph) -> None:
+def _refuse_annotations(graph: Graph) -> None:
     """Raise an `UnmeasurableError` where a graph asks for what only a compiler can do.
 
-    GraSp's compressed storage, SymG's triangle and CacheG's residency stand in no model
-    file: a device would run the stack without them, and its time would be taken for theirs.
+    A device would run the graph without it, and its time would be taken for that of the whole stack.
     """
-    tensors = graph.tensors.values()
-    asked = {
-        "grasp": ("compressed storage", any(t.storage is Storage.ZVC for t in tensors)),
-        "symg": ("storage as a triangle", any(t.storage is Storage.TRIANGLE for t in tensors)),
-        "cacheg": ("a tensor that stays in SRAM", any(t.cached for t in tensors)),
-    }
-    found = {name: what for name, (what, stands) in asked.items() if stands}
-    if found:
-        asked_for = " or ".join(f"{what} ({name})" for name, what in found.items())
+    asked = {annotation for tensor in graph.tensors.values() for annotation in tensor.annotations}
+    if asked:
+        what = " or ".join(annotation for annotation in Annotation if annotation in asked)
         raise UnmeasurableError(
             f"{graph.name} with {graph.techniques} cannot be run on a real device: no model file can ask for "
-            f"{asked_for}; measure the stack without {', '.join(found)}"
+            f"{what}; measure the stack without it"
         )
 
 
@@ -80,7 +70,7 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
     FileError
         When openvino is not installed.
     """
-    refuse_unmeasurable(graph)
+    _refuse_annotations(graph)
     return _Writing(graph, seed).model()
 
 

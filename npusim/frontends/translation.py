@@ -9,7 +9,7 @@ from typing import Any
 from npusim.errors import EmptyGraphError, ShapeError
 from npusim.frontends.settings import SETTING_PORTS, attributes_of
 from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
-from npusim.graph import Editor, Graph
+from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind, op_type
 
 __all__ = ["translate"]
@@ -85,7 +85,7 @@ class _Translation:
     """The state of one translation: which of the model's outputs became which tensor."""
 
     def __init__(self, name: str, roles: Mapping[str, Role], precision: DType | None) -> None:
-        self.editor = Editor(name, model=name, form="imported")
+        self.editor = Editor(name, meta=GraphMeta(model=name, form="imported"))
         self.roles = roles
         self.precision = precision
         self.names: dict[tuple[str, int], str] = {}

@@ -2,6 +2,6 @@
 
 from npusim.graph.editor import Editor
 from npusim.graph.graph import Graph
-from npusim.graph.structure import GraphStructure
+from npusim.graph.structure import GraphMeta, GraphStructure
 
-__all__ = ["Editor", "Graph", "GraphStructure"]
+__all__ = ["Editor", "Graph", "GraphMeta", "GraphStructure"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from npusim.errors import GraphError, ShapeError
 from npusim.graph.graph import Graph
-from npusim.graph.structure import GraphStructure
+from npusim.graph.structure import GraphMeta, GraphStructure
 from npusim.ops import DType, Family, Operator, Tensor, TensorKind, op_type
 
 __all__ = ["Editor"]
@@ -21,12 +21,16 @@ class Editor:
     """A graph under construction."""
 
     def __init__(
-        self, name: str, structure: GraphStructure | None = None, techniques: str = "none", **meta: Any
+        self,
+        name: str,
+        structure: GraphStructure | None = None,
+        techniques: str = "none",
+        meta: GraphMeta | None = None,
     ) -> None:
         self.name = name
         self.structure = structure
         self.techniques = techniques
-        self.meta: dict[str, Any] = meta
+        self.meta = meta if meta is not None else GraphMeta()
         self.tensors: dict[str, Tensor] = {}
         self.operators: dict[str, Operator] = {}
         self.outputs: list[str] = []
@@ -36,7 +40,7 @@ class Editor:
     @classmethod
     def of(cls, graph: Graph) -> Editor:
         """Return an editor that starts from a finished graph."""
-        editor = cls(graph.name, graph.structure, graph.techniques, **graph.meta)
+        editor = cls(graph.name, graph.structure, graph.techniques, graph.meta)
         editor.tensors.update(graph.tensors)
         editor.operators.update(graph.operators)
         editor.outputs.extend(graph.outputs)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import networkx as nx
 
 from npusim.errors import EmptyGraphError, GraphError
-from npusim.graph.structure import GraphStructure
+from npusim.graph.structure import GraphMeta, GraphStructure
 from npusim.ops import Operator, Role, Tensor, TensorKind, Work, work_of
 
 __all__ = ["Graph"]
@@ -35,6 +35,8 @@ class Graph:
         Statistics of the data graph; None where the network runs on none.
     techniques : str
         The canonical technique stack that was applied ("none" at first).
+    meta : GraphMeta, optional
+        What is known of the network beside its operators.
 
     Raises
     ------
@@ -53,7 +55,7 @@ class Graph:
         *,
         structure: GraphStructure | None = None,
         techniques: str = "none",
-        meta: Mapping[str, Any] | None = None,
+        meta: GraphMeta | None = None,
     ) -> None:
         self.name = name
         self.tensors: Mapping[str, Tensor] = MappingProxyType(_by_name("tensor", name, tensors))
@@ -63,7 +65,7 @@ class Graph:
         self.outputs = tuple(outputs)
         self.structure = structure
         self.techniques = techniques
-        self.meta: Mapping[str, Any] = MappingProxyType(dict(meta or {}))
+        self.meta = meta if meta is not None else GraphMeta()
         self._writer = _writers(name, by_name.values(), self.tensors)
         self._check(by_name.values())
         self.operators: Mapping[str, Operator] = MappingProxyType(self._sorted(by_name))

@@ -1,11 +1,13 @@
-"""GraphStructure: statistics of a data graph (nodes, edges, degrees, block densities)."""
+"""Statistics of the data graph a GNN runs on, and what is known of a network beside its operators."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["GraphStructure"]
+from npusim.ops import DType
+
+__all__ = ["GraphMeta", "GraphStructure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,23 @@ class GraphStructure:
         n = capacity if capacity is not None else self.nodes
         blocks, padded = -(-self.nodes // block), -(-n // block)
         return known * (blocks * blocks) / (padded * padded)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMeta:
+    """What is known of a network beside its operators: how it was built, and what techniques changed."""
+
+    model: str = ""
+    """Model family, such as "gcn"; the operator of a benchmark."""
+    form: str = ""
+    """Form it is written in: "edges", "dense", "gathered"; "benchmark", "imported"."""
+    dataset: str = ""
+    """Name of the data graph."""
+    precision: DType | None = None
+    """Format of its products."""
+    neighbours: int | None = None
+    """Neighbours that are sampled for each node."""
+    sampled_edges: int | None = None
+    """Edges of the sampled data graph."""
+    capacity: int | None = None
+    """Nodes that it is compiled for, where that is more than the data graph has."""

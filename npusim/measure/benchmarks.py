@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.graph import Editor, Graph
+from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Operator, Role, Tensor
 
 __all__ = ["OPERATORS", "Microbenchmark", "benchmark_graph", "benchmark_id"]
@@ -45,7 +45,7 @@ def _matmul(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     weight = editor.constant("weight", (sizes["n"], sizes["k"]), dtype, role=Role.WEIGHT)
     result = editor.matmul(x, weight, "matmul", transpose_b=True)
     if dtype is DType.INT8:
-        editor.change_tensor(result, dtype=DType(editor.meta["precision"]))
+        editor.change_tensor(result, dtype=editor.meta.precision)
     return result
 
 
@@ -58,7 +58,7 @@ def _aggregate(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     x = editor.input("x", (sizes["k"], sizes["n"]), dtype, role=Role.FEATURES)
     result = editor.matmul(norm, x, "matmul")
     if dtype is DType.INT8:
-        editor.change_tensor(result, dtype=DType(editor.meta["precision"]))
+        editor.change_tensor(result, dtype=editor.meta.precision)
     return result
 
 
@@ -251,7 +251,7 @@ def benchmark_graph(
         allowed = "fp32, fp16, bf16" + (", int8" if kind.int8 else "")
         raise ConfigError(f"`{dtype.value}`", file=place, key="dtype", allowed=allowed)
     name, precision = benchmark_id(operator, sizes, dtype), dtype if dtype.is_float else floats
-    editor = Editor(name, model=operator, form="benchmark", precision=precision.value)
+    editor = Editor(name, meta=GraphMeta(model=operator, form="benchmark", precision=precision))
     editor.outputs = [kind.build(editor, sizes, dtype)]
     return editor.finish()
 

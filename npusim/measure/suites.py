@@ -13,7 +13,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from npusim.config import Section, load_model
 from npusim.errors import NpusimError, UnknownNameError, nearest
-from npusim.frontends.openvino_write import UNMEASURABLE
 from npusim.locate import resource, resource_names
 from npusim.measure.benchmarks import OPERATORS, benchmark_id
 from npusim.measure.document import Benchmark, ModelRef, Workload
@@ -140,7 +139,7 @@ class Networks(Section):
                 stacks.append(parse(text))
             except NpusimError as error:
                 refuse(f"`{text}`", f"technique stacks ({error})", at=str(position))
-            compiled = [name for name in stacks[-1].names if name in UNMEASURABLE]
+            compiled = [entry.technique.name for entry in stacks[-1] if entry.technique.compiler_only]
             if compiled:
                 names = ", ".join(compiled)
                 refuse(

@@ -10,7 +10,7 @@ from typing import Any
 from npusim.errors import ShapeError
 from npusim.ops.dtypes import DType
 
-__all__ = ["Role", "Storage", "Tensor", "TensorKind", "stored_bytes"]
+__all__ = ["Annotation", "Role", "Storage", "Tensor", "TensorKind", "stored_bytes"]
 
 
 class TensorKind(StrEnum):
@@ -32,6 +32,19 @@ class Storage(StrEnum):
     """Zero-value compression: a bitmap of one bit an element, then the non-zeros."""
     TRIANGLE = "triangle"
     """Lower triangle with the diagonal of a symmetric matrix: n (n + 1) / 2 elements (GraNNite's SymG)."""
+
+
+class Annotation(StrEnum):
+    """What a technique can ask for beside operators and formats, in words for messages."""
+
+    DEVICE = "a preferred device"
+    """`Operator.device`."""
+    COMPRESSED = "compressed storage"
+    """`Tensor.storage` with zero-value compression."""
+    TRIANGLE = "storage as a triangle"
+    """`Tensor.storage` as a triangle."""
+    RESIDENT = "a tensor that stays in SRAM"
+    """`Tensor.cached`."""
 
 
 class Role(StrEnum):
@@ -96,6 +109,13 @@ class Tensor:
         return stored_bytes(
             self.elements, self.dtype, self.storage, self.density, self.shape[-1] if self.shape else 1
         )
+
+    @property
+    def annotations(self) -> frozenset[Annotation]:
+        """What storage and residency ask for."""
+        stored = {Storage.ZVC: Annotation.COMPRESSED, Storage.TRIANGLE: Annotation.TRIANGLE}
+        asked = {Annotation.RESIDENT} if self.cached else set()
+        return frozenset(asked | {stored[self.storage]} if self.storage in stored else asked)
 
     def with_(self, **changes: Any) -> Tensor:
         """Return a copy with some fields changed."""

@@ -13,11 +13,12 @@ from npusim.config import valid_paths
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.graph import Graph
 from npusim.mapping import map_graph
+from npusim.ops import DType
 from npusim.scenario import resolve_run
 from npusim.studies.comparison import Crossover, Skipped, Variant, WhatIf
 from npusim.studies.uncertainty import SAMPLES
 from npusim.studies.whatif import whatif
-from npusim.techniques import apply, parse
+from npusim.techniques import apply, parse, technique_with
 from npusim.units.symbols import split_number, unit_factor
 
 __all__ = ["Loader", "whatif_over"]
@@ -26,7 +27,7 @@ Loader = Callable[[Mapping[str, str]], tuple[Graph, Soc]]
 """Loads network and machine with further settings, a path and a value each."""
 
 Settings = tuple[tuple[str, str], ...]
-_PRECISION, _INT8, _QUANTGR = "workload.precision", "int8", "quantgr"
+_PRECISION, _INT8 = "workload.precision", "int8"
 _TIE = 1e-3
 """Relative difference in time below which two stacks are equally fast."""
 _HALVINGS = 6
@@ -47,11 +48,12 @@ class _Point:
         return {path: value for path, value in self.settings.items() if (path, value) != (_PRECISION, _INT8)}
 
     def stack(self, stack: str) -> str:
-        """Return what a stack is at this point: in 8 bits, with quantgr."""
+        """Return what a stack is at this point: in 8 bits, with the technique that quantises."""
         parsed = parse(stack)
-        if self.settings.get(_PRECISION) != _INT8 or _QUANTGR in parsed.names:
+        quantising = technique_with(precision=DType.INT8).name
+        if self.settings.get(_PRECISION) != _INT8 or quantising in parsed.names:
             return str(parsed)
-        return str(parse([*parsed.to_data(), _QUANTGR]))
+        return str(parse([*parsed.to_data(), quantising]))
 
 
 @dataclass
@@ -168,7 +170,10 @@ def _notes(compared: Sequence[tuple[_Point, WhatIf]], over: Mapping[str, Sequenc
     # What holds at one point only is told by its figures.
     common = [note for note in notes if all(note in result.notes for _, result in compared)]
     if _INT8 in over.get(_PRECISION, ()):
-        common.insert(0, f"{_PRECISION}={_INT8}: every stack with {_QUANTGR}, which makes the integers")
+        common.insert(
+            0,
+            f"{_PRECISION}={_INT8}: every stack with {technique_with(precision=DType.INT8).name}, which makes the integers",
+        )
     return common
 
 

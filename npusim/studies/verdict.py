@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from npusim.arch import Soc
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph
-from npusim.ops import Role, Storage, stored_bytes
+from npusim.ops import Annotation, Role, Storage, stored_bytes
 from npusim.studies.comparison import Variant
-from npusim.techniques import apply, get, parse
+from npusim.techniques import Technique, apply, get, parse, technique_names, technique_with
 
 __all__ = ["conclusion_of", "dominator_of", "notes_of", "rests_on"]
 
@@ -94,10 +94,14 @@ def notes_of(graph: Graph, soc: Soc, estimates: Sequence[Estimate]) -> list[str]
     would give.
     """
     notes = list(dict.fromkeys(note for e in estimates for note in e.provenance["notes"]))
-    symmetric = [e for e in estimates if "symg" in _names(e)]
+    symmetric = [e for e in estimates if _triangle().name in _names(e)]
     if symmetric:
         notes.append(_triangle_against_zvc(graph, soc, symmetric[0]))
     return notes
+
+
+def _triangle() -> Technique:
+    return technique_with(annotation=Annotation.TRIANGLE)
 
 
 def _names(e: Estimate) -> list[str]:
@@ -108,29 +112,30 @@ def _triangle_against_zvc(graph: Graph, soc: Soc, e: Estimate) -> str:
     """Compare the two ways to store the aggregation matrix, and say what the hardware can use of them."""
     norm = next(t for t in apply(graph, e.techniques).with_role(Role.NORM) if t.storage is Storage.TRIANGLE)
     packed = stored_bytes(norm.elements, norm.dtype, Storage.ZVC, norm.density, norm.shape[-1])
+    triangle, compressed = _triangle().name, technique_with(annotation=Annotation.COMPRESSED).name
     text = (
         f"the norm matrix takes {norm.bytes / 1e6:.2f} MB dense, "
-        f"{norm.stored_bytes / 1e6:.2f} MB as a triangle (symg), {packed / 1e6:.2f} MB with a bitmap (grasp)"
+        f"{norm.stored_bytes / 1e6:.2f} MB as a triangle ({triangle}), {packed / 1e6:.2f} MB with a bitmap "
+        f"({compressed})"
     )
     if not soc.has("npu"):
         return text
     if soc.npu.sparsity.decompress_activations:
         return (
             text
-            + ": with npu.sparsity.decompress_activations grasp moves the least, and symg is dominated by it"
+            + f": with npu.sparsity.decompress_activations {compressed} moves the least, and {triangle} is "
+            "dominated by it"
         )
     return text + (
-        "; this SoC cannot decompress activations, so grasp saves no traffic here: "
+        f"; this SoC cannot decompress activations, so {compressed} saves no traffic here: "
         "--set npu.sparsity.decompress_activations=true shows what it would save"
     )
 
 
 def rests_on(variants: Sequence[Variant]) -> list[str]:
-    """Say which number of the data sheet the gain of SymG and of CacheG is most uncertain by, where nobody
-    measured it.
-    """
+    """Say which number of the data sheet the gain of each what-if is most uncertain by."""
     found = []
-    for technique in ("symg", "cacheg"):
+    for technique in [name for name in technique_names() if get(name).what_if]:
         for v in variants:
             added = set(parse(v.techniques).names) - set(parse(v.step_from).names)
             if added == {technique} and v.step_interval is not None and v.step_uncertain_by:

@@ -8,23 +8,28 @@ A technique changes operators and annotates storage, residency and device prefer
 """
 
 from npusim.techniques.named_stacks import completed, stacks, variants
-from npusim.techniques.registry import TECHNIQUES, get, technique_names
+from npusim.techniques.registry import TECHNIQUES, get, technique_names, technique_with
 from npusim.techniques.stack import NONE, Stack, StackEntry, apply, legal, parse
-from npusim.techniques.technique import Parameters, Technique
+from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique, lacks
 
 __all__ = [
     "NONE",
     "TECHNIQUES",
+    "EdgeData",
+    "NoParameters",
     "Parameters",
     "Stack",
     "StackEntry",
+    "Stage",
     "Technique",
     "apply",
     "completed",
     "get",
+    "lacks",
     "legal",
     "parse",
     "stacks",
     "technique_names",
+    "technique_with",
     "variants",
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Tensor
+from npusim.ops import Annotation, Tensor
 from npusim.techniques.aggregation import find_aggregations
 from npusim.techniques.edge_attention import find_edge_attentions
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, stored_tensors
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique, lacks
 
 __all__ = ["CACHEG"]
 
@@ -38,7 +38,7 @@ CACHEG = Technique(
     summary=(
         "A constant or input matrix over the nodes that two or more operators read is marked to stay in SRAM."
     ),
-    words=(
+    rationale=(
         "Both layers multiply by the same norm matrix. Kept in SRAM it is fetched once; as much as fits "
         "stays, the rest is streamed again. What it takes from the SRAM is missing for tiles of everything "
         "else."
@@ -46,6 +46,10 @@ CACHEG = Technique(
     numerics="The same.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.STORAGE,
     needs=NEEDS,
+    annotation=Annotation.RESIDENT,
+    what_if="no compiler offers it today",
+    host_note=NPU_MEMORY_ONLY,
     source="GraNNite, section IV-B",
 )

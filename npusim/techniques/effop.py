@@ -8,7 +8,7 @@ from npusim.techniques.aggregation import find_aggregations, write_product
 from npusim.techniques.masking import find_maskings, mask_pair
 from npusim.techniques.node_matrices import build_matrix
 from npusim.techniques.preprocessing import unique_name, value_numbers
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
 
 __all__ = ["EFFOP"]
 
@@ -56,7 +56,7 @@ EFFOP = Technique(
         "Select on a mask becomes Multiply and Add with two prepared masks; Gather and Scatter of a sum "
         "become a matrix product."
     ),
-    words=(
+    rationale=(
         "A Select asks a question for each of N x N scores on a DSP. Multiplying by a 0/1 mask and adding 0 "
         "or -1e4 gives the same softmax without a question; the comparison and the broadcast of -9e15 to N x "
         "N disappear. The masks are prepared: constants after StaGr, inputs after GrAd, else made beside the "
@@ -68,6 +68,9 @@ EFFOP = Technique(
     ),
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.OPERATORS,
     needs=NEEDS,
+    edges=EdgeData.IN_GRAPH,
+    forms=lambda _: {"masking": "arithmetic"},
     source="GraNNite, section IV-B",
 )

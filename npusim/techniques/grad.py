@@ -5,7 +5,7 @@ from __future__ import annotations
 from npusim.graph import Graph
 from npusim.ops import TensorKind
 from npusim.techniques.precompute import can_precompute, precompute
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
 
 __all__ = ["GRAD"]
 
@@ -26,7 +26,7 @@ GRAD = Technique(
         "The norm matrix, attention mask or sampled adjacency becomes an input that the CPU updates at run "
         "time."
     ),
-    words=(
+    rationale=(
         "Edges come and go without a new compilation: the host changes entries of the mask and hands it over "
         "with the features. The NPU does what it does under StaGr, but nothing about the mask may be "
         "prepared at compile time: a comparison on it stays in the graph, and it has to be handed over."
@@ -34,7 +34,9 @@ GRAD = Technique(
     numerics="The same sums in another order: equal but for rounding.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.PRECOMPUTE,
     needs=NEEDS,
     excludes={"stagr": "the mask is either a constant or an input"},
+    edges=EdgeData.INPUT,
     source="GraNNite, section IV-A",
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
+from npusim.ops import Annotation, Family
 from npusim.techniques.preprocessing import preprocessing_operators
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import NoParameters, Stage, Technique, lacks
 
 __all__ = ["GRAPHSPLIT"]
 
@@ -22,10 +23,21 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
     return editor.finish()
 
 
+def _note(graph: Graph) -> str | None:
+    """Say how much of the preprocessing that is offered to the CPU runs there."""
+    offered = [op for op in preprocessing_operators(graph) if op.family is not Family.VIEW]
+    if not offered:
+        return None
+    moved = sum(op.device == "cpu" for op in offered)
+    why = "the rest costs less where it is" if moved else "calling the CPU costs more than it saves"
+    why = "all of it costs less there" if moved == len(offered) else why
+    return f"graphsplit: {moved} of {len(offered)} operators of the preprocessing run on the CPU; {why}"
+
+
 GRAPHSPLIT = Technique(
     name="graphsplit",
     summary=("Operators that follow from the edges alone prefer the CPU; the mapping decides by cost."),
-    words=(
+    rationale=(
         "Degrees, scatter, comparison and selection are control flow: slow on the NPU's DSPs, quick on a "
         "CPU. They depend on the edges only, so nothing has to come back from the NPU before they can run. "
         "What crosses over is their result, once."
@@ -33,6 +45,9 @@ GRAPHSPLIT = Technique(
     numerics="The same.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.PREPROCESSING,
     needs=NEEDS,
+    annotation=Annotation.DEVICE,
+    note=_note,
     source="GraNNite, section IV-A",
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Role, Storage, Tensor, TensorKind, stored_bytes
+from npusim.ops import Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
 from npusim.techniques.preprocessing import MATRIX_ROLES, stored_tensors
-from npusim.techniques.technique import Parameters, Technique, lacks
+from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
 __all__ = ["GRASP", "GraspParameters"]
 
@@ -58,7 +58,7 @@ GRASP = Technique(
         "Sparse constants and inputs are stored with zero-value compression: one bit an element, then the "
         "non-zeros."
     ),
-    words=(
+    rationale=(
         "Cora's norm matrix is 99.8 % zeros: 0.94 MB in place of 14.7 MB, nearly all of it the bitmap. "
         "Whether that saves traffic depends on whether the DMA can decompress the operand's role, and how "
         "many multiplications are skipped on the grid's granules and balance; both are properties of the "
@@ -67,7 +67,13 @@ GRASP = Technique(
     numerics="The same.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.STORAGE,
     needs=NEEDS,
     parameters=GraspParameters,
+    annotation=Annotation.COMPRESSED,
+    host_note=(
+        "products are costed along the non-zeros, as libraries for sparse matrices work; OpenVINO "
+        "multiplies them dense"
+    ),
     source="GraNNite, section IV-B",
 )

@@ -6,7 +6,7 @@ from npusim.graph import Editor, Graph
 from npusim.ops import Family
 from npusim.techniques.masking import Masking, find_maskings, mask_pair
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import NoParameters, Stage, Technique, lacks
 
 __all__ = ["GRAX1"]
 
@@ -49,7 +49,7 @@ GRAX1 = Technique(
     summary=(
         "The attention's mask is one addition of 0 or -1e4; the multiplication by the 0/1 mask disappears."
     ),
-    words=(
+    rationale=(
         "EffOp multiplies each score by 0 or 1 and then adds the mask. But a score of an absent edge is "
         "small beside -1e4, so the softmax gives 0 with or without the multiplication. It costs a pass over "
         "N x N elements that the grid does badly."
@@ -59,7 +59,9 @@ GRAX1 = Technique(
     ),
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.OPERATORS,
     needs=NEEDS,
     exact=False,
+    forms=lambda _: {"masking": "additive"},
     source="GraNNite, section IV-C",
 )

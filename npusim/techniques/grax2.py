@@ -8,7 +8,7 @@ from enum import StrEnum
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import Parameters, Technique, lacks
+from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
 __all__ = ["GRAX2", "Grax2Parameters", "ScoreForm"]
 
@@ -182,7 +182,7 @@ GRAX2 = Technique(
         "Scores of all pairs come from vectors: added and then broadcast, the source's alone, or a product "
         "of rank 2."
     ),
-    words=(
+    rationale=(
         "GAT adds a column and a row of scores to a square, which takes a transpose, a broadcast and a "
         "LeakyReLU on N x N elements. Added first and broadcast afterwards, all of that shrinks to vectors "
         "(`literal`); but then each row of the softmax is constant and attention becomes a plain mean. "
@@ -194,8 +194,10 @@ GRAX2 = Technique(
     ),
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.OPERATORS,
     needs=NEEDS,
     parameters=Grax2Parameters,
     exact=False,
+    forms=lambda parameters: {"scores": parameters.form.value},
     source="GraNNite, section IV-C",
 )

@@ -9,7 +9,7 @@ from npusim.graph import Editor, Graph
 from npusim.ops import Operator
 from npusim.techniques.masking import Masking, find_maskings, mask_pair
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import Parameters, Technique, lacks
+from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
 __all__ = ["GRAX3", "Grax3Parameters", "MaximumOperator"]
 
@@ -50,7 +50,7 @@ def _masked_maxima(graph: Graph) -> list[tuple[Masking, Operator]]:
 def _check(graph: Graph, _: Grax3Parameters) -> str | None:
     if _masked_maxima(graph):
         return None
-    other = graph.meta.get("model") == "sage-max" and graph.meta.get("form") == "edges"
+    other = graph.meta.model == "sage-max" and graph.meta.form == "edges"
     return lacks("grax3", NEEDS, graph, "the workload's form `gathered` has one" if other else "")
 
 
@@ -105,7 +105,7 @@ GRAX3 = Technique(
     summary=(
         "SAGE-max multiplies the gathered neighbours [N, K, F] by their 0/1 mask and max-pools over them."
     ),
-    words=(
+    rationale=(
         "The maximum over neighbours is a loop with a question in it: does this neighbour exist? Multiplying "
         "by the mask sets the missing ones to 0, and pooling takes the largest of K, both without a "
         "question. Features after a ReLU are never negative, so 0 never wins wrongly there."
@@ -115,8 +115,10 @@ GRAX3 = Technique(
     ),
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.OPERATORS,
     needs=NEEDS,
     parameters=Grax3Parameters,
     exact=False,
+    forms=lambda parameters: {"masking": parameters.maximum.value},
     source="GraNNite, section IV-C",
 )

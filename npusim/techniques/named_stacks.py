@@ -86,8 +86,6 @@ def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
 
 BASE = "stagr"
 """What completes a stack that needs a ready-made matrix: the one technique that changes nothing else."""
-_MATRIX_MAKERS = frozenset({"preg", "stagr", "grad"})
-"""Techniques that give the aggregation its matrix, one way or another."""
 
 
 def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
@@ -131,8 +129,12 @@ def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
 
 
 def _legal_on_base(graph: Graph, stack: Stack) -> bool:
-    return not _MATRIX_MAKERS.intersection(stack.names) and legal(graph, _on(parse(BASE), stack)) is None
+    return not _gives_matrix(stack) and legal(graph, _on(parse(BASE), stack)) is None
 
 
 def _on(base: Stack, stack: Stack) -> Stack:
-    return stack if _MATRIX_MAKERS.intersection(stack.names) else parse([*base.to_data(), *stack.to_data()])
+    return stack if _gives_matrix(stack) else parse([*base.to_data(), *stack.to_data()])
+
+
+def _gives_matrix(stack: Stack) -> bool:
+    return any(entry.technique.gives_matrix for entry in stack)

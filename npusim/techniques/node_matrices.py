@@ -137,7 +137,7 @@ def matrix_fields(
             density = known
         if block_density is None and abs(density - known) <= 1e-3 * known:
             block_density = structure.padded_block_density(GRANULE, nodes)
-    symmetric = role is Role.NORM and graph.meta.get("model") == "gcn"
+    symmetric = role is Role.NORM and graph.meta.model == "gcn"
     return {
         "role": role,
         "density": 1.0 if density is None else density,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import PositiveInt
@@ -11,7 +12,7 @@ from npusim.ops import Role, Tensor, TensorKind
 from npusim.techniques.node_matrices import GRANULE
 from npusim.techniques.preg import normalised_matrices
 from npusim.techniques.preprocessing import nodes_of
-from npusim.techniques.technique import Parameters, Technique, lacks
+from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique, lacks
 
 __all__ = ["NODEPAD", "NodepadParameters", "capacity_of"]
 
@@ -101,14 +102,14 @@ def _rewrite(graph: Graph, parameters: NodepadParameters) -> Graph:
     editor, lists = Editor.of(graph), _lists(graph, nodes)
     for tensor in graph.tensors.values():
         editor.change_tensor(tensor.name, **_fields(graph, tensor, nodes, capacity, lists))
-    editor.meta["capacity"] = capacity
+    editor.meta = replace(editor.meta, capacity=capacity)
     return editor.finish()
 
 
 NODEPAD = Technique(
     name="nodepad",
     summary="Every dimension that counts nodes becomes the capacity; the added rows are zeros.",
-    words=(
+    rationale=(
         "An NPU runs compiled shapes only. Compiled for a capacity, one binary serves every graph up to that "
         "size: no waiting for the compiler, no shelf of versions. The padding is computed and moved like "
         "everything else: (3000 / 2708)^2 is 23 % more norm matrix."
@@ -116,7 +117,9 @@ NODEPAD = Technique(
     numerics="The same for the real nodes.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.SHAPES,
     needs=NEEDS,
     parameters=NodepadParameters,
+    edges=EdgeData.CAPACITY,
     source="GraNNite, section IV-A",
 )

@@ -9,7 +9,7 @@ from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import Aggregation, find_aggregations, write_product
 from npusim.techniques.node_matrices import build_matrix
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
 
 __all__ = ["PREG", "normalised_matrices"]
 
@@ -121,7 +121,7 @@ PREG = Technique(
         "Normalised edge weights come from the CPU: degrees, roots and divisions leave the graph, the edges "
         "stay an input."
     ),
-    words=(
+    rationale=(
         "GCN divides each edge's weight by the roots of two degrees. They depend on the edges only, so the "
         "CPU can work them out once; where the graph forms a dense matrix, the weights are written into it "
         "in place of ones, and aggregation and normalisation are one product. StaGr and GrAd go further and "
@@ -130,6 +130,8 @@ PREG = Technique(
     numerics="The same.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.PREPROCESSING,
     needs=NEEDS,
+    edges=EdgeData.WEIGHTS,
     source="GraNNite, section IV-B",
 )

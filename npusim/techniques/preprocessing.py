@@ -25,9 +25,8 @@ def nodes_of(graph: Graph) -> int | None:
     """Return how many nodes the graph is compiled for (its capacity after NodePad), or None where it runs on
     no data graph.
     """
-    capacity = graph.meta.get("capacity")
-    if isinstance(capacity, int):
-        return capacity
+    if graph.meta.capacity is not None:
+        return graph.meta.capacity
     return graph.structure.nodes if graph.structure is not None else None
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import Parameters, Technique, lacks
+from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
 __all__ = ["QUANTGR", "InputConversion", "QuantgrParameters"]
 
@@ -61,7 +62,7 @@ def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
         else:
             _convert(editor, graph, name, readers, writer.device if writer is not None else host)
     _round_factors(editor, graph, able)
-    editor.meta["precision"] = "int8"
+    editor.meta = replace(editor.meta, precision=DType.INT8)
     return editor.finish()
 
 
@@ -188,7 +189,7 @@ QUANTGR = Technique(
         "Weights, activations and masks of matrix products become 8-bit integers; the DSPs' operators stay "
         "floating."
     ),
-    words=(
+    rationale=(
         "In 8 bits the grid does twice the multiplications a cycle and everything it reads takes half the "
         "bytes, which is what counts for products bound by memory. Scales are fixed beforehand and "
         "symmetric, so rounding happens where a result is stored. What the DSPs compute stays floating, with "
@@ -200,8 +201,10 @@ QUANTGR = Technique(
     ),
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.PRECISION,
     needs=NEEDS,
     parameters=QuantgrParameters,
     exact=False,
+    precision=DType.INT8,
     source="GraNNite, section IV-C",
 )

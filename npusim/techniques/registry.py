@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from npusim.errors import UnknownNameError
+from npusim.errors import NpusimError
+from npusim.plugins import Registry
 from npusim.techniques.cacheg import CACHEG
 from npusim.techniques.effop import EFFOP
 from npusim.techniques.grad import GRAD
@@ -18,46 +19,65 @@ from npusim.techniques.stagr import STAGR
 from npusim.techniques.symg import SYMG
 from npusim.techniques.technique import Technique
 
-__all__ = ["ORDER", "TECHNIQUES", "get", "technique_names"]
+__all__ = ["TECHNIQUES", "get", "position", "technique_names", "technique_with"]
 
-TECHNIQUES: dict[str, Technique] = {
-    technique.name: technique
-    for technique in (
-        GRAPHSPLIT,
-        PREG,
-        STAGR,
-        GRAD,
-        NODEPAD,
-        EFFOP,
-        GRAX1,
-        GRAX2,
-        GRAX3,
-        QUANTGR,
-        GRASP,
-        SYMG,
-        CACHEG,
-    )
-}
-"""Every technique by name.
+TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
+"""Every technique by name: npusim's own, and those that other packages register."""
 
-The order is the order of application, and it follows from what each needs to see: GraphSplit prefers a device
-for operators that StaGr may then remove; PreG simplifies what StaGr and GrAd precompute; NodePad
-resizes that; EffOp, GrAx1, GrAx2 and GrAx3 work on the masks that are there by then; QuantGr sees the final
-operators; GraSp, SymG and CacheG see the final formats. SymG comes after GraSp, so that where both are wanted
-the norm matrix is a triangle and everything else is compressed.
-"""
-
-ORDER: tuple[str, ...] = tuple(TECHNIQUES)
+for _technique in (
+    GRAPHSPLIT,
+    PREG,
+    STAGR,
+    GRAD,
+    NODEPAD,
+    EFFOP,
+    GRAX1,
+    GRAX2,
+    GRAX3,
+    QUANTGR,
+    GRASP,
+    SYMG,  # after GraSp: where both are wanted, the norm matrix is a triangle and all else is compressed
+    CACHEG,
+):
+    TECHNIQUES.register(_technique)
 
 
 def technique_names() -> tuple[str, ...]:
-    """Names of all techniques, in the order of application."""
-    return ORDER
+    """Names of all techniques, in the order of application: by stage, then in order of registration."""
+    return tuple(sorted(TECHNIQUES, key=lambda name: TECHNIQUES[name].stage))
+
+
+def position(name: str) -> int:
+    """Return the place of a technique in the order of application."""
+    return technique_names().index(name)
 
 
 def get(name: str) -> Technique:
     """Return a technique by name, or raise an `UnknownNameError` that names the nearest one."""
-    technique = TECHNIQUES.get(name) or TECHNIQUES.get(name.lower())
-    if technique is None:
-        raise UnknownNameError("technique", name, ORDER)
-    return technique
+    return TECHNIQUES.find(name if name in TECHNIQUES else name.lower())
+
+
+def technique_with(**traits: object) -> Technique:
+    """Return the first technique that has all of some traits.
+
+    Parameters
+    ----------
+    **traits
+        Fields of `Technique` with the values they must have.
+
+    Raises
+    ------
+    NpusimError
+        When none has.
+
+    Examples
+    --------
+    >>> from npusim.ops import DType
+    >>> technique_with(precision=DType.INT8).name
+    'quantgr'
+    """
+    for name in technique_names():
+        technique = TECHNIQUES[name]
+        if all(getattr(technique, trait) == value for trait, value in traits.items()):
+            return technique
+    raise NpusimError("no technique has " + ", ".join(f"{key}={value}" for key, value in traits.items()))

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from npusim.errors import IllegalTechniqueError, UnknownNameError, shown
 from npusim.graph import Editor, Graph
-from npusim.techniques.registry import ORDER, get
+from npusim.ops import DType
+from npusim.techniques.registry import get, position
 from npusim.techniques.technique import Parameters, Technique
 
 __all__ = ["NONE", "Stack", "StackEntry", "apply", "legal", "parse"]
@@ -52,6 +53,12 @@ class Stack:
     def names(self) -> tuple[str, ...]:
         """Names of the techniques, in order."""
         return tuple(entry.technique.name for entry in self.entries)
+
+    @property
+    def precision(self) -> DType | None:
+        """Number format that products run in afterwards; None: that of the graph."""
+        found = [entry.technique.precision for entry in self.entries if entry.technique.precision]
+        return found[-1] if found else None
 
     def to_data(self) -> list[str | dict[str, dict[str, Any]]]:
         """Return the stack as YAML and JSON hold it: names, and mappings from name to settings."""
@@ -103,7 +110,7 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     for name in names:
         if names.count(name) > 1:
             raise IllegalTechniqueError(name, "stands twice in the stack")
-    return Stack(tuple(sorted(entries, key=lambda entry: ORDER.index(entry.technique.name))))
+    return Stack(tuple(sorted(entries, key=lambda entry: position(entry.technique.name))))
 
 
 def _is_empty(item: Any) -> bool:
@@ -219,7 +226,7 @@ def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | N
             return f"{name} excludes {other}: {entry.technique.excludes[other]}"
     if name in before:
         return f"{name} has been applied to {graph.name} already"
-    late = [other for other in before if ORDER.index(other) > ORDER.index(name)]
+    late = [other for other in before if position(other) > position(name)]
     if late:
         return (
             f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack "

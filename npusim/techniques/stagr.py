@@ -5,7 +5,7 @@ from __future__ import annotations
 from npusim.graph import Graph
 from npusim.ops import TensorKind
 from npusim.techniques.precompute import can_precompute, precompute
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
 
 __all__ = ["STAGR"]
 
@@ -26,7 +26,7 @@ STAGR = Technique(
         "Aggregation becomes a matrix product with a constant: the norm matrix, attention mask or sampled "
         "adjacency."
     ),
-    words=(
+    rationale=(
         "For a graph that stays as it is, everything that follows from the edges is computed once, before "
         "the model is compiled. Degrees, scatter and gather disappear; what is left is MatMul(norm, h), "
         "which the MAC grid does well. The price is a dense N x N constant that must be fetched for each "
@@ -35,7 +35,9 @@ STAGR = Technique(
     numerics="The same sums in another order: equal but for rounding.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.PRECOMPUTE,
     needs=NEEDS,
     excludes={"grad": "the mask is either a constant or an input"},
+    edges=EdgeData.CONSTANT,
     source="GraNNite, section IV-A",
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Role, Storage, Tensor
+from npusim.ops import Annotation, Role, Storage, Tensor
 from npusim.techniques.preprocessing import preprocessing_results, stored_tensors
-from npusim.techniques.technique import NoParameters, Technique, lacks
+from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique, lacks
 
 __all__ = ["SYMG"]
 
@@ -21,7 +21,7 @@ def _triangles(graph: Graph) -> list[Tensor]:
 def _check(graph: Graph, _: NoParameters) -> str | None:
     if _triangles(graph):
         return None
-    in_graph = graph.meta.get("model") == "gcn" and bool(preprocessing_results(graph))
+    in_graph = graph.meta.model == "gcn" and bool(preprocessing_results(graph))
     return lacks("symg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
 
 
@@ -38,7 +38,7 @@ SYMG = Technique(
         "The symmetric norm matrix is stored and moved as a triangle with its diagonal: n (n + 1) / 2 "
         "elements."
     ),
-    words=(
+    rationale=(
         "GCN's norm is symmetric, so half of it says everything and half of the traffic is saved. The grid "
         "has to use each block twice, once as it is and once transposed. Where the DMA can decompress the "
         "operand, zero-value compression of so sparse a matrix saves more; the triangle is for hardware that "
@@ -47,6 +47,10 @@ SYMG = Technique(
     numerics="The same.",
     rewrite=_rewrite,
     check=_check,
+    stage=Stage.STORAGE,
     needs=NEEDS,
+    annotation=Annotation.TRIANGLE,
+    what_if="no hardware reads a stored triangle today",
+    host_note=NPU_MEMORY_ONLY,
     source="GraNNite, section IV-B",
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from npusim.errors import NpusimError
-from npusim.techniques import parse
+from npusim.ops import Annotation
+from npusim.techniques import parse, technique_with
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import read_keyed
 from npusim.validation.granite_definitions import Variant, load_definitions
@@ -147,7 +148,7 @@ def variant_of(model: str, stack: str, runner: GraniteRunner) -> Variant:
     name = definitions.names.get(stack, stack)
     if name in known:
         return known[name]
-    wanted = set(name.split("+")) - {"graphsplit"}
+    wanted = set(name.split("+")) - {technique_with(annotation=Annotation.DEVICE).name}
     for known_name, variant in known.items():
         if set(known_name.split("+")) == wanted:
             return variant

@@ -13,12 +13,14 @@ from npusim.studies.stream.document import CapacityCost, Followed, Strategy
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
 from npusim.studies.stream.strategies import KNOTS, Builder, Costs, Versions, padded, recompiled
 from npusim.studies.stream.updates import Size, Update, sizes
-from npusim.techniques import parse
+from npusim.techniques import EdgeData, parse, technique_with
 
 __all__ = ["follow"]
 
+_WAYS = (EdgeData.CONSTANT, EdgeData.INPUT, EdgeData.CAPACITY)
+"""What the strategies do with the edges: recompile, update a mask, leave room for more nodes."""
 _ROUND = 1000
-"""Without a capacity, nodes are rounded up to whole thousands, as `nodepad` does."""
+"""Without a capacity, nodes are rounded up to whole thousands, as NodePad does."""
 _MOST_TIMES = 64
 """Largest capacity that the search for the break-even tries, over the most nodes of the stream."""
 _SHOWN = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
@@ -66,10 +68,11 @@ def follow(
         Seed of the stream, for the document.
     """
     own = parse(techniques)
-    for name in ("stagr", "grad", "preg", "nodepad"):
-        if name in own.names:
-            brought = "each way to follow a stream brings its own of stagr, grad and nodepad"
-            raise NpusimError(f"--techniques: found {name}; {brought}")
+    constant, masking, padding = (technique_with(edges=way).name for way in _WAYS)
+    for technique in (entry.technique for entry in own):
+        if technique.gives_matrix or technique.edges in _WAYS:
+            brought = f"each way to follow a stream brings its own of {constant}, {masking} and {padding}"
+            raise NpusimError(f"--techniques: found {technique.name}; {brought}")
     if inferences < 1:
         raise NpusimError(f"--inferences: found {inferences}; allowed: a whole number of at least 1")
     run = resolve_run(soc, hint, requests, tiles)
@@ -82,7 +85,7 @@ def follow(
             f"--capacity: found {capacity}; allowed: at least the {course[0].nodes} nodes of the graph"
         )
     room = capacity if capacity is not None else -(-most // _ROUND) * _ROUND
-    frozen, masked = (str(parse([*own.to_data(), name])) for name in ("stagr", "grad"))
+    frozen, masked = (str(parse([*own.to_data(), name])) for name in (constant, masking))
     mask_s = _mask_times(versions, masked, course, updates)
     changed = [any(update.counts.values()) for update in updates]
     recompile = recompiled(versions, frozen, course, [0.0] * len(mask_s), inferences, changed)
@@ -126,7 +129,7 @@ def _mask_times(
     """Return the time to correct the mask at each update; before the first there is nothing to correct."""
     graph = versions.graph(stack, course[0])
     keeper = MaskKeeper(graph, versions.soc, versions.run)
-    model, neighbours = str(graph.meta["model"]), int(graph.meta.get("neighbours") or 0)
+    model, neighbours = graph.meta.model, graph.meta.neighbours or 0
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
     return [0.0, *(keeper.update_s(entries) for entries in changed)]
 

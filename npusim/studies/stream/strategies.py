@@ -15,7 +15,7 @@ from npusim.mapping import Run, map_graph
 from npusim.ops import Family, TensorKind
 from npusim.studies.stream.document import Strategy
 from npusim.studies.stream.updates import Size
-from npusim.techniques import apply, parse
+from npusim.techniques import EdgeData, apply, parse, technique_with
 
 __all__ = ["KNOTS", "Builder", "Costs", "Version", "Versions", "padded", "recompiled", "resized"]
 
@@ -61,7 +61,8 @@ class Versions:
 
     def graph(self, stack: str, size: Size, capacity: int | None = None) -> Graph:
         """Return the rewritten network on a graph of some size, padded where there is a capacity."""
-        steps = [*parse(stack).to_data(), *([f"nodepad:capacity={capacity}"] if capacity else [])]
+        padding = technique_with(edges=EdgeData.CAPACITY).name
+        steps = [*parse(stack).to_data(), *([f"{padding}:capacity={capacity}"] if capacity else [])]
         return apply(self.build(resized(self.start, size)), steps)
 
     def version(self, stack: str, size: Size, capacity: int | None = None) -> Version:

@@ -10,30 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from npusim.graph import Editor, GraphStructure
+from npusim.graph import Editor, GraphMeta, GraphStructure
 from npusim.ops import DType, Role
 from npusim.workloads.gnn.spec import GnnSpec
 
 __all__ = ["activation", "add_bias", "finish_layer", "linear", "start", "weight"]
 
 
-def start(spec: GnnSpec, structure: GraphStructure, **meta: Any) -> tuple[Editor, str]:
+def start(spec: GnnSpec, structure: GraphStructure, sampled_edges: int | None = None) -> tuple[Editor, str]:
     """Return an editor for a workload, and the name of its features [N, F]."""
-    editor = Editor(
-        f"{spec.model}-{structure.name}",
-        structure,
+    meta = GraphMeta(
         model=spec.model,
-        dataset=structure.name,
         form=spec.form,
-        precision=spec.precision,
-        layers=spec.layers,
-        hidden=spec.hidden,
-        heads=spec.heads,
+        dataset=structure.name,
+        precision=spec.dtype,
         neighbours=spec.neighbours,
-        order=spec.order,
-        capacity=None,
-        **meta,
+        sampled_edges=sampled_edges,
     )
+    editor = Editor(f"{spec.model}-{structure.name}", structure, meta=meta)
     features = editor.input(
         "x",
         (structure.nodes, structure.features),
