@@ -170,10 +170,8 @@ def _notes(compared: Sequence[tuple[_Point, WhatIf]], over: Mapping[str, Sequenc
     # What holds at one point only is told by its figures.
     common = [note for note in notes if all(note in result.notes for _, result in compared)]
     if _INT8 in over.get(_PRECISION, ()):
-        common.insert(
-            0,
-            f"{_PRECISION}={_INT8}: every stack with {technique_with(precision=DType.INT8).name}, which makes the integers",
-        )
+        name = technique_with(precision=DType.INT8).name
+        common.insert(0, f"{_PRECISION}={_INT8}: every stack with {name}, which makes the integers")
     return common
 
 
