@@ -27,7 +27,7 @@ from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 __all__ = ["Export", "Model", "export_model", "refuse_unexportable", "save_model", "trained_model"]
 
 
-@dataclass(precomputed=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Model:
     """A trained model in the form of a stack."""
 
@@ -44,7 +44,7 @@ class Model:
     """Share of test nodes that this form classifies correctly on OpenVINO's CPU device."""
 
 
-@dataclass(precomputed=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Export:
     """What was exported."""
 
