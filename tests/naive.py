@@ -1,7 +1,7 @@
 """The slow, obvious twin of the compiled cost kernel: whoever doubts `npusim.cost.evaluation` reads this.
 
-Products are searched over all counts of blocks (`naive_products`), not over candidates; the equations of
-the single units are those of the package, run as plain Python.
+Products are searched over all counts of blocks (`naive_products`), not over candidates. No equation is the
+package's: those of the units are in `naive_dpu`, `naive_dsp`, `naive_dma` and `naive_hosts`.
 """
 
 import math
@@ -9,12 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import naive_dma as dma
+import naive_dpu
+import naive_dsp
 import naive_hosts
 import naive_products
 import naive_triangle
-from naive_interpreted import interpreted, record
+from naive_records import record
 
-from npusim.cost import channelwise, dsp
 from npusim.cost.tables import DpuOperation, Split, Unit
 
 PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
@@ -83,8 +84,8 @@ def _stream(arch: Any, op: Any) -> Any:
         cost.dpu_s = op.batch * grid_stream_cycles(arch, op) / arch.dpu_clock_hz
     elif op.unit == Unit.DSP:
         crew = arch.tiles * arch.dsps_per_tile
-        one = (op.dsp, op.elements / crew, op.rows / crew, arch.dsp_lanes, True)
-        cost.dsp_s = interpreted(dsp.dsp_kernel_cycles)(*one) / arch.vpu_clock_hz
+        cycles = naive_dsp.operator_cycles(op.dsp, op.elements, op.rows, crew, arch.dsp_lanes)
+        cost.dsp_s = cycles / arch.vpu_clock_hz
     else:
         cost.dma_s += dma.copy_s(arch, op.copy_bytes - max(read, op.c_dram_bytes))
     kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
@@ -109,13 +110,12 @@ def grid_stream_cycles(arch: Any, op: Any) -> float:
     rows = math.ceil(op.out_h / arch.tiles)
     if op.dpu_operation == DpuOperation.ELTWISE:
         pixels = math.ceil(op.out_w * op.out_h / arch.tiles)
-        return interpreted(channelwise.eltwise_cycles)(arch, pixels, 1.0, op.out_c, op.a_item, 1.0)
-    kernel = (op.kernel_w, op.kernel_h)
+        return naive_dpu.eltwise_cycles(arch, pixels, 1.0, op.out_c, op.a_item, 1.0)
+    image, kernel = (op.out_w, rows, op.out_c), (op.kernel_w, op.kernel_h)
     if op.dpu_operation == DpuOperation.MAXPOOL:
-        pool = interpreted(channelwise.maxpool_cycles)
-        return min(pool(arch, op.out_w, rows, op.out_c, *kernel, op.a_item, mode, 1.0) for mode in range(3))
-    deep = interpreted(channelwise.depthwise_cycles)
-    return deep(arch, op.out_w, rows, op.out_c, *kernel, op.stride_w, 0.0, 0.0, op.a_item, 1.0)
+        pool = naive_dpu.maxpool_cycles
+        return min(pool(arch, *image, kernel, op.a_item, mode, 1.0) for mode in range(3))
+    return naive_dpu.depthwise_cycles(arch, *image, kernel, op.stride_w, (0.0, 0.0), op.a_item, 1.0)
 
 
 def energy_j(arch: Any, op: Any, cost: Any) -> float:

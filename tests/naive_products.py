@@ -9,10 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import naive_dma as dma
+import naive_dpu
 import numpy as np
-from naive_interpreted import interpreted
 
-from npusim.cost import dpu
 from npusim.cost.tables import DpuOperation, Order, Split
 
 Choice = SimpleNamespace
@@ -38,11 +37,11 @@ def tiles_and_share(arch: Any, op: Any, split: Split) -> tuple[int, float, float
 def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) -> float:
     """Cycles of the grid on one tile's share of one product of the batch."""
     zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
-    items = (op.a_item, op.b_item, op.c_item, mode, 1.0)
+    items = (op.a_item, op.b_item, op.c_item)
     if op.dpu_operation == DpuOperation.MATMUL:
-        return interpreted(dpu.matmul_mode_cycles)(arch, rows, op.in_c, channels, *items, *zeros)
-    image = (op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, 0.0, 0.0)
-    return interpreted(dpu.conv_cycles)(arch, *image, *items, *zeros)
+        return naive_dpu.matmul_mode_cycles(arch, rows, op.in_c, channels, items, mode, 1.0, zeros)
+    image, kernel = (op.out_w, rows, channels, op.in_c), (op.kernel_w, op.kernel_h)
+    return naive_dpu.conv_cycles(arch, *image, kernel, (0.0, 0.0), items, mode, 1.0, zeros)
 
 
 def stencils(arch: Any, op: Any, rows: float, channels: float, mode: int) -> SimpleNamespace:

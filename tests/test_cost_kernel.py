@@ -4,18 +4,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import naive
+import naive_dsp
 import naive_products
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from naive_interpreted import record
+from naive_records import record
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_products
 
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
+from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.engines import estimate
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
@@ -111,6 +113,32 @@ def test_no_tiling_beats_the_one_that_the_candidates_give(arch_and_op):
 def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(arch_and_op):
     arch, op = arch_and_op
     check_operator(arch, op, evaluated(arch, op))
+
+
+@st.composite
+def dsp_kernels(draw):
+    """A DSP kernel with loops and thresholds that no data sheet combines."""
+    kernel = np.zeros(1, DSP_KERNEL_DTYPE)[0]
+    thresholds = {"small_elements", "small_counted_elements", "row_scalar_elements", "few_rows"}
+    for name in DSP_KERNEL_DTYPE.names:
+        if name in thresholds or name in ("stream_elements", "stream_rows"):
+            kernel[name] = draw(st.sampled_from([0.0, 0.0, 4.0, 32.0, 500.0]))
+        else:
+            kernel[name] = draw(st.floats(0.0, 100.0))
+    kernel["vector_share"] = draw(st.floats(0.0, 1.0))
+    kernel["reference_lanes"] = draw(st.sampled_from([8.0, 16.0, 32.0]))
+    return kernel
+
+
+@given(
+    dsp_kernels(), st.integers(0, 5000), st.integers(1, 600), st.integers(1, 8), st.sampled_from([8.0, 32.0])
+)
+@hypothesis_settings(max_examples=300)
+def test_dsp_kernels_agree_with_their_twin(kernel, elements, rows, dsps, lanes):
+    """Every loop, at, below and above its thresholds, padded or not."""
+    seconds = dsp_operator_s(kernel, float(elements), float(rows), float(dsps), lanes, 1e9, True)
+    cycles = naive_dsp.operator_cycles(record(kernel), elements, rows, dsps, lanes)
+    assert seconds == pytest.approx(cycles / 1e9, rel=RELATIVE)
 
 
 def product(m: int, k: int, n: int, **tensor: Any) -> Graph:

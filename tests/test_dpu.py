@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from naive_dpu import DENSE
-from naive_interpreted import record
+from naive_records import record
 
 from npusim.arch import load_soc
 from npusim.cost.architecture import arch_row

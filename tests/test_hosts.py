@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_hosts import cost as slow_cost
 from naive_hosts import host_row
-from naive_interpreted import record
+from naive_records import record
 
 import npusim
 from npusim.arch import load_soc
