@@ -1,7 +1,6 @@
 """npusim: what would this network cost on that NPU, and what if?
 
-This module is the front door, like the reception of a workshop: it knows who does what and calls them when
-a visitor asks, so that opening the door costs nothing. Each name is imported from its package on first use.
+The public interface. Each name is imported from its package on first use, so that `import npusim` is fast.
 """
 
 from importlib import import_module

@@ -9,7 +9,7 @@ from npusim.arch import Soc, load_soc
 from npusim.arch.dsp import library_generation
 from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
-from npusim.calibrate.dsp_loops import FORMS, Calls, cycles_of, fit_numbers
+from npusim.calibrate.dsp_loops import LOOPS, Calls, cycles_of, fit_numbers
 from npusim.calibrate.least_squares import FreeNumber, solve
 from npusim.calibrate.unit_fit import FITS, fit_named, shipped_rows
 from npusim.calibrate.units import fit_units, main, report
@@ -159,7 +159,7 @@ class TestDataSheet:
 
 class TestDspForms:
     @settings(max_examples=60)
-    @given(st.sampled_from(sorted(FORMS)), st.data())
+    @given(st.sampled_from(sorted(LOOPS)), st.data())
     def test_the_fit_s_equation_is_the_cost_model_s(self, name, data):
         from npusim.calibrate.dsp_fit import kernel_of
         from npusim.calibrate.dsp_loops import FittedKernel
@@ -167,7 +167,7 @@ class TestDspForms:
         from npusim.cost.dsp_table import fill_numbers
         from npusim.cost.tables import DSP_KERNEL_DTYPE
 
-        form = FORMS[name]
+        form = LOOPS[name]
         numbers = {key: data.draw(st.floats(0.5, 50.0), label=key) for key in form.numbers}
         if "step" in numbers:  # so that the main loop's own start is positive
             numbers["step"] += form.thresholds["small_below"] * numbers["per_element"]
@@ -186,7 +186,7 @@ class TestDspForms:
     def test_a_line_is_found_exactly(self):
         elements = np.geomspace(1, 1e6, 7)
         calls = Calls(elements, np.ones(7), 100.0 + 0.25 * elements)
-        found = fit_numbers(FORMS["line"], calls, [])
+        found = fit_numbers(LOOPS["line"], calls, [])
         assert found == pytest.approx({"fixed": 100.0, "per_element": 0.25}, rel=1e-6)
 
 

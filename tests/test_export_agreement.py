@@ -22,9 +22,9 @@ from npusim.accuracy.export import (  # noqa: E402
     save_model,
     trained_model,
 )
+from npusim.accuracy.models import model_instance, trainable  # noqa: E402
 from npusim.accuracy.planetoid import GraphData, read_planetoid  # noqa: E402
 from npusim.accuracy.training import Recipe, Trained, train  # noqa: E402
-from npusim.accuracy.variants import trainable, variant  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
 from npusim.frontends.pyg import from_pyg  # noqa: E402
 from npusim.techniques import apply, parse  # noqa: E402
@@ -186,7 +186,7 @@ def test_every_form_agrees_and_computes_the_same(
     spec = GnnSpec(dataset="small", hidden=8, **settings)
     refuse_unexportable(spec, parse(stack))
     graph = apply(build_gnn(spec, SMALL), stack)
-    form = variant(spec, graph, parse(stack), ring)
+    form = model_instance(spec, graph, parse(stack), ring)
     reference = trainable(spec, ring, 0).eval()
     torch.manual_seed(1)
     for parameter in reference.parameters():  # zeros would be folded away: a bias that adds nothing
@@ -221,7 +221,7 @@ def test_a_stack_without_a_model_file_is_refused_with_the_reason_and_a_way_out(
     with pytest.raises(IllegalTechniqueError, match=remedy):
         refuse_unexportable(spec, parse(stack))
     graph = apply(build_gnn(spec, SMALL), stack)
-    form = variant(spec, graph, parse(stack), ring)  # what it computes is known all the same
+    form = model_instance(spec, graph, parse(stack), ring)  # what it computes is known all the same
     reference = trainable(spec, ring, 0).eval()
     form.module.eval().load_state_dict(reference.state_dict())
     with torch.no_grad():

@@ -15,10 +15,18 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
 from npusim.accuracy.gat import masked, scores_of  # noqa: E402
+from npusim.accuracy.models import (  # noqa: E402  # noqa: E402
+    ModelInstance,
+    from_triangle,
+    from_zvc,
+    model_instance,
+    to_triangle,
+    to_zvc,
+    trainable,
+)
 from npusim.accuracy.planetoid import GraphData  # noqa: E402
 from npusim.accuracy.rounding import LARGEST, run_in_half, to_half  # noqa: E402
 from npusim.accuracy.sage import SparseMaximum, masked_maximum  # noqa: E402
-from npusim.accuracy.variants import Variant, from_triangle, from_zvc, to_triangle, to_zvc, trainable, variant  # noqa: E402  # noqa: E402
 from npusim.accuracy.views import dense_adjacency, scatter_rows  # noqa: E402
 
 NODES, FEATURES, CLASSES = 40, 24, 3
@@ -47,7 +55,7 @@ def data() -> GraphData:
     return GraphData("random", x, both, label, *(np.arange(NODES) % 4 == k for k in (0, 1, 2)))
 
 
-def form_of(model: str, stack: str, data: GraphData, **settings: object) -> Variant:
+def form_of(model: str, stack: str, data: GraphData, **settings: object) -> ModelInstance:
     """The model with random parameters, the same for every stack."""
     spec = GnnSpec(dataset="random", model=model, hidden=8, **settings)
     edges = data.edge_index.shape[1]
@@ -56,7 +64,7 @@ def form_of(model: str, stack: str, data: GraphData, **settings: object) -> Vari
         degree_histogram=tuple(np.bincount(np.bincount(data.edge_index[1], minlength=NODES)).tolist()),
     )  # fmt: skip
     graph = apply(build_gnn(spec, structure), stack)
-    form = variant(spec, graph, parse(stack), data)
+    form = model_instance(spec, graph, parse(stack), data)
     reference = trainable(spec, data, 0)
     torch.manual_seed(1)
     for parameter in reference.parameters():

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npusim.accuracy.models import ModelInstance, model_instance, trainable
 from npusim.accuracy.planetoid import GraphData, read_planetoid
 from npusim.accuracy.rounding import quantised, run_model
 from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread, train
-from npusim.accuracy.variants import Variant, trainable, variant
 from npusim.errors import FileError, IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.pyg import convert
@@ -35,7 +35,7 @@ class Model:
     stack: Stack
     graph: Graph
     """What npusim builds for it."""
-    variant: Variant
+    variant: ModelInstance
     """What PyTorch runs for it."""
     trained: Trained
     converted: Any
@@ -116,7 +116,7 @@ def trained_model(
 ) -> Model:
     """Return a workload's model with trained parameters under a stack; give `trained` to share a training."""
     graph = apply(build_gnn(spec, load_statistics(spec.dataset)), stack)
-    form = variant(spec, graph, stack, data, recipe.seed)
+    form = model_instance(spec, graph, stack, data, recipe.seed)
     if trained is None:
         trained = train(trainable(spec, data, recipe.seed), data, recipe)
     form.module.load_state_dict(trained.parameters)
@@ -126,7 +126,7 @@ def trained_model(
     return Model(spec, stack, graph, form, trained, converted, accuracy(scores, data.y, data.test))
 
 
-def _converted(form: Variant, stack: Stack) -> Any:
+def _converted(form: ModelInstance, stack: Stack) -> Any:
     with one_thread():
         make = quantised if stack.precision is DType.INT8 else convert
         return make(form.module, form.inputs)

@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 
 from npusim.accuracy.document import AccuracyReport, LeftOut, OneSeed, StackAccuracy, Training
+from npusim.accuracy.models import ModelInstance, model_instance
 from npusim.accuracy.planetoid import GraphData, read_planetoid
 from npusim.accuracy.rounding import run_in_half, run_int8
 from npusim.accuracy.training import Recipe, Trained, accuracy, cached_training, one_thread
-from npusim.accuracy.variants import Variant, variant
 from npusim.config.overrides import Settings
 from npusim.errors import IllegalTechniqueError
 from npusim.ops import DType
@@ -38,10 +38,10 @@ class _Model:
     trained: Trained
     seed: int
 
-    def form(self, stack: Stack) -> Variant:
+    def form(self, stack: Stack) -> ModelInstance:
         """Return the model in the form of a stack, with its trained parameters."""
         graph = apply(build_gnn(self.spec, load_statistics(self.spec.dataset), self.name), stack)
-        form = variant(self.spec, graph, stack, self.data, self.seed)
+        form = model_instance(self.spec, graph, stack, self.data, self.seed)
         form.module.load_state_dict(self.trained.parameters)
         form.module.eval()
         return form
@@ -118,7 +118,7 @@ def judge(
     )
 
 
-def outputs_of(form: Variant, numbers: str) -> Scores:
+def outputs_of(form: ModelInstance, numbers: str) -> Scores:
     """Return a form's log-probabilities [N, classes] in a number format: fp32, fp16 or int8."""
     with one_thread(), torch.no_grad():
         if numbers == "int8":

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from npusim.accuracy.models import trainable
 from npusim.accuracy.planetoid import GraphData
-from npusim.accuracy.variants import trainable
 from npusim.locate import cache_dir
 from npusim.workloads import GnnSpec
 
@@ -142,7 +142,7 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float
 
 _FIGURES = ("valid", "test")
 _SOURCES = (
-    "gat", "gcn", "planetoid", "sage", "training", "variants", "views",
+    "gat", "gcn", "models", "planetoid", "sage", "training", "views",
 )  # fmt: skip
 """Files that decide what a training gives."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from npusim.arch import DspGeneration, DspKernel
-from npusim.calibrate.dsp_loops import FORMS, Calls, FittedKernel, cycles_of, fit_numbers, ties_of
+from npusim.calibrate.dsp_loops import LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, ties_of
 from npusim.calibrate.unit_fit import Fitted, TrainingRows
 from npusim.units import Quantity
 from npusim.validation.dsp_figures import SOURCES, row_counts
@@ -87,7 +87,7 @@ def fit_generation(machine: Machine, source: str, figures: Figures) -> dict[str,
     kernels = {}
     for op, kernel in alone.items():
         ties = ties_of(kernel, [other for name, other in alone.items() if name != op])
-        numbers = fit_numbers(FORMS[kernel.form], kernel.calls, ties) if ties else kernel.numbers
+        numbers = fit_numbers(LOOPS[kernel.form], kernel.calls, ties) if ties else kernel.numbers
         kernels[op] = kernel_of(kernel, numbers)
     return kernels
 
@@ -95,11 +95,11 @@ def fit_generation(machine: Machine, source: str, figures: Figures) -> dict[str,
 def _alone(machine: Machine, source: str, op: str, figures: Figures) -> FittedKernel:
     cycles = figures["time_s"] * float(machine.arch["vpu_clock_hz"][0])
     calls = Calls(figures["out_elements"], row_counts(figures), cycles)
-    form = _form_of(machine, source, op, figures, calls)
-    return FittedKernel(form, int(figures["inputs"].max()), calls, fit_numbers(FORMS[form], calls, []))
+    form = _loops_of(machine, source, op, figures, calls)
+    return FittedKernel(form, int(figures["inputs"].max()), calls, fit_numbers(LOOPS[form], calls, []))
 
 
-def _form_of(machine: Machine, source: str, op: str, figures: Figures, calls: Calls) -> str:
+def _loops_of(machine: Machine, source: str, op: str, figures: Figures, calls: Calls) -> str:
     """Return the loops of a kernel, by its generation and kind."""
     lanes = float(machine.arch["dsp_lanes"][0])
     wide = lanes >= 32
@@ -126,7 +126,7 @@ def _form_of(machine: Machine, source: str, op: str, figures: Figures, calls: Ca
 
 def kernel_of(kernel: FittedKernel, numbers: Mapping[str, float]) -> DspKernel:
     """Return fitted numbers as a kernel of a data sheet."""
-    form = FORMS[kernel.form]
+    form = LOOPS[kernel.form]
     main = numbers.get("stream_per_element") or numbers.get("per_element", 0.0)
     fields = {
         name: Quantity(float(f"{value:.6g}"), _unit(name))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FORMS", "Calls", "FittedKernel", "Form", "Tie", "cycles_of", "fit_numbers", "ties_of"]
+__all__ = ["LOOPS", "Calls", "FittedKernel", "KernelLoops", "Tie", "cycles_of", "fit_numbers", "ties_of"]
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Form:
+class KernelLoops:
     """A kernel's loops: the numbers to fit and the thresholds between loops, by field of `DspKernel`.
 
     A `step` stands for `fixed`: the main loop begins that much above where the plain loop ends. A step is
@@ -71,21 +71,21 @@ class Tie:
 _LINE = ("fixed", "per_element")
 _PLAIN = ("small_fixed", "small_per_element")
 
-FORMS = {
-    "line": Form(_LINE),
-    "flat": Form(("small_fixed", *_LINE), {"small_below": 256}),
-    "flat1024": Form(("small_fixed", *_LINE), {"small_below": 1024}),
-    "vector": Form((*_PLAIN, "step", "per_element"), {"small_below": 1024, "small_counted": 32}),
-    "plain": Form((*_PLAIN, *_LINE), {"small_below": 1024}),
-    "stream": Form(
+LOOPS = {
+    "line": KernelLoops(_LINE),
+    "flat": KernelLoops(("small_fixed", *_LINE), {"small_below": 256}),
+    "flat1024": KernelLoops(("small_fixed", *_LINE), {"small_below": 1024}),
+    "vector": KernelLoops((*_PLAIN, "step", "per_element"), {"small_below": 1024, "small_counted": 32}),
+    "plain": KernelLoops((*_PLAIN, *_LINE), {"small_below": 1024}),
+    "stream": KernelLoops(
         (*_PLAIN, *_LINE, "stream_per_element"), {"small_below": 1024, "stream_from_elements": 16384}
     ),
-    "rows": Form((*_LINE, "per_row")),
-    "lanes": Form(
+    "rows": KernelLoops((*_LINE, "per_row")),
+    "lanes": KernelLoops(
         (*_LINE, "per_row", "one_row_fixed", "few_rows_fixed", "few_rows_per_position"),
         {"few_rows_below": 32},
     ),
-    "axis": Form(
+    "axis": KernelLoops(
         (*_LINE, "per_row", "row_head_per_element", "stream_per_element", "stream_per_row"),
         {"row_head_elements": 16, "stream_from_rows": 16384},
     ),
@@ -94,7 +94,7 @@ FORMS = {
 rows."""
 
 
-def design(form: Form, calls: Calls) -> Floats:
+def design(form: KernelLoops, calls: Calls) -> Floats:
     """Return the design matrix, shape (calls, numbers): its product with the numbers is the cycles."""
     elements, rows, limits = calls.elements, calls.rows, form.thresholds
     stream = np.zeros(len(elements), bool)
@@ -127,12 +127,12 @@ def design(form: Form, calls: Calls) -> Floats:
     return np.stack([columns[name].astype(float) for name in form.numbers], axis=1)
 
 
-def fit_numbers(form: Form, calls: Calls, ties: Sequence[Tie]) -> dict[str, float]:
+def fit_numbers(form: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[str, float]:
     """Return a kernel's numbers, by field of `DspKernel`, thresholds not included.
 
     Parameters
     ----------
-    form : Form
+    form : KernelLoops
     calls : Calls
         What to fit to.
     ties : sequence of Tie
@@ -170,7 +170,7 @@ def _polish(matrix: Floats, tied: Floats, wanted: Floats, values: Floats) -> Flo
     return polished
 
 
-def cycles_of(form: Form, numbers: Mapping[str, float], calls: Calls) -> Floats:
+def cycles_of(form: KernelLoops, numbers: Mapping[str, float], calls: Calls) -> Floats:
     """Return the cycles of bare calls under a kernel's numbers; shape (calls,)."""
     cycles: Floats = design(form, calls) @ np.array([numbers[name] for name in form.numbers])
     return cycles
@@ -213,7 +213,7 @@ class FittedKernel:
 
     def sizes_of_plain_loop(self) -> int:
         """Return the number of different sizes below the plain loop's threshold."""
-        limits = FORMS[self.form].thresholds
+        limits = LOOPS[self.form].thresholds
         small = self.calls.elements[self.calls.elements < limits.get("small_below", 0)]
         return len(np.unique(np.minimum(small, limits.get("small_counted", np.inf))))
 
@@ -286,7 +286,7 @@ def _share(pools: Sequence[Sequence[FittedKernel]], name: str, of: str, kernel: 
 
 def _calls_of(duplicate: FittedKernel) -> list[Tie]:
     """Tie the numbers to the calls of a kernel that runs the same code."""
-    form = FORMS[duplicate.form]
+    form = LOOPS[duplicate.form]
     return [
         Tie(
             dict(zip(form.numbers, row.tolist(), strict=True)),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 from npusim.calibrate.granite_fit import GraniteFit, Result, fit_shipped
 from npusim.locate import resource
-from npusim.validation.granite_definitions import Definitions, Variant
+from npusim.validation.granite_definitions import Definitions, PublishedVariant
 from npusim.validation.granite_runs import GraniteRunner
 
 __all__ = ["alternatives", "figure_table", "main", "numbers_of", "parameter_table", "tied"]
@@ -86,7 +86,9 @@ def alternatives(runner: GraniteRunner) -> Iterator[str]:
             yield f"| {model} | {device.rpartition('_')[2]} | {1e3 * best:.3g} | {1e3 * sparse:.3g} |"
 
 
-def _interval_s(runner: GraniteRunner, model: str, variant: Variant, place: str = "series2") -> float:
+def _interval_s(
+    runner: GraniteRunner, model: str, variant: PublishedVariant, place: str = "series2"
+) -> float:
     definitions: Definitions = runner.definitions
     workload = f"{model.replace('_', '-')}-cora"
     return runner.outcome(workload, variant, definitions.places[place]).interval_s

@@ -129,7 +129,7 @@ def stream(
 def _loaded(
     workload: str, soc: str, settings: Sequence[str]
 ) -> tuple[Callable[[GraphStructure], Graph], GraphStructure, Soc, Toolchain]:
-    """Load the network as a recipe, its data graph, the machine and the compiler."""
+    """Load the network as a graph factory, its data graph, the machine and the compiler."""
     from npusim.arch import load_soc
     from npusim.arch.toolchain import load_toolchain
     from npusim.cli.inputs import split_settings

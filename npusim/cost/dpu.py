@@ -14,11 +14,11 @@ import numpy as np
 
 from npusim.cost.grid import (
     Channels,
-    Pace,
+    ReductionCycles,
     area_cycles,
     channel_blocks,
     mode_shape,
-    reduction_pace,
+    reduction_cycles,
     startup_cycles,
     tail_cycles,
 )
@@ -50,20 +50,26 @@ def effective_taps(
 def _side_pace(
     p: Any, side: int, slots: float, taps: float, channel_bytes: float, weight_bytes: float,
     act_density: float, weight_density: float, act_block: float, weight_block: float,
-) -> Pace:  # fmt: skip
-    """Pace of a reduction under a choice of bitmaps; arguments as in `conv_cycles` and `reduction_pace`."""
+) -> ReductionCycles:  # fmt: skip
+    """Reduction under a choice of bitmaps; arguments as in `conv_cycles` and `reduction_cycles`."""
     if side == DENSE:
-        return reduction_pace(p, slots, taps, channel_bytes, 1.0, 1.0, 1.0, 0.0)
+        return reduction_cycles(p, slots, taps, channel_bytes, 1.0, 1.0, 1.0, 0.0)
     lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
     act_lane = lane_density(act_density, act_block, lanes, p.dpu_sparse_window_act)
     weight_lane = lane_density(weight_density, weight_block, p.dpu_channel_lanes, p.dpu_sparse_window_weight)
     mac, act, weight = skip_pace(p, side, act_lane, weight_lane, weight_density, weight_bytes)
-    return reduction_pace(p, slots, taps, channel_bytes, mac, act, weight, p.dpu_sparse_drain_exposed)
+    return reduction_cycles(p, slots, taps, channel_bytes, mac, act, weight, p.dpu_sparse_drain_exposed)
 
 
 @compiled
 def _conv_areas(
-    p: Any, out_w: float, out_h: float, across: float, down: float, pace: Pace, channels: Channels
+    p: Any,
+    out_w: float,
+    out_h: float,
+    across: float,
+    down: float,
+    reduction: ReductionCycles,
+    channels: Channels,
 ) -> float:
     """Cycles, without start-up, of all stencils over an output of ``out_w`` x ``out_h`` pixels."""
     full_w = across * p.dpu_pixel_lanes_w
@@ -78,16 +84,16 @@ def _conv_areas(
     last = 0.0
     drain = 0.0
     if columns * rows > 0.0:
-        cycles, last, drain = area_cycles(pace, channels, across * down, full_w * full_h)
+        cycles, last, drain = area_cycles(reduction, channels, across * down, full_w * full_h)
         total += columns * rows * cycles
     if edge_w * rows > 0.0:
-        cycles, last, drain = area_cycles(pace, channels, edge_w * down, rest_w * full_h)
+        cycles, last, drain = area_cycles(reduction, channels, edge_w * down, rest_w * full_h)
         total += rows * cycles
     if columns * edge_h > 0.0:
-        cycles, last, drain = area_cycles(pace, channels, across * edge_h, full_w * rest_h)
+        cycles, last, drain = area_cycles(reduction, channels, across * edge_h, full_w * rest_h)
         total += columns * cycles
     if edge_w * edge_h > 0.0:
-        cycles, last, drain = area_cycles(pace, channels, edge_w * edge_h, rest_w * rest_h)
+        cycles, last, drain = area_cycles(reduction, channels, edge_w * edge_h, rest_w * rest_h)
         total += cycles
     return total + tail_cycles(channels, min(out_w, full_w) * min(out_h, full_h), last, drain)
 
@@ -141,7 +147,9 @@ def conv_cycles(
 
 
 @compiled
-def _matmul_areas(p: Any, m: float, across: float, down: float, pace: Pace, channels: Channels) -> float:
+def _matmul_areas(
+    p: Any, m: float, across: float, down: float, reduction: ReductionCycles, channels: Channels
+) -> float:
     """Cycles, without start-up, of all stencils over ``m`` rows that are folded to groups of pixels."""
     lanes = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h
     slots = across * down
@@ -156,10 +164,10 @@ def _matmul_areas(p: Any, m: float, across: float, down: float, pace: Pace, chan
     last = 0.0
     drain = 0.0
     if full > 0.0:
-        cycles, last, drain = area_cycles(pace, channels, slots, slots * lanes)
+        cycles, last, drain = area_cycles(reduction, channels, slots, slots * lanes)
         total = full * cycles
     if rest > 0.0:
-        cycles, last, drain = area_cycles(pace, channels, rest, rest_pixels)
+        cycles, last, drain = area_cycles(reduction, channels, rest, rest_pixels)
         total += cycles
     return total + tail_cycles(channels, slots * lanes if full > 0.0 else rest_pixels, last, drain)
 

@@ -1,7 +1,7 @@
-"""Which DSP kernel an operator uses: looking a dish up in the recipe books.
+"""Table of DSP kernels: which one an operator uses.
 
 The SoC's generation is asked first, then the generations it falls back on. Sources spell some kernels
-differently; an operator nobody has a kernel for is costed like the generation's `unknown` kernel, with a
+differently; an operator nobody has a kernel for is costed as the generation's `unknown` kernel, with a
 warning.
 """
 

@@ -1,8 +1,4 @@
-"""What a processor does with each element of a tensor, as far as that tells in its time.
-
-Like the columns of a laundry's price list: shirts, trousers, wedding dresses; who hands something in looks up
-its column, and what stands in it is each laundry's own affair.
-"""
+"""What a processor does with each element of a tensor, as far as that tells in its time."""
 
 from __future__ import annotations
 

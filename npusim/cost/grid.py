@@ -22,19 +22,19 @@ from npusim.cost.jit import compiled
 
 __all__ = [
     "Channels",
-    "Pace",
+    "ReductionCycles",
     "area_cycles",
     "channel_blocks",
     "drain_cycles_per_byte",
     "mode_shape",
-    "reduction_pace",
+    "reduction_cycles",
     "startup_cycles",
     "tail_cycles",
 ]
 
 
-class Pace(NamedTuple):
-    """How long the whole reduction of a stencil takes for each thing in it (cycles)."""
+class ReductionCycles(NamedTuple):
+    """Cycles that the whole reduction of a stencil takes, by what they are spent on."""
 
     start: float
     """Start of the stencil."""
@@ -105,7 +105,7 @@ def _weight_feed_cycles(p: Any) -> float:
 
 
 @compiled
-def reduction_pace(
+def reduction_cycles(
     p: Any,
     slots: float,
     taps: float,
@@ -114,7 +114,7 @@ def reduction_pace(
     act: float,
     weight: float,
     exposed: float,
-) -> Pace:
+) -> ReductionCycles:
     """Cycles of a whole reduction.
 
     Parameters
@@ -135,7 +135,7 @@ def reduction_pace(
     """
     steps = taps * float(np.ceil(channel_bytes / p.dpu_mac_bytes_per_cycle))
     pieces = taps * float(np.ceil(channel_bytes / p.dpu_feed_piece_bytes))
-    return Pace(
+    return ReductionCycles(
         p.dpu_stencil_cycles,
         steps * mac,
         steps * slots * p.dpu_slot_walk_cycles,
@@ -189,22 +189,24 @@ def channel_blocks(p: Any, out_c: float, groups: float, write_tiles: float, out_
 
 
 @compiled
-def _stencil_cycles(pace: Pace, groups: float, channel_groups: float, drain: float) -> float:
+def _stencil_cycles(reduction: ReductionCycles, groups: float, channel_groups: float, drain: float) -> float:
     """Cycles of one stencil: computing or feeding, or the write-back of the stencil before it."""
     feed = (
-        pace.slots + groups * pace.act + channel_groups * pace.weight
+        reduction.slots + groups * reduction.act + channel_groups * reduction.weight
     )  # both operands share the ports: they add
-    compute = pace.start + max(groups * channel_groups * pace.mac, feed)
-    return max(compute, drain) + pace.exposed * min(compute, drain)
+    compute = reduction.start + max(groups * channel_groups * reduction.mac, feed)
+    return max(compute, drain) + reduction.exposed * min(compute, drain)
 
 
 @compiled
-def area_cycles(pace: Pace, channels: Channels, groups: float, pixels: float) -> tuple[float, float, float]:
+def area_cycles(
+    reduction: ReductionCycles, channels: Channels, groups: float, pixels: float
+) -> tuple[float, float, float]:
     """Cycles of all channel blocks over one area of pixels.
 
     Parameters
     ----------
-    pace, channels
+    reduction, channels
         The reduction, and the blocks of output channels.
     groups, pixels : float
         Pixel groups and pixels of the area.
@@ -219,11 +221,11 @@ def area_cycles(pace: Pace, channels: Channels, groups: float, pixels: float) ->
     drain = 0.0
     if channels.blocks > 0.0:
         drain = pixels * channels.drain
-        last = _stencil_cycles(pace, groups, channels.groups, drain)
+        last = _stencil_cycles(reduction, groups, channels.groups, drain)
         total = channels.blocks * last
     if channels.rest_groups > 0.0:
         drain = pixels * channels.rest_drain
-        last = _stencil_cycles(pace, groups, channels.rest_groups, drain)
+        last = _stencil_cycles(reduction, groups, channels.rest_groups, drain)
         total += last
     return total, last, drain
 

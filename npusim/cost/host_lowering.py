@@ -1,8 +1,4 @@
-"""What a group of operators asks of a CPU or GPU: the host's part of the operator table.
-
-Like a list for the workshop next door: so many cuts, so many holes, so much timber to fetch and to take away;
-what is handed from one step to the next on the bench is neither fetched nor taken away.
-"""
+"""What a group of operators asks of a CPU or GPU: the host's part of the operator table."""
 
 from __future__ import annotations
 

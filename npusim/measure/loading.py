@@ -175,7 +175,7 @@ def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
     graph : Graph
         Whose meaning of each tensor decides its values (`npusim.frontends.example_values`).
     model : openvino.Model
-        Its inputs are called like the graph's tensors.
+        Its inputs have the names of the graph's tensors.
     seed : int, optional
         The same seed gives the same values.
 

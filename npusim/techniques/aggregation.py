@@ -117,7 +117,7 @@ def _reduced(graph: Graph, op: Operator) -> tuple[str, None, bool] | None:
 
 
 def _with_counts(graph: Graph, found: Aggregation, constant: frozenset[str]) -> Aggregation:
-    """Fold in whatever scales the sums by the edges alone, as a mean does."""
+    """Fold in operators that scale the sums by the edges alone, such as the division of a mean."""
     while found.result not in graph.outputs:
         readers = graph.readers(found.result)
         step = _scaling(graph, readers[0], constant) if len(readers) == 1 else None

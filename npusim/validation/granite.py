@@ -14,7 +14,7 @@ from npusim.ops import Annotation
 from npusim.techniques import parse, technique_with
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import read_keyed
-from npusim.validation.granite_definitions import Variant, load_definitions
+from npusim.validation.granite_definitions import PublishedVariant, load_definitions
 from npusim.validation.granite_runs import GraniteRunner
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
@@ -141,7 +141,7 @@ _PREDICT = {
 }
 
 
-def variant_of(model: str, stack: str, runner: GraniteRunner) -> Variant:
+def variant_of(model: str, stack: str, runner: GraniteRunner) -> PublishedVariant:
     """Return the variant that a figure's stack means, or the stack as written where none is defined."""
     definitions = runner.definitions
     known = definitions.variants[model]
@@ -152,7 +152,7 @@ def variant_of(model: str, stack: str, runner: GraniteRunner) -> Variant:
     for known_name, variant in known.items():
         if set(known_name.split("+")) == wanted:
             return variant
-    return Variant(techniques=str(parse(name)), reason="as the figure writes it")
+    return PublishedVariant(techniques=str(parse(name)), reason="as the figure writes it")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ __all__ = [
     "Layers",
     "Peak",
     "Place",
-    "Variant",
+    "PublishedVariant",
     "load_definitions",
 ]
 
@@ -42,7 +42,7 @@ class Place(Section):
     """Device; auto: the NPU, with preprocessing where a technique wants it."""
 
 
-class Variant(Section):
+class PublishedVariant(Section):
     """A network as it was run."""
 
     techniques: str
@@ -57,7 +57,7 @@ class Variant(Section):
     """Why this is what the figure shows."""
 
 
-class LayerVariant(Variant):
+class LayerVariant(PublishedVariant):
     """A single layer as it was run."""
 
     model: str
@@ -100,7 +100,7 @@ class Definitions(Section):
     """Version of this file format."""
     places: dict[str, Place]
     """Machines and hints by name."""
-    variants: dict[str, dict[str, Variant]]
+    variants: dict[str, dict[str, PublishedVariant]]
     """Networks by model and name."""
     capacity: dict[str, Count]
     """Nodes that NodePad pads to, by data set; `{capacity}` in a technique stack stands for it."""
@@ -108,7 +108,7 @@ class Definitions(Section):
     """Stacks as the figures call them, and the variant meant."""
     best_of: dict[str, list[str]]
     """Variants among which each device takes its best, by model."""
-    sparse: dict[str, Variant]
+    sparse: dict[str, PublishedVariant]
     """Networks along lists of edges, by model."""
     layers: Layers
     """Figs. 4 and 5."""

@@ -12,7 +12,7 @@ from npusim.mapping.mapped import map_placed
 from npusim.scenario import resolve_run
 from npusim.techniques import apply
 from npusim.techniques.preprocessing import preprocessing_operators
-from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, Variant
+from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, PublishedVariant
 from npusim.validation.granite_graphs import FORMS, peak_product
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
@@ -76,7 +76,7 @@ class GraniteRunner:
             self.socs[name] = load_soc(name)
         return self.socs[name]
 
-    def outcome(self, workload: str, variant: Variant, place: Place) -> Outcome:
+    def outcome(self, workload: str, variant: PublishedVariant, place: Place) -> Outcome:
         """Run a network."""
         soc, estimate = self.soc(place.soc), self._estimate(self._graph(workload, variant), place)
         interval_s = 1.0 / estimate.throughput_per_s
@@ -117,7 +117,7 @@ class GraniteRunner:
             joules[precision] = estimate.energy_j - estimate.dram_bytes * float(technology.energy.dram)
         return seconds["fp16"] / seconds["int8"], joules["fp16"] / joules["int8"]
 
-    def _graph(self, workload: str, variant: Variant) -> Graph:
+    def _graph(self, workload: str, variant: PublishedVariant) -> Graph:
         key = (workload, variant.model_dump_json())
         if key not in self._graphs:
             graph = load_workload(workload, variant.settings)

@@ -98,7 +98,7 @@ def load_statistics(name: str, beside: Path | None = None) -> GraphStructure:
     Raises
     ------
     UnknownNameError
-        When it is neither a shipped name nor looks like a path.
+        When it is neither a shipped name nor a path.
     NpusimError
         When the file cannot be read or says something impossible.
 

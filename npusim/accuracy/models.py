@@ -43,7 +43,16 @@ from npusim.ops import Annotation
 from npusim.techniques import EdgeData, Stack
 from npusim.workloads import GnnSpec
 
-__all__ = ["Variant", "from_triangle", "from_zvc", "stored", "to_triangle", "to_zvc", "trainable", "variant"]
+__all__ = [
+    "ModelInstance",
+    "from_triangle",
+    "from_zvc",
+    "model_instance",
+    "stored",
+    "to_triangle",
+    "to_zvc",
+    "trainable",
+]
 
 Matrix = npt.NDArray[np.float32]
 
@@ -106,7 +115,7 @@ Edges = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ModelInstance:
     """A module with its inputs."""
 
     module: nn.Module
@@ -125,7 +134,9 @@ def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
     return _module(spec, data, EdgeView(edges, data.nodes, loops), "select", "pairs")
 
 
-def variant(spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0) -> Variant:
+def model_instance(
+    spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0
+) -> ModelInstance:
     """Return the module that computes what a graph describes, in floating point.
 
     Parameters
@@ -143,7 +154,7 @@ def variant(spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: in
 
     Returns
     -------
-    Variant
+    ModelInstance
         The module, untrained.
     """
     capacity = graph.tensors["x"].shape[0]
@@ -154,7 +165,7 @@ def variant(spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: in
     if _annotates(stack, Annotation.COMPRESSED):
         features = stored(features, triangle=False, compressed=True)
     module = _module(spec, data, view, masking, _form_of(stack, "scores", "pairs"))
-    return Variant(module, {"x": torch.from_numpy(features), **view.example})
+    return ModelInstance(module, {"x": torch.from_numpy(features), **view.example})
 
 
 def _masking_of(spec: GnnSpec, stack: Stack) -> str:
