@@ -92,7 +92,7 @@ def _revive(cls: type[NpusimError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class ConfigError(NpusimError):
-    """A configuration that says something impossible: where, what was found, what is allowed, what was meant.
+    """An impossible configuration: place, what was found, what is allowed, what was meant.
 
     Parameters
     ----------

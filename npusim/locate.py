@@ -154,7 +154,7 @@ def dataset_root(explicit: Path | None = None) -> Path | None:
 
 
 def cache_dir(*parts: str) -> Path:
-    """Return a folder that can be written to, for what can be made again; it is created where it is missing.
+    """Return a writable folder for cached data, created where it is missing.
 
     The environment variable ``NPUSIM_CACHE`` decides, else the platform's place for caches
     (``~/.cache/npusim`` on Linux, ``~/Library/Caches`` on a Mac, ``LocalAppData`` on Windows). Where the home
@@ -198,7 +198,7 @@ def _make_writable(folder: Path) -> bool:
 
 @cache
 def _private_temporary_root() -> Path:
-    """Return this user's cache in the temporary folder, or a fresh folder if someone else sits on its name.
+    """Return this user's cache in the temporary folder, or a fresh folder if that is another's.
 
     Compiled kernels are loaded from here, so a folder another user can write to would run that user's code.
     """

@@ -16,6 +16,9 @@ hands handed_on letterpress pressing pressings price prices priced pricing quote
 road_of say_goodbye shop stripe_bytes stripe_sizes striped swings till together_s twin twins
 unsteady weigh wired wires workshop
 """
+LONGEST = 100
+"""Characters of a summary line."""
+
 BANNED = frozenset(_BANNED.split())
 """Names that say nothing to an architect."""
 
@@ -80,4 +83,17 @@ def test_no_docstring_says_what_a_thing_is_like() -> None:
         for match in (SIMILE.search(text), PICTURES.search(text.partition("\n")[0]))
         if match
     ]
+    assert found == []
+
+
+def test_every_summary_is_one_short_line() -> None:
+    """Of modules, classes and functions; every module has one."""
+    found = []
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node)
+                summary = (text or "").partition("\n\n")[0]
+                if len(summary) > LONGEST or "\n" in summary or (isinstance(node, ast.Module) and not text):
+                    found.append(f"{path}:{getattr(node, 'lineno', 1)}: {summary!r}")
     assert found == []

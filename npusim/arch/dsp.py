@@ -151,9 +151,7 @@ class Dsp(Section):
         return self.kernels[name] if name in self.kernels else library_generation(self.library, name)
 
     def kernel(self, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
-        """Return (generation, its data, kernel) for a kernel's name, through the chain of fallbacks; None
-        where nobody has it.
-        """
+        """Return (generation, its data, kernel) for a kernel's name, fallbacks included; None if unknown."""
         seen: list[str] = []
         wanted: str | None = self.kernel_generation
         while wanted is not None and wanted not in seen:

@@ -1,4 +1,4 @@
-"""``npusim measure``: what networks take on a device of this machine, or what others' tools wrote down."""
+"""``npusim measure``: times of networks on a device of this machine, or imported from other tools."""
 
 from __future__ import annotations
 

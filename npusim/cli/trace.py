@@ -1,4 +1,4 @@
-"""``npusim trace``: what time lines say; traces are written by ``npusim estimate --engine event --trace``."""
+"""``npusim trace``: summary of traces written by ``npusim estimate --engine event --trace``."""
 
 from __future__ import annotations
 

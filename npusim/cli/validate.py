@@ -1,4 +1,4 @@
-"""``npusim validate``: predictions beside measured and published figures, and the errors they may have."""
+"""``npusim validate``: predictions beside measured and published figures, with error limits."""
 
 from __future__ import annotations
 

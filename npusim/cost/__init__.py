@@ -1,3 +1,1 @@
-"""What it costs: lowering a graph to tables, the equations of each unit (a file a unit), the search of
-tilings, the one compiled kernel.
-"""
+"""Cost model: lowering to tables, equations of each unit, tiling search, the compiled kernel."""

@@ -105,9 +105,7 @@ def _host_cost(arch: Any, op: Any, result: Any) -> None:
 
 @compiled
 def _bound(result: Any) -> int:
-    """Name what the operator waits for: the longest of its units, or its start when that is longer than all
-    of them.
-    """
+    """Return what bounds an operator: the unit that takes longest, or its start."""
     longest = max(result.dpu_s, result.dsp_s, result.dma_s)
     if result.latency_s > 2.0 * longest:
         return _LAUNCH_BOUND

@@ -1,4 +1,4 @@
-"""Latency of mapping candidates at a design point's clocks and bandwidths, for a block of points at a time.
+"""Latency of mapping candidates at the clocks and bandwidths of a block of design points.
 
 Amounts stand in the candidate (`npusim.cost.candidates`), rates in a table with a column for each point of a
 block. The loop over points is the inner one and has no branches, so the processor works on several at once.
@@ -203,8 +203,7 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 @compiled
 def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: Any) -> None:
-    """Choose, for each point of a block, the fastest candidate of one operator; of equally fast ones the
-    first.
+    """Choose the fastest candidate of one operator for each point of a block; ties go to the first.
 
     Parameters
     ----------

@@ -105,9 +105,7 @@ def _precedes(a: Any, b: Any) -> bool:
 
 @compiled
 def sort_candidates(found: Any, start: int, stop: int) -> None:
-    """Sort candidates so that the first of equally fast candidates is the one to take; `found[stop]` is
-    scratch.
-    """
+    """Sort candidates so that the first of equally fast ones is taken; `found[stop]` is scratch."""
     for i in range(start + 1, stop):
         found[stop] = found[i]
         place = i

@@ -41,8 +41,7 @@ def _small_cycles(cost: Any, elements: float, factor: float) -> float:
 
 @compiled
 def _few_rows_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
-    """Cycles of a kernel that puts a row in each lane and has lanes to spare: all rows advance position by
-    position.
+    """Cycles of a kernel with a row per lane and lanes to spare: all rows advance by position.
 
     A single row is worked through along itself instead.
     """

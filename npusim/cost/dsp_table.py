@@ -53,9 +53,7 @@ def fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> Non
 
 
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
-    """Return an operator's kernel: its name, and (generation, its data, kernel); None where nobody has
-    one.
-    """
+    """Return an operator's kernel name and (generation, its data, kernel); None where there is none."""
     name = op.kind.dsp_kernel or op.type.lower()
     for spelling in (name, *_SPELLINGS.get(name, ())):
         found = npu.dsp.kernel(spelling)

@@ -26,9 +26,7 @@ _MAXPOOL, _AVGPOOL = int(DpuOperation.MAXPOOL), int(DpuOperation.AVGPOOL)
 
 @compiled
 def grid_traffic_bytes(arch: Any, op: Any, mode: int) -> float:
-    """Bytes that the MAC grid reads and writes in SRAM: operands once a stencil that uses them, outputs
-    once.
-    """
+    """Bytes that the MAC grid moves in SRAM: operands once per stencil that uses them, outputs once."""
     across, down, channel_groups = mode_shape(arch, mode)
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         pixels = op.out_w * op.out_h
@@ -103,9 +101,7 @@ _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
 
 @compiled
 def fixed_work(arch: Any, ops: Any) -> tuple[float, float, float]:
-    """Return what no tiling changes: multiply-accumulates in int8 and in fp16, bytes that DSPs read and
-    write in SRAM.
-    """
+    """Return work that no tiling changes: MACs in int8 and in fp16, bytes of the DSPs in SRAM."""
     int8_macs = fp16_macs = sram_traffic_bytes = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]

@@ -64,9 +64,7 @@ _INDEPENDENT = len(PlanIndependent)
 
 @compiled
 def _independent_costs(arch: Any, ops: Any, dsp_s: Any, independent: Any, p: int) -> None:
-    """Cost at one point what no residency plan changes: hosts, launches, DSPs; `ops` are the operators of
-    any plan.
-    """
+    """Cost of what no residency plan changes at one point: hosts, launches, DSPs of `ops`."""
     independent[:, p] = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
@@ -137,9 +135,7 @@ def _evaluate_group(
     totals: Any,
     plans: Any,
 ) -> None:
-    """Cost the points `start` to `stop`, which share all that the search looks at: search once, then evaluate
-    block by block.
-    """
+    """Cost the points `start` to `stop`, which share one search, block by block."""
     flat = np.empty((min(BLOCK, stop - start), base.shape[0]))
     for p in range(flat.shape[0]):
         for c in range(base.shape[0]):

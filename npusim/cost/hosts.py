@@ -113,7 +113,7 @@ _LEVELS, _KINDS, _ROWS = CACHE_LEVELS, len(ELEMENT_KINDS), len(ROW_KINDS)
 
 @compiled
 def derive_host(host: Any, dram_latency_s: float) -> None:
-    """Fill the derived columns of a host: what lies within each level, and what a byte or a read takes there.
+    """Fill the derived columns of a host: bytes within each level, time per byte or access there.
 
     Parameters
     ----------

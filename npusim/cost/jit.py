@@ -1,4 +1,4 @@
-"""Compiles the cost model's equations once a machine and keeps them on disk by a fingerprint of all sources.
+"""Compiles the cost model once per machine; cached on disk by a fingerprint of all sources.
 
 numba keeps compiled code on disk, but looks only at the file a function stands in: change an equation that
 another file calls and the old answer comes back. So the folder of compiled code carries a fingerprint of
@@ -31,9 +31,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Cache(FunctionCache):
-    """numba's cache of one function: for which a disk that takes no more is no error, and which starts
-    sooner.
-    """
+    """numba's cache of one function that tolerates a full disk and starts sooner."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load compiled code without the tables of a compiler that may never be needed.
@@ -83,9 +81,7 @@ def _folder() -> str | None:
 
 
 def is_compiled() -> bool:
-    """Tell whether the disk holds any compiled kernel of these sources, so that a first call need not take
-    its time.
-    """
+    """Whether the disk holds compiled kernels of these sources, so that a first call is fast."""
     folder = _folder()
     return folder is not None and any(Path(folder).rglob("*.nbc"))
 

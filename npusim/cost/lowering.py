@@ -166,9 +166,7 @@ class _Lowering:
         return tensor.bytes * self._packing(tensor, is_weight) * self._share_to_fetch(tensor, index)
 
     def _packing(self, tensor: Tensor, is_weight: bool) -> float:
-        """Bytes of an operand in DRAM and SRAM over its dense bytes: 1 unless it is stored with a bitmap
-        that its role may keep.
-        """
+        """Bytes of an operand over its dense bytes: below 1 where it is stored with a bitmap."""
         return packing(tensor, is_weight, self.soc)
 
     def _written(self, result: Tensor) -> float:
@@ -177,9 +175,7 @@ class _Lowering:
         return result.bytes if leaves or not self._is_resident(result) else 0.0
 
     def _zeros(self, row: Any, a: Tensor, b: Tensor) -> None:
-        """Densities that the grid may use: a bitmap is needed, so only operands stored with one are
-        skipped.
-        """
+        """Densities that the grid may use: only operands stored with a bitmap are skipped."""
         switches = self.soc.npu.sparsity
         if a.storage is Storage.ZVC and switches.skip_activations:
             row["a_density"] = a.density

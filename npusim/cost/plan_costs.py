@@ -1,4 +1,4 @@
-"""Costs of residency plans at many points: operators are costed once, plans add them up, the best stays."""
+"""Costs of residency plans at many points: operators are costed once, plans are sums of them."""
 
 from __future__ import annotations
 
@@ -219,8 +219,7 @@ def keep_better_plan(
     plans: Any,
     traffic: Any,
 ) -> None:
-    """Compare a plan with the best so far at each point: by time, then by what it moves, then by what it
-    holds.
+    """Compare a plan with the best so far at each point: by time, traffic, then bytes held.
 
     A plan under which something `waits` in SRAM while a host works is none for points with several requests
     in flight: the others need the room.

@@ -1,5 +1,4 @@
-"""Matrix products and convolutions: every split over tiles, MPE mode, order and tiling that can be the
-fastest.
+"""Matrix products and convolutions: candidates by split over tiles, MPE mode, order and tiling.
 
 Splitting by rows gives each tile some of the output pixels and all of the weights, splitting by columns some
 of the output channels and all of the activations. Which is faster depends on clocks and bandwidths too, so
@@ -130,9 +129,7 @@ def _refills(tile: Share, block: Block, order: int, tiling: Tiling) -> float:
 
 @compiled
 def sum_rate(arch: Any) -> float:
-    """Bytes of partial sums a cycle that the grid puts down in SRAM or takes up again: the rate of its
-    outputs.
-    """
+    """Bytes of partial sums per cycle that the grid spills to SRAM or reloads."""
     return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
 
 

@@ -1,5 +1,4 @@
-"""Mapping candidates of a whole network: for every operator under every residency plan, those that can be
-fastest.
+"""Mapping candidates of a whole network: those that can be fastest, per operator and plan.
 
 They depend on what fits where and on cycles, not on clocks and bandwidths: a sweep makes them once for all
 the design points that share the former. Operators without a reduction over channels have one candidate:
@@ -33,9 +32,7 @@ _ROWS = int(Split.ROWS)
 
 @compiled
 def grid_stream_cycles(arch: Any, op: Any) -> float:
-    """Cycles of one tile of the MAC grid for depthwise convolution, pooling or an elementwise operator
-    split by rows.
-    """
+    """Cycles of one tile for depthwise convolution, pooling or an elementwise operator split by rows."""
     rows = np.ceil(op.out_h / arch.tiles)
     if op.dpu_operation == _ELTWISE:
         pixels = np.ceil(op.out_w * op.out_h / arch.tiles)

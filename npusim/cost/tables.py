@@ -1,4 +1,4 @@
-"""The records of the operator table and of the two result tables, and the enumerations in their columns.
+"""Records of the operator table and of the result tables, and enumerations in their columns.
 
 A row is a numpy record, so compiled code, its twin in the tests and a reader all say `op.in_c`.
 """

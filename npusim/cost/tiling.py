@@ -64,9 +64,7 @@ class Tiling(NamedTuple):
 
 @compiled
 def next_count(count: float, total: float) -> float:
-    """Return the next larger count that cuts `total` into smaller blocks; 0 when blocks are single
-    already.
-    """
+    """Return the next larger count that cuts `total` into smaller blocks; 0 when they are single."""
     block = np.ceil(total / count)
     return 0.0 if block <= 1.0 else np.ceil(total / (block - 1.0))
 
@@ -79,8 +77,7 @@ def largest_share(count: float, total: float) -> float:
 
 @compiled
 def _fit(total: float, fixed: float, once: float, each: float, available: float) -> float:
-    """Return the fewest blocks of `total` pieces such that fixed + piece * (once | each) fits into SRAM; 0
-    if none.
+    """Return the fewest blocks such that fixed + piece * (once | each) fits into SRAM; 0 if none.
 
     A single block needs `once` a piece; two or more are double-buffered and need `each` a piece.
     """

@@ -39,8 +39,7 @@ def busiest_share(row_blocks: float, tiles: float) -> float:
 
 @compiled
 def search_triangle(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int) -> int:
-    """Find every candidate of a product with a stored triangle that can be the fastest: fetching blocks twice
-    and once.
+    """Find candidates of a product with a stored triangle: blocks fetched twice and once.
 
     Arguments and result as of `npusim.cost.products.search_product`.
     """

@@ -134,9 +134,7 @@ def _warnings(mapped: Mapped) -> list[str]:
 
 
 def _provenance(mapped: Mapped) -> dict[str, Any]:
-    """Return the provenance block of an estimate: version, settings that differ from the data sheet, and
-    what is unmeasured.
-    """
+    """Return the provenance of an estimate: version, changed settings, unmeasured numbers."""
     graph, soc = mapped.graph, mapped.soc
     notes: list[str] = []
     on_grid = [g for g in mapped.decisions.groups if g.unit is Unit.DPU]

@@ -71,9 +71,7 @@ class Campaign:
         return totals
 
     def scores_at(self, coordinates: Any) -> dict[str, Any]:
-        """Return the metrics of points by their coordinates, shape (points, axes); see
-        `Points.coordinates`.
-        """
+        """Return the metrics of points by their coordinates (`Points.coordinates`), shape (points, axes)."""
         totals = np.zeros(len(coordinates), TOTAL_DTYPE)
         self._scattered(np.asarray(coordinates, float), totals)
         return {name: totals[name] for name in METRICS}

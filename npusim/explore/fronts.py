@@ -118,7 +118,7 @@ def _notes(space: Space, names: list[str], where: str | None) -> list[str]:
 
 
 def knee(objectives: Any) -> int:
-    """Return the position of the knee: the point nearest to the best of every objective, scaled to its range.
+    """Return the knee: the point nearest to the best of every objective, scaled to its range.
 
     Parameters
     ----------

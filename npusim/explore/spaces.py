@@ -156,7 +156,7 @@ class Space(Section):
 
 
 def parse_keep(text: str) -> tuple[str, int]:
-    """Return the way of keeping and its number: ("top", 100) for ``top:100``, ("pareto", 0) for ``pareto``.
+    """Return (rule, number) of `keep`: ("top", 100) for ``top:100``, ("pareto", 0) for ``pareto``.
 
     Raises
     ------

@@ -190,8 +190,10 @@ def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tup
 
 
 def _merge(store: Store, space: Space, intervals: bool) -> int:
-    """Write the kept points of all chunks as one file, where chunks kept more than the whole needs, with
-    intervals of their latencies where they are wanted and few; return how many.
+    """Write the kept points of all chunks as one file; return how many.
+
+    Only where chunks kept more than the whole needs, with intervals of the latencies where they are wanted
+    and few.
     """
     import pyarrow as pa
 

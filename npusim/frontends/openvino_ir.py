@@ -154,9 +154,7 @@ def _remedy(path: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the last line of OpenVINO's message that says something; the first ones are places in its
-    source.
-    """
+    """Return the last informative line of OpenVINO's message; the first ones are source places."""
     lines = [line.strip() for line in str(error).splitlines()]
     places = ("Exception from", "Check ", "src/", "FrontEnd API failed")
     telling = [line for line in lines if line and not line.startswith(places)]

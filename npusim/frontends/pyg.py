@@ -61,9 +61,7 @@ def _names(count: int) -> list[str]:
 
 
 def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
-    """Trace a module and return it as an `openvino.Model` with fixed shapes whose inputs have the given
-    names.
-    """
+    """Trace a module to an `openvino.Model` with fixed shapes and the given input names."""
     ov = openvino()
     try:
         import torch

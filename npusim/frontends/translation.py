@@ -158,8 +158,7 @@ class _Translation:
         self._set(node, 0, self.editor.constant(name, shape, dtype, **fields))
 
     def _folds(self, node: Any, kind: str) -> bool:
-        """Fold shape arithmetic and constant subgraphs, as every compiler does, unless the result would be
-        larger.
+        """Fold shape arithmetic and constant subgraphs unless the result would be larger.
 
         A Broadcast of one number to a whole matrix is such a larger one: it stays an operator.
         """
@@ -197,9 +196,7 @@ class _Translation:
                 self.values[name] = values
 
     def _is_identity(self, node: Any, kind: str) -> bool:
-        """Pass over an operator whose result is its operand: a slice of the whole, a conversion to the same
-        format.
-        """
+        """Skip an operator whose result is its operand: a full slice, a conversion to the same format."""
         if kind not in ("Slice", "Broadcast", "Convert", "Tile") or not node.inputs():
             return False
         source = node.input(0).get_source_output()
@@ -267,9 +264,7 @@ class _Translation:
 
 
 def _shape(output: Any) -> tuple[int, ...]:
-    """Fixed shape of an output; a dimension that is bounded by a finite interval is taken at its upper
-    end.
-    """
+    """Fixed shape of an output; a dimension bounded by an interval is taken at its upper end."""
     partial = output.get_partial_shape()
     node = output.get_node()
     if partial.rank.is_static:

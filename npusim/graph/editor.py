@@ -175,17 +175,13 @@ class Editor:
         self.operators[name] = self.operators[name].with_(**changes)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove operators and the tensors they write; whoever reads those must be rewired before
-        `finish`.
-        """
+        """Remove operators and the tensors they write; rewire readers before `finish`."""
         for name in names:
             for tensor in self.operators.pop(name).outputs:
                 del self.tensors[tensor]
 
     def rewire(self, old: str, new: str, only: Iterable[str] | None = None) -> None:
-        """Let readers of tensor `old` (all, or the operators in `only`) read `new`; outputs follow when all
-        do.
-        """
+        """Let readers of `old` (all, or those in `only`) read `new`; outputs follow when all do."""
         chosen = None if only is None else set(only)
         for name, op in self.operators.items():
             if old in op.inputs and new not in op.outputs and (chosen is None or name in chosen):

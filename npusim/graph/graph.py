@@ -102,9 +102,7 @@ class Graph:
 
     @cached_property
     def dag(self) -> nx.DiGraph[tuple[str, str]]:
-        """The networkx view: nodes ("operator", name) and ("tensor", name), edges in the direction of the
-        data.
-        """
+        """The networkx view: nodes ("operator", name) and ("tensor", name), edges along the data."""
         dag: nx.DiGraph[tuple[str, str]] = nx.DiGraph(name=self.name)
         for tensor in self.tensors.values():
             dag.add_node(("tensor", tensor.name), tensor=tensor)

@@ -36,16 +36,12 @@ class GraphStructure:
         return self.edges + self.nodes
 
     def adjacency_density(self, capacity: int | None = None) -> float:
-        """Share of non-zeros of the adjacency matrix with self-loops, padded with empty rows to `capacity`
-        nodes.
-        """
+        """Density of the adjacency matrix with self-loops, padded with empty rows to `capacity` nodes."""
         n = capacity if capacity is not None else self.nodes
         return self.nonzeros / (n * n) if n else 0.0
 
     def padded_block_density(self, block: int, capacity: int | None = None) -> float | None:
-        """Share of non-empty blocks of edge `block` of the padded adjacency matrix; None when it was not
-        counted.
-        """
+        """Share of non-empty blocks of edge `block` of the padded adjacency; None if not counted."""
         known = self.adjacency_block_density.get(block)
         if known is None:
             return None

@@ -58,8 +58,7 @@ class Mapped:
 
 
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Decide fusion and residency of a graph on a SoC so that an inference takes the least time; wishes for
-    devices are obeyed.
+    """Decide fusion and residency for the least latency; device wishes are obeyed.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
 
 def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Decide placement, fusion and residency of a graph on a SoC so that an inference takes the least time.
+    """Decide placement, fusion and residency of a graph on a SoC for the least latency.
 
     Parameters
     ----------

@@ -60,9 +60,7 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
 
 
 def _grid_can(op: Operator, graph: Graph, soc: Soc) -> bool:
-    """Whether the MAC grid runs an operator whose type it may run: elementwise only types it lists, on
-    tensors of one shape.
-    """
+    """Whether the MAC grid runs an operator: elementwise only listed types, on equal shapes."""
     inputs = graph.inputs_of(op)
     dtype = inputs[0].dtype
     rates = soc.npu.dpu.macs_per_mpe

@@ -76,8 +76,7 @@ class Layer:
 
 
 def read_layers(path: Path) -> list[Layer]:
-    """Return the layers of a Chrome trace in the order of their begin; where it has none, tasks of one name
-    make one.
+    """Return the layers of a Chrome trace by begin; without layers, tasks of one name make one.
 
     Raises
     ------

@@ -172,8 +172,6 @@ CATALOGUE: dict[str, OpType] = {
 
 
 def op_type(name: str) -> OpType:
-    """Return the catalogue's entry for an operator type, or an entry of family `unknown` for a type it does
-    not list.
-    """
+    """Return the catalogue's entry of an operator type; family `unknown` where it is not listed."""
     entry = CATALOGUE.get(name)
     return entry if entry is not None else OpType(name, Family.UNKNOWN, "unknown", known=False)

@@ -36,8 +36,7 @@ _US = 1e6
 
 
 def gantt_page(line: Timeline) -> str:
-    """Return a time line as an HTML page that needs no network: bars by unit, SRAM, DRAM bandwidth and power
-    below.
+    """Return a time line as a self-contained HTML page: bars by unit, SRAM, DRAM bandwidth, power.
 
     Parameters
     ----------
@@ -85,9 +84,7 @@ def gantt_page(line: Timeline) -> str:
 
 
 def _groups(line: Timeline) -> list[Any]:
-    """Rows of each bar: one task, or all that an operator does on a unit in the same way where there are too
-    many.
-    """
+    """Rows of each bar: one task, or an operator's tasks on a unit where there are too many."""
     rows = line.working
     if len(rows) <= MOST_BARS:
         return [rows[i : i + 1] for i in range(len(rows))]

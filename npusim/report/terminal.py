@@ -1,4 +1,4 @@
-"""Building blocks of pages for the terminal: title, tables without lines, bars, remarks, names that wrap."""
+"""Building blocks of terminal pages: title, tables without lines, bars, remarks, wrapped names."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def bar(value: float, longest: float, style: str = "cyan", width: int | None = N
 
 
 class LongName:
-    """A name such as ``stagr+quantgr`` or ``layer0/aggregate/matmul`` that takes as many lines as it needs.
+    """A name such as ``stagr+quantgr`` or ``layer0/aggregate/matmul``, wrapped as needed.
 
     Parameters
     ----------

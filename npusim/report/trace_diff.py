@@ -43,9 +43,7 @@ def diff_page(diff: TraceDiff) -> RenderableType:
 
 
 def _parting(diff: TraceDiff) -> Text:
-    """Say at which layer the runs begin to part: the first whose begin is off by a tenth of its measured
-    length or more.
-    """
+    """Return the first layer whose begin differs by a tenth of its measured length or more."""
     for pair in diff.layers:
         off = pair.simulated_start_s - pair.measured_start_s
         if abs(off) > 0.1 * max(pair.measured_s, 1e-9) and off:

@@ -254,9 +254,7 @@ def _cell(variant: Variant | None, best: Variant | None, longest: float) -> Rend
 
 
 def crossing_lines(crossovers: list[Crossover]) -> list[str]:
-    """Return one line for each place where stacks change order; stacks that change at the same place share
-    it.
-    """
+    """Return one line for each place where the order of stacks changes."""
     places: dict[tuple[object, ...], list[Crossover]] = {}
     for crossing in crossovers:
         where = (crossing.axis, tuple(crossing.at.items()), crossing.between, crossing.near, crossing.first)

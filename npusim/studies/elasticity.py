@@ -43,9 +43,7 @@ class Elasticity:
 
     @property
     def elasticity(self) -> float:
-        """Percent of time saved for each percent more of the resource: 1 where it alone sets the pace, 0
-        where it does not matter.
-        """
+        """Elasticity: percent of time saved per percent more of the resource; 0 to 1."""
         return self.gain / self.more
 
 

@@ -1,4 +1,4 @@
-"""Comparison of technique stacks at every combination of some settings, and where stacks change places."""
+"""Comparison of technique stacks at every combination of settings, and where their order changes."""
 
 from __future__ import annotations
 
@@ -42,9 +42,7 @@ class _Point:
 
     @property
     def loaded(self) -> dict[str, str]:
-        """The settings that network and machine are loaded with: 8 bits are a technique, not a format of the
-        file.
-        """
+        """Settings that network and machine are loaded with; 8 bits are a technique, not a file format."""
         return {path: value for path, value in self.settings.items() if (path, value) != (_PRECISION, _INT8)}
 
     def stack(self, stack: str) -> str:

@@ -73,9 +73,7 @@ class Draws:
         return _quantiles(self.latency_s[i])
 
     def speedup_interval(self, i: int, over: int) -> tuple[float, float]:
-        """Return the 90 % interval of how many times faster inferences follow each other than with another
-        graph.
-        """
+        """Return the 90 % interval of the throughput ratio to another graph."""
         return _quantiles(self.interval_s[over] / self.interval_s[i])
 
     def sources(self, i: int, over: int) -> dict[str, float]:
@@ -144,8 +142,7 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
 
 
 def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[list[Uncertain], Any]:
-    """Return the error of the equations by type of operator, and the share of each graph's time that it
-    bears on, array of shape (graphs, types).
+    """Return the model error by type of operator, and each graph's time share of it (graphs, types).
 
     Operators of one type err together, different types independently: what the equation of a type leaves out
     is left out wherever it is used.

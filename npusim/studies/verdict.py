@@ -90,9 +90,7 @@ def _launch_s(soc: Soc, e: Estimate) -> float:
 
 
 def notes_of(graph: Graph, soc: Soc, estimates: Sequence[Estimate]) -> list[str]:
-    """Return what one should know before believing a row: what is unmeasured, and what compressed storage
-    would give.
-    """
+    """Return caveats of a row: unmeasured numbers, and what compressed storage would give."""
     notes = list(dict.fromkeys(note for e in estimates for note in e.provenance["notes"]))
     symmetric = [e for e in estimates if _triangle().name in _names(e)]
     if symmetric:

@@ -103,9 +103,7 @@ def whatif(
 
 
 def step_from(stacks: Sequence[str], i: int) -> int | None:
-    """Return which of the stacks before the i-th it adds to: the largest part of it, lacking what is applied
-    last.
-    """
+    """Return the earlier stack that the i-th extends: its largest part, without what is last."""
     mine = parse(stacks[i])
     order = {str(step): place for place, step in enumerate(mine)}
     best: tuple[int, int] | None = None

@@ -91,9 +91,7 @@ def _scattered(graph: Graph, op: Operator, constant: frozenset[str]) -> tuple[st
 
 
 def before_broadcast(graph: Graph, index: str) -> str:
-    """The node numbers before they were repeated over the width of the features: layers of any width share
-    them.
-    """
+    """Node numbers before they were repeated over the width of the features."""
     writer = graph.writer(index)
     while writer is not None and (
         writer.family in (Family.VIEW, Family.CONVERT) or writer.type in ("Broadcast", "Tile")
@@ -130,9 +128,7 @@ def _with_counts(graph: Graph, found: Aggregation, constant: frozenset[str]) -> 
 def _scaling(
     graph: Graph, op: Operator, constant: frozenset[str]
 ) -> tuple[str, tuple[tuple[str, str], ...]] | None:
-    """Return the scaled tensor and the scale, where `op` only views rows or scales them by the edges alone;
-    else None.
-    """
+    """Return (tensor, scale) where `op` views rows or scales them by the edges alone; else None."""
     if op.family is Family.VIEW and op.type != "Result":
         shape, source = graph.tensors[op.outputs[0]].shape, graph.tensors[op.inputs[0]].shape
         same = tuple(d for d in shape if d > 1) == tuple(d for d in source if d > 1)

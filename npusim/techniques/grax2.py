@@ -147,7 +147,7 @@ def _sum(editor: Editor, scores: ScoreSum) -> str:
 
 
 def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
-    """Let activations that follow work on the vector; the mask's operator broadcasts it, or a Broadcast does.
+    """Let following activations work on the vector; the mask's operator or a Broadcast expands it.
 
     What acts on each element alone may act before the elements are copied: N instead of N x N of them.
     """

@@ -76,9 +76,7 @@ def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
 
 
 def _pool(editor: Editor, values: str, shape: tuple[int, ...], region: str) -> str:
-    """Pool [N, K, F] over K as an image of N channels, K high and F wide: the order of the elements stays as
-    it is.
-    """
+    """Pool [N, K, F] over K as an image of N channels, K high and F wide, in the same order."""
     nodes, neighbours, width = editor.tensors[values].shape
     image = editor.reshape(
         values, (1, nodes, neighbours, width), unique_name(editor, f"{region}/grax3/image")

@@ -118,9 +118,7 @@ def _prepared(editor: Editor, mask: Tensor, dtype: DType) -> tuple[str, str]:
 
 
 def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    """Make the additive mask as 1e4 mask - 1e4, the form OpenVINO gives (mask - 1) 1e4, where the mask is
-    made.
-    """
+    """Build the additive mask as 1e4 mask - 1e4, the form OpenVINO gives (mask - 1) 1e4."""
     writer = graph.writer(mask.name)
     editor.region = writer.region if writer is not None else ""
     more: dict[str, Any] = {"device": writer.device if writer is not None else None}

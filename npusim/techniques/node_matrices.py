@@ -113,9 +113,7 @@ def _weight(editor: Editor, aggregation: Aggregation, shape: tuple[int, ...], dt
 
 
 def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> float:
-    """Share of non-zeros of the matrix that an aggregation becomes: as many as rows are gathered, but for
-    masked ones.
-    """
+    """Density of the matrix that an aggregation becomes: rows gathered, without masked ones."""
     nodes, edges = graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.sources].elements
     present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
     return min(1.0, present * edges / (nodes * nodes))
@@ -124,8 +122,9 @@ def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> floa
 def matrix_fields(
     graph: Graph, role: Role, density: float | None = None, block_density: float | None = None
 ) -> dict[str, object]:
-    """Return density, block density and symmetry of a matrix over the nodes; what is not given comes from the
-    data graph's statistics.
+    """Return density, block density and symmetry of a node matrix.
+
+    What is not given comes from the data graph's statistics.
 
     GCN's norm, d^-1/2 (A + I) d^-1/2, is the one that is symmetric by construction; a mean divides rows only,
     and a sample of neighbours is one-sided.

@@ -162,9 +162,7 @@ def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
-    """What a matrix over the nodes means, told from who reads it: a product aggregates, everything else
-    masks.
-    """
+    """Role of a matrix over the nodes: a product aggregates, any other reader masks."""
     if not is_node_matrix(graph, tensor):
         return Role.NONE
     readers = [op for op in graph.readers(tensor.name) if not graph.structural.issuperset(op.outputs)]

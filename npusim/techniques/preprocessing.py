@@ -22,9 +22,7 @@ MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
 
 def nodes_of(graph: Graph) -> int | None:
-    """Return how many nodes the graph is compiled for (its capacity after NodePad), or None where it runs on
-    no data graph.
-    """
+    """Return the compiled number of nodes (capacity after NodePad); None without a data graph."""
     if graph.meta.capacity is not None:
         return graph.meta.capacity
     return graph.structure.nodes if graph.structure is not None else None
@@ -103,8 +101,7 @@ def _compared(graph: Graph, name: str) -> str:
 
 
 def value_numbers(graph: Graph) -> dict[str, int]:
-    """Return for each tensor a number that is equal for tensors computed in the same way from the same
-    inputs.
+    """Return a value number per tensor: equal for tensors computed alike from the same inputs.
 
     Layers that repeat the preprocessing have equal results of it; constants count as equal where shape,
     dtype, role and density are.

@@ -63,7 +63,7 @@ class EdgeData(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Technique:
-    """One technique: a pure function from graph to graph, its legality, and traits that other packages read.
+    """A technique: a pure function from graph to graph, its legality, and traits others read.
 
     Reports, studies and measurements ask for traits, never for a technique's name, so that a technique of
     another package is treated as npusim's own are.

@@ -25,7 +25,7 @@ _UNCERTAINTY = "a relative standard deviation of 0 or more, such as 3 %"
 
 
 def refuse(found: str, allowed: str, suggestion: str | None = None, at: str = "") -> NoReturn:
-    """Raise, inside a validator, the error that the configuration loader completes with file, line and key.
+    """Raise, inside a validator, the error that the loader completes with file, line and key.
 
     Parameters
     ----------

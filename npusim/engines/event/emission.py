@@ -224,9 +224,7 @@ class _Emission:
         return self._move(TaskKind.DMA_IN, size, job.dma.read_s_per_byte, after)
 
     def _bring_a(self, i: int, step: TilingStep) -> tuple[list[int], int]:
-        """Take room for a step's activations, results and sums, and fetch the activations: (loads, buffer of
-        the results).
-        """
+        """Reserve SRAM for a step and fetch its activations: (loads, buffer of the results)."""
         job = self.job
         first = i == 0
         extra = job.once_bytes if first and job.b_bytes <= 0.0 else 0.0

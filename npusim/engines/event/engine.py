@@ -138,9 +138,7 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
 
 
 def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any) -> Any:
-    """Spread each operator's dynamic energy over its tasks: energy per byte to transfers, the rest to
-    compute.
-    """
+    """Spread each operator's dynamic energy over its tasks: per byte to transfers, rest to compute."""
     energy = np.zeros(len(kind))
     per_byte = float(mapped.arch["dram_j_per_byte"] + mapped.arch["sram_j_per_byte"])
     moves = np.isin(kind, _ON_DRAM)
@@ -192,9 +190,7 @@ def _operator(line: Timeline, index: int, op: Any, inference: int) -> Any:
 
 
 def _bound(line: Timeline, index: int, inference: int, span_s: float, otherwise: str) -> str:
-    """Name the group of units that is busiest during an operator; what takes less than half of its time does
-    not bound it.
-    """
+    """Return the busiest group of units of an operator; below half of its time it does not bound it."""
     rows = line.rows_of(index, inference)
     if not len(rows):
         return otherwise

@@ -1,4 +1,4 @@
-"""Groups that run at the same time, fused row by row, and the number of pieces that makes them fit into SRAM.
+"""Groups fused row by row, which run at the same time, and the row blocks that fit into SRAM.
 
 A chain that does not fit, however fine the pieces, runs one group after the other.
 """

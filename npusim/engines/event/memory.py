@@ -145,9 +145,7 @@ class SharedMemory:
             self._timer.set(self._clock.now + max(soonest, 0.0))
 
     def _fill(self) -> None:
-        """Cut flows down to what DRAM gives when hosts and engines together ask for more: an equal part each,
-        or what it asks for.
-        """
+        """Limit flows to DRAM's bandwidth by max-min fairness: an equal share each, or the demand."""
         speed, rate = self._speed, self._rate
         asking = sorted((speed[flow] * rate[flow], flow) for flow in self._active if rate[flow] > 0.0)
         left, count = self._total, len(asking)

@@ -1,4 +1,4 @@
-"""What the event engine executes, tasks with dependencies and SRAM buffers, and the log of what happened.
+"""Program of the event engine (tasks, dependencies, SRAM buffers) and log of what happened.
 
 Columns are typed arrays, not objects: a million tasks take some 60 MB.
 """

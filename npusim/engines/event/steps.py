@@ -41,8 +41,7 @@ class TilingStep:
 
 
 def apportion(total: float, shares: list[float]) -> list[float]:
-    """Cut a total into parts near the given shares, in whole numbers where it is one, so that they add up to
-    it exactly.
+    """Cut a total into parts near the given shares that add up exactly; whole numbers stay whole.
 
     Examples
     --------
@@ -165,9 +164,7 @@ def _outputs_held(stripes: list[list[float]], columns: list[float], chunks: int)
 
 
 def is_fetched_once(op: Any, result: Any) -> bool:
-    """Tell whether a stored triangle is fetched once (see `npusim.cost.triangle`), by what the operator
-    moves.
-    """
+    """Whether a stored triangle is fetched once (`npusim.cost.triangle`), by the operator's traffic."""
     if not op["triangle"] or op["a_triangle_bytes"] <= 0.0:
         return False
     once = (
@@ -182,9 +179,7 @@ def is_fetched_once(op: Any, result: Any) -> bool:
 
 
 def triangle_steps(result: Any) -> list[TilingStep]:
-    """Write out a product whose triangle is fetched once: blocks are dealt out to the tiles, sums wait until
-    the end of a pass.
-    """
+    """Yield the steps of a product whose triangle is fetched once; sums wait until a pass ends."""
     rows, passes = int(result["row_blocks"]), int(result["column_blocks"])
     count = rows * (rows + 1) // 2
     if result["split"] == Split.ROWS:

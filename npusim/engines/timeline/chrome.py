@@ -150,9 +150,7 @@ def _layers(line: Timeline) -> list[dict[str, Any]]:
 
 
 def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:
-    """Arrows from a task to those that wait for it directly, and to what it set going through a point in
-    time.
-    """
+    """Arrows from a task to its direct successors, and through a point in time."""
     starts, followers = line.followers
     each = line.per_inference
     events: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The critical path: the tasks that made a run as long as it was, and why each followed the one before."""
+"""Critical path: the tasks that determine a run's length, and why each followed the last."""
 
 from __future__ import annotations
 

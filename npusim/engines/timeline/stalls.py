@@ -69,9 +69,7 @@ def _cause(line: Timeline, row: int) -> str:
 
 
 def queueing_s(line: Timeline) -> dict[str, float]:
-    """Return, by unit's name, how long tasks that were ready waited because the unit was busy with others (s,
-    over all tasks).
-    """
+    """Return by unit the time that ready tasks waited because it was busy (s, over all tasks)."""
     found = {}
     for unit, rows in zip(line.units, line.by_unit, strict=True):
         previous = line.before[rows]

@@ -173,9 +173,7 @@ class Timeline:
         return {name: busy / self.makespan_s for name, busy in self.busy_s().items()}
 
     def span_s(self, operator: int, inference: int = 0) -> tuple[float, float]:
-        """Begin of an operator's first task and end of its last in one inference (s); (0, 0) where it has
-        none.
-        """
+        """Begin of an operator's first task and end of its last (s) in one inference; (0, 0) if none."""
         rows = self.rows_of(operator, inference)
         if not len(rows):
             return 0.0, 0.0

@@ -108,9 +108,7 @@ def _in_order(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
 
 
 def _by_branches(graph: Graph, groups: list[Group]) -> list[Group]:
-    """Order groups so that few results wait: what has just been made is used as soon as all else that it
-    needs is there.
-    """
+    """Order groups so that few results wait: each is used as soon as its reader is ready."""
     home = {name: g.main for g in groups for name in (g.main, *g.fused)}
     root = roots(graph)
     needs: dict[str, set[str]] = {}
@@ -242,9 +240,7 @@ def _links(
 
 
 def _batches(users: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
-    """Part tensors so that no group touches two of a batch: its difference is then due to one tensor, and one
-    lowering does for all.
-    """
+    """Partition tensors so that no group touches two of a batch, which one lowering evaluates."""
     batches: list[tuple[set[int], list[str]]] = []
     for tensor, touching in users.items():
         place = next((b for b in batches if not b[0].intersection(touching)), None)

@@ -49,9 +49,7 @@ State = tuple[int, int]
 
 
 class _Touch(NamedTuple):
-    """A group's use of a link: what it pays once the link has left home, and what is due for those before
-    when it leaves.
-    """
+    """A group's use of a link: its transfer cost, and that of earlier readers on the other device."""
 
     bit: int
     own: float

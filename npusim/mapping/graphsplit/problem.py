@@ -1,4 +1,4 @@
-"""The placement problem as plain numbers: the cost of every group on every device, and of passing results on.
+"""The placement problem as numbers: cost of groups on devices, and of transfers between them.
 
 Nodes are groups of operators in their order of execution, each with its time, DRAM traffic and energy on each
 device. Entering a device costs a launch. A *link* is a result that would stay in the NPU's SRAM if everyone
@@ -131,9 +131,7 @@ class Problem:
         )
 
     def transfer_bytes(self, placement: Sequence[int]) -> float:
-        """Return the bytes that cross from the device that makes them to another, once for each device that
-        reads them.
-        """
+        """Return the bytes that cross from the producing device to others, once per reading device."""
         return sum(
             size * len({placement[r] for r in readers} - {placement[maker]})
             for maker, readers, size in self.handed

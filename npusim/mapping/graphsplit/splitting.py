@@ -1,5 +1,4 @@
-"""GraphSplit applied: weights for what is to be minimised, solutions, and the wishes written on the
-operators.
+"""GraphSplit applied: objective weights, solutions, and device wishes on the operators.
 
 One inference at a time is a sum: time (or energy with what leakage adds to it), so one solution of the
 dynamic program is the best. With several in flight the slowest device sets the pace, which is a maximum of
@@ -75,9 +74,7 @@ def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> 
 
 
 def _intervals_s(loads: np.ndarray, k: int, terms: Terms) -> np.ndarray:
-    """Return what each shared thing alone would allow: seconds an inference of devices, DRAM, and of the
-    requests in flight.
-    """
+    """Return lower bounds of the interval (s): devices, DRAM, requests in flight."""
     serial_s = loads[:k].sum() + loads[k]
     if terms.requests <= 1.0:
         return np.array([serial_s])
@@ -177,7 +174,7 @@ def wished(graph: Graph) -> tuple[str, ...]:
 
 
 def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Map a graph whose preprocessing may go to the CPU: where that costs less than the NPU, and no further.
+    """Map a graph whose preprocessing may go to the CPU where that costs less than the NPU.
 
     The best placements found are mapped in full beside the NPU alone, and the fastest is taken.
 

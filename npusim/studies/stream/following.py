@@ -1,4 +1,4 @@
-"""Following a stream of updates: recompile each time, or compile with room to spare and correct the mask."""
+"""Stream of graph updates: recompile each time, or compile with spare capacity and patch masks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ways to keep up with a changing graph: the versions each compiles and what it costs, update by update."""
+"""Strategies for a changing graph: versions each compiles, and costs per update."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def recompiled(
     inferences: int,
     changed: Sequence[bool] | None,
 ) -> Costs:
-    """Compile where `changed`, as baked-in edges need it; None: only for a number of nodes not seen before.
+    """Compile where `changed`; None: only for a number of nodes not seen before.
 
     A version for a number of nodes that was there before is reused; baked-in edges never come back.
 

@@ -34,14 +34,11 @@ class EdgeList:
     """Results that layers share: OpenVINO merges equal subgraphs."""
 
     def gather(self, x: str, name: str, at: str | None = None) -> str:
-        """Fetch the rows of `x` [N, ...] at the sources of the edges, or at another vector of node
-        numbers.
-        """
+        """Gather the rows of `x` [N, ...] at the sources of the edges, or at other node numbers."""
         return self.editor.gather(x, at or self.source, name)
 
     def target_spread(self, region: str, shape: tuple[int, ...]) -> str:
-        """Return the targets repeated over a message's elements: int32 of `shape` [E, ...], as Scatter wants
-        them.
+        """Return the targets repeated over a message's elements, int32 of `shape` [E, ...].
 
         That is preprocessing which the layer of `region` does over again where its messages have a new width.
         """
@@ -72,9 +69,7 @@ class EdgeList:
         return self.shared[key]
 
     def scatter(self, messages: str, region: str, name: str, reduction: str = "sum") -> str:
-        """Combine messages [E, ...] at their targets; a node without messages gets 0. Returns a tensor [N,
-        ...].
-        """
+        """Combine messages [E, ...] at their targets to [N, ...]; a node without messages gets 0."""
         editor = self.editor
         shape = editor.tensors[messages].shape
         index = self.target_spread(region, shape)

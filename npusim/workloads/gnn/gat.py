@@ -96,9 +96,7 @@ def _leaky_relu(editor: Editor, scores: str, region: str) -> str:
 
 
 def _edge_layer(edges: EdgeList, h: str, layer: int, heads: int) -> str:
-    """Attention along the edges, [E, heads], as PyTorch Geometric has it: the softmax is built of
-    scatters.
-    """
+    """Attention along the edges, [E, heads], as in PyTorch Geometric: a softmax of scatters."""
     editor = edges.editor
     region = editor.region = f"layer{layer}/attention"
     nodes, width = editor.tensors[h].shape

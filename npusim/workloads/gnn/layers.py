@@ -89,9 +89,7 @@ def activation(editor: Editor, type_: str, x: str, region: str, **attrs: Any) ->
 
 
 def finish_layer(editor: Editor, x: str, layer: int, layers: int, type_: str, **attrs: Any) -> str:
-    """Add what follows a layer: an activation, or after the last one the LogSoftmax over the classes and the
-    output.
-    """
+    """Add what follows a layer: an activation, or after the last the LogSoftmax and the output."""
     if layer + 1 < layers:
         return activation(editor, type_, x, f"layer{layer}/activation", **attrs)
     result = activation(editor, "LogSoftmax", x, "readout", axes=(1,))

@@ -1,4 +1,4 @@
-"""What npusim knows of a data set: counts and how its non-zeros cluster, never a node or an edge of it.
+"""Statistics of a data set: counts and the clustering of its non-zeros, no node or edge.
 
 The shipped files are derived from the raw data by `scripts/derive_statistics.py`; a user's own graph is
 described by the same kind of file.
