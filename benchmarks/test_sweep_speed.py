@@ -23,9 +23,9 @@ from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
 from npusim.explore.campaign import Campaign
 from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
-from npusim.explore.metrics import objectives
 from npusim.explore.pareto import front
 from npusim.explore.query import query
+from npusim.metrics import objectives
 
 SPACE = "gcn-cora"
 

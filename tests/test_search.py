@@ -7,11 +7,11 @@ from spaces import MIXED, QUICK, changed
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
 from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
-from npusim.explore.metrics import admitted, objectives
 from npusim.explore.pareto import front
 from npusim.explore.query import query
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import Interrupted
+from npusim.metrics import admitted, objectives
 
 pytest.importorskip("pymoo")
 

@@ -22,12 +22,12 @@ import npusim
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import campaign_of
 from npusim.explore.fronts import front_of
-from npusim.explore.metrics import METRICS, objectives
 from npusim.explore.pareto import front
 from npusim.explore.query import query
 from npusim.explore.sensitivity import influences
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import Interrupted, sweep
+from npusim.metrics import METRICS, objectives
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:

@@ -126,7 +126,7 @@ class Liveness:
         end: dict[str, int] = {}
         copied: set[str] = set()
         for i, group in enumerate(decisions.groups):
-            if group.unit in (Unit.VIEW, Unit.CPU, Unit.GPU):
+            if group.unit.device != "npu":
                 continue  # these bring nothing into SRAM
             time = self._when.get(i, i)
             for name in (group.main, *group.fused):

@@ -31,7 +31,6 @@ _PAIRWISE = (Family.ELTWISE, Family.COMPARE, Family.SELECT)
 _OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
 _SIZES = ("batch", *_OUTPUT, "in_w", "in_h", "in_c", *_KERNEL)
 _QUANTITIES = ("macs", "elements", "rows", "row_length")
-_DEVICE = {Unit.CPU: "cpu", Unit.GPU: "gpu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class _Lowering:
             row["unit"] = group.unit
             if group.unit is Unit.VIEW:
                 continue
-            entered = _DEVICE.get(group.unit, "npu")
+            entered = group.unit.device
             row["launches"] = 1.0 if entered != device else 0.0
             self._row(row, i, group, first=entered != device)
             device = entered
@@ -79,7 +78,7 @@ class _Lowering:
         results = self.graph.outputs_of(last)
         self._shape(row, op, work, inputs, group)
         row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
-        if group.unit in (Unit.CPU, Unit.GPU):
+        if group.unit.is_host:
             device = self.soc.cpu if group.unit is Unit.CPU else self.soc.gpu
             fill_host_work(row, self.graph, group, device, self.decisions.is_split)
             return

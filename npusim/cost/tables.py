@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
+from npusim.metrics import METRICS
 
 __all__ = [
     "DSP_KERNEL_DTYPE",
@@ -36,6 +37,24 @@ class Unit(IntEnum):
     DMA = 3
     CPU = 4
     GPU = 5
+
+    @property
+    def path(self) -> str:
+        """Name in documents: npu.dpu, npu.dsp, npu.dma, cpu, gpu, or none for a view."""
+        return _UNIT_PATHS[self]
+
+    @property
+    def device(self) -> str:
+        """Kind of the device that the unit is part of: npu, cpu, gpu; empty for a view."""
+        return "" if self is Unit.VIEW else self.path.partition(".")[0]
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is a CPU or GPU."""
+        return self in (Unit.CPU, Unit.GPU)
+
+
+_UNIT_PATHS = ("none", "npu.dpu", "npu.dsp", "npu.dma", "cpu", "gpu")
 
 
 class DpuOperation(IntEnum):
@@ -211,22 +230,7 @@ RESULT_DTYPE = np.dtype(
 )
 """What one operator costs on one architecture."""
 
-TOTAL_DTYPE = np.dtype(
-    [
-        ("latency_s", "f8"),
-        ("throughput_per_s", "f8"),
-        ("energy_j", "f8"),
-        ("dram_bytes", "f8"),
-        ("sram_peak_bytes", "f8"),
-        ("dpu_s", "f8"),
-        ("dsp_s", "f8"),
-        ("dma_s", "f8"),
-        ("cpu_s", "f8"),
-        ("gpu_s", "f8"),
-        ("area_mm2", "f8"),
-        ("peak_ops_per_s", "f8"),
-    ]
-)
+TOTAL_DTYPE = np.dtype([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
 """What one inference of a graph costs on one architecture."""
 
 

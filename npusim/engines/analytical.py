@@ -11,21 +11,12 @@ from npusim.cost.tables import Bound, Unit
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
+from npusim.metrics import METRICS, metrics_in
 from npusim.ops import Annotation, Family
 from npusim.scenario import resolve_run
 from npusim.techniques import parse
 
 __all__ = ["estimate", "mapped_estimate"]
-
-_UNIT_NAMES = {
-    Unit.VIEW: "none",
-    Unit.DPU: "npu.dpu",
-    Unit.DSP: "npu.dsp",
-    Unit.DMA: "npu.dma",
-    Unit.CPU: "cpu",
-    Unit.GPU: "gpu",
-}
-_NPU_UNITS = (Unit.DPU, Unit.DSP, Unit.DMA)
 
 
 def estimate(
@@ -78,28 +69,19 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         hint=run.hint,
         requests=run.requests,
         tiles=run.tiles,
-        latency_s=float(total["latency_s"]),
         latency_interval_s=None,
-        throughput_per_s=float(total["throughput_per_s"]),
-        energy_j=float(total["energy_j"]),
-        area_mm2=float(total["area_mm2"]),
-        dram_bytes=float(total["dram_bytes"]),
-        sram_peak_bytes=float(total["sram_peak_bytes"]),
         macs=graph.macs,
         units={
-            name: UnitUse(busy_s=float(total[key]), utilisation=float(total[key]) / interval_s)
-            for name, key in (
-                ("npu.dpu", "dpu_s"),
-                ("npu.dsp", "dsp_s"),
-                ("npu.dma", "dma_s"),
-                ("cpu", "cpu_s"),
-                ("gpu", "gpu_s"),
+            metric.unit: UnitUse(
+                busy_s=float(metric.values(total)), utilisation=float(metric.values(total)) / interval_s
             )
-            if mapped.soc.has(name.partition(".")[0])
+            for metric in METRICS.values()
+            if metric.unit and mapped.soc.has(metric.unit.partition(".")[0])
         },
         operators=[_operator(mapped, i, group) for i, group in enumerate(mapped.decisions.groups)],
         warnings=_warnings(mapped),
         provenance=_provenance(mapped),
+        **metrics_in(Estimate, total),
     )
 
 
@@ -110,7 +92,7 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
         name=op.name,
         type=op.type,
         fused=list(group.fused),
-        unit=_UNIT_NAMES[Unit(group.unit)],
+        unit=group.unit.path,
         latency_s=float(result["latency_s"]),
         energy_j=float(result["energy_j"]),
         macs=mapped.graph.work(op).macs,
@@ -122,7 +104,7 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
 def _warnings(mapped: Mapped) -> list[str]:
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     found = list(mapped.lowered.warnings)
-    if not any(g.unit in _NPU_UNITS for g in mapped.decisions.groups):
+    if not any(g.unit.device == "npu" for g in mapped.decisions.groups):
         techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
         for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):
             found.append(f"{', '.join(t.name for t in techniques if t.host_note == note)}: {note}")

@@ -12,10 +12,10 @@ import numpy as np
 from npusim.cost.evaluation import evaluate_points
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore.axes import Axis, resolve_axes
-from npusim.explore.metrics import METRICS
 from npusim.explore.points import Points, decode
 from npusim.explore.spaces import Space
 from npusim.explore.variants import Variant, base_soc, make_variant, place_each
+from npusim.metrics import METRICS
 
 __all__ = ["Campaign", "campaign_of"]
 
@@ -59,7 +59,7 @@ class Campaign:
         The latency of a point that cannot run the network is infinite.
         """
         totals = self.totals(start, stop)
-        return {name: totals[name] for name in METRICS}
+        return {name: metric.values(totals) for name, metric in METRICS.items()}
 
     def totals(self, start: int, stop: int) -> Any:
         """Return the same as an array of TOTAL_DTYPE, shape (points,)."""
@@ -74,7 +74,7 @@ class Campaign:
         """Return the metrics of points by their coordinates (`Points.coordinates`), shape (points, axes)."""
         totals = np.zeros(len(coordinates), TOTAL_DTYPE)
         self._scattered(np.asarray(coordinates, float), totals)
-        return {name: totals[name] for name in METRICS}
+        return {name: metric.values(totals) for name, metric in METRICS.items()}
 
     def settings_at(self, coordinates: Any) -> dict[str, Any]:
         """Return what one point sets: a mapping of path to value, as `--set` takes it."""

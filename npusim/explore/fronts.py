@@ -12,10 +12,10 @@ from pydantic import Field
 from npusim.documents import Document
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.explore.manifest import read_manifest
-from npusim.explore.metrics import METRICS, objectives
 from npusim.explore.pareto import front
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
+from npusim.metrics import METRICS, objectives
 
 __all__ = ["Front", "front_of", "knee", "with_objectives"]
 

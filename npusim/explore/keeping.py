@@ -13,14 +13,15 @@ import numpy as np
 
 from npusim.cost.jit import compiled_parallel
 from npusim.cost.tables import TOTAL_DTYPE
-from npusim.explore.metrics import METRICS, objectives, sign_of
 from npusim.explore.pareto import WORST, finite_front, front
 from npusim.explore.spaces import Space, parse_keep
+from npusim.metrics import METRICS, objectives
 
 __all__ = ["best_of", "keep"]
 
 _BLOCK = 4096
-_LATENCY = METRICS.index("latency_s")
+_COLUMNS = list(TOTAL_DTYPE.names or ())
+_LATENCY = _COLUMNS.index("latency_s")
 
 
 @compiled_parallel
@@ -56,7 +57,7 @@ def select_objectives(
     totals : array of TOTAL_DTYPE, shape (points,)
         The latency of a point that cannot run the network is infinite.
     minimise : sequence of str
-        Metrics; more of those a second is better.
+        Metrics.
     constraints : mapping of metric to Bound
 
     Returns
@@ -65,11 +66,14 @@ def select_objectives(
         Less is better; as bad as can be where a point is not admitted.
     good : array of bool, shape (points,)
     """
-    assert TOTAL_DTYPE.names == METRICS
-    figures = totals.view(np.float64).reshape(len(totals), len(METRICS))
-    wanted = np.array([METRICS.index(name) for name in minimise], np.int64)
-    signs = np.array([sign_of(name) for name in minimise])
-    bounded = np.array([METRICS.index(name) for name in constraints], np.int64)
+    figures = totals.view(np.float64).reshape(len(totals), len(_COLUMNS))
+    columns, derived = _COLUMNS, {*minimise, *constraints} - set(_COLUMNS)
+    if derived:
+        columns = [*_COLUMNS, *derived]
+        figures = np.column_stack([figures, *(METRICS[name].values(totals) for name in derived)])
+    wanted = np.array([columns.index(name) for name in minimise], np.int64)
+    signs = np.array([METRICS[name].sign for name in minimise])
+    bounded = np.array([columns.index(name) for name in constraints], np.int64)
     low = np.array([-np.inf if b.min is None else b.min for b in constraints.values()], np.float64)
     high = np.array([np.inf if b.max is None else b.max for b in constraints.values()], np.float64)
     values, good = np.empty((len(wanted), len(totals))), np.empty(len(totals), np.bool_)

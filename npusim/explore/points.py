@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -99,7 +98,9 @@ def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
 
 def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count: int) -> Any:
     if method == "latin-hypercube":
-        return _latin_hypercube(dimensions, total, seed)[start : start + count]
+        from npusim.studies.uncertainty import latin_hypercube
+
+        return latin_hypercube(total, dimensions, seed)[start : start + count]
     from scipy.stats import qmc  # slow to import
 
     sampler = qmc.Sobol(dimensions, seed=seed)
@@ -110,13 +111,6 @@ def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count
     with warnings.catch_warnings():  # a part of the sequence is no power of two long, the whole may be
         warnings.simplefilter("ignore", UserWarning)
         return sampler.random(count)
-
-
-@cache
-def _latin_hypercube(dimensions: int, total: int, seed: int) -> Any:
-    from scipy.stats import qmc  # slow to import
-
-    return qmc.LatinHypercube(dimensions, seed=seed).random(total)
 
 
 _BLOCK = 4096

@@ -26,12 +26,12 @@ from npusim.errors import NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
 from npusim.explore.manifest import MANIFEST, manifest_of
-from npusim.explore.metrics import admitted, objectives
 from npusim.explore.pareto import front
 from npusim.explore.search_log import SearchLog
 from npusim.explore.spaces import Space
 from npusim.explore.store import Store, table_of, to_bytes, write_whole
 from npusim.explore.sweep import Interrupted
+from npusim.metrics import admitted, objectives
 
 __all__ = ["SearchResult", "Step", "search"]
 

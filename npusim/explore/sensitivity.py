@@ -13,9 +13,9 @@ import numpy as np
 
 from npusim.documents import Part
 from npusim.explore.campaign import campaign_of
-from npusim.explore.metrics import METRICS
 from npusim.explore.points import positions_in_unit_cube
 from npusim.explore.spaces import Space
+from npusim.metrics import METRICS
 
 __all__ = ["Influence", "influences"]
 

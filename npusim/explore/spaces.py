@@ -13,8 +13,8 @@ from pydantic import Field, field_validator, model_validator
 
 from npusim.config import Section, load_model
 from npusim.errors import UnknownNameError
-from npusim.explore.metrics import MetricName
 from npusim.locate import resource, resource_names
+from npusim.metrics import MetricName
 
 __all__ = ["AxisSpec", "Bound", "DesignSpec", "RunSpec", "Space", "load_space", "parse_keep", "space_names"]
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from npusim import files
 from npusim.explore.axes import Axis
-from npusim.explore.metrics import METRICS
+from npusim.metrics import METRICS
 
 __all__ = ["POINT", "Store", "table_of", "to_bytes", "write_whole"]
 
@@ -93,7 +93,9 @@ def table_of(axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any
             columns[axis.path] = pa.array(values, pa.string())
         else:
             columns[axis.path] = pa.array(values.astype(np.int64) if axis.is_whole else values)
-    columns |= {name: pa.array(np.ascontiguousarray(scores[name])) for name in METRICS}
+    columns |= {
+        name: pa.array(np.ascontiguousarray(metric.values(scores))) for name, metric in METRICS.items()
+    }
     return pa.table(columns).replace_schema_metadata({_ADMITTED: str(admitted).encode()})
 
 

@@ -25,7 +25,6 @@ from npusim.ops import Family, Operator, Tensor, TensorKind
 
 __all__ = ["fuse", "fused_on"]
 
-_HOSTS = (Unit.CPU, Unit.GPU)
 _DENSE = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
 
 
@@ -56,14 +55,14 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
         if op.name in taken:
             continue
         unit = units[op.name]
-        fused = _followers(op, units, graph, soc, taken) if alone or unit not in _HOSTS else ()
+        fused = _followers(op, units, graph, soc, taken) if alone or not unit.is_host else ()
         taken.update(fused)
         swapped = (
             swap_operands and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
         )
         # A follower may read what is made after its group's main operator; nobody else waits for what lies
         # between the two.
-        late = unit in _HOSTS or _reads_others(fused, graph)
+        late = unit.is_host or _reads_others(fused, graph)
         last = place[fused[-1]] if fused and late else place[op.name]
         groups.append((last, Group(op.name, fused, unit, swapped)))
     groups.sort(key=lambda placed: placed[0])
@@ -95,7 +94,7 @@ def _followers(
 
 def _leads(op: Operator, unit: Unit, soc: Soc) -> bool:
     """Whether other operators may ride along with one: on a host with products, and with each other."""
-    if unit in _HOSTS:
+    if unit.is_host:
         return op.family in _DENSE or op.type.lower() in fused_on(soc, unit)
     return unit is Unit.DPU
 
@@ -105,11 +104,11 @@ def _rides_along(
 ) -> bool:
     if op.type.lower() not in fused_on(soc, unit):
         return False
-    if own is not unit if unit in _HOSTS else own in _HOSTS:
+    if own is not unit if unit.is_host else own.is_host:
         return False
     if graph.tensors[op.outputs[0]].elements != graph.tensors[result].elements:
         return False
-    if unit in _HOSTS:
+    if unit.is_host:
         return True
     others = [graph.tensors[t] for t in op.inputs if t != result]
     if op.type == "Add" and soc.npu.dpu.fuse_residual and len(others) == 1 and main.family in _DENSE:

@@ -12,8 +12,6 @@ from npusim.graph import Graph
 
 __all__ = ["entries", "in_runs", "is_split"]
 
-_DEVICES = {Unit.CPU: "cpu", Unit.GPU: "gpu"}
-
 
 def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
     """Return the groups in an order that enters devices seldom and keeps producers before consumers.
@@ -31,7 +29,7 @@ def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         makes the fewest entries; the order given where all groups run on one device or none of these is
         better.
     """
-    devices = list(dict.fromkeys(_device(g) for g in groups if g.unit is not Unit.VIEW))
+    devices = list(dict.fromkeys(g.unit.device for g in groups if g.unit is not Unit.VIEW))
     if len(devices) < 2:
         return groups
     makers = _makers(graph, groups)
@@ -44,18 +42,14 @@ def entries(groups: tuple[Group, ...]) -> int:
     found, device = 0, ""
     for group in groups:
         if group.unit is not Unit.VIEW:
-            found += _device(group) != device
-            device = _device(group)
+            found += group.unit.device != device
+            device = group.unit.device
     return found
 
 
 def is_split(groups: tuple[Group, ...]) -> bool:
     """Tell whether several devices have a part in an inference."""
-    return len({_device(group) for group in groups if group.unit is not Unit.VIEW}) > 1
-
-
-def _device(group: Group) -> str:
-    return _DEVICES.get(group.unit, "npu")
+    return len({group.unit.device for group in groups if group.unit is not Unit.VIEW}) > 1
 
 
 def _makers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
@@ -76,7 +70,7 @@ def _greedy(groups: tuple[Group, ...], makers: list[set[int]], first: str) -> tu
     while left:
         rest: list[int] = []
         for i in left:  # one pass suffices: makers stand before their readers
-            if makers[i] <= done and (groups[i].unit is Unit.VIEW or _device(groups[i]) == device):
+            if makers[i] <= done and (groups[i].unit is Unit.VIEW or groups[i].unit.device == device):
                 done.add(i)
                 order.append(groups[i])
             else:
@@ -84,5 +78,5 @@ def _greedy(groups: tuple[Group, ...], makers: list[set[int]], first: str) -> tu
         left = rest
         ready = [i for i in left if makers[i] <= done]
         if ready:
-            device = _device(groups[ready[0]])
+            device = groups[ready[0]].unit.device
     return tuple(order)

@@ -20,7 +20,6 @@ DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
 """Where a network runs; `auto` is the SoC's main device, an NPU where it has one, with the wishes that
 techniques wrote on operators."""
 
-_HOSTS = {"cpu": Unit.CPU, "gpu": Unit.GPU}
 _DMA_MOVES = frozenset(
     {"Concat", "StridedSlice", "Slice", "Split", "VariadicSplit", "Pad", "Roll", "Reverse"}
 )
@@ -52,8 +51,8 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
         raise InfeasibleError(
             f"operator {op.name!r} should run on the {target.upper()}, which {soc.name} lacks; it has: {have}"
         )
-    if target in _HOSTS:
-        return _HOSTS[target]
+    if target != "npu":
+        return Unit[target.upper()]
     if op.type in _DMA_MOVES:
         return Unit.DMA
     return Unit.DPU if op.kind.dpu and _grid_can(op, graph, soc) else Unit.DSP

@@ -63,7 +63,7 @@ def _intermediates(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]
     made: dict[str, float] = {}
     foreign: set[str] = set()
     for group in groups:
-        on_npu = group.unit not in (Unit.CPU, Unit.GPU)
+        on_npu = not group.unit.is_host
         last = group.fused[-1] if group.fused else group.main
         for tensor in graph.operators[last].outputs:
             if on_npu and group.unit is not Unit.VIEW:
@@ -78,7 +78,7 @@ def _marked(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> li
     """Inputs and constants with the `cached` mark that more than one group on the NPU reads."""
     readers: dict[str, set[str]] = {}
     for group in groups:
-        if group.unit in (Unit.CPU, Unit.GPU, Unit.VIEW):
+        if group.unit.device != "npu":
             continue
         for tensor in graph.operators[group.main].inputs:
             readers.setdefault(root[tensor], set()).add(group.main)

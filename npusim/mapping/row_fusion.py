@@ -17,8 +17,6 @@ __all__ = ["row_fusable"]
 
 _ELEMENTWISE = frozenset({Family.ELTWISE, Family.COMPARE, Family.SELECT, Family.ACTIVATION, Family.CONVERT})
 _ALONG_AXES = frozenset({Family.SOFTMAX, Family.REDUCE})
-_NPU_UNITS = frozenset({Unit.DPU, Unit.DSP, Unit.DMA})
-_HOSTS = frozenset({Unit.CPU, Unit.GPU})
 
 
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
@@ -37,7 +35,7 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -
     """Of each group: how often the NPU was interrupted before it."""
     interrupted = 0
     for group in groups:
-        interrupted += group.unit in _HOSTS
+        interrupted += group.unit.is_host
         stretch[group.main] = interrupted
         if group.unit is not Unit.VIEW:
             for name in dict.fromkeys(
@@ -49,7 +47,7 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -
     for group in groups:
         op = graph.operators[group.main]
         last = graph.operators[group.fused[-1]] if group.fused else op
-        if group.unit not in _NPU_UNITS or len(last.outputs) != 1 or not _makes_rows(op, graph):
+        if group.unit.device != "npu" or len(last.outputs) != 1 or not _makes_rows(op, graph):
             continue
         name = root[last.outputs[0]]
         if (
@@ -76,7 +74,7 @@ def _makes_rows(op: Operator, graph: Graph) -> bool:
 def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
     """Whether a group uses rows of a tensor in order, each for the same row of its result."""
     op, tensor = graph.operators[group.main], graph.tensors[name]
-    if group.unit not in _NPU_UNITS or name not in op.inputs or not tensor.shape:
+    if group.unit.device != "npu" or name not in op.inputs or not tensor.shape:
         return False
     if _rows(tensor) != _rows(graph.tensors[stored]):  # seen under another shape
         return False

@@ -10,11 +10,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from npusim.engines import Estimate
+from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering, percent
 from npusim.report.terminal import LongName, bar, grid, remarks, title
 
 if TYPE_CHECKING:
-    from npusim.engines import Estimate, OperatorCost
+    from npusim.engines import OperatorCost
 
 __all__ = ["estimate_page"]
 
@@ -24,6 +26,7 @@ _WORTH_A_LINE = 0.005
 """Part of the latency from which time outside of the operators is shown."""
 _JOINTS = "/:"
 """Where an operator's name may be broken."""
+_OF_NPU = ("sram_peak_bytes", "area_mm2")
 _BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red"}
 
 
@@ -65,21 +68,15 @@ def _circumstances(estimate: Estimate) -> str:
 
 
 def _figures(estimate: Estimate) -> Table:
-    latency = engineering(estimate.latency_s, "s")
+    names = [name for name in METRICS if name in Estimate.model_fields]
+    if not estimate.tiles:  # without an NPU there is no SRAM of one either
+        names = [name for name in names if name not in _OF_NPU]
+    cells = {name: engineering(getattr(estimate, name), unit_of(name)) for name in names}
     if estimate.latency_interval_s is not None:
         low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
-        latency += f" [{low} to {high}]"
-    figures = [
-        ("latency", latency),
-        ("throughput", engineering(estimate.throughput_per_s, "/s")),
-        ("energy", engineering(estimate.energy_j, "J")),
-        ("DRAM traffic", engineering(estimate.dram_bytes, "B")),
-        ("SRAM peak", engineering(estimate.sram_peak_bytes, "B")),
-        ("work", engineering(estimate.macs, "MAC")),
-        ("NPU area", f"{estimate.area_mm2:.3g} mm²"),
-    ]
-    if not estimate.tiles:  # without an NPU there is no SRAM of one either
-        figures = [figure for figure in figures if figure[0] not in ("SRAM peak", "NPU area")]
+        cells["latency_s"] += f" [{low} to {high}]"
+    figures = [(METRICS[name].title, cell) for name, cell in cells.items()]
+    figures.insert(5, ("work", engineering(estimate.macs, "MAC")))
     table = grid()
     for _ in range(2):
         table.add_column(style="dim")

@@ -12,6 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering
 from npusim.report.terminal import grid, remarks
 from npusim.units import format_quantity
@@ -28,8 +29,6 @@ _MOST_ROWS = 1000
 _POINT = "point"
 _LONG = 12
 """Characters from which an exact value is rounded."""
-_UNITS = {"_s_low": "s", "_s_high": "s", "_per_s": "/s", "_s": "s", "_j": "J", "_bytes": "B"}
-"""Unit of a metric by the end of its name."""
 _OF_ONE = re.compile(r'(?:any_value|avg|first|last|max|mean|median|min|sum)\("?([^"()]+)"?\)')
 """Column of a query that is some values' sum or one of them: it has their unit."""
 
@@ -64,7 +63,7 @@ def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -
     if knob is not None:
         exact = format_quantity(float(value), knob)
         return exact if len(exact) <= _LONG else engineering(float(value), knob)
-    unit = next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), "")
+    unit = unit_of(name.removesuffix("_low").removesuffix("_high"))
     return f"{value:,}" if isinstance(value, int) and not unit else engineering(float(value), unit)
 
 
@@ -146,8 +145,7 @@ def pareto_page(found: Front) -> RenderableType:
 
 def _worth(name: str) -> Callable[[Mapping[str, Any]], float]:
     """Return what orders points by a metric, the best first."""
-    sign = -1.0 if name.endswith("_per_s") else 1.0
-    return lambda row: sign * float(row[name])
+    return lambda row: METRICS[name].sign * float(row[name])
 
 
 def sweep_page(result: SweepResult, space: str) -> RenderableType:

@@ -24,6 +24,7 @@ from npusim.mapping.graphsplit import (
 )
 from npusim.mapping.mapped import map_placed
 from npusim.mapping.order import entries
+from npusim.metrics import metrics_in
 from npusim.scenario import resolve_run
 
 __all__ = ["Alone", "Cut", "DeviceCost", "PlacedGroup", "Placement", "place"]
@@ -207,10 +208,7 @@ def place(
         exact=found.exact,
         value=alone[single] if single in alone else objective_of(problem, terms, placement),
         bound=min(found.bound, *alone.values()) if alone else found.bound,
-        latency_s=float(mapped.total["latency_s"]),
-        throughput_per_s=float(mapped.total["throughput_per_s"]),
-        energy_j=float(mapped.total["energy_j"]),
-        dram_bytes=float(mapped.total["dram_bytes"]),
+        **metrics_in(Placement, mapped.total),
         transfer_bytes=problem.transfer_bytes(placement),
         switches=max(0, entries(mapped.decisions.groups) - 1),
         groups=_groups(graph, problem, placement),
@@ -295,13 +293,7 @@ def _groups(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> list[
 def _alone(device: str, mapped: Mapped | None) -> Alone:
     if mapped is None:
         return Alone(device=device, latency_s=None, throughput_per_s=None, energy_j=None)
-    total = mapped.total
-    return Alone(
-        device=device,
-        latency_s=float(total["latency_s"]),
-        throughput_per_s=float(total["throughput_per_s"]),
-        energy_j=float(total["energy_j"]),
-    )
+    return Alone(device=device, **metrics_in(Alone, mapped.total))
 
 
 def _cuts(problem: Problem, soc: Soc, run: Run) -> list[Cut]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -25,7 +26,6 @@ import numpy as np
 from npusim.arch import Calibration, Soc
 from npusim.arch.calibration import OTHER_OPERATORS
 from npusim.cost.architecture import arch_row
-from npusim.cost.tables import Unit
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import Uncertain, evaluated, sampled, uncertain_numbers, with_library
@@ -46,12 +46,6 @@ _TELLING = 0.05
 """Least share of a variance that names its parameter."""
 _LOW, _HIGH = 5.0, 95.0
 _SAME = 1e-9
-_UNITS = {
-    "cpu": frozenset({Unit.CPU}),
-    "gpu": frozenset({Unit.GPU}),
-    "npu": frozenset({Unit.DPU, Unit.DSP, Unit.DMA}),
-}
-"""Units of each class of device."""
 EQUATIONS = "equations"
 """First word of the names of model errors."""
 
@@ -125,7 +119,7 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     if soc.calibration is not None:
         errors, shares = _model_errors(soc.calibration, mapped)
         numbers += errors
-    normals = _latin_hypercube(samples, len(numbers), seed)
+    normals = _normals(samples, len(numbers), seed)
     if soc.calibration is not None:
         _correlate(normals, numbers, soc.calibration)
     latency, interval = (np.empty((len(mapped), samples)) for _ in range(2))
@@ -147,13 +141,12 @@ def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[l
     Operators of one type err together, different types independently: what the equation of a type leaves out
     is left out wherever it is used.
     """
-    units = _UNITS[calibration.device]
     times: list[dict[str, float]] = []
     for one in mapped:
         found: dict[str, float] = {}
         total = max(float(one.total["latency_s"]), float(one.results["latency_s"].sum()))
         for group, result in zip(one.decisions.groups, one.results, strict=True):
-            if group.unit in units and total > 0.0:
+            if group.unit.device == calibration.device and total > 0.0:
                 kind = one.graph.operators[group.main].type
                 kind = kind if kind in calibration.model_error else OTHER_OPERATORS
                 found[kind] = found.get(kind, 0.0) + float(result["latency_s"]) / total
@@ -182,13 +175,23 @@ def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibrat
     normals[:, columns] = normals[:, columns] @ root
 
 
-def _latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
-    """Return standard normal deviates, shape (samples, dimensions): a column visits every quantile once."""
-    normal = NormalDist()
-    column = np.array([normal.inv_cdf((i + 0.5) / samples) for i in range(samples)])
+@lru_cache(maxsize=4)
+def latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
+    """Return points of the unit cube, shape (samples, dimensions): each column has the middle of each of
+    `samples` equal intervals once.
+    """
     random = np.random.default_rng(seed)
-    columns = [random.permutation(column) for _ in range(dimensions)]
-    return np.stack(columns, axis=1) if columns else np.empty((samples, 0))
+    columns = [random.permutation(samples) for _ in range(dimensions)]
+    points = (np.stack(columns, axis=1) + 0.5) / samples if columns else np.empty((samples, 0))
+    points.setflags(write=False)
+    return points
+
+
+def _normals(samples: int, dimensions: int, seed: int) -> Any:
+    """Return standard normal deviates, shape (samples, dimensions): a column visits every quantile once."""
+    ranks = (latin_hypercube(samples, dimensions, seed) * samples).astype(np.int64)
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((i + 0.5) / samples) for i in range(samples)])[ranks]
 
 
 def _quantiles(values: Any) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from npusim.engines.estimate import Estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
+from npusim.metrics import METRICS
 from npusim.scenario import resolve_run
 from npusim.studies.comparison import Skipped, Variant, WhatIf
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of
@@ -125,11 +126,7 @@ def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None) -> Vari
         techniques=e.techniques,
         stack=e.techniques,
         at={},
-        latency_s=e.latency_s,
-        throughput_per_s=e.throughput_per_s,
-        energy_j=e.energy_j,
-        dram_bytes=e.dram_bytes,
-        sram_peak_bytes=e.sram_peak_bytes,
+        **{name: getattr(e, name) for name in METRICS if name in Variant.model_fields},
         speedup_latency=base.latency_s / e.latency_s,
         speedup_throughput=e.throughput_per_s / base.throughput_per_s,
         speedup_interval=None if draws is None else draws.speedup_interval(i, 0),

@@ -26,9 +26,6 @@ def _ends(done: Emitted) -> list[int]:
     return [done.computed] if done.written == done.computed else [done.computed, done.written]
 
 
-_HOSTS = {Unit.CPU: (TaskKind.CPU, "cpu"), Unit.GPU: (TaskKind.GPU, "gpu")}
-
-
 def build_program(mapped: Mapped) -> Program:
     """Write the tasks of one inference.
 
@@ -97,7 +94,7 @@ class _Build:
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
-            device = _HOSTS[group.unit][1] if group.unit in _HOSTS else "npu"
+            device = group.unit.device
             if device == "npu" and before != "npu":
                 self.returns.append(i)
                 if alive[i]:
@@ -110,7 +107,7 @@ class _Build:
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
-            device = _HOSTS[group.unit][1] if group.unit in _HOSTS else "npu"
+            device = group.unit.device
             if device != self.device:
                 self._leave(i)
                 self._enter(i, device, float(self.mapped.lowered.ops[i]["launches"]))
@@ -145,7 +142,8 @@ class _Build:
             self.builder.task(TaskKind.LEAVE, after=[self.last_reserve])
 
     def _on_host(self, index: int, group: Group) -> None:
-        kind, name = _HOSTS[group.unit]
+        name = group.unit.device
+        kind = TaskKind[name.upper()]
         op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[name]
         total_s = float(result[f"{name}_s"])
         fixed_s = float(host_waits_s(host, op))

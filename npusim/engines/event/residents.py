@@ -38,7 +38,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     users: dict[str, list[int]] = {}
     copied: set[str] = set()
     for i, group in enumerate(mapped.decisions.groups):
-        if group.unit in (Unit.VIEW, Unit.CPU, Unit.GPU):
+        if group.unit.device != "npu":
             continue  # these bring nothing into SRAM
         op = graph.operators[group.main]
         if group.unit is Unit.DPU and op.family is Family.MATMUL:

@@ -168,7 +168,7 @@ def _on_host(
     """Return the costs of each group on a host; where it is one of several devices nothing rides along."""
     if not is_split:
         return _evaluated(graph, soc, arch, groups, Residency())
-    unit = Unit.CPU if device == "cpu" else Unit.GPU
+    unit = Unit[device.upper()]
     members = tuple(Group(name, (), unit) for g in groups for name in (g.main, *g.fused))
     single = _evaluated(graph, soc, arch, members, Residency(), is_split)
     home = [i for i, g in enumerate(groups) for _ in (g.main, *g.fused)]

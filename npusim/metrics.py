@@ -1,0 +1,137 @@
+"""The metrics of an inference on a machine: one table that totals, documents, sweeps and pages read.
+
+The kernel writes a column of totals for each metric without `of`; the others follow from those. A name ends
+with its SI unit (area in mm2). A new metric is one entry here, and what fills its column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel
+
+__all__ = ["METRICS", "Metric", "MetricName", "admitted", "metrics_in", "objectives", "unit_of"]
+
+_UNITS = {"_per_s": "/s", "_s": "s", "_j": "J", "_w": "W", "_bytes": "B", "_mm2": "mm²"}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: column of totals and of Parquet files, key of JSON documents."""
+
+    name: str
+    """Quantity and unit, such as ``latency_s``."""
+    title: str
+    """What pages and axes of plots call it."""
+    sense: Literal["min", "max"] = "min"
+    """Whether less or more is better."""
+    unit: str | None = None
+    """Unit of a device, as in `Estimate.units`, whose busy time it is; None for other metrics."""
+    of: Callable[[Any], Any] | None = None
+    """Returns it from the totals' columns; None where the kernel writes it."""
+
+    @property
+    def sign(self) -> float:
+        """Factor that makes less better."""
+        return 1.0 if self.sense == "min" else -1.0
+
+    def values(self, totals: Any) -> Any:
+        """Return the metric of each point.
+
+        Parameters
+        ----------
+        totals : record or array of TOTAL_DTYPE, or mapping of metric to array
+
+        Returns
+        -------
+        float or array of float, shape of a column
+        """
+        return totals[self.name] if self.of is None else self.of(totals)
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("latency_s", "latency"),
+        Metric("throughput_per_s", "throughput", "max"),
+        Metric("energy_j", "energy"),
+        Metric("dram_bytes", "DRAM traffic"),
+        Metric("sram_peak_bytes", "SRAM peak"),
+        Metric("dpu_s", "busy time of the DPUs", unit="npu.dpu"),
+        Metric("dsp_s", "busy time of the DSPs", unit="npu.dsp"),
+        Metric("dma_s", "busy time of the DMA", unit="npu.dma"),
+        Metric("cpu_s", "busy time of the CPU", unit="cpu"),
+        Metric("gpu_s", "busy time of the GPU", unit="gpu"),
+        Metric("area_mm2", "NPU area"),
+        Metric("peak_ops_per_s", "peak rate", "max"),  # two operations a MAC, in the fastest format
+    )
+}
+"""The metrics by name, in their order in files."""
+
+if TYPE_CHECKING:
+    MetricName = str
+else:
+    MetricName = Literal[tuple(METRICS)]
+
+
+def unit_of(name: str) -> str:
+    """Return the unit that the end of a metric's name says; empty for a count.
+
+    Examples
+    --------
+    >>> unit_of("latency_s"), unit_of("throughput_per_s"), unit_of("area_mm2"), unit_of("points")
+    ('s', '/s', 'mm²', '')
+    """
+    return next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
+
+
+def metrics_in(model: type[BaseModel], totals: Any) -> dict[str, Any]:
+    """Return the metrics that a document has a field for.
+
+    Parameters
+    ----------
+    model : type
+        The document or part of one.
+    totals : record of TOTAL_DTYPE
+    """
+    return {name: float(m.values(totals)) for name, m in METRICS.items() if name in model.model_fields}
+
+
+def admitted(scores: Mapping[str, Any], constraints: Mapping[Any, Any]) -> Any:
+    """Tell which points can be built and meet the constraints.
+
+    Parameters
+    ----------
+    scores : mapping of metric to array, shape (points,)
+        The latency of a point that cannot run the network is infinite.
+    constraints : mapping of metric to Bound
+
+    Returns
+    -------
+    array of bool, shape (points,)
+    """
+    good = np.isfinite(scores["latency_s"])
+    for name, bound in constraints.items():
+        if bound.min is not None:
+            good &= scores[name] >= bound.min
+        if bound.max is not None:
+            good &= scores[name] <= bound.max
+    return good
+
+
+def objectives(scores: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """Return metrics so that less is better: those of which more is better count negative.
+
+    Parameters
+    ----------
+    scores : mapping of metric to array, shape (points,)
+    names : sequence of str
+
+    Returns
+    -------
+    array of float, shape (metrics, points)
+    """
+    return np.stack([np.asarray(scores[name], float) * METRICS[name].sign for name in names])
