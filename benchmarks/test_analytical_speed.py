@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npusim import estimate
 from npusim.arch import load_soc
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
 from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
-from npusim.engines import estimate
 from npusim.mapping import Mapped, Run, map_graph
 from npusim.techniques import apply
 from npusim.workloads import load_workload

@@ -11,8 +11,7 @@ from npusim.engines.event import estimate_with_timeline
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
-from npusim.mapping import map_graph
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
@@ -26,7 +25,7 @@ def million_tasks() -> tuple[int, float]:
     """Execute a million tasks with fair-share DRAM, SRAM accounting and the log; return (tasks, processor
     seconds).
     """
-    mapped = map_graph(apply(load_workload("gat-cora"), "effop"), SOC, resolve_run(SOC, "throughput"))
+    mapped = Scenario("gat-cora", SOC, "effop", hint="throughput").mapped
     program = build_program(mapped)
     working = sum(unit >= 0 for unit in program.unit)
     inferences = -(-1_000_000 // working)
@@ -40,7 +39,7 @@ def million_tasks() -> tuple[int, float]:
 )
 def test_tasks_a_second(benchmark, workload, stack):
     """Only tasks that take time on a unit count, not the points in time between them."""
-    mapped = map_graph(apply(load_workload(workload), stack), SOC, resolve_run(SOC, "throughput"))
+    mapped = Scenario(workload, SOC, stack, hint="throughput").mapped
     program, rates = build_program(mapped), transfer_rates(mapped.arch)
     working = sum(unit >= 0 for unit in program.unit)
     inferences = max(8, 30_000 // working)
@@ -55,7 +54,7 @@ def test_gcn_cora_at_both_precisions(benchmark):
 
     def both() -> None:
         for graph in graphs:
-            estimate_with_timeline(graph, SOC)
+            estimate_with_timeline(Scenario(graph, SOC))
 
     benchmark.pedantic(both, rounds=5, warmup_rounds=1)
     assert benchmark.stats["median"] < ESTIMATE_S

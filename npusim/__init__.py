@@ -1,32 +1,46 @@
 """npusim: what would this network cost on that NPU, and what if?
 
 The public interface. Each name is imported from its package on first use, so that `import npusim` is fast.
+Type checkers read `__init__.pyi`.
 """
 
 from importlib import import_module
 
 __version__ = "0.1.0"
 
-_HOME_OF = {
-    # Descriptions: the machine and the network
-    "load_soc": "npusim.arch",
-    "load_workload": "npusim.workloads",
-    "from_pyg": "npusim.frontends.pyg",
-    # Rewriting the network
-    "apply": "npusim.techniques",
-    # What it costs
-    "estimate": "npusim.api",
-    "whatif": "npusim.studies",
-    "Estimate": "npusim.engines",
+_NAMES = {
+    # A machine
+    "npusim.arch": ("Soc", "load_soc", "soc_names"),
+    # A network: by name, from a file, from PyTorch, or built operator by operator
+    "npusim.workloads": ("load_workload", "workload_names"),
+    "npusim.frontends.pyg": ("from_pyg",),
+    "npusim.graph": ("Editor", "Graph", "GraphStructure"),
+    "npusim.ops": ("DType", "Operator", "Role", "Storage", "Tensor", "TensorKind"),
+    # Rewriting it
+    "npusim.techniques": ("apply", "technique_names"),
+    # What is asked, and what it costs
+    "npusim.scenario": ("Scenario",),
+    "npusim.api": ("estimate", "place", "stream", "whatif"),
+    "npusim.engines": ("Estimate",),
+    "npusim.studies": ("Update", "WhatIf"),
     # Many machines
-    "sweep": "npusim.explore",
+    "npusim.explore.spaces": ("Space", "load_space"),
+    "npusim.explore.sweep": ("sweep",),
+    "npusim.explore.fronts": ("pareto",),
+    "npusim.explore.query": ("query",),
+    "npusim.explore.search": ("search",),
+    # Errors
+    "npusim.errors": ("NpusimError",),
 }
+"""Public names by the package they live in."""
+
+_HOME_OF = {name: package for package, names in _NAMES.items() for name in names}
 
 __all__ = ["__version__", *_HOME_OF]
 
 
 def __getattr__(name: str) -> object:
-    """Import a name of the front door on first use and keep it."""
+    """Import a public name on first use and keep it."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'npusim' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)
@@ -35,5 +49,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the front door's names, also those that nobody has asked for yet."""
+    """List the public names, also those that nobody has asked for yet."""
     return sorted({*globals(), *_HOME_OF})

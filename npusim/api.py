@@ -1,41 +1,69 @@
-"""The public calls of `import npusim`."""
+"""The calls of `import npusim`: each makes a `Scenario` and hands it to an engine or a study."""
 
 from __future__ import annotations
 
-from npusim.arch import Soc
-from npusim.engines import Estimate
-from npusim.engines.analytical import mapped_estimate
-from npusim.graph import Graph
-from npusim.mapping import map_graph
-from npusim.scenario import resolve_run
-from npusim.studies.uncertainty import with_interval
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
-__all__ = ["estimate"]
+from npusim.arch import Soc
+from npusim.config.overrides import Settings
+from npusim.engines.analytical import mapped_estimate
+from npusim.engines.estimate import Estimate
+from npusim.errors import UnknownNameError
+from npusim.locate import DEFAULT_SOC
+from npusim.scenario import Network, Scenario
+from npusim.studies.comparison import WhatIf
+from npusim.studies.uncertainty import SAMPLES, with_interval
+from npusim.studies.whatif import whatif as _whatif
+from npusim.techniques import Stack, completed
+
+if TYPE_CHECKING:
+    from npusim.studies.placement import Placement
+    from npusim.studies.stream import Followed, Update
+
+__all__ = ["How", "estimate", "place", "stream", "whatif"]
+
+_ENGINES = ("analytical", "event")
+
+
+class How(TypedDict, total=False):
+    """How a network is asked about: the fields of `Scenario` beside network and SoC."""
+
+    techniques: str | Stack
+    hint: str
+    requests: int | None
+    tiles: int | Literal["all"] | None
+    device: str
+    swap_operands: bool
+    settings: Settings
+    shapes: Mapping[str, Sequence[int]] | None
 
 
 def estimate(
-    graph: Graph,
-    soc: Soc,
+    network: Network | Scenario,
+    soc: Soc | str | Path = DEFAULT_SOC,
     *,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
-    device: str = "auto",
-    swap_operands: bool = False,
+    engine: str = "analytical",
     interval: bool | None = None,
+    **how: Unpack[How],
 ) -> Estimate:
-    """Estimate what one inference of a graph costs on a SoC.
+    """Estimate what one inference of a network costs on a SoC.
 
     Parameters
     ----------
-    graph : Graph
-        From `npusim.load_workload`, techniques applied with `npusim.apply`.
-    soc : Soc
-        From `npusim.load_soc`.
-    hint, requests, tiles, device, swap_operands
-        See `npusim.scenario.resolve_run`.
+    network : Graph, str, Path, callable or Scenario
+        A graph, the name or file of a workload or model, or a factory of graphs; see `npusim.scenario`. A
+        scenario holds everything but `engine` and `interval`.
+    soc : Soc, str or Path
+        From `npusim.load_soc`, or its name or file.
+    engine : {"analytical", "event"}
+        Add costs up, or act every tile and transfer out.
     interval : bool, optional
-        Whether to find the 90 % interval of the latency; None: where the SoC was fitted to measurements.
+        Whether to find the 90 % interval of the latency; None: where the SoC was fitted to measurements. By
+        the analytical engine only.
+    **how
+        techniques, hint, requests, tiles, device, swap_operands, settings, shapes: as for `Scenario`.
 
     Returns
     -------
@@ -48,8 +76,141 @@ def estimate(
     >>> e = npusim.estimate(graph, npusim.load_soc("core-ultra-series2"))
     >>> e.operators[0].unit
     'npu.dpu'
+    >>> e == npusim.estimate("gcn-cora", techniques="stagr")
+    True
     """
-    mapped = map_graph(graph, soc, resolve_run(soc, hint, requests, tiles, device, swap_operands))
-    found = mapped_estimate(mapped)
-    wanted = soc.calibration is not None if interval is None else interval
-    return with_interval(found, mapped) if wanted else found
+    if engine not in _ENGINES:
+        raise UnknownNameError("engine", engine, _ENGINES)
+    scenario = _scenario(network, soc, how)
+    if engine == "event":
+        from npusim.engines.event import event_estimate
+
+        return event_estimate(scenario)
+    found = mapped_estimate(scenario.mapped)
+    wanted = scenario.machine.calibration is not None if interval is None else interval
+    return with_interval(found, scenario.mapped) if wanted else found
+
+
+def whatif(
+    network: Network | Scenario,
+    soc: Soc | str | Path = DEFAULT_SOC,
+    stacks: Sequence[str] | str = "default",
+    *,
+    over: Mapping[str, Sequence[str]] | None = None,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    **how: Unpack[How],
+) -> WhatIf:
+    """Compare technique stacks on a network.
+
+    Parameters
+    ----------
+    network, soc, **how
+        As for `estimate`; techniques are not looked at.
+    stacks : sequence of str, or str
+        Technique stacks, the baseline first; or what `npusim whatif --stack` takes.
+    over : mapping of str to sequence of str, optional
+        Settings to vary, with their values: every combination is compared.
+    samples, seed : int
+        Machines drawn for the 90 % intervals (0: none), and the seed of the draws.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> gcn, soc = npusim.load_workload("gcn-cora"), npusim.load_soc("core-ultra-series2")
+    >>> compared = npusim.whatif(gcn, soc, ["stagr", "stagr+symg"])
+    >>> compared.variants[1].step_from
+    'stagr'
+    """
+    from npusim.studies.over import whatif_over
+
+    scenario, added = _scenario(network, soc, how), None
+    if isinstance(stacks, str):
+        chosen, added = completed(scenario.baseline, stacks)
+        stacks = [str(one) for one in chosen]
+    if over:
+        result = whatif_over(scenario, stacks, over, samples=samples, seed=seed)
+    else:
+        result = _whatif(scenario, stacks, samples=samples, seed=seed)
+    return result.model_copy(update={"notes": [added, *result.notes]}) if added else result
+
+
+def place(
+    network: Network | Scenario,
+    soc: Soc | str | Path = DEFAULT_SOC,
+    *,
+    minimise: Literal["latency", "energy"] = "latency",
+    devices: Sequence[str] | None = None,
+    **how: Unpack[How],
+) -> Placement:
+    """Find the best placement of a network over the devices of a SoC, as `npusim map` does.
+
+    Parameters
+    ----------
+    network, soc, **how
+        As for `estimate`.
+    minimise : {"latency", "energy"}
+    devices : sequence of str, optional
+        Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> npusim.place("gcn-cora", devices=["npu", "cpu"]).exact
+    True
+    """
+    from npusim.studies.placement import place as best_placement
+
+    return best_placement(_scenario(network, soc, how), minimise=minimise, devices=devices)
+
+
+def stream(
+    network: Network | Scenario,
+    soc: Soc | str | Path = DEFAULT_SOC,
+    updates: int | str | Path | Sequence[Update] = 200,
+    *,
+    capacity: int | None = None,
+    inferences: int = 1,
+    seed: int = 0,
+    toolchain: Settings = (),
+    **how: Unpack[How],
+) -> Followed:
+    """Follow a data graph that changes: recompile each time, or pad and mask.
+
+    Parameters
+    ----------
+    network, soc, **how
+        As for `estimate`; the network is a workload of kind gnn, or a factory that takes `structure`.
+    updates : int, str, Path or sequence of Update
+        Length of a generated stream, a CSV file of events, or the updates themselves.
+    capacity : int, optional
+        Nodes that pad and mask is compiled for.
+    inferences : int
+        Inferences after each update.
+    seed : int
+        Seed of a generated stream.
+    toolchain : settings
+        Settings of the compiler's data sheet, such as "compile_fixed=5s".
+
+    Examples
+    --------
+    >>> import npusim
+    >>> npusim.stream("gcn-cora", updates=5).strategies[0].name
+    'recompile'
+    """
+    from npusim.arch.toolchain import load_toolchain
+    from npusim.studies.stream import follow, generated, read_events
+
+    scenario, drawn = _scenario(network, soc, how), isinstance(updates, int)
+    if isinstance(updates, int):
+        updates = generated(updates, seed)
+    elif isinstance(updates, str | Path):
+        updates = read_events(Path(updates))
+    return follow(
+        scenario, updates, load_toolchain(overrides=toolchain),
+        capacity=capacity, inferences=inferences, seed=seed if drawn else None,
+    )  # fmt: skip
+
+
+def _scenario(network: Network | Scenario, soc: Soc | str | Path, how: How) -> Scenario:
+    return network if isinstance(network, Scenario) else Scenario(network, soc, **how)

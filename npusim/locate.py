@@ -16,6 +16,7 @@ from npusim.errors import FileError, UnknownNameError
 __all__ = [
     "CACHE_VARIABLE",
     "DATA_VARIABLE",
+    "DEFAULT_SOC",
     "cache_dir",
     "data_root",
     "dataset_root",
@@ -25,6 +26,9 @@ __all__ = [
 
 DATA_VARIABLE = "NPUSIM_DATA"
 """The environment variable that names the folder of the user's raw datasets (Planetoid's layout)."""
+
+DEFAULT_SOC = "core-ultra-series2"
+"""The machine where none is named."""
 
 CACHE_VARIABLE = "NPUSIM_CACHE"
 """The environment variable that names the folder for compiled kernels and whatever else can be made again."""

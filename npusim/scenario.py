@@ -1,24 +1,246 @@
-"""How a network is run on a SoC: the settings of a user, made definite."""
+"""Scenario: a network on a SoC under a technique stack, and how it is run."""
 
 from __future__ import annotations
 
-from typing import get_args
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from npusim.arch import Soc
-from npusim.errors import NpusimError, UnknownNameError
-from npusim.mapping import Run
+from npusim.arch import Soc, load_soc, with_overrides
+from npusim.config import Override
+from npusim.config.overrides import Settings, as_overrides
+from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest
+from npusim.graph import Graph, GraphStructure
+from npusim.locate import DEFAULT_SOC
+from npusim.mapping import Mapped, Run, map_graph
 from npusim.mapping.placement import DeviceChoice
+from npusim.techniques import Stack, apply
+from npusim.workloads import build_gnn, load_gnn, load_workload
 
-__all__ = ["resolve_run"]
+__all__ = ["Network", "Scenario", "load_network", "name_of", "resolve_run", "split_settings"]
+
+Network = Graph | str | Path | Callable[..., Graph]
+"""A graph without techniques, the name or file of a workload or model, or a factory: a callable that returns
+the graph and takes `workload.KEY` settings as keyword arguments, and for streams `structure`, the statistics
+of the data graph.
+"""
 
 _HINTS = ("latency", "throughput")
+_WORKLOAD = "workload"
+"""First word of the paths that lead into the network; all others lead into the SoC."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """What is asked of an engine or a study.
+
+    Network and SoC are loaded, rewritten and mapped when they are first looked at, each once.
+
+    Parameters
+    ----------
+    network : Graph, str, Path or callable
+        See `Network`.
+    soc : Soc, str or Path
+        The machine, its name or its file.
+    techniques : str or Stack
+        Technique stack.
+    hint, requests, tiles, device, swap_operands
+        How the network is run; see `resolve_run`.
+    settings : settings
+        As `--set` takes them: `workload.KEY` of the network, all others of the SoC.
+    shapes : mapping of str to sequence of int, optional
+        Fixed shapes for the inputs of a model file that leaves them open.
+
+    Examples
+    --------
+    >>> Scenario("gcn-cora", techniques="stagr", settings=["npu.tiles=4"]).run.tiles
+    4
+    """
+
+    network: Network
+    soc: Soc | str | Path = DEFAULT_SOC
+    techniques: str | Stack = "none"
+    _: KW_ONLY
+    hint: str = "latency"
+    requests: int | None = None
+    tiles: int | Literal["all"] | None = None
+    device: str = "auto"
+    swap_operands: bool = False
+    settings: Settings = ()
+    shapes: Mapping[str, Sequence[int]] | None = None
+
+    def with_(self, **changes: Any) -> Scenario:
+        """Return the scenario with other fields; what they do not touch is not loaded again."""
+        other = replace(self, **changes)
+        for part, fields in _MADE_OF.items():
+            if part in self.__dict__ and not fields.intersection(changes):
+                other.__dict__[part] = self.__dict__[part]
+        return other
+
+    def on(self, machine: Soc) -> Scenario:
+        """Return the scenario on another machine, with the network as it is."""
+        other = replace(self, network=self.baseline, soc=machine, settings=(), shapes=None)
+        other.__dict__["graph"] = self.graph
+        return other
+
+    def with_settings(self, settings: Settings) -> Scenario:
+        """Return the scenario with further settings."""
+        return self.with_(settings=[*as_overrides(self.settings), *as_overrides(settings)])
+
+    def load(self) -> Scenario:
+        """Load SoC and network now, so that errors show before any work, and return the scenario."""
+        _ = self.machine, self.baseline
+        return self
+
+    @cached_property
+    def machine(self) -> Soc:
+        """The SoC with its settings."""
+        settings = split_settings(self.settings)[1]
+        if isinstance(self.soc, Soc):
+            return with_overrides(self.soc, settings) if settings else self.soc
+        return load_soc(self.soc, settings)
+
+    @cached_property
+    def baseline(self) -> Graph:
+        """The network without techniques."""
+        return load_network(self.network, split_settings(self.settings)[0], self.shapes)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The network with techniques applied; errors as for `npusim.apply`."""
+        return apply(self.baseline, self.techniques)
+
+    @cached_property
+    def run(self) -> Run:
+        """How the network is run, every default made definite."""
+        return resolve_run(
+            self.machine, self.hint, self.requests, self.tiles, self.device, self.swap_operands
+        )
+
+    @cached_property
+    def mapped(self) -> Mapped:
+        """The network mapped to the SoC; an `InfeasibleError` where it does not fit."""
+        run = self.run  # before the graph, which may take long
+        return map_graph(self.graph, self.machine, run)
+
+    @cached_property
+    def on_structure(self) -> Callable[[GraphStructure], Graph]:
+        """Builds the network, without techniques, on other statistics of the data graph.
+
+        Raises
+        ------
+        ConfigError
+            For a network that is not built on a data graph.
+        """
+        settings, network = split_settings(self.settings)[0], self.network
+        if isinstance(network, str | Path):
+            spec, name = load_gnn(network, settings), Path(network).stem
+            return lambda structure: build_gnn(spec, structure, name)
+        if isinstance(network, Graph) or "structure" not in inspect.signature(network).parameters:
+            allowed = "a workload of kind gnn, or a factory that takes `structure`"
+            raise ConfigError(f"the network `{name_of(network)}`", allowed=allowed)
+        return lambda structure: _made(network, settings, structure=structure)
+
+
+_MADE_OF = {
+    "machine": {"soc", "settings"},
+    "baseline": {"network", "settings", "shapes"},
+    "graph": {"network", "settings", "shapes", "techniques"},
+}
+"""Fields that each loaded part depends on."""
+
+
+def name_of(network: Network) -> str:
+    """Return the name of a network: of the graph, the workload or the factory."""
+    if isinstance(network, Graph):
+        return network.name
+    return str(network) if isinstance(network, str | Path) else getattr(network, "__name__", repr(network))
+
+
+def load_network(
+    network: Network, settings: Settings = (), shapes: Mapping[str, Sequence[int]] | None = None
+) -> Graph:
+    """Return the graph of a network, without techniques.
+
+    Parameters
+    ----------
+    network : Graph, str, Path or callable
+    settings : settings
+        Of the network; paths begin with `workload`.
+    shapes : mapping of str to sequence of int, optional
+        For model files.
+
+    Raises
+    ------
+    ConfigError
+        For settings or shapes that this network does not take.
+    """
+    if isinstance(network, str | Path):
+        return load_workload(network, settings, shapes)
+    if shapes:
+        raise ConfigError(f"shapes for {', '.join(shapes)}", allowed="only for a model file (.xml, .onnx)")
+    overrides = as_overrides(settings)
+    if not isinstance(network, Graph):
+        return _made(network, overrides)
+    if overrides:
+        allowed = "no setting of the network: this graph is made already; a factory can take settings"
+        raise ConfigError(
+            f"`{'.'.join(overrides[0].path)}` of {network.name}", file=overrides[0].origin, allowed=allowed
+        )
+    return network
+
+
+def _made(factory: Callable[..., Graph], settings: Sequence[Override], **given: Any) -> Graph:
+    """Return what a factory makes of settings."""
+    parameters = inspect.signature(factory).parameters
+    known = [name for name in parameters if name not in given]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    for one in settings:
+        name = ".".join(one.path[1:])
+        if name not in known and not takes_any:
+            allowed = ", ".join(f"{_WORKLOAD}.{key}" for key in known) or "no setting"
+            raise ConfigError(
+                f"`{'.'.join(one.path)}` of {name_of(factory)}",
+                file=one.origin, allowed=allowed, suggestion=nearest(name, known),
+            )  # fmt: skip
+        given[name] = one.value
+    graph = factory(**given)
+    if not isinstance(graph, Graph):
+        raise NpusimError(f"{name_of(factory)}: found a {type(graph).__name__}; allowed: a Graph")
+    return graph
+
+
+def split_settings(settings: Settings) -> tuple[list[Override], list[Override]]:
+    """Return the settings of the workload and those of the SoC.
+
+    Raises
+    ------
+    ConfigError
+        Where one is no ``PATH=VALUE``, or misspells ``workload``.
+    """
+    overrides = as_overrides(settings)
+    for override in overrides:
+        first = override.path[0]
+        if first != _WORKLOAD and nearest(first, [_WORKLOAD]) == _WORKLOAD:
+            right = ".".join((_WORKLOAD, *override.path[1:]))
+            raise ConfigError(
+                f"the unknown path `{'.'.join(override.path)}`",
+                file=override.origin,
+                allowed="a path that begins with `workload` or with a part of the SoC",
+                suggestion=right,
+            )
+    of_workload = [override for override in overrides if override.path[0] == _WORKLOAD]
+    return of_workload, [override for override in overrides if override.path[0] != _WORKLOAD]
 
 
 def resolve_run(
     soc: Soc,
     hint: str = "latency",
     requests: int | None = None,
-    tiles: int | None = None,
+    tiles: int | Literal["all"] | None = None,
     device: str = "auto",
     swap_operands: bool = False,
 ) -> Run:
@@ -33,10 +255,11 @@ def resolve_run(
     requests : int, optional
         Inferences in flight; None: the SoC's default for the hint, without an NPU one, and one a core for
         throughput.
-    tiles : int, optional
+    tiles : int or "all", optional
         Tiles an inference is compiled for; None: the SoC's default for the hint, without an NPU none.
     device : {"auto", "npu", "cpu", "gpu"}
     swap_operands : bool
+        Lay the right operand of each product on the pixels.
 
     Raises
     ------
@@ -54,15 +277,16 @@ def resolve_run(
     if device != "auto" and not soc.has(device):
         raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {_devices(soc)}")
     if not soc.has("npu"):
-        if tiles:
+        if isinstance(tiles, int) and tiles:
             raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
         streams = 1 if hint == "latency" else _streams(soc, device)
         return Run(hint, requests or streams, 0, device)  # type: ignore[arg-type]  # checked above
     physical = int(soc.npu.tiles)
-    if tiles is not None and not 1 <= tiles <= physical:
+    if isinstance(tiles, int) and not 1 <= tiles <= physical:
         raise NpusimError(f"--tiles: found {tiles}; allowed: 1 to {physical}, the tiles of {soc.name}'s NPU")
     in_flight = requests if requests is not None else int(getattr(soc.npu.inflight_requests, hint))
-    used = tiles if tiles is not None else min(physical, int(getattr(soc.npu.tiles_for, hint)))
+    default = physical if tiles == "all" else min(physical, int(getattr(soc.npu.tiles_for, hint)))
+    used = tiles if isinstance(tiles, int) else default
     return Run(hint, in_flight, used, device, swap_operands)  # type: ignore[arg-type]  # checked above
 
 

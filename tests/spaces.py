@@ -3,8 +3,9 @@
 from functools import cache
 from typing import Any
 
+from npusim import estimate
 from npusim.arch import load_soc
-from npusim.engines import Estimate, estimate
+from npusim.engines import Estimate
 from npusim.explore.campaign import Campaign
 from npusim.techniques import apply
 from npusim.workloads import load_workload

@@ -17,11 +17,10 @@ from npusim.calibrate.device.cross_validation import assign_folds
 from npusim.calibrate.device.outcome import source_after
 from npusim.calibrate.device.rows import noise_of
 from npusim.cli.running import run
-from npusim.mapping import map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
 from npusim.measure.models import graph_of
 from npusim.report.calibration import FITTED
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 from npusim.studies.perturbation import moved
 from npusim.studies.uncertainty import draw
 
@@ -57,7 +56,7 @@ def measurement(**device: Any) -> Measurement:
     for name, model in models().items():
         seconds = 1e-3
         if not isinstance(model, Network):
-            mapped = map_graph(graph_of(model, "f32"), machine, resolve_run(machine, device="cpu"))
+            mapped = Scenario(graph_of(model, "f32"), machine, device="cpu").mapped
             seconds = float(mapped.total["latency_s"])
         seconds *= float(np.exp(0.02 * random.standard_normal()))
         spread = Spread(median_s=seconds, low_s=0.98 * seconds, high_s=1.05 * seconds, repetitions=9)
@@ -133,7 +132,7 @@ class TestIntervals:
         graph = graph_of(Benchmark(operator="MatMul", sizes={"m": 1024, "k": 1024, "n": 1024}), "f32")
 
         def width(soc: npusim.arch.Soc) -> float:
-            mapped = map_graph(graph, soc, resolve_run(soc, device="cpu"))
+            mapped = Scenario(graph, soc, device="cpu").mapped
             low, high = draw([mapped]).latency_interval(0)
             return high / low
 
@@ -291,21 +290,21 @@ class TestSweeps:
     }
 
     def test_kept_points_of_a_fitted_soc_get_intervals(self, fitted: Calibrated, tmp_path: Path) -> None:
-        from npusim.explore.fronts import front_of
+        from npusim.explore.fronts import pareto
 
         sheet = tmp_path / "fitted.yaml"
         sheet.write_text(fitted.text)
         npusim.sweep({**self.SPACE, "soc": str(sheet)}, tmp_path / "fitted")
-        row = front_of(tmp_path / "fitted").rows[0]
+        row = pareto(tmp_path / "fitted").rows[0]
         assert row["latency_s_low"] < row["latency_s"] < row["latency_s_high"]
 
     def test_points_of_a_shipped_soc_get_them_where_they_are_asked_for(self, tmp_path: Path) -> None:
-        from npusim.explore.fronts import front_of
+        from npusim.explore.fronts import pareto
 
         npusim.sweep(self.SPACE, tmp_path / "plain")
-        assert "latency_s_low" not in front_of(tmp_path / "plain").rows[0]
+        assert "latency_s_low" not in pareto(tmp_path / "plain").rows[0]
         npusim.sweep(self.SPACE, tmp_path / "asked", intervals=True)
-        assert "latency_s_low" in front_of(tmp_path / "asked").rows[0]
+        assert "latency_s_low" in pareto(tmp_path / "asked").rows[0]
 
 
 def test_ctrl_c_leaves_nothing_behind(files: dict[str, Path], tmp_path: Path) -> None:

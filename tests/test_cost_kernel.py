@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from naive_records import record
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_products
 
+from npusim import estimate
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Unit
-from npusim.engines import estimate
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Mapped, Run, map_graph

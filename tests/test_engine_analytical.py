@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Machine, graphs, machines, runs
 
+from npusim import estimate, whatif
 from npusim.arch import load_soc, soc_names
-from npusim.engines import Estimate, estimate
+from npusim.engines import Estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping import map_graph
 from npusim.ops import Operator
-from npusim.studies import whatif
 from npusim.techniques import apply, legal, stacks
 from npusim.workloads import load_workload, workload_names
 

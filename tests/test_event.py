@@ -25,6 +25,7 @@ from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Mapped, Run, map_graph
 from npusim.ops import DType
+from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
@@ -187,8 +188,8 @@ def test_a_transfer_overlaps_with_work_and_the_next_operator_is_fetched_ahead():
 
 def test_requests_in_flight_hide_launches_and_share_the_npu():
     graph = apply(load_workload("gcn-cora"), "stagr+quantgr")
-    one = estimate_with_timeline(graph, SERIES2, hint="latency", tiles=2).estimate
-    many = estimate_with_timeline(graph, SERIES2, hint="throughput", tiles=2)
+    one = estimate_with_timeline(Scenario(graph, SERIES2, tiles=2)).estimate
+    many = estimate_with_timeline(Scenario(graph, SERIES2, hint="throughput", tiles=2))
     assert many.estimate.throughput_per_s > 1.5 * one.throughput_per_s
     assert many.timeline.inferences == 3 * many.estimate.requests
     alive = [(b, 1) for b in many.timeline.begun] + [(e, -1) for e in many.timeline.ended]
@@ -197,7 +198,7 @@ def test_requests_in_flight_hide_launches_and_share_the_npu():
 
 
 def test_by_littles_law_latency_is_requests_over_throughput():
-    run = estimate_with_timeline(apply(load_workload("gcn-cora"), "stagr"), SERIES2, hint="throughput")
+    run = estimate_with_timeline(Scenario("gcn-cora", SERIES2, "stagr", hint="throughput"))
     e = run.estimate
     assert e.latency_s * e.throughput_per_s == pytest.approx(e.requests, rel=0.02)
 

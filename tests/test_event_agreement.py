@@ -7,9 +7,8 @@ import pytest
 
 from npusim.arch import load_soc
 from npusim.engines.event import run_events
-from npusim.mapping import map_graph
-from npusim.scenario import resolve_run
-from npusim.techniques import apply, stacks
+from npusim.scenario import Scenario
+from npusim.techniques import stacks
 from npusim.techniques.stack import legal
 from npusim.validation import load_suite
 from npusim.validation.engine_agreement import reasons
@@ -25,7 +24,7 @@ def errors(workload: str) -> dict[str, float]:
     found = {}
     for stack in stacks()["default"]:
         if legal(graph, stack) is None:
-            mapped = map_graph(apply(graph, stack), soc, resolve_run(soc))
+            mapped = Scenario(graph, soc, stack).mapped
             found[str(stack)] = float(mapped.total["latency_s"]) / run_events(mapped).estimate.latency_s - 1.0
     return found
 
@@ -38,7 +37,7 @@ def test_engines_agree_within_five_percent_at_the_median(workload):
 def test_the_time_line_names_the_operator_that_parts_the_engines():
     """Kept blocks of the norm leave the first aggregation so little room that latency is not hidden."""
     soc = load_soc("core-ultra-series2")
-    mapped = map_graph(apply(load_workload("sage-mean-cora"), "stagr+cacheg"), soc, resolve_run(soc))
+    mapped = Scenario("sage-mean-cora", soc, "stagr+cacheg").mapped
     said = reasons(mapped, run_events(mapped).timeline)
     assert any(name in said for name in mapped.graph.operators)
     assert "closed form" in said

@@ -5,15 +5,14 @@ import json
 import pytest
 
 import npusim
+from npusim.api import place
 from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.config import valid_paths
-from npusim.engines.event.engine import estimate_with_timeline
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.axes import resolve_axes
 from npusim.explore.query import query
 from npusim.explore.spaces import Space
-from npusim.studies.placement import place
 from npusim.units import format_quantity
 
 CPU = load_soc("generic-cpu")
@@ -21,7 +20,7 @@ STACKS = ["none", "stagr", "grad+nodepad+graphsplit+quantgr", "stagr+symg+cacheg
 
 
 def act_out(*arguments, **settings):
-    return estimate_with_timeline(*arguments, **settings).estimate
+    return npusim.estimate(*arguments, engine="event", **settings)
 
 
 @pytest.fixture(scope="module")

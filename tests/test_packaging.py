@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import import_module
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,18 @@ def test_the_front_door_opens_without_importing_anything_heavy() -> None:
 def test_every_name_of_the_front_door_is_there(name: str) -> None:
     assert getattr(npusim, name) is not None
     assert name in dir(npusim)
+
+
+def test_type_checkers_see_the_same_front_door(repository: Path) -> None:
+    stub = ast.parse((repository / "npusim" / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    seen = {
+        alias.asname: getattr(import_module(str(node.module)), alias.name)
+        for node in imports
+        for alias in node.names
+    }
+    assert {"__version__", *seen} == set(npusim.__all__)
+    assert all(getattr(npusim, name) is value for name, value in seen.items())
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -6,12 +6,12 @@ import json
 import pytest
 from rich.console import Console
 
+from npusim import estimate
+from npusim.api import place
 from npusim.arch import load_soc
 from npusim.cli.running import run
-from npusim.engines import estimate
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.report.placement import placement_page
-from npusim.studies.placement import place
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from npusim import apply, estimate, load_soc, load_workload
+from npusim import apply, estimate, load_soc, load_workload, whatif
 from npusim.catalogues import CATALOGUES, listing
 from npusim.engines import Estimate
 from npusim.report.engineering import engineering, factor, percent
@@ -16,7 +16,7 @@ from npusim.report.estimate import estimate_page
 from npusim.report.listing import listing_page
 from npusim.report.terminal import LongName, bar
 from npusim.report.whatif import whatif_page
-from npusim.studies import WhatIf, whatif
+from npusim.studies import WhatIf
 
 WORTH = {
     "f": 1e-15,

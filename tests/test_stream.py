@@ -8,17 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from npusim import estimate, stream
 from npusim.arch import load_soc
 from npusim.arch.toolchain import load_toolchain
 from npusim.cli.running import run
-from npusim.engines import estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.report.stream import stream_page
+from npusim.scenario import Scenario
 from npusim.studies.stream import EVENTS, Followed, Update, follow, generated, read_events
 from npusim.studies.stream.masks import entries_changed
 from npusim.studies.stream.updates import Size, sizes
 from npusim.techniques import apply
-from npusim.workloads import build_gnn, load_spec, load_statistics, load_workload
+from npusim.workloads import build_gnn, load_gnn, load_statistics, load_workload
 
 SERIES2 = load_soc("core-ultra-series2")
 TOOLCHAIN = load_toolchain()
@@ -27,11 +28,8 @@ counts = st.dictionaries(st.sampled_from(EVENTS), st.integers(0, 5), max_size=4)
 streams = st.lists(counts.map(Update), min_size=1, max_size=12)
 
 
-def followed(updates, model="gcn-cora", **options) -> Followed:
-    spec = load_spec(model)
-    return follow(
-        lambda structure: build_gnn(spec, structure, model), CORA, SERIES2, updates, TOOLCHAIN, **options
-    )
+def followed(updates, model="gcn-cora", techniques="none", **options) -> Followed:
+    return follow(Scenario(model, SERIES2, techniques), updates, TOOLCHAIN, **options)
 
 
 # Sizes
@@ -124,14 +122,7 @@ def test_the_break_even_in_inferences_is_where_both_take_as_long():
 
 def test_a_compiler_that_takes_no_time_leaves_nothing_to_save():
     free = ["compile_fixed=0 s", "compile_per_operator=0 s", "compile_bandwidth=1e9 GB/s"]
-    spec = load_spec("gcn-cora")
-    result = follow(
-        lambda structure: build_gnn(spec, structure),
-        CORA,
-        SERIES2,
-        generated(20, 0),
-        load_toolchain(overrides=free),
-    )
+    result = stream("gcn-cora", updates=20, toolchain=free)
     assert result.breakeven_capacity is None
     assert "padding costs more" in result.conclusion
 
@@ -214,3 +205,16 @@ def test_the_page_fits_into_eighty_columns():
     Console(file=text, width=80).print(stream_page(followed(generated(30, 0), inferences=5)))
     assert max(map(len, text.getvalue().splitlines())) <= 80
     assert "…" not in text.getvalue()
+
+
+def test_a_factory_on_a_data_graph_is_followed_like_the_workload_it_builds():
+    def mine(structure=CORA, hidden=64):
+        return build_gnn(load_gnn("gcn-cora", {"workload.hidden": hidden}), structure, "gcn-cora")
+
+    updates = generated(5, 0)
+    assert stream(mine, updates=updates) == stream("gcn-cora", updates=updates)
+    wider = stream(mine, updates=updates, settings=["workload.hidden=256"])
+    assert wider == stream("gcn-cora", updates=updates, settings=["workload.hidden=256"])
+    assert wider.strategies[0].inference_s > stream(mine, updates=updates).strategies[0].inference_s
+    with pytest.raises(ConfigError, match="a factory that takes `structure`"):
+        stream(load_workload("gcn-cora"), updates=updates)

@@ -21,7 +21,7 @@ from spaces import MIXED, QUICK, changed
 import npusim
 from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import campaign_of
-from npusim.explore.fronts import front_of
+from npusim.explore.fronts import pareto
 from npusim.explore.pareto import front
 from npusim.explore.query import query
 from npusim.explore.sensitivity import influences
@@ -258,22 +258,22 @@ def test_query_explains_what_is_wrong(tmp_path):
 
 def test_front_of_a_sweep_names_the_knee_and_warns_of_what_was_left_out(tmp_path):
     sweep(QUICK, tmp_path)
-    same = front_of(tmp_path)
+    same = pareto(tmp_path)
     assert same.knee["point"] in [row["point"] for row in same.rows]
     assert not same.notes
-    other = front_of(tmp_path, ["dram_bytes", "area_mm2"], '"npu.tiles" < 3')
+    other = pareto(tmp_path, ["dram_bytes", "area_mm2"], '"npu.tiles" < 3')
     assert other.notes and all(row["npu.tiles"] < 3 for row in other.rows)
     with pytest.raises(NpusimError, match="latency_s"):
-        front_of(tmp_path, ["latency"])
+        pareto(tmp_path, ["latency"])
     with pytest.raises(NpusimError, match="no kept point"):
-        front_of(tmp_path, None, "area_mm2 < 0")
+        pareto(tmp_path, None, "area_mm2 < 0")
 
 
 def test_the_page_of_a_front_holds_everything(tmp_path):
     from npusim.report.pareto_html import pareto_html
 
     sweep(QUICK, tmp_path)
-    found = front_of(tmp_path)
+    found = pareto(tmp_path)
     page = pareto_html(found)
     assert f"point {found.knee['point']}" in page
     assert "parcoords" in page and "https://cdn" not in page.split("</script>")[-1]

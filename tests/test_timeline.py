@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from npusim import estimate
 from npusim.arch import load_soc
-from npusim.engines import estimate
 from npusim.engines.event import EventRun, estimate_with_timeline, event_estimate
 from npusim.engines.timeline import (
     CAUSES,
@@ -21,7 +21,7 @@ from npusim.engines.timeline import (
     queueing_s,
     sram_in_use,
 )
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 from npusim.studies.elasticity import elasticities
 from npusim.techniques import apply
 from npusim.workloads import load_workload
@@ -37,7 +37,7 @@ CASES = [
 @cache
 def acted(stack: str, hint: str) -> EventRun:
     graph = apply(load_workload("gcn-cora"), stack)
-    return estimate_with_timeline(graph, load_soc("core-ultra-series2"), hint=hint)
+    return estimate_with_timeline(Scenario(graph, hint=hint))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -97,9 +97,9 @@ def test_the_document_is_that_of_the_analytical_engine():
 
 def test_what_bounds_a_network_is_what_would_help_it():
     """GCN after StaGr is bound by DRAM: bandwidth helps most, MACs do not."""
-    soc = load_soc("core-ultra-series2")
-    run = resolve_run(soc, "throughput", requests=2)
-    found = elasticities(apply(load_workload("gcn-cora"), "stagr"), soc, run, event_estimate)
+    found = elasticities(
+        Scenario("gcn-cora", techniques="stagr", hint="throughput", requests=2), event_estimate
+    )
     by_name = {e.resource: e for e in found}
     assert found[0].resource == "DRAM bandwidth"
     assert found[0].elasticity > 0.7

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npusim.arch import load_soc
 from npusim.cli.running import run as main
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.timeline import Timeline
@@ -17,6 +16,7 @@ from npusim.engines.timeline.chrome import chrome_trace
 from npusim.errors import ConfigError, FileError
 from npusim.measure.trace_diff import diff_traces, read_layers
 from npusim.report.gantt import MOST_BARS, gantt_page
+from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
@@ -24,7 +24,7 @@ from npusim.workloads import load_workload
 @cache
 def timeline(workload: str = "gcn-cora", stack: str = "stagr", hint: str = "latency") -> Timeline:
     graph = apply(load_workload(workload), stack)
-    return estimate_with_timeline(graph, load_soc("core-ultra-series2"), hint=hint).timeline
+    return estimate_with_timeline(Scenario(graph, hint=hint)).timeline
 
 
 def events(phase: str) -> list[dict]:

@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from npusim import load_soc, load_workload
+from npusim import load_soc, load_workload, whatif
 from npusim.cli.running import run
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.mapping import Run, map_graph
 from npusim.report.whatif import whatif_page
 from npusim.report.whatif_html import whatif_html
-from npusim.scenario import resolve_run
-from npusim.studies import WhatIf, whatif
-from npusim.studies.over import whatif_over
+from npusim.scenario import Scenario
+from npusim.studies import WhatIf
 from npusim.studies.perturbation import sampled, uncertain_numbers
 from npusim.studies.uncertainty import draw
 from npusim.studies.whatif import step_from
@@ -31,12 +30,6 @@ STACKS = ["stagr", "stagr+symg", "stagr+cacheg", "stagr+symg+cacheg"]
 EXAMPLE = "symg,cacheg,symg+cacheg,grasp,grasp+cacheg"
 
 
-def load(point):
-    of_workload = [f"{path}={value}" for path, value in point.items() if path.startswith("workload")]
-    of_soc = [f"{path}={value}" for path, value in point.items() if not path.startswith("workload")]
-    return load_workload("gcn-cora", of_workload), load_soc("core-ultra-series2", of_soc)
-
-
 @pytest.fixture(scope="module")
 def compared() -> WhatIf:
     return whatif(GCN, SERIES2, STACKS)
@@ -45,7 +38,7 @@ def compared() -> WhatIf:
 @pytest.fixture(scope="module")
 def over() -> WhatIf:
     axes = {"npu.sram.per_tile": ["1MiB", "4MiB"], "workload.precision": ["fp16", "int8"]}
-    return whatif_over(load, STACKS, axes, samples=16)
+    return whatif("gcn-cora", SERIES2, STACKS, over=axes, samples=16)
 
 
 # Stacks
@@ -117,7 +110,7 @@ def test_the_same_seed_draws_the_same_machines():
 @pytest.mark.parametrize("name", ["gcn-cora", "gat-cora", "sage-mean-cora", "sage-max-cora"])
 def test_a_machine_drawn_in_the_middle_is_the_machine_itself(name, hint):
     stacks = ["none", "stagr", "graphsplit"]
-    mapped = [map_graph(apply(load_workload(name), s), SERIES2, resolve_run(SERIES2, hint)) for s in stacks]
+    mapped = [Scenario(name, SERIES2, s, hint=hint).mapped for s in stacks]
     still = draw(mapped, samples=1)  # the only sample of one lies in the middle
     assert len(still.numbers) > 20
     for i, one in enumerate(mapped):
@@ -152,8 +145,10 @@ def test_every_combination_is_a_point_with_every_stack(over):
     assert len(over.variants) == 4 * len(STACKS)
     for point in over.points:
         alone = whatif(
-            *load({k: v for k, v in point.items() if v != "int8"}),
+            "gcn-cora",
+            SERIES2,
             [f"{s}+quantgr" if point["workload.precision"] == "int8" else s for s in STACKS],
+            settings={k: v for k, v in point.items() if v != "int8"},
             samples=0,
         )
         assert [v.latency_s for v in over.at(point)] == pytest.approx([v.latency_s for v in alone.variants])
@@ -191,7 +186,7 @@ def test_more_sram_never_makes_cacheg_pay_less(over):
 
 
 def test_a_point_where_nothing_fits_is_left_out_with_the_reason():
-    result = whatif_over(load, STACKS, {"npu.sram.per_tile": ["1KiB", "1MiB"]}, samples=0)
+    result = whatif("gcn-cora", SERIES2, STACKS, over={"npu.sram.per_tile": ["1KiB", "1MiB"]}, samples=0)
     assert [p["npu.sram.per_tile"] for p in result.points] == ["1MiB"]
     assert {s.at["npu.sram.per_tile"] for s in result.skipped} == {"1KiB"}
     assert "SRAM" in result.skipped[0].reason

@@ -74,9 +74,9 @@ def accuracy(
     difference of a log-probability, in fp32, in fp16 and, with quantgr, in 8 bits. Training takes seconds a
     model and is kept in the cache; needs the extra `gnn`.
     """
-    from npusim.cli.inputs import split_settings
     from npusim.cli.output import Destination
     from npusim.cli.progress import Progress
+    from npusim.scenario import split_settings
 
     destination = Destination(output, form)
     of_workload, of_soc = split_settings(settings or ())

@@ -26,9 +26,8 @@ from npusim.cli.options import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from npusim.arch import Soc
     from npusim.engines.event import EventRun
-    from npusim.graph import Graph
+    from npusim.scenario import Scenario
 
 __all__ = ["app"]
 
@@ -92,38 +91,27 @@ def estimate(
     output: Output = None,
 ) -> None:
     """Estimate latency, throughput, energy and memory traffic of a network."""
-    from npusim.cli.inputs import load_inputs
+    from npusim.cli.inputs import scenario_of
     from npusim.cli.output import Destination
 
     destination = Destination(output, form)
-    graph, machine = load_inputs(workload, soc, settings, shapes)
+    scenario = scenario_of(workload, soc, techniques, settings, shapes, hint, requests, tiles, device)
 
     trace_file = _trace_file(trace, engine)
     _refuse_interval(interval, engine)
 
-    from npusim.api import estimate as one_estimate
-    from npusim.techniques import apply
-
-    rewritten = apply(graph, techniques)
     if engine == "event":
         from npusim.engines.event import estimate_with_timeline
 
-        acted = estimate_with_timeline(
-            rewritten, machine, hint=hint, requests=requests, tiles=tiles, device=device
-        )
+        acted = estimate_with_timeline(scenario)
         if trace_file is not None:
             _write_trace(trace_file, acted)
-        destination.write(lambda: _event_page(acted, rewritten, machine, device), acted.estimate.to_json)
+        destination.write(lambda: _event_page(acted, scenario), acted.estimate.to_json)
         return
-    result = one_estimate(
-        rewritten,
-        machine,
-        hint=hint,
-        requests=requests,
-        tiles=tiles,
-        device=device,
-        interval=interval or None,
-    )
+
+    from npusim.api import estimate as one_estimate
+
+    result = one_estimate(scenario, interval=interval or None)
 
     from npusim.report.estimate import estimate_page
 
@@ -167,7 +155,7 @@ def _write_trace(path: Path, acted: EventRun) -> None:
         write_whole(path, chrome_trace(acted.timeline).encode())
 
 
-def _event_page(acted: EventRun, graph: Graph, machine: Soc, device: str) -> RenderableType:
+def _event_page(acted: EventRun, scenario: Scenario) -> RenderableType:
     """Return the estimate, what the time line says, and what would help (found by re-running)."""
     from rich.console import Group
     from rich.text import Text
@@ -175,10 +163,7 @@ def _event_page(acted: EventRun, graph: Graph, machine: Soc, device: str) -> Ren
     from npusim.engines.event import event_estimate
     from npusim.report.estimate import estimate_page
     from npusim.report.timeline import timeline_page
-    from npusim.scenario import resolve_run
     from npusim.studies.elasticity import elasticities
 
-    e = acted.estimate
-    run = resolve_run(machine, e.hint, e.requests, e.tiles, device)
-    helpful = elasticities(graph, machine, run, event_estimate)
-    return Group(estimate_page(e), Text(), timeline_page(acted.timeline, helpful))
+    helpful = elasticities(scenario, event_estimate)
+    return Group(estimate_page(acted.estimate), Text(), timeline_page(acted.timeline, helpful))

@@ -51,7 +51,7 @@ def export(
 
     Takes seconds; needs the extra `gnn`. `npusim estimate` reads the file, and a laptop's NPU runs it.
     """
-    from npusim.cli.inputs import split_settings
+    from npusim.scenario import split_settings
 
     _, of_soc = split_settings(settings or ())
     if of_soc:

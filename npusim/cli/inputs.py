@@ -1,4 +1,4 @@
-"""Turns what the user named into a graph, a machine and a number of cores."""
+"""From the words of the command line to a `Scenario`, and a number of cores."""
 
 from __future__ import annotations
 
@@ -6,69 +6,34 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from npusim.config import Override, parse_override
-from npusim.errors import ConfigError, nearest
+from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from npusim.arch import Soc
-    from npusim.graph import Graph
+    from npusim.scenario import Scenario
 
-__all__ = ["load_inputs", "parse_shapes", "split_settings", "use_cores"]
-
-WORKLOAD = "workload"
-"""First word of the paths that lead into the workload; all others lead into the SoC."""
+__all__ = ["parse_shapes", "scenario_of", "use_cores"]
 
 _SIZE = re.compile(r"[0-9]{1,12}")
 
 
-def load_inputs(
-    workload: str, soc: str, settings: Sequence[str] | None, shapes: Sequence[str] | None
-) -> tuple[Graph, Soc]:
-    """Load a workload and a SoC with their settings.
+def scenario_of(
+    workload: str,
+    soc: str,
+    techniques: str = "none",
+    settings: Sequence[str] | None = None,
+    shapes: Sequence[str] | None = None,
+    hint: str = "latency",
+    requests: int | None = None,
+    tiles: int | None = None,
+    device: str = "auto",
+) -> Scenario:
+    """Return the scenario of a command's options, network and SoC loaded."""
+    from npusim.scenario import Scenario
 
-    Parameters
-    ----------
-    workload, soc : str
-        A name or a file each.
-    settings : sequence of str or None
-        What ``--set`` was given.
-    shapes : sequence of str or None
-        What ``--shape`` was given.
-
-    Returns
-    -------
-    tuple of Graph and Soc
-        The graph before any technique, and the machine.
-    """
-    from npusim.arch import load_soc
-    from npusim.workloads import load_workload
-
-    of_workload, of_soc = split_settings(settings or ())
-    machine = load_soc(soc, of_soc)
-    return load_workload(workload, of_workload, parse_shapes(shapes or ())), machine
-
-
-def split_settings(settings: Sequence[str]) -> tuple[list[Override], list[Override]]:
-    """Return the settings of the workload and those of the SoC.
-
-    Raises
-    ------
-    ConfigError
-        Where one is no ``PATH=VALUE``, or misspells ``workload``.
-    """
-    overrides = [parse_override(setting) for setting in settings]
-    for override in overrides:
-        first = override.path[0]
-        if first != WORKLOAD and nearest(first, [WORKLOAD]) == WORKLOAD:
-            right = ".".join((WORKLOAD, *override.path[1:]))
-            raise ConfigError(
-                f"the unknown path `{'.'.join(override.path)}`",
-                file=override.origin,
-                allowed="a path that begins with `workload` or with a part of the SoC",
-                suggestion=right,
-            )
-    of_workload = [override for override in overrides if override.path[0] == WORKLOAD]
-    return of_workload, [override for override in overrides if override.path[0] != WORKLOAD]
+    return Scenario(
+        workload, soc, techniques, hint=hint, requests=requests, tiles=tiles, device=device,
+        settings=settings or (), shapes=parse_shapes(shapes or ()),
+    ).load()  # fmt: skip
 
 
 def parse_shapes(shapes: Sequence[str]) -> dict[str, list[int]]:

@@ -66,23 +66,18 @@ def map_(
     cut after each operator would cost. With several inferences in flight, latency means the time between two
     of them.
     """
-    from npusim.cli.inputs import load_inputs
+    from npusim.cli.inputs import scenario_of
     from npusim.cli.output import Destination
 
     destination = Destination(output, form)
-    graph, machine = load_inputs(workload, soc, settings, shapes)
+    scenario = scenario_of(workload, soc, techniques, settings, shapes, hint, requests, tiles)
 
     from npusim.studies.placement import place
-    from npusim.techniques import apply
 
     result = place(
-        apply(graph, techniques),
-        machine,
+        scenario,
         minimise="energy" if minimise == "energy" else "latency",
         devices=None if devices is None else [name.strip().lower() for name in devices.split(",")],
-        hint=hint,
-        requests=requests,
-        tiles=tiles,
     )
 
     from npusim.report.placement import placement_page

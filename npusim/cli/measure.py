@@ -209,8 +209,8 @@ def _measured_model(workload: str, techniques: str, settings: list[str]) -> tupl
     ConfigError
         For techniques or settings on a model file, or settings of a SoC.
     """
-    from npusim.cli.inputs import split_settings
     from npusim.measure.document import Workload
+    from npusim.scenario import split_settings
 
     path = Path(workload).expanduser()
     if path.suffix in _MODEL_FILES:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from npusim.errors import UnknownNameError
+from npusim.locate import DEFAULT_SOC
 
 __all__ = [
     "DEFAULT_SOC",
@@ -151,8 +152,6 @@ def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
     ]
     return _matching(found, incomplete)
 
-
-DEFAULT_SOC = "core-ultra-series2"
 
 _RUN, _OUTPUT = "How it runs", "Output"
 

@@ -41,7 +41,7 @@ def pareto(
 ) -> None:
     """Find the front of a sweep: the points that no other beats in all metrics, and the knee among them."""
     from npusim.cli.output import Destination
-    from npusim.explore.fronts import front_of
+    from npusim.explore.fronts import pareto as front_of
 
     destination = Destination(output, form)
     found = front_of(directory, minimise.split(",") if minimise else None, where)

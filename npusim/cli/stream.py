@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,9 +22,6 @@ from npusim.cli.options import (
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from npusim.arch import Soc
-    from npusim.arch.toolchain import Toolchain
-    from npusim.graph import Graph, GraphStructure
     from npusim.studies.stream import Update
 
 __all__ = ["app"]
@@ -103,48 +99,30 @@ def stream(
 
     destination = Destination(output, form)
 
+    from npusim.arch.toolchain import load_toolchain
+    from npusim.cli.inputs import scenario_of
     from npusim.studies.stream import follow
 
-    build, structure, machine, toolchain = _loaded(workload, soc, settings or ())
+    if workload.endswith((".xml", ".onnx")):
+        allowed = "a named workload or a workload YAML: a model file says nothing of its data graph"
+        raise ConfigError(f"`{workload}`", file="WORKLOAD", allowed=allowed)
+    ours = [text.strip() for text in settings or ()]
+    of_toolchain = [text.removeprefix(_TOOLCHAIN) for text in ours if text.startswith(_TOOLCHAIN)]
+    others = [text for text in ours if not text.startswith(_TOOLCHAIN)]
+    toolchain = load_toolchain(overrides=of_toolchain)
+    scenario = scenario_of(workload, soc, techniques, others, None, hint, requests, tiles)
     result = follow(
-        build,
-        structure,
-        machine,
+        scenario,
         _updates(events, updates, seed, mix),
         toolchain,
-        techniques=techniques,
         capacity=capacity,
         inferences=inferences,
-        hint=hint,
-        requests=requests,
-        tiles=tiles,
         seed=None if events is not None else seed,
     )
 
     from npusim.report.stream import stream_page
 
     destination.write(lambda: stream_page(result), result.to_json)
-
-
-def _loaded(
-    workload: str, soc: str, settings: Sequence[str]
-) -> tuple[Callable[[GraphStructure], Graph], GraphStructure, Soc, Toolchain]:
-    """Load the network as a graph factory, its data graph, the machine and the compiler."""
-    from npusim.arch import load_soc
-    from npusim.arch.toolchain import load_toolchain
-    from npusim.cli.inputs import split_settings
-    from npusim.workloads import build_gnn, load_gnn, load_statistics
-
-    if workload.endswith((".xml", ".onnx")):
-        allowed = "a named workload or a workload YAML: a model file says nothing of its data graph"
-        raise ConfigError(f"`{workload}`", file="WORKLOAD", allowed=allowed)
-    ours = [text.strip() for text in settings]
-    of_toolchain = [text for text in ours if text.startswith(_TOOLCHAIN)]
-    of_workload, of_soc = split_settings([text for text in ours if not text.startswith(_TOOLCHAIN)])
-    spec, name = load_gnn(workload, of_workload), Path(workload).stem
-    structure = load_statistics(spec.dataset, Path(workload).parent)
-    toolchain = load_toolchain(overrides=[text.removeprefix(_TOOLCHAIN) for text in of_toolchain])
-    return lambda data: build_gnn(spec, data, name), structure, load_soc(soc, of_soc), toolchain
 
 
 def _updates(events: Path | None, updates: int, seed: int, mix: str | None) -> list[Update]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,10 +26,7 @@ from npusim.cli.options import (
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
-    from npusim.arch import Soc
-    from npusim.graph import Graph
     from npusim.studies import WhatIf
-    from npusim.studies.over import Loader
 
 __all__ = ["Accuracy", "app", "parse_over", "refuse_unjudgeable", "with_accuracy"]
 
@@ -69,8 +66,8 @@ def with_accuracy(result: WhatIf, workload: str, settings: Sequence[str], data: 
         Folder of the raw data sets.
     """
     from npusim.accuracy.judging import judge
-    from npusim.cli.inputs import split_settings
     from npusim.cli.progress import Progress
+    from npusim.scenario import split_settings
 
     found: dict[tuple[str, str], float] = {}
     points = {_of_workload(variant.at): None for variant in result.variants}
@@ -173,7 +170,7 @@ def whatif(
     uncertainties of the data sheet. Stacks that the network does not allow are left out with the reason; the
     last line says what bounds the best one.
     """
-    from npusim.cli.inputs import load_inputs
+    from npusim.cli.inputs import scenario_of
     from npusim.cli.output import Destination
     from npusim.files import write_whole
 
@@ -181,14 +178,13 @@ def whatif(
     page_destination = None if html is None else Destination(html, "json")
     axes = parse_over(over or ())
 
-    def load(point: Mapping[str, str]) -> tuple[Graph, Soc]:
-        varied = [f"{path}={value}" for path, value in point.items()]
-        return load_inputs(workload, soc, [*(settings or ()), *varied], shapes)
-
-    run = {"hint": hint, "requests": requests, "tiles": tiles, "device": device, "seed": seed}
     if accuracy:
         refuse_unjudgeable(workload)
-    result = _compared(load, stack, axes, run)
+    scenario = scenario_of(workload, soc, "none", settings, shapes, hint, requests, tiles, device)
+
+    from npusim.api import whatif as compared
+
+    result = compared(scenario, stacks=stack, over=axes, seed=seed)
     if accuracy:
         result = with_accuracy(result, workload, settings or (), data)
 
@@ -199,23 +195,6 @@ def whatif(
         from npusim.report.whatif_html import whatif_html
 
         write_whole(page_destination.path, whatif_html(result).encode())
-
-
-def _compared(load: Loader, stack: str, axes: dict[str, list[str]], run: dict[str, Any]) -> WhatIf:
-    """Compare at one point, or at all combinations of the axes."""
-    from npusim.studies import whatif as compare
-    from npusim.techniques import completed
-
-    graph, machine = load({})
-    stacks, added = completed(graph, stack)
-    names = [str(one) for one in stacks]
-    if axes:
-        from npusim.studies.over import whatif_over
-
-        result = whatif_over(load, names, axes, **run)
-    else:
-        result = compare(graph, machine, names, **run)
-    return result.model_copy(update={"notes": [added, *result.notes]}) if added else result
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -5,56 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from npusim import __version__
-from npusim.arch import Soc
 from npusim.cost.decisions import Group
 from npusim.cost.tables import Bound, Unit
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
-from npusim.graph import Graph
-from npusim.mapping import Mapped, map_graph
+from npusim.mapping import Mapped
 from npusim.metrics import METRICS, metrics_in
 from npusim.ops import Annotation, Family
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 from npusim.techniques import parse
 
 __all__ = ["estimate", "mapped_estimate"]
 
 
-def estimate(
-    graph: Graph,
-    soc: Soc,
-    *,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
-    device: str = "auto",
-    swap_operands: bool = False,
-) -> Estimate:
-    """Estimate what one inference of a graph costs on a SoC.
-
-    Parameters
-    ----------
-    graph : Graph
-        From `npusim.load_workload`, techniques applied with `npusim.apply`.
-    soc : Soc
-        From `npusim.load_soc`.
-    hint, requests, tiles, device, swap_operands
-        See `npusim.scenario.resolve_run`.
-
-    Returns
-    -------
-    Estimate
+def estimate(scenario: Scenario) -> Estimate:
+    """Estimate what one inference costs; errors as for `Scenario.graph` and `Scenario.mapped`.
 
     Examples
     --------
-    >>> import npusim
-    >>> graph = npusim.apply(npusim.load_workload("gcn-cora"), "stagr")
-    >>> e = npusim.estimate(graph, npusim.load_soc("core-ultra-series2"))
-    >>> e.operators[0].unit
+    >>> estimate(Scenario("gcn-cora", techniques="stagr")).operators[0].unit
     'npu.dpu'
     """
-    return mapped_estimate(
-        map_graph(graph, soc, resolve_run(soc, hint, requests, tiles, device, swap_operands))
-    )
+    return mapped_estimate(scenario.mapped)
 
 
 def mapped_estimate(mapped: Mapped) -> Estimate:

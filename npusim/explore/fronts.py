@@ -17,7 +17,7 @@ from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
 from npusim.metrics import METRICS, objectives
 
-__all__ = ["Front", "front_of", "knee", "with_objectives"]
+__all__ = ["Front", "knee", "pareto", "with_objectives"]
 
 
 class Front(Document):
@@ -57,7 +57,7 @@ def with_objectives(space: Space, minimise: Sequence[str] | None) -> Space:
     return Space.model_validate({**space.model_dump(by_alias=True), "minimise": names})
 
 
-def front_of(directory: str | Path, minimise: Sequence[str] | None = None, where: str | None = None) -> Front:
+def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: str | None = None) -> Front:
     """Return the front of the points that a sweep kept.
 
     Parameters

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from npusim.config import Section, load_model
 from npusim.errors import UnknownNameError
-from npusim.locate import resource, resource_names
+from npusim.locate import DEFAULT_SOC, resource, resource_names
 from npusim.metrics import MetricName
 
 __all__ = ["AxisSpec", "Bound", "DesignSpec", "RunSpec", "Space", "load_space", "parse_keep", "space_names"]
@@ -119,7 +119,7 @@ class Space(Section):
     """What the space is about."""
     workload: str
     """Name of a workload, or the path of its file."""
-    soc: str = "core-ultra-series2"
+    soc: str = DEFAULT_SOC
     """Machine that the axes vary: a name or the path of a YAML file."""
     techniques: str = "none"
     """Technique stack, unless an axis `techniques` varies it."""

@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from npusim.arch import Soc, with_overrides
+from npusim.arch import with_overrides
 from npusim.engines.estimate import Estimate
-from npusim.graph import Graph
-from npusim.mapping import Run
+from npusim.scenario import Scenario
 
 __all__ = ["STEP", "Elasticity", "elasticities"]
 
 STEP = 0.10
 """How much more of a resource is tried, where it can be had in parts."""
 
-Estimator = Callable[..., Estimate]
-"""An engine: (graph, soc, hint=, requests=, tiles=, device=, swap_operands=) to an estimate."""
+Engine = Callable[[Scenario], Estimate]
+"""What estimates a scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +63,12 @@ _PIECES = (
 )
 
 
-def elasticities(graph: Graph, soc: Soc, run: Run, engine: Estimator) -> list[Elasticity]:
+def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
     """Try a little more of each resource.
 
     Parameters
     ----------
-    graph : Graph
-    soc : Soc
-    run : Run
+    scenario : Scenario
     engine : callable
         What estimates: `npusim.engines.estimate`, or the event engine.
 
@@ -80,36 +77,33 @@ def elasticities(graph: Graph, soc: Soc, run: Run, engine: Estimator) -> list[El
     list of Elasticity
         The most helpful first.
     """
-    before = _seconds(engine, graph, soc, run)
+    before = _seconds(engine(scenario))
     found = []
-    for words, setting, more, machine, tiles in _changes(graph, soc, run):
-        changed = Run(run.hint, run.requests, tiles, run.device, run.swap_operands)
-        after = _seconds(engine, graph, machine, changed)
+    for words, setting, more, changed in _changes(scenario):
+        after = _seconds(engine(changed))
         found.append(Elasticity(words, setting, more, after, 1.0 - after / before if before else 0.0))
     return sorted(found, key=lambda e: (-e.elasticity, e.resource))
 
 
-def _seconds(engine: Estimator, graph: Graph, soc: Soc, run: Run) -> float:
-    estimate = engine(
-        graph, soc, hint=run.hint, requests=run.requests, tiles=run.tiles, device=run.device,
-        swap_operands=run.swap_operands,
-    )  # fmt: skip
-    if run.requests == 1:
+def _seconds(estimate: Estimate) -> float:
+    if estimate.requests == 1:
         return estimate.latency_s
     return 1.0 / estimate.throughput_per_s if estimate.throughput_per_s < inf else 0.0
 
 
-def _changes(graph: Graph, soc: Soc, run: Run) -> list[tuple[str, str, float, Soc, int]]:
-    """List (words, setting, relative change, machine, tiles) of every change that the machine allows."""
-    found: list[tuple[str, str, float, Soc, int]] = []
+def _changes(scenario: Scenario) -> list[tuple[str, str, float, Scenario]]:
+    """List (words, setting, relative change, scenario) of every change that the machine allows."""
+    soc, run = scenario.machine, scenario.run
+    # What the hint chose stays, so that the machine alone changes.
+    fixed = scenario.with_(requests=run.requests, tiles=run.tiles or None)
+    found: list[tuple[str, str, float, Scenario]] = []
 
     def add(words: str, path: str, text: str, more: float) -> None:
-        found.append(
-            (words, f"--set {path}={text}", more, with_overrides(soc, [f"{path}={text}"]), run.tiles)
-        )
+        better = fixed.on(with_overrides(soc, [f"{path}={text}"]))
+        found.append((words, f"--set {path}={text}", more, better))
 
     parts: list[tuple[str, str, str, Callable[[Any], Any]]] = [_DRAM]
-    devices = {op.device for op in graph} | {run.device}
+    devices = {op.device for op in scenario.graph} | {run.device}
     if not soc.has("npu"):
         parts += _CPU if soc.has("cpu") else ()
     elif "cpu" in devices and soc.has("cpu"):
@@ -126,7 +120,8 @@ def _changes(graph: Graph, soc: Soc, run: Run) -> list[tuple[str, str, float, So
     if run.requests == 1 and shorter > 0.0:
         add("shorter launch", "npu.launch_overhead", _text(shorter, "us"), STEP)
     if run.tiles < int(soc.npu.tiles):
-        found.append(("tiles", f"--tiles {run.tiles + 1}", 1.0 / run.tiles, soc, run.tiles + 1))
+        wider = fixed.with_(tiles=run.tiles + 1)
+        found.append(("tiles", f"--tiles {run.tiles + 1}", 1.0 / run.tiles, wider))
     return found
 
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from math import exp, log
-from typing import Any
 
-from npusim.arch import Soc
-from npusim.config import valid_paths
+from npusim.config import parse_override, valid_paths
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
-from npusim.graph import Graph
-from npusim.mapping import map_graph
 from npusim.ops import DType
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 from npusim.studies.comparison import Crossover, Skipped, Variant, WhatIf
 from npusim.studies.uncertainty import SAMPLES
 from npusim.studies.whatif import whatif
-from npusim.techniques import apply, parse, technique_with
+from npusim.techniques import parse, technique_with
 from npusim.units.symbols import split_number, unit_factor
 
-__all__ = ["Loader", "whatif_over"]
-
-Loader = Callable[[Mapping[str, str]], tuple[Graph, Soc]]
-"""Loads network and machine with further settings, a path and a value each."""
+__all__ = ["whatif_over"]
 
 Settings = tuple[tuple[str, str], ...]
 _PRECISION, _INT8 = "workload.precision", "int8"
@@ -58,16 +51,16 @@ class _Point:
 class _Search:
     """Times of stacks at points, each computed once."""
 
-    load: Loader
-    run: dict[str, Any]
+    scenario: Scenario
     known: dict[Settings, dict[str, float]] = field(default_factory=dict)
-    kept: dict[Settings, tuple[Graph, Soc]] = field(default_factory=dict)
+    kept: dict[Settings, Scenario] = field(default_factory=dict)
 
-    def loaded(self, point: _Point) -> tuple[Graph, Soc]:
-        """Load network and machine of a point, once."""
+    def at(self, point: _Point) -> Scenario:
+        """Return the scenario of a point, loaded once."""
         key = tuple(point.loaded.items())
         if key not in self.kept:
-            self.kept[key] = self.load(point.loaded)
+            settings = [parse_override(f"{path}={value}") for path, value in key]
+            self.kept[key] = self.scenario.with_settings(settings).load()
         return self.kept[key]
 
     def interval_s(self, point: _Point, stack: str) -> float | None:
@@ -75,9 +68,8 @@ class _Search:
         key = tuple(point.settings.items())
         times = self.known.setdefault(key, {})
         if stack not in times:
-            graph, soc = self.loaded(point)
             try:
-                mapped = map_graph(apply(graph, point.stack(stack)), soc, resolve_run(soc, **self.run))
+                mapped = self.at(point).with_(techniques=point.stack(stack)).mapped
                 times[stack] = 1.0 / float(mapped.total["throughput_per_s"])
             except (IllegalTechniqueError, InfeasibleError):
                 return None
@@ -93,14 +85,10 @@ class _Search:
 
 
 def whatif_over(
-    load: Loader,
+    scenario: Scenario,
     stacks: Sequence[str],
     over: Mapping[str, Sequence[str]],
     *,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
-    device: str = "auto",
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> WhatIf:
@@ -108,32 +96,31 @@ def whatif_over(
 
     Parameters
     ----------
-    load : callable
-        Loads network and machine for settings of a point.
+    scenario : Scenario
+        What holds at every point; its own techniques are not looked at.
     stacks : sequence of str
         Technique stacks, the baseline first.
     over : mapping of str to sequence of str
         Values by path, as `--set` takes them. `workload.precision=int8` means 8-bit integers of the MAC
         grid's operators: every stack gets quantgr.
-    hint, requests, tiles, device, samples, seed
-        As for `npusim.whatif`.
+    samples, seed
+        As for `whatif`.
 
     Raises
     ------
     NpusimError
         Where a value is not allowed, or no stack can run at any point.
     """
-    run: dict[str, Any] = {"hint": hint, "requests": requests, "tiles": tiles, "device": device}
-    search = _Search(load, run)
+    search = _Search(scenario)
     compared: list[tuple[_Point, WhatIf]] = []
     variants: list[Variant] = []
     skipped: list[Skipped] = []
     for values in product(*over.values()):
         point = _Point(dict(zip(over, values, strict=True)))
-        graph, soc = search.loaded(point)
+        here = search.at(point)
         asked = {str(parse(stack)): point.stack(stack) for stack in stacks}
         try:
-            result = whatif(graph, soc, list(asked.values()), **run, samples=samples, seed=seed)
+            result = whatif(here, list(asked.values()), samples=samples, seed=seed)
         except (IllegalTechniqueError, InfeasibleError) as error:
             skipped += [Skipped(techniques=stack, reason=str(error), at=point.settings) for stack in asked]
             continue
@@ -230,7 +217,7 @@ def _number(search: _Search, axis: str, point: _Point) -> tuple[float, str, bool
     split = split_number(text)
     if split is None:
         return None
-    present = valid_paths(search.loaded(point)[1]).get(axis)
+    present = valid_paths(search.at(point).machine).get(axis)
     unit = getattr(present, "unit", "")
     if unit_factor(split[1], unit) is None:
         return None

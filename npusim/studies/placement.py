@@ -25,7 +25,7 @@ from npusim.mapping.graphsplit import (
 from npusim.mapping.mapped import map_placed
 from npusim.mapping.order import entries
 from npusim.metrics import metrics_in
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 
 __all__ = ["Alone", "Cut", "DeviceCost", "PlacedGroup", "Placement", "place"]
 
@@ -147,27 +147,17 @@ class Placement(Document):
 
 
 def place(
-    graph: Graph,
-    soc: Soc,
-    *,
-    minimise: Objective = "latency",
-    devices: Sequence[str] | None = None,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
+    scenario: Scenario, *, minimise: Objective = "latency", devices: Sequence[str] | None = None
 ) -> Placement:
-    """Find the best placement of a graph over the devices of a SoC.
+    """Find the best placement of a network over the devices of a SoC.
 
     Parameters
     ----------
-    graph : Graph
-        Techniques applied. All operators are placed freely, whatever GraphSplit wishes.
-    soc : Soc
+    scenario : Scenario
+        All operators are placed freely, whatever GraphSplit wishes.
     minimise : {"latency", "energy"}
     devices : sequence of str, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
-    hint, requests, tiles
-        See `npusim.scenario.resolve_run`.
 
     Raises
     ------
@@ -178,21 +168,17 @@ def place(
 
     Examples
     --------
-    >>> import npusim
-    >>> graph = npusim.load_workload("gcn-cora")
-    >>> found = place(graph, npusim.load_soc("core-ultra-series2"), devices=["npu", "cpu"])
-    >>> found.exact
+    >>> place(Scenario("gcn-cora"), devices=["npu", "cpu"]).exact
     True
     """
-    run = resolve_run(soc, hint, requests, tiles)
+    soc, graph, run = scenario.machine, scenario.graph, scenario.run
     chosen = _devices_of(soc, devices)
     problem = placement_problem(graph, soc, run, chosen)
     terms = Terms.of(soc, run, minimise)
     found = best_placement(problem, terms)
     everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
     tried = (found.placement, *found.others[:_TRIED])
-    best = _best(graph, problem, tried, everywhere, soc, run, minimise)
-    placement, mapped = best
+    placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
     alone = _alone_values(graph, soc, run, chosen, minimise)
     single = chosen[placement[0]] if len(set(placement)) == 1 else ""
     return Placement(

@@ -4,45 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npusim.arch import Soc
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import IllegalTechniqueError, InfeasibleError
-from npusim.graph import Graph
-from npusim.mapping import Mapped, map_graph
+from npusim.mapping import Mapped
 from npusim.metrics import METRICS
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 from npusim.studies.comparison import Skipped, Variant, WhatIf
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of
 from npusim.studies.verdict import conclusion_of, dominator_of, notes_of, rests_on
-from npusim.techniques import apply, parse
+from npusim.techniques import parse
 
 __all__ = ["step_from", "whatif"]
 
 
-def whatif(
-    graph: Graph,
-    soc: Soc,
-    stacks: Sequence[str],
-    *,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
-    device: str = "auto",
-    samples: int = SAMPLES,
-    seed: int = 0,
-) -> WhatIf:
+def whatif(scenario: Scenario, stacks: Sequence[str], *, samples: int = SAMPLES, seed: int = 0) -> WhatIf:
     """Estimate a network under several technique stacks.
 
     Parameters
     ----------
-    graph : Graph
-        The network without techniques.
-    soc : Soc
+    scenario : Scenario
+        Its own techniques are not looked at.
     stacks : sequence of str
         Technique stacks; the first that can be applied is the baseline.
-    hint, requests, tiles, device
-        See `npusim.scenario.resolve_run`.
     samples : int
         Machines drawn from the data sheet's uncertainties for the intervals; 0: no intervals.
     seed : int
@@ -57,24 +41,19 @@ def whatif(
 
     Examples
     --------
-    >>> import npusim
-    >>> gcn, soc = npusim.load_workload("gcn-cora"), npusim.load_soc("core-ultra-series2")
-    >>> compared = npusim.whatif(gcn, soc, ["stagr", "stagr+symg"])
-    >>> compared.variants[1].step_from
+    >>> whatif(Scenario("gcn-cora"), ["stagr", "stagr+symg"], samples=0).variants[1].step_from
     'stagr'
     """
-    run = resolve_run(soc, hint, requests, tiles, device)
+    scenario.load()
+    soc = scenario.machine
     mapped: list[Mapped] = []
     skipped: list[Skipped] = []
     too_large: InfeasibleError | None = None
     for stack in dict.fromkeys(stacks):
         try:
-            rewritten = apply(graph, stack)
+            mapped.append(scenario.with_(techniques=stack).mapped)
         except IllegalTechniqueError as error:
             skipped.append(Skipped(techniques=stack, reason=error.reason))
-            continue
-        try:
-            mapped.append(map_graph(rewritten, soc, run))
         except InfeasibleError as error:
             too_large = too_large or error
             skipped.append(Skipped(techniques=stack, reason=str(error)))
@@ -84,7 +63,7 @@ def whatif(
     draws = draw(mapped, samples, seed) if samples else None
     base = estimates[0]
     variants = [_variant(i, estimates, draws) for i in range(len(estimates))]
-    notes = notes_of(graph, soc, estimates)
+    notes = notes_of(scenario.baseline, soc, estimates)
     if draws is not None:
         notes += [method_of(soc, samples, seed), *rests_on(variants)]
     return WhatIf(

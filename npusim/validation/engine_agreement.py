@@ -15,8 +15,8 @@ import numpy as np
 from npusim.arch import load_soc, soc_names
 from npusim.engines.event import run_events
 from npusim.engines.timeline import Timeline, critical_path, path_summary
-from npusim.mapping import Mapped, map_graph
-from npusim.scenario import resolve_run
+from npusim.mapping import Mapped
+from npusim.scenario import Scenario
 from npusim.techniques import apply, stacks
 from npusim.techniques.stack import legal
 from npusim.validation.evidence import Evidence
@@ -88,10 +88,9 @@ def _rows() -> Iterator[_Row]:
         soc = load_soc(name)
         if soc.has("npu"):
             for (workload, stack), graph in rewritten.items():
-                yield _compare(workload, stack, map_graph(graph, soc, resolve_run(soc)))
+                yield _compare(workload, stack, Scenario(graph, soc).mapped)
                 if workload.endswith(_IN_FLIGHT_GRAPH) and stack in _IN_FLIGHT_STACKS:
-                    several = resolve_run(soc, "throughput")
-                    yield _compare_in_flight(workload, stack, map_graph(graph, soc, several))
+                    yield _compare_in_flight(workload, stack, Scenario(graph, soc, hint="throughput").mapped)
 
 
 def _compare(workload: str, stack: str, mapped: Mapped) -> _Row:

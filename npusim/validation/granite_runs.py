@@ -9,7 +9,7 @@ from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph, GraphStructure
 from npusim.mapping.mapped import map_placed
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.techniques.preprocessing import preprocessing_operators
 from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, PublishedVariant
@@ -137,10 +137,11 @@ class GraniteRunner:
         return self._graphs[key]
 
     def _estimate(self, graph: Graph, place: Place) -> Estimate:
-        soc = self.soc(place.soc)
-        return mapped_estimate(
-            map_placed(graph, soc, resolve_run(soc, place.hint, place.requests, place.tiles, place.device))
+        soc, tiles = self.soc(place.soc), place.tiles
+        asked = Scenario(
+            graph, soc, hint=place.hint, requests=place.requests, tiles=tiles, device=place.device
         )
+        return mapped_estimate(map_placed(asked.graph, asked.machine, asked.run))
 
 
 def _package_j(soc: Soc, device: str, estimate: Estimate, interval_s: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, ModelFile, Network, Row, Workload
-from npusim.scenario import resolve_run
+from npusim.scenario import Scenario
 
 __all__ = [
     "LAUNCH_ONLY",
@@ -200,8 +201,10 @@ def map_rows(
     for number, row in enumerate(measurement.rows, start=1):
         interval = row.throughput_per_s is not None and (row.hint == "throughput" or row.latency_s is None)
         try:
-            run = resolve_run(soc, row.hint, row.requests, row.tiles, kind)
-            mapped = map_graph(build(row), soc, run)
+            network = partial(build, row)
+            mapped = Scenario(
+                network, soc, hint=row.hint, requests=row.requests, tiles=row.tiles, device=kind
+            ).mapped
         except NpusimError as error:
             left_out.append(LeftOut(row.id, str(error).splitlines()[0]))
             continue

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch import Soc
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate, UnitUse
 from npusim.engines.event.build import build_program
@@ -15,9 +14,8 @@ from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog, Program
 from npusim.engines.timeline import TaskKind, Timeline
-from npusim.graph import Graph
-from npusim.mapping import Mapped, map_graph
-from npusim.scenario import resolve_run
+from npusim.mapping import Mapped
+from npusim.scenario import Scenario
 
 __all__ = ["EventRun", "estimate_with_timeline", "event_estimate", "run_events"]
 
@@ -39,21 +37,8 @@ class EventRun:
     timeline: Timeline
 
 
-def estimate_with_timeline(
-    graph: Graph,
-    soc: Soc,
-    *,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
-    device: str = "auto",
-    swap_operands: bool = False,
-) -> EventRun:
-    """Estimate an inference by executing its events; parameters as for `npusim.engines.estimate`.
-
-    Returns
-    -------
-    EventRun
+def estimate_with_timeline(scenario: Scenario) -> EventRun:
+    """Estimate what an inference costs by acting it out.
 
     Raises
     ------
@@ -62,17 +47,16 @@ def estimate_with_timeline(
 
     Examples
     --------
-    >>> import npusim
-    >>> run = estimate_with_timeline(npusim.load_workload("gcn-cora"), npusim.load_soc("core-ultra-series2"))
+    >>> run = estimate_with_timeline(Scenario("gcn-cora"))
     >>> run.estimate.engine, run.timeline.makespan_s == run.estimate.latency_s
     ('event', True)
     """
-    return run_events(map_graph(graph, soc, resolve_run(soc, hint, requests, tiles, device, swap_operands)))
+    return run_events(scenario.mapped)
 
 
-def event_estimate(graph: Graph, soc: Soc, **options: Any) -> Estimate:
-    """Return the estimate of `estimate_with_timeline` alone; same parameters."""
-    return estimate_with_timeline(graph, soc, **options).estimate
+def event_estimate(scenario: Scenario) -> Estimate:
+    """Return the estimate of `estimate_with_timeline` alone."""
+    return estimate_with_timeline(scenario).estimate
 
 
 def run_events(mapped: Mapped) -> EventRun:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from npusim.arch import Soc
-from npusim.arch.toolchain import Toolchain
-from npusim.errors import NpusimError
-from npusim.graph import GraphStructure
-from npusim.scenario import resolve_run
+from npusim.arch.toolchain import Toolchain, load_toolchain
+from npusim.errors import ConfigError, NpusimError
+from npusim.scenario import Scenario
 from npusim.studies.stream.document import CapacityCost, Followed, Strategy
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
-from npusim.studies.stream.strategies import KNOTS, Builder, Costs, Versions, padded, recompiled
+from npusim.studies.stream.strategies import KNOTS, Costs, Versions, padded, recompiled
 from npusim.studies.stream.updates import Size, Update, sizes
 from npusim.techniques import EdgeData, parse, technique_with
 
@@ -28,46 +26,40 @@ _SHOWN = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
 
 
 def follow(
-    build: Builder,
-    structure: GraphStructure,
-    soc: Soc,
+    scenario: Scenario,
     updates: Sequence[Update],
-    toolchain: Toolchain,
+    toolchain: Toolchain | None = None,
     *,
-    techniques: str = "none",
     capacity: int | None = None,
     inferences: int = 1,
-    hint: str = "latency",
-    requests: int | None = None,
-    tiles: int | None = None,
     seed: int | None = None,
 ) -> Followed:
     """Follow a stream of updates in three ways and find where padding pays.
 
     Parameters
     ----------
-    build : callable
-        Builds the network on a data graph.
-    structure : GraphStructure
-        The graph before the first update.
-    soc : Soc
-        With a CPU, which keeps the mask.
+    scenario : Scenario
+        A network on a data graph, which is the graph before the first update; techniques on top of StaGr,
+        GrAd and NodePad; a SoC with a CPU, which keeps the mask.
     updates : sequence of Update
-    toolchain : Toolchain
-        What compiling costs.
-    techniques : str
-        Techniques on top of StaGr, GrAd and NodePad.
+    toolchain : Toolchain, optional
+        What compiling costs; None: the shipped one.
     capacity : int, optional
         Nodes that pad and mask is compiled for; None: the most of the stream, rounded up to whole thousands.
         When the graph outgrows it, the network is compiled again with as much room to spare as at the start.
     inferences : int
         Inferences after each update, at least 1.
-    hint, requests, tiles
-        See `npusim.scenario.resolve_run`.
     seed : int, optional
         Seed of the stream, for the document.
+
+    Raises
+    ------
+    ConfigError
+        For a network that cannot be built on other data graphs; see `Scenario.on_structure`.
+    NpusimError
+        For a technique that a strategy brings itself, or an impossible capacity or number of inferences.
     """
-    own = parse(techniques)
+    own = parse(scenario.techniques)
     constant, masking, padding = (technique_with(edges=way).name for way in _WAYS)
     for technique in (entry.technique for entry in own):
         if technique.gives_matrix or technique.edges in _WAYS:
@@ -75,8 +67,11 @@ def follow(
             raise NpusimError(f"--techniques: found {technique.name}; {brought}")
     if inferences < 1:
         raise NpusimError(f"--inferences: found {inferences}; allowed: a whole number of at least 1")
-    run = resolve_run(soc, hint, requests, tiles)
-    versions = Versions(build, structure, soc, run, toolchain)
+    toolchain = toolchain or load_toolchain()
+    soc, structure = scenario.machine, scenario.baseline.structure
+    if structure is None:
+        raise ConfigError(f"the network `{scenario.baseline.name}`", allowed="a network on a data graph")
+    versions = Versions(scenario, structure, toolchain)
     course = [Size(structure.nodes, structure.edges // 2)]
     course += sizes(course[0], updates)
     most = max(size.nodes for size in course)
@@ -103,7 +98,7 @@ def follow(
     best, at_limit = _breakeven(lambda nodes: with_capacity(nodes).total_s, recompile.total_s, most)
     first, last = course[0], course[-1]
     return Followed(
-        workload=build(structure).name,
+        workload=scenario.baseline.name,
         soc=soc.name,
         techniques=str(own),
         toolchain=toolchain.name,
@@ -128,7 +123,7 @@ def _mask_times(
 ) -> list[float]:
     """Return the time to correct the mask at each update; before the first there is nothing to correct."""
     graph = versions.graph(stack, course[0])
-    keeper = MaskKeeper(graph, versions.soc, versions.run)
+    keeper = MaskKeeper(graph, versions.scenario.machine, versions.scenario.run)
     model, neighbours = graph.meta.model, graph.meta.neighbours or 0
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
     return [0.0, *(keeper.update_s(entries) for entries in changed)]

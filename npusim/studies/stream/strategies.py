@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from npusim.arch import Soc
 from npusim.arch.toolchain import Toolchain
 from npusim.graph import Graph, GraphStructure
-from npusim.mapping import Run, map_graph
+from npusim.mapping import map_graph
 from npusim.ops import Family, TensorKind
+from npusim.scenario import Scenario
 from npusim.studies.stream.document import Strategy
 from npusim.studies.stream.updates import Size
 from npusim.techniques import EdgeData, apply, parse, technique_with
 
-__all__ = ["KNOTS", "Builder", "Costs", "Version", "Versions", "padded", "recompiled", "resized"]
+__all__ = ["KNOTS", "Costs", "Version", "Versions", "padded", "recompiled", "resized"]
 
-Builder = Callable[[GraphStructure], Graph]
-"""Builds the network, without techniques, on a data graph."""
 _Name = Literal["recompile", "recompile on nodes", "pad and mask"]
 KNOTS = 17
 """Numbers of nodes at which inferences are estimated; between them latency is interpolated."""
@@ -53,24 +51,22 @@ class Version:
 class Versions:
     """The compiled versions of a network, each compiled and estimated once."""
 
-    def __init__(
-        self, build: Builder, start: GraphStructure, soc: Soc, run: Run, toolchain: Toolchain
-    ) -> None:
-        self.build, self.start, self.soc, self.run, self.toolchain = build, start, soc, run, toolchain
+    def __init__(self, scenario: Scenario, start: GraphStructure, toolchain: Toolchain) -> None:
+        self.scenario, self.start, self.toolchain = scenario, start, toolchain
         self._kept: dict[tuple[str, int, int | None], Version] = {}
 
     def graph(self, stack: str, size: Size, capacity: int | None = None) -> Graph:
         """Return the rewritten network on a graph of some size, padded where there is a capacity."""
         padding = technique_with(edges=EdgeData.CAPACITY).name
         steps = [*parse(stack).to_data(), *([f"{padding}:capacity={capacity}"] if capacity else [])]
-        return apply(self.build(resized(self.start, size)), steps)
+        return apply(self.scenario.on_structure(resized(self.start, size)), steps)
 
     def version(self, stack: str, size: Size, capacity: int | None = None) -> Version:
         """Return the network compiled; of graphs that differ in edges alone the first stands for all."""
         key = (stack, 0 if capacity else size.nodes, capacity)
         if key not in self._kept:
             graph = self.graph(stack, size, capacity)
-            mapped = map_graph(graph, self.soc, self.run)
+            mapped = map_graph(graph, self.scenario.machine, self.scenario.run)
             operators = sum(op.family is not Family.VIEW for op in graph)
             constants = sum(t.stored_bytes for t in graph.tensors.values() if t.kind is TensorKind.CONSTANT)
             self._kept[key] = Version(
