@@ -1,4 +1,4 @@
-"""How fast the event engine is: tasks a second, a whole estimate, and the memory of a million tasks."""
+"""How fast the event engine is: tasks per second, a whole estimate, and the memory of a million tasks."""
 
 import subprocess
 import sys

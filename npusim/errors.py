@@ -109,7 +109,7 @@ class ConfigError(NpusimError):
     suggestion : str, optional
         The nearest valid name or spelling.
     others : sequence of ConfigError, optional
-        Further errors of the same file, shown one a line.
+        Further errors of the same file, shown one per line.
     more : int, optional
         How many errors beyond those are not shown.
 

@@ -66,7 +66,7 @@ METRICS: dict[str, Metric] = {
         Metric("cpu_s", "busy time of the CPU", unit="cpu"),
         Metric("gpu_s", "busy time of the GPU", unit="gpu"),
         Metric("area_mm2", "NPU area"),
-        Metric("peak_ops_per_s", "peak rate", "max"),  # two operations a MAC, in the fastest format
+        Metric("peak_ops_per_s", "peak rate", "max"),  # two operations per MAC, in the fastest format
     )
 }
 """The metrics by name, in their order in files."""

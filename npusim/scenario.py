@@ -253,7 +253,7 @@ def resolve_run(
         One inference at a time on the SoC's tiles for latency, or several in flight on its tiles for
         throughput.
     requests : int, optional
-        Inferences in flight; None: the SoC's default for the hint, without an NPU one, and one a core for
+        Inferences in flight; None: the SoC's default for the hint, without an NPU one, and one per core for
         throughput.
     tiles : int or "all", optional
         Tiles an inference is compiled for; None: the SoC's default for the hint, without an NPU none.

@@ -7,13 +7,13 @@ import numpy as np
 
 
 def read_rate(arch: Any) -> float:
-    """Bytes a second from DRAM: all engines at their read share, or the DRAM."""
+    """Bytes per second from DRAM: all engines at their read share, or the DRAM."""
     engines = arch.dma_engines * arch.dma_engine_bytes_per_cycle * arch.vpu_clock_hz
     return min(engines * arch.dma_ddr2cmx_share, arch.dram_bytes_per_s)
 
 
 def write_rate(arch: Any) -> float:
-    """Bytes a second to DRAM."""
+    """Bytes per second to DRAM."""
     engines = arch.dma_engines * arch.dma_engine_bytes_per_cycle * arch.vpu_clock_hz
     return min(engines * arch.dma_cmx2ddr_share, arch.dram_bytes_per_s)
 

@@ -31,7 +31,7 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float]:
 
 
 def nearest_first(host: Any, dram_latency_s: float) -> list[tuple[float, float, float]]:
-    """Return (bytes, bytes a second, latency) of each level; none is worse than one behind it."""
+    """Return (bytes, bytes per second, latency) of each level; none is worse than one behind it."""
     found = [(math.inf, host.bytes_per_s, dram_latency_s)]
     for size, rate, wait in reversed(
         list(zip(host.cache_bytes, host.cache_bytes_per_s, host.cache_latency_s, strict=True))

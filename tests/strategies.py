@@ -77,7 +77,7 @@ def arch_rows(draw: Any) -> Any:
 def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool = False) -> Any:
     """A row of the operator table: a matrix product with operands in DRAM or in SRAM, known early or late.
 
-    `deep`: its input channels are whole steps of any MAC unit of up to 256 bytes a cycle.
+    `deep`: its input channels are whole steps of any MAC unit of up to 256 bytes per cycle.
     """
     row = empty_ops(1)[0]
     item, out_item = draw(st.sampled_from([1.0, 2.0])), draw(st.sampled_from([1.0, 2.0]))

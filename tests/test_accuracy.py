@@ -55,7 +55,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 @pytest.fixture(scope="module")
 def cora(planetoid_root: Path, own_cache: object) -> AccuracyReport:
-    """One training a model, and each technique on what it needs."""
+    """One training per model, and each technique on what it needs."""
     chosen = [
         "graphsplit+preg", "stagr+grasp+symg+cacheg", "grad+nodepad", "effop", "effop+grax1",
         "effop+grax2:form=literal", "effop+grax2:form=source", "effop+grax2:form=rank2", "grax3",

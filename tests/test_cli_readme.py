@@ -1,4 +1,4 @@
-"""The README shows what its commands print; `python tests/test_cli_readme.py` pastes their output anew."""
+"""The README shows what its commands print; `python tests/test_cli_readme.py` pastes their output again."""
 
 import contextlib
 import io

@@ -21,7 +21,7 @@ BETTER = {
     "DRAM bandwidth": "dram_bytes_per_s",
     "DPU clock": "dpu_clock_hz",
     "VPU clock": "vpu_clock_hz",
-    "MACs a cycle": "dpu_mac_bytes_per_cycle",
+    "MACs per cycle": "dpu_mac_bytes_per_cycle",
     "DMA engines": "dma_engines",
     "DMA width": "dma_engine_bytes_per_cycle",
     "DSPs": "dsps_per_tile",
@@ -31,7 +31,7 @@ BETTER = {
 
 
 def cost(arch: Any, ops: Any) -> tuple[Any, Any]:
-    """Return (a row an operator, the total) of operators on one architecture."""
+    """Return (a row per operator, the total) of operators on one architecture."""
     results, total = np.zeros(len(ops), RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
     evaluate(arch, ops, results, total[0])
     return results, total[0]
@@ -54,7 +54,7 @@ def mapped_or_reject(graph: Graph, machine: Machine, run: Run) -> Mapped:
 # A MAC unit reads whole steps of input channels: one that is deeper than a product has channels reads
 # padding, which costs time where the ports of SRAM are the limit. So the law of deeper MACs is one of
 # channels in whole steps.
-DEEPER = "MACs a cycle"
+DEEPER = "MACs per cycle"
 FACTORS = st.sampled_from([1.1, 2.0, 3.0, 8.0])
 
 

@@ -226,8 +226,9 @@ def two_small_products():
 
 
 def shared(flows, total):
-    """When each flow ends: (number, seconds at speed 1, top speed, bytes a second at speed 1) begun together;
-    two engines, one host.
+    """When flows begun together end: (number, seconds and bytes per second at speed 1, top speed).
+
+    Two engines, one host.
     """
     clock, ended = Clock(), {}
     memory = SharedMemory(clock, 2, 1, total, lambda flow: ended.update({flow: clock.now}))

@@ -50,7 +50,7 @@ def cora(planetoid_root: Path) -> GraphData:
 
 @pytest.fixture(scope="module")
 def trained(cora: GraphData) -> dict[str, Trained]:
-    """One training a model; every form loads the same parameters."""
+    """One training per model; every form loads the same parameters."""
     specs = {name: load_spec(f"{name}-cora") for name in ("gcn", "gat")}
     return {name: train(trainable(spec, cora, RECIPE.seed), cora, RECIPE) for name, spec in specs.items()}
 

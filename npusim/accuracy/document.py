@@ -61,7 +61,7 @@ class StackAccuracy(Part):
     expected: str
     """What npusim says of the stack: each technique's effect on the numbers."""
     seeds: list[OneSeed]
-    """One entry a seed."""
+    """One entry per seed."""
 
     @classmethod
     def over(

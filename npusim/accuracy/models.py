@@ -81,7 +81,7 @@ def from_triangle(packed: Matrix) -> Matrix:
 
 
 def to_zvc(matrix: Matrix) -> tuple[npt.NDArray[np.uint8], Matrix]:
-    """Return a bitmap of one bit an element, 8 to a byte, and the non-zeros in their order."""
+    """Return a bitmap of one bit per element, 8 to a byte, and the non-zeros in their order."""
     present = matrix.ravel() != 0
     return np.packbits(present), matrix.ravel()[present]
 

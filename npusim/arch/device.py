@@ -96,7 +96,7 @@ class Cache(Section):
     size: Bytes
     """Capacity that all cores together can use."""
     bandwidth: Bandwidth
-    """Bytes a second that all cores together read from it in order."""
+    """Bytes per second that all cores together read from it in order."""
     latency: Duration
     """Time of one dependent read that hits this level."""
 
@@ -133,7 +133,7 @@ class RooflineDevice(Section):
     """Cycles of a core for each row on top; none where a kind is not listed."""
     fused_ops: list[OpName] = Field(default_factory=list)
     """Operator types that are done together with the operator whose result they read: what lies between them
-    is neither written nor read, and nothing is dispatched anew."""
+    is neither written nor read, and nothing is dispatched again."""
     caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)
     """Cache levels by name, nearest to the core first."""
     write_cost: PositiveRatio | None = None

@@ -74,7 +74,7 @@ class DpuModel(Section):
     stencil_cycles: Cycles
     """Start of each stencil."""
     slot_walk_cycles: Ratio
-    """Cycles a step that the operand loader spends on each pixel slot of the mode, filled or not."""
+    """Cycles per step that the operand loader spends on each pixel slot of the mode, filled or not."""
     feed_piece_bytes: Bytes
     """Input channels that the loader reads at a time for a pixel or an output channel."""
     act_bytes_per_port_cycle: BytesPerCycle
@@ -88,7 +88,7 @@ class DpuModel(Section):
     broadcast_rate: PositiveRatio
     """Rate at which outputs leave for several tiles, relative to the tile's own SRAM."""
     fp16_output_rate: PositiveRatio
-    """Bytes a cycle of fp16 outputs, relative to int8; also of elementwise sums."""
+    """Bytes per cycle of fp16 outputs, relative to int8; also of elementwise sums."""
     lone_row_taps: Ratio
     """Kernel taps saved where a single row of pixels remains beside vertical padding."""
     # Zeros
@@ -99,7 +99,7 @@ class DpuModel(Section):
     sparse_skip_max: PositiveRatio
     """Steps that a MAC unit can pass over in a cycle."""
     sparse_restart: Ratio
-    """Steps lost for each step that is kept, because the pipeline starts anew after a skip."""
+    """Steps lost for each step that is kept, because the pipeline starts again after a skip."""
     sparse_drain_exposed: Fraction
     """Share of the shorter of computing and write-back that nothing hides where zeros are skipped."""
     sparse_act_feed: PositiveRatio

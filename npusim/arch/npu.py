@@ -115,7 +115,7 @@ class Schedule(Section):
 
 
 class Sparsity(Section):
-    """What the hardware can do with zeros (storage: a bitmap of one bit an element, and the non-zeros)."""
+    """What the hardware can do with zeros (storage: a bitmap of one bit per element, and the non-zeros)."""
 
     decompress_weights: bool
     """Whether DMA and grid accept a compressed weight operand."""
@@ -202,5 +202,5 @@ class Npu(Section):
         return self.sram.per_tile * (self.tiles if tiles is None else tiles)
 
     def dma_peak_bytes_per_s(self) -> float:
-        """Return the bytes a second all engines could move by width and clock alone."""
+        """Return the bytes per second all engines could move by width and clock alone."""
         return self.dma.engines * self.dma.width * self.vpu_clock

@@ -28,7 +28,7 @@ class Toolchain(Section):
     compile_per_operator: Duration
     """Time that each operator adds: tiling, scheduling."""
     compile_bandwidth: Bandwidth
-    """Bytes of constants that are laid out anew and written in a second."""
+    """Bytes of constants that are laid out again and written in a second."""
     version_fixed: BytesOrZero
     """Size of a compiled version without constants: tables, headers."""
     version_per_operator: BytesOrZero

@@ -72,7 +72,7 @@ def sweep(
     quiet: Quiet = False,
     form: Format = None,
 ) -> None:
-    """Evaluate every point of a design space; results are Parquet files, one a chunk.
+    """Evaluate every point of a design space; results are Parquet files, one per chunk.
 
     Ctrl-C finishes the chunk; `--resume` goes on, also after a crash. Then: `npusim pareto DIR`,
     `npusim query DIR "SELECT ..."`.

@@ -125,7 +125,7 @@ class Table:
     lines : list of int
         The line of each row.
     columns : dict
-        Values by column, one entry a row.
+        Values by column, one entry per row.
     skipped : tuple of str
         Columns that nobody asked for.
     """

@@ -112,7 +112,7 @@ _DERIVED: list[tuple[str, Any]] = [
     ("dsp_j_per_lane_op", "f8"),
     ("area_mm2", "f8"),
     ("static_w", "f8"),
-    ("peak_ops_per_s", "f8"),  # two operations a MAC, in the fastest format
+    ("peak_ops_per_s", "f8"),  # two operations per MAC, in the fastest format
 ]
 
 ARCH_DTYPE = np.dtype([*_SEARCHED, *_RATED, *_DERIVED])

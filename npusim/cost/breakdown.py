@@ -46,7 +46,7 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
         Written; zero before. The latency of an operator that does not fit into SRAM is infinite.
     """
     rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
-    # Numbers of a type of their own: callees would be compiled anew for each literal.
+    # Numbers of a type of their own: callees would be compiled again for each literal.
     point: Any = np.int64(0)
     points: Any = np.int64(1)
     fill_rates(arch, rates, point)

@@ -46,7 +46,7 @@ BLOCK = 128
 
 
 class Rate(IntEnum):
-    """Rows of the table of rates: seconds a unit of each amount, a column for each point of a block."""
+    """Rows of the table of rates: seconds per unit of each amount, a column for each point of a block."""
 
     CYCLE = 0
     """Cycle of the MAC grid."""

@@ -1,8 +1,8 @@
 """Work of the MAC grid without a sum over channels: depthwise convolution, pooling, elementwise.
 
 No input channel meets another, so seven of the eight multipliers of a MAC unit idle and the SRAM ports set
-the pace: a group of 4 x 4 pixels x 32 B of channels takes four cycles a kernel tap at best (512 B through 128
-B a cycle). All functions are scalar equations; ``p`` is as in `npusim.cost.grid`.
+the rate: a group of 4 x 4 pixels x 32 B of channels takes at least four cycles per kernel tap (512 B through
+128 B per cycle). All functions are scalar equations; ``p`` is as in `npusim.cost.grid`.
 """
 
 from __future__ import annotations

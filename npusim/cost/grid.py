@@ -1,4 +1,4 @@
-"""The MAC grid of one tile: cycles of a stencil of outputs, 4 x 4 pixels by 16 channels a cycle.
+"""The MAC grid of one tile: cycles of a stencil of outputs, 4 x 4 pixels by 16 channels per cycle.
 
 Outputs stay put. They are cut into *stencils*, as many as the accumulators hold: some groups of pixels times
 some groups of channels (mode 16x16: 16 and 4; 8x16: 8 and 8; 4x16: 4 and 16). For each *step* (8 bytes of
@@ -58,11 +58,11 @@ class Channels(NamedTuple):
     groups: float
     """Channel groups of a full block."""
     drain: float
-    """Write-back of a full block's channels (cycles a pixel)."""
+    """Write-back of a full block's channels (cycles per pixel)."""
     rest_groups: float
     """Channel groups of the last, partial block; 0 when there is none."""
     rest_drain: float
-    """Its write-back (cycles a pixel)."""
+    """Its write-back (cycles per pixel)."""
 
 
 @compiled
@@ -150,7 +150,7 @@ def drain_cycles_per_byte(p: Any, write_tiles: float, out_bytes: float) -> float
     """Cycles a byte that leaves the grid.
 
     Slower when the result goes to other tiles' SRAM as well, and for fp16, whose post-processing handles
-    fewer elements a cycle (the latter by the cost model only).
+    fewer elements per cycle (the latter by the cost model only).
     """
     rate = p.dpu_drain_bytes_per_port_cycle * p.dpu_write_ports
     if write_tiles > 1.0:

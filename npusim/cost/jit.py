@@ -77,7 +77,7 @@ def _folder() -> str | None:
     try:
         return str(cache_dir("kernels", fingerprint()))
     except OSError:
-        return None  # nowhere to write: compile anew in each process
+        return None  # nowhere to write: compile again in each process
 
 
 def is_compiled() -> bool:

@@ -209,7 +209,7 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     Returns
     -------
     Lowered
-        One row a group; rows of unit VIEW are empty.
+        One row per group; rows of unit VIEW are empty.
     """
     return _Lowering(graph, decisions, soc).run()
 

@@ -128,7 +128,7 @@ def skip_pace(
     One bitmap leads the skip: on silicon both sides sparse are barely faster than the better side
     (``silicon_sparsity.csv``, 16x16). Scanning the bitmap takes ``1 / dpu_sparse_skip_max`` of the dense time
     and each kept step restarts the pipeline for ``dpu_sparse_restart`` of a step. Weights lie compressed in
-    SRAM (non-zeros plus one bit an element), so their feed shrinks (silicon, 8x16, both sides sparse);
+    SRAM (non-zeros plus one bit per element), so their feed shrinks (silicon, 8x16, both sides sparse);
     activations are read through a table of pointers at ``dpu_sparse_act_feed`` times the dense feed.
     """
     lane = act_lane if side == ACTIVATIONS else weight_lane

@@ -186,7 +186,7 @@ _OP_FIELDS: list[tuple[str, Any]] = [
     ("triangle", "i8"),  # the activation operand is a stored triangle (SymG) ...
     ("a_triangle_bytes", "f8"),  # ... of this many bytes, where a_dram_bytes are those of the dense matrix
     ("fused_chain", "i8"),  # operators of one number above 0 are row-fused: they work at the same time
-    ("copy_bytes", "f8"),  # bytes that DMA moves within SRAM (operators that only lay out data anew)
+    ("copy_bytes", "f8"),  # bytes that DMA moves within SRAM (operators that only lay out data again)
     ("dsp", DSP_KERNEL_DTYPE),  # the DSP kernel of the SoC's generation
     # Work on a host device
     ("host_macs", "f8"),  # zeros left out where the host works on a list of edges

@@ -107,7 +107,7 @@ def _grid_cycles(arch: Any, op: Any, pixels: float, channels: float, mode: int, 
     )  # fmt: skip
     # Half of the products read their block as it stands, half transposed.
     turned = 0.5 + 0.5 / arch.symg_transposed_rate
-    # Each block adds to the sums of its columns' rows: read and written once a block.
+    # Each block adds to the sums of its columns' rows: read and written once per block.
     update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
     starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * arch.dpu_startup_cycles
     return float(op.batch * (cycles * turned + update + starts))

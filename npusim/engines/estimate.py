@@ -67,7 +67,7 @@ class Estimate(Document):
     latency_interval_s: tuple[float, float] | None
     """90 % interval of the latency; null where nobody asked and the SoC was not fitted to measurements."""
     throughput_per_s: float
-    """Inferences a second in steady state."""
+    """Inferences per second in steady state."""
     energy_j: float
     """Energy of one inference, in J."""
     area_mm2: float
@@ -81,7 +81,7 @@ class Estimate(Document):
     units: dict[str, UnitUse]
     """Use of each unit by name."""
     operators: list[OperatorCost]
-    """One entry an operator, in order of execution."""
+    """One entry per operator, in order of execution."""
     warnings: list[str]
     """What the estimate could not do as one would expect."""
     provenance: dict[str, Any]

@@ -96,7 +96,7 @@ class Campaign:
             origin = number * block
             first, last = max(start, origin) - origin, min(stop, origin + block) - origin
             values = decode(first, last - first, sizes, [self.axes[i].column_values for i in self._machine])
-            # A group ends where the search must be made anew, and where it would get too long.
+            # A group ends where the search must be made again, and where it would get too long.
             ends = np.arange(0, last + step, step)
             if shared > step:
                 ends = np.union1d(ends, np.arange(0, last + shared, shared))

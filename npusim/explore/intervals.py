@@ -1,6 +1,6 @@
 """The 90 % interval of the latency of each kept point.
 
-An interval takes some 128 evaluations a point, so only points that are kept get one.
+An interval takes some 128 evaluations per point, so only points that are kept get one.
 """
 
 from __future__ import annotations

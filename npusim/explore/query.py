@@ -25,7 +25,7 @@ class Answer(Document):
     schema_: Literal["npusim.query/1"] = Field("npusim.query/1", alias="schema")
     """Version of this document."""
     rows: list[dict[str, Any]]
-    """One entry a row: column to value; null where a value is missing or not finite."""
+    """One entry per row: column to value; null where a value is missing or not finite."""
 
     def to_json(self) -> str:
         """Return the document as JSON; values that JSON lacks, such as intervals of time, as text."""

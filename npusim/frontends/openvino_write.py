@@ -58,7 +58,7 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
     Returns
     -------
     openvino.Model
-        One operation an operator, under the operator's name. Tensors of int8 are bytes where the host or the
+        One operation per operator, under the operator's name. Tensors of int8 are bytes where the host or the
         file holds them, and FakeQuantize where the network rounds.
 
     Raises

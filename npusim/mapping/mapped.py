@@ -52,7 +52,7 @@ class Mapped:
     arch: Any
     """Record of ARCH_DTYPE."""
     results: Any
-    """Array of RESULT_DTYPE, a row a group."""
+    """Array of RESULT_DTYPE, a row per group."""
     total: Any
     """Record of TOTAL_DTYPE."""
 

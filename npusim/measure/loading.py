@@ -127,7 +127,7 @@ def with_file_names(items: Sequence[Item], files: Mapping[str, Path]) -> tuple[l
 def footprint_bytes(model: Any) -> int:
     """Return about how much memory a model takes while it runs: all its tensors, constants twice (B).
 
-    A compiler lays constants out anew; what it reuses of the other tensors is not counted on.
+    A compiler lays constants out again; what it reuses of the other tensors is not counted on.
     """
     total = 0
     for node in model.get_ops():

@@ -24,7 +24,7 @@ class Family(StrEnum):
     GATHER = "gather"
     SCATTER = "scatter"
     MOVE = "move"
-    """Data that is laid out anew: transpose, concat, broadcast, pad."""
+    """Data that is laid out again: transpose, concat, broadcast, pad."""
     VIEW = "view"
     """The same bytes under another shape: costs nothing."""
     CONVERT = "convert"

@@ -29,7 +29,7 @@ class Storage(StrEnum):
 
     DENSE = "dense"
     ZVC = "zvc"
-    """Zero-value compression: a bitmap of one bit an element, then the non-zeros."""
+    """Zero-value compression: a bitmap of one bit per element, then the non-zeros."""
     TRIANGLE = "triangle"
     """Lower triangle with the diagonal of a symmetric matrix: n (n + 1) / 2 elements (GraNNite's SymG)."""
 
@@ -132,7 +132,7 @@ def stored_bytes(elements: int, dtype: DType, storage: Storage, density: float, 
     dtype : DType
         Element format.
     storage : Storage
-        Dense; zero-value compression: one bit an element and the non-zeros (Cora's norm, fp16: 0.943 MB);
+        Dense; zero-value compression: one bit per element and the non-zeros (Cora's norm, fp16: 0.943 MB);
         triangle: n (n + 1) / 2 elements of a square matrix of n columns (GraNNite section IV-B).
     density : float
         Share of non-zeros, used by ZVC.

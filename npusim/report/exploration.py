@@ -173,7 +173,7 @@ def sweep_page(result: SweepResult, space: str) -> RenderableType:
 
 
 def influence_table(found: Mapping[str, Sequence[Influence]]) -> Table:
-    """Return a row an axis, a column a metric."""
+    """Return a row per axis, a column per metric."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("knob")
     for name in found:

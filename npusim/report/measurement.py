@@ -30,7 +30,7 @@ def measurement_page(measurement: Measurement) -> RenderableType:
     Returns
     -------
     renderable
-        Device, a line a row, warnings.
+        Device, a line per row, warnings.
     """
     device = measurement.device
     head = Text(device.name, style="bold")
@@ -93,7 +93,7 @@ def _rows(measurement: Measurement) -> Table:
 
 
 def _rate(per_s: float) -> str:
-    """Return a rate; below one a second without a prefix: m/s would read as metres."""
+    """Return a rate; below one per second without a prefix: m/s would read as metres."""
     return engineering(per_s, "/s") if per_s >= 1 else f"{per_s:.3g} /s"
 
 

@@ -105,7 +105,7 @@ def _figure(result: Placement) -> tuple[Callable[[Cut], float | None], str]:
 
 
 def _operators(result: Placement) -> Table:
-    """Return one row a group: its cost on each device, where it runs, and what a cut after it would cost."""
+    """Return one row per group: its cost on each device, where it runs, and the cost of a cut after it."""
     pairs = _pairs(result)
     figure, unit = _figure(result)
     cuts = {(cut.after, cut.first, cut.rest): cut for cut in result.cuts}

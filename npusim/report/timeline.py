@@ -45,7 +45,7 @@ def timeline_page(line: Timeline, helpful: Sequence[Elasticity] = ()) -> Rendera
 
 
 def _stalls(line: Timeline) -> Table:
-    """Return a row a group of units: that of its busiest unit."""
+    """Return a row per group of units: that of its busiest unit."""
     busy, idle, queue = line.busy_s(), idle_causes(line), queueing_s(line)
     table = grid()
     table.add_column("unit", style="cyan", no_wrap=True)

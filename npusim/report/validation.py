@@ -87,7 +87,7 @@ def _heading(judged: Judged) -> Text:
 
 
 def _table(judged: Judged, held_out: Judged | None) -> Table:
-    """Return a line a group; below it, where there was a cross-validation, the errors of held-out rows."""
+    """Return a line per group; below it, where there was a cross-validation, the errors of held-out rows."""
     table = grid()
     table.show_header, table.header_style = True, "dim"
     for heading in ("group", "rows", "mean", "median", "p90", "limit", "", "Intel's model"):

@@ -46,7 +46,7 @@ def whatif_page(result: WhatIf) -> RenderableType:
     tiles = f", {result.tiles} tile{'s' if result.tiles != 1 else ''}" if result.tiles else ""
     parts: list[RenderableType] = [
         title(result.workload, result.soc, ""),
-        Text(f"hint {result.hint}, {requests}{tiles}; inf/s: inferences a second", style="dim"),
+        Text(f"hint {result.hint}, {requests}{tiles}; inf/s: inferences per second", style="dim"),
         Text(),
         _table(result),
         Text(),

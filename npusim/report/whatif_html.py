@@ -163,7 +163,7 @@ def _bars(result: WhatIf) -> go.Figure:
 
 
 def _over_charts(result: WhatIf) -> list[str]:
-    """Return one chart for each combination of all settings but the first: a line a stack."""
+    """Return one chart for each combination of all settings but the first: a line per stack."""
     axis, values = next(iter(result.over.items()))
     others = {path: listed for path, listed in result.over.items() if path != axis}
     stacks = list(dict.fromkeys(v.stack for v in result.variants))

@@ -28,7 +28,7 @@ class Variant(Part):
     latency_s: float
     """Time of an inference, in s."""
     throughput_per_s: float
-    """Inferences a second in steady state."""
+    """Inferences per second in steady state."""
     energy_j: float
     """Energy of an inference, in J."""
     dram_bytes: float
@@ -113,7 +113,7 @@ class WhatIf(Document):
     over: dict[str, list[str]]
     """Settings that were varied, with their values; empty where none was."""
     variants: list[Variant]
-    """One entry a stack, in the order asked for; with `over`, point after point."""
+    """One entry per stack, in the order asked for; with `over`, point after point."""
     skipped: list[Skipped]
     """Stacks that cannot be applied, with the reason."""
     crossovers: list[Crossover]

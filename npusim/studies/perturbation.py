@@ -215,7 +215,7 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
 
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:
-    """Return the operator table of a mapped graph, with what depends on the machine's numbers made anew."""
+    """Return the operator table of a mapped graph, with what depends on the machine's numbers made again."""
     groups = mapped.decisions.groups
     if any(group.unit.is_host for group in groups):
         return lower(mapped.graph, mapped.decisions, machine).ops

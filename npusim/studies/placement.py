@@ -72,7 +72,7 @@ class Alone(Part):
     latency_s: float | None
     """Time of an inference, in s; null where the device cannot run all of it."""
     throughput_per_s: float | None
-    """Inferences a second; null where the device cannot run all of it."""
+    """Inferences per second; null where the device cannot run all of it."""
     energy_j: float | None
     """Energy of an inference, in J; null where the device cannot run all of it."""
 
@@ -89,7 +89,7 @@ class Cut(Part):
     latency_s: float | None
     """Time of an inference, in s; null where a device cannot run its part."""
     throughput_per_s: float | None
-    """Inferences a second."""
+    """Inferences per second."""
     energy_j: float | None
     """Energy of an inference, in J."""
     transfer_bytes: float
@@ -125,11 +125,11 @@ class Placement(Document):
     """By the costs alone, the value of the placement found: s between two inferences, or J of one."""
     bound: float
     """Least that any placement can reach by the costs, in the same unit; the engine may plan SRAM
-    anew for what is left on the NPU, and end up below."""
+    again for what is left on the NPU, and end up below."""
     latency_s: float
     """Time of an inference, in s, as `npusim estimate` has it."""
     throughput_per_s: float
-    """Inferences a second."""
+    """Inferences per second."""
     energy_j: float
     """Energy of an inference, in J."""
     dram_bytes: float

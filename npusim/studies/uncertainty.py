@@ -4,7 +4,7 @@ Every number of the data sheet that states an uncertainty (a relative standard d
 log-normally around its value, clipped to what its kind allows: memory, clocks, the fitted terms of grid and
 DMA, DSP kernels, the rate of transposed reads. The draws are a Latin hypercube with a seed, the same for all
 stacks, so that what two stacks share cancels in their ratio. Decisions (fusion, residency, placement) stay
-those of the data sheet: a compiler would not know better either; the tiling is searched anew.
+those of the data sheet: a compiler would not know better either; the tiling is searched again.
 
 Where the data sheet was fitted to measurements (`Soc.calibration`), errors of fitted numbers are drawn
 together, as the fit found them, and what the equations leave out is drawn too: each type of operator on the
@@ -177,8 +177,9 @@ def _correlate(normals: Any, numbers: Sequence[Uncertain], calibration: Calibrat
 
 @lru_cache(maxsize=4)
 def latin_hypercube(samples: int, dimensions: int, seed: int) -> Any:
-    """Return points of the unit cube, shape (samples, dimensions): each column has the middle of each of
-    `samples` equal intervals once.
+    """Return a Latin hypercube of the unit cube, shape (samples, dimensions).
+
+    Each column has the middle of each of `samples` equal intervals once.
     """
     random = np.random.default_rng(seed)
     columns = [random.permutation(samples) for _ in range(dimensions)]

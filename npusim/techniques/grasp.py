@@ -55,7 +55,7 @@ def _rewrite(graph: Graph, parameters: GraspParameters) -> Graph:
 GRASP = Technique(
     name="grasp",
     summary=(
-        "Sparse constants and inputs are stored with zero-value compression: one bit an element, then the "
+        "Sparse constants and inputs are stored with zero-value compression: one bit per element, then the "
         "non-zeros."
     ),
     rationale=(

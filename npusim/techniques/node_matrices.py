@@ -49,7 +49,7 @@ def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
 def _by_edges(
     editor: Editor, graph: Graph, aggregation: Aggregation, blank: str, dtype: DType, more: dict[str, Any]
 ) -> str:
-    """Scatter one weight an edge to (target, source)."""
+    """Scatter one weight per edge to (target, source)."""
     edges = graph.tensors[aggregation.sources].elements
     ends = (aggregation.targets or "", aggregation.sources)
     columns = [editor.reshape(t, (edges, 1), unique_name(editor, f"{REGION}/column")) for t in ends]

@@ -127,7 +127,7 @@ class SharedMemory:
         self._since = now
 
     def _share(self) -> None:
-        """Divide the bandwidth anew and set the timer for the next flow to end."""
+        """Divide the bandwidth again and set the timer for the next flow to end."""
         engines, rate, speed = self._engines, self._rate, self._speed
         on_dram = 0
         for flow in self._active:

@@ -129,7 +129,7 @@ class Timeline:
 
     @cached_property
     def by_unit(self) -> tuple[Any, ...]:
-        """Rows of each unit in order of their start: a tuple of int64 arrays, one a unit."""
+        """Rows of each unit in order of their start: a tuple of int64 arrays, one per unit."""
         order = np.lexsort((np.arange(len(self)), self.start))
         unit = self.unit[order]
         return tuple(order[unit == u] for u in range(len(self.units)))

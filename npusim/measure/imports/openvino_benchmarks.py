@@ -49,7 +49,7 @@ def from_openvino_benchmarks(file: str | Path) -> list[Measurement]:
     Returns
     -------
     list of Measurement
-        One a platform, in the order of the file.
+        One per platform, in the order of the file.
 
     Raises
     ------

@@ -85,7 +85,7 @@ class EdgeList:
         )
 
     def ones(self, name: str) -> str:
-        """Add a constant of one 1 an edge."""
+        """Add a constant of one 1 per edge."""
         return self.editor.constant(name, (self.count,), self.dtype)
 
     def matrix(self, name: str = "adjacency") -> str:
