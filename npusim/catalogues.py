@@ -105,17 +105,21 @@ def techniques() -> list[Entry]:
 
 def ops() -> list[Entry]:
     """Operator types that npusim knows, with the units that may run them."""
-    from npusim.ops import CATALOGUE
+    from npusim.ops import OPERATORS
 
     return [
         {"name": op.name, "family": op.family.value, "units": _units(op)}
-        for op in sorted(CATALOGUE.values(), key=lambda op: (op.family.value, op.name))
+        for op in sorted(OPERATORS.values(), key=lambda op: (op.family.value, op.name))
     ]
 
 
 def _units(op: OpType) -> list[str]:
     """Return the units that can run a type; none for a view, which costs nothing."""
-    on_npu = [unit for unit, able in (("npu.dpu", op.dpu), ("npu.dsp", bool(op.dsp_kernel))) if able]
+    from npusim.cost.execution import execution_of
+
+    execution = execution_of(op)
+    able = {"npu.dpu": execution.dpu is not None, "npu.dsp": bool(execution.dsp_kernel)}
+    on_npu = [unit for unit, can in able.items() if can]
     return [*on_npu, "cpu", "gpu"] if on_npu else []
 
 

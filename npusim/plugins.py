@@ -74,6 +74,10 @@ class Registry(Mapping[str, T], Generic[T]):
         """Take a member out."""
         del self._members[name]
 
+    def own_names(self) -> tuple[str, ...]:
+        """Names of the members so far; no other package is loaded for it."""
+        return tuple(self._members)
+
     def find(self, name: str) -> T:
         """Return a member by its name; an `UnknownNameError` names the nearest one."""
         try:

@@ -185,7 +185,7 @@ def test_an_unknown_operator_is_kept_with_its_bytes(saved: Callable[..., Path]) 
     sampled = ops.grid_sample(image, grid, {"mode": "bilinear"})
     graph = import_model(saved([sampled], [image, grid]))
     (op,) = graph
-    assert (op.type, op.family, op.kind.known) == ("GridSample", Family.UNKNOWN, False)
+    assert (op.type, op.family, op.traits.known) == ("GridSample", Family.UNKNOWN, False)
     assert graph.bytes(op) == 2 * (2 * 64 + 32 + 32)
 
 
@@ -203,7 +203,7 @@ def test_a_branch_is_one_unknown_operator(saved: Callable[..., Path]) -> None:
     branch.set_input(x.output(0), a, b)
     output = branch.set_output(one.get_results()[0], two.get_results()[0])
     graph = import_model(saved([output], [condition, x]))
-    assert [(op.type, op.kind.known) for op in graph] == [("If", False)]
+    assert [(op.type, op.traits.known) for op in graph] == [("If", False)]
 
 
 def test_unused_indices_of_a_pooling_are_no_output(saved: Callable[..., Path]) -> None:

@@ -11,7 +11,7 @@ from naive_records import record
 import npusim
 from npusim.arch import load_soc
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
-from npusim.cost.element_kinds import element_kind
+from npusim.cost.execution import execution_of
 from npusim.cost.hosts import cost_host, derive_host, host_waits_s
 from npusim.cost.tables import HostFormat, Unit, empty_ops
 from npusim.graph.editor import Editor
@@ -226,7 +226,7 @@ def test_a_row_longer_than_a_line_is_streamed():
 def test_kinds_of_work_on_elements(kind, type_, read, written, attrs):
     op = Operator("op", type_, ("x",), ("y",), attrs)
     given_, made = Tensor("x", read, DType.FP32), Tensor("y", written, DType.FP32)
-    assert element_kind(op, (given_,), (made,)) == kind
+    assert execution_of(op.traits).element_kind(op, (given_,), (made,)) == kind
 
 
 def chain():

@@ -59,7 +59,7 @@ def test_a_named_workload_says_what_it_is(name: str) -> None:
     assert [graph.tensors[t].shape for t in graph.outputs] == [
         (graph.structure.nodes, graph.structure.classes)
     ]
-    assert all(op.kind.known for op in graph)
+    assert all(op.traits.known for op in graph)
     assert all(op.name.startswith(op.region + "/") for op in graph)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from npusim.arch.dsp import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
+from npusim.cost.execution import execution_of
 from npusim.ops import Operator
 
 __all__ = ["fill_kernel", "fill_numbers", "kernel_of"]
@@ -44,7 +45,7 @@ def fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> Non
     if found is not None:
         fill_numbers(record, found[1][1], found[1][2])
         return
-    if op.kind.known:
+    if op.traits.known:
         where = f"{npu.dsp.kernel_generation!r} or its fallbacks"
         warnings.append(f"{op.name}: no DSP kernel for {op.type} in {where}; costed as unknown")
     unknown = npu.dsp.kernel("unknown")
@@ -54,7 +55,7 @@ def fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> Non
 
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
     """Return an operator's kernel name and (generation, its data, kernel); None where there is none."""
-    name = op.kind.dsp_kernel or op.type.lower()
+    name = execution_of(op.traits).dsp_kernel or op.type.lower()
     for spelling in (name, *_SPELLINGS.get(name, ())):
         found = npu.dsp.kernel(spelling)
         if found is not None:

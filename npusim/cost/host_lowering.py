@@ -8,16 +8,12 @@ from typing import Any
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
 from npusim.cost.decisions import Group
-from npusim.cost.element_kinds import element_kind, row_kind
+from npusim.cost.execution import execution_of
 from npusim.cost.tables import HostFormat
 from npusim.graph import Graph
-from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind
+from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind, WorkClass
 
 __all__ = ["fill_host_work"]
-
-_PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
-_DENSE = (*_PRODUCTS, Family.DEPTHWISE)
-_MOVES = (Family.GATHER, Family.SCATTER, Family.MOVE, Family.CONVERT)
 
 
 def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_split: bool) -> None:
@@ -38,10 +34,11 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
     traffic = _Traffic(graph, members, device)
     main = members[0]
     row["host_format"] = _format(graph.inputs_of(main))
-    if main.family in _DENSE:
+    if main.traits.work_class is WorkClass.CONTRACTION:
         row["host_macs"] = row["macs"]
         # Channels that are worked on one by one keep a core busy as ever.
-        row["host_results"] = graph.outputs_of(main)[0].elements if main.family in _PRODUCTS else float("inf")
+        alone = main.family is Family.DEPTHWISE
+        row["host_results"] = float("inf") if alone else graph.outputs_of(main)[0].elements
     for op in members:
         _add_elements(row, graph, op)
     row["host_read_bytes"], row["host_written_bytes"] = traffic.read_bytes(), traffic.written_bytes()
@@ -61,7 +58,7 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
     if is_split:
         row["host_handed_bytes"] = row["host_read_bytes"] + row["host_written_bytes"]
         row["host_read_bytes"] = row["host_written_bytes"] = 0.0
-    if main.family in (Family.GATHER, Family.SCATTER):
+    if main.traits.work_class is WorkClass.INDEXED:
         _random(row, graph, main, device)
 
 
@@ -75,12 +72,13 @@ def _format(inputs: tuple[Tensor, ...]) -> HostFormat:
 
 
 def _add_elements(row: Any, graph: Graph, op: Operator) -> None:
-    if op.family in (*_DENSE, Family.VIEW):
+    if op.traits.work_class in (WorkClass.CONTRACTION, WorkClass.STATE):
         return
     work, inputs = graph.work(op), graph.inputs_of(op)
-    kind = element_kind(op, inputs, graph.outputs_of(op))
+    execution = execution_of(op.traits)
+    kind = execution.element_kind(op, inputs, graph.outputs_of(op))
     row["host_elements"][ELEMENT_KINDS.index(kind)] += work.elements
-    rows = row_kind(op, work.row_length)
+    rows = execution.row_kind(work.row_length)
     if rows is not None:
         row["host_rows"][ROW_KINDS.index(rows)] += work.rows
 
@@ -110,7 +108,7 @@ class _Traffic:
         fp32.
         """
         rates = self.device.macs_per_cycle
-        moves = self.members[0].family in _MOVES
+        moves = not execution_of(self.members[0].traits).computes
         wide = 4.0 if rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and not moves else 0.0
         each = max(wide, tensor.dtype.bytes) if tensor.dtype.is_float else tensor.dtype.bytes
         return float(tensor.elements * each)

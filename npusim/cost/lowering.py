@@ -12,22 +12,16 @@ from typing import Any
 from npusim.arch import Soc
 from npusim.cost.decisions import Decisions, Group
 from npusim.cost.dsp_table import fill_kernel
+from npusim.cost.execution import execution_of
 from npusim.cost.host_lowering import fill_host_work
 from npusim.cost.liveness import Liveness, fused_chains, packing
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
-from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work
+from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
 
 __all__ = ["Lowered", "fill_dsp", "lower"]
 
-_FORMS = {
-    Family.MATMUL: DpuOperation.MATMUL,
-    Family.CONVOLUTION: DpuOperation.CONVOLUTION,
-    Family.DEPTHWISE: DpuOperation.DEPTHWISE,
-    Family.ELTWISE: DpuOperation.ELTWISE,
-}
-_PRODUCTS = (Family.MATMUL, Family.CONVOLUTION)
-_PAIRWISE = (Family.ELTWISE, Family.COMPARE, Family.SELECT)
+_PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 _OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
 _SIZES = ("batch", *_OUTPUT, "in_w", "in_h", "in_c", *_KERNEL)
 _QUANTITIES = ("macs", "elements", "rows", "row_length")
@@ -96,11 +90,8 @@ class _Lowering:
         for name in _QUANTITIES:
             row[name] = getattr(work, name)
         if group.unit is Unit.DPU:
-            if op.family is Family.POOLING:
-                row["dpu_operation"] = DpuOperation.MAXPOOL if op.type == "MaxPool" else DpuOperation.AVGPOOL
-            else:
-                row["dpu_operation"] = _FORMS[op.family]
-            if op.family is Family.ELTWISE:  # pixels of as many channels as the last axis has
+            row["dpu_operation"] = operation = execution_of(op.traits).dpu
+            if operation is DpuOperation.ELTWISE:  # pixels of as many channels as the last axis has
                 channels = inputs[0].shape[-1] if inputs[0].shape else 1
                 row["out_c"], row["out_w"] = float(channels), max(1.0, work.elements / max(1, channels))
 
@@ -114,7 +105,7 @@ class _Lowering:
         results: tuple[Tensor, ...],
         first: bool,
     ) -> None:
-        product = op.family in _PRODUCTS and group.unit is Unit.DPU
+        product = group.unit is Unit.DPU and execution_of(op.traits).dpu in _PRODUCTS
         row["c_item"] = results[0].dtype.bytes
         row["c_resident"] = all(self._is_resident(t) for t in results)
         row["c_dram_bytes"] = sum(self._written(t) for t in results)
@@ -226,7 +217,7 @@ def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[s
     copy = soc.npu.dsp.kernel("broadcast")
     copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
     result = graph.outputs_of(op)[0]
-    if op.family in _PAIRWISE:
+    if op.traits.work_class is WorkClass.POINTWISE:
         known = graph.structural
         computed = [t for t in graph.inputs_of(op) if t.kind is TensorKind.ACTIVATION and t.name not in known]
         small = sum(1 < t.elements < result.elements for t in computed)

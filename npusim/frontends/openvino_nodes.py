@@ -1,6 +1,6 @@
 """How each operator type is written as an OpenVINO node: settings become constant operands.
 
-The inverse of `npusim.frontends.settings`.
+The inverse of reading settings (`npusim.ops.Settings`).
 """
 
 from __future__ import annotations

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from npusim.errors import EmptyGraphError, ShapeError
-from npusim.frontends.settings import SETTING_PORTS, attributes_of
 from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
-from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind, op_type
+from npusim.ops import DType, Operator, Role, Settings, Tensor, TensorKind, op_type
 
 __all__ = ["translate"]
 
@@ -170,7 +169,7 @@ class _Translation:
             return False
         largest = max(sources, key=lambda t: t.elements)
         size = sum(math.prod(_shape(output)) for output in node.outputs())
-        if op_type(kind).family is Family.UNKNOWN or size > max(largest.elements, _FOLDED_SHAPE_ARITHMETIC):
+        if not op_type(kind).known or size > max(largest.elements, _FOLDED_SHAPE_ARITHMETIC):
             return False
         self._fold_to(node, largest)
         return True
@@ -197,7 +196,7 @@ class _Translation:
 
     def _is_identity(self, node: Any, kind: str) -> bool:
         """Skip an operator whose result is its operand: a full slice, a conversion to the same format."""
-        if kind not in ("Slice", "Broadcast", "Convert", "Tile") or not node.inputs():
+        if not op_type(kind).is_identity or not node.inputs():
             return False
         source = node.input(0).get_source_output()
         tensor = self.editor.tensors[self.tensor_at(source)]
@@ -226,15 +225,16 @@ class _Translation:
 
     def _add_operator(self, node: Any, kind: str) -> None:
         sources = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
-        settings = SETTING_PORTS.get(kind, frozenset())
+        settings = op_type(kind).settings
         constant = TensorKind.CONSTANT
         inputs = [
             t
             for port, t in enumerate(sources)
-            if port not in settings or self.editor.tensors[t].kind is not constant
+            if port not in settings.ports or self.editor.tensors[t].kind is not constant
         ]
         rank = len(self.editor.tensors[sources[0]].shape) if sources else 0
-        attrs = attributes_of(
+        attrs = _attributes(
+            settings,
             kind,
             node.get_attributes(),
             rank,
@@ -276,3 +276,43 @@ def _shape(output: Any) -> tuple[int, ...]:
         "size although the inputs have; export the model with sizes that do not depend on values (NonZero, "
         "Unique and masks make them so)"
     )
+
+
+def _attributes(
+    settings: Settings,
+    kind: str,
+    raw: Mapping[str, Any],
+    rank: int,
+    constant: Callable[[int], list[int] | None],
+) -> dict[str, Any]:
+    """Return an operator's settings as `Operator.attrs` names them.
+
+    Parameters
+    ----------
+    settings : Settings
+        What its type brings along.
+    kind : str
+        OpenVINO operation name.
+    raw : mapping
+        The attributes as the file has them.
+    rank : int
+        Dimensions of the first input, to count negative axes from.
+    constant : callable
+        Returns the values of the constant at a port, or None where it is not known.
+    """
+    attrs = {key: _plain(raw[key]) for key in settings.attributes if key in raw}
+    if isinstance(settings.axes, int):
+        axes = constant(settings.axes)
+    else:
+        axes = [raw[settings.axes]] if settings.axes is not None and settings.axes in raw else None
+    if axes is not None:
+        attrs["axes"] = tuple(sorted(int(axis) % rank if rank else 0 for axis in axes))
+    if kind == "Transpose":
+        order = constant(1)
+        attrs["order"] = tuple(order) if order else tuple(reversed(range(rank)))
+    return attrs
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute in plain Python; OpenVINO hands lists of numbers over in types of its own."""
+    return value if isinstance(value, bool | int | float | str) else tuple(int(v) for v in value)

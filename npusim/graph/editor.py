@@ -115,19 +115,42 @@ class Editor:
             self._tensor(tensor)
         self.operators[op.name] = op
 
+    def add(
+        self, type_: str, inputs: Sequence[str], name: str, dtype: DType | None = None, **more: Any
+    ) -> str:
+        """Add an operator whose type declares a shape rule, and return its result's name.
+
+        Parameters
+        ----------
+        type_ : str
+            OpenVINO operation name.
+        inputs : sequence of str
+            Tensors read.
+        name : str
+            Of the operator and its result.
+        dtype : DType, optional
+            Of the result; None: that of the first operand.
+        **more
+            As for `op`.
+        """
+        rule = op_type(type_).shape
+        if rule is None:
+            raise GraphError(f"operator {name!r} ({type_}): the type has no shape rule; use Editor.op")
+        try:
+            shape = rule(more, [self.tensors[t].shape for t in inputs])
+        except ShapeError as error:
+            raise ShapeError(f"operator {name!r}: {error}") from None
+        return self.op(type_, inputs, shape, dtype or self.tensors[inputs[0]].dtype, name, **more)
+
     def eltwise(self, type_: str, a: str, b: str, name: str, dtype: DType | None = None, **more: Any) -> str:
         """Add a binary elementwise operator or comparison with NumPy's broadcasting."""
-        shape = _broadcast(name, self.tensors[a].shape, self.tensors[b].shape)
-        if dtype is None:
-            dtype = DType.BOOL if op_type(type_).family is Family.COMPARE else self.tensors[a].dtype
-        return self.op(type_, (a, b), shape, dtype, name, **more)
+        if dtype is None and op_type(type_).family is Family.COMPARE:
+            dtype = DType.BOOL
+        return self.add(type_, (a, b), name, dtype, **more)
 
     def select(self, condition: str, then: str, otherwise: str, name: str, **more: Any) -> str:
         """Add a Select with NumPy's broadcasting."""
-        shape = _broadcast(
-            name, self.tensors[condition].shape, self.tensors[then].shape, self.tensors[otherwise].shape
-        )
-        return self.op("Select", (condition, then, otherwise), shape, self.tensors[then].dtype, name, **more)
+        return self.add("Select", (condition, then, otherwise), name, self.tensors[then].dtype, **more)
 
     def unary(self, type_: str, a: str, name: str, **more: Any) -> str:
         """Add an operator whose result has the shape and dtype of its operand (activations, softmax)."""
@@ -137,21 +160,14 @@ class Editor:
         self, a: str, b: str, name: str, transpose_a: bool = False, transpose_b: bool = False, **more: Any
     ) -> str:
         """Add a matrix product."""
-        left, right = self.tensors[a].shape, self.tensors[b].shape
-        rows = left[-1] if transpose_a else left[-2]
-        columns = right[-2] if transpose_b else right[-1]
-        batch = _broadcast(name, left[:-2], right[:-2])
-        more |= {"transpose_a": transpose_a, "transpose_b": transpose_b}
-        return self.op("MatMul", (a, b), (*batch, rows, columns), self.tensors[a].dtype, name, **more)
+        return self.add("MatMul", (a, b), name, **more, transpose_a=transpose_a, transpose_b=transpose_b)
 
     def reduce(
         self, type_: str, a: str, axes: Sequence[int], name: str, keep_dims: bool = False, **more: Any
     ) -> str:
         """Add a reduction over `axes`."""
-        source = self.tensors[a]
-        axes = tuple(x % len(source.shape) for x in axes)
-        kept = [(1 if i in axes else d) for i, d in enumerate(source.shape) if keep_dims or i not in axes]
-        return self.op(type_, (a,), kept, source.dtype, name, axes=axes, keep_dims=keep_dims, **more)
+        axes = tuple(x % len(self.tensors[a].shape) for x in axes)
+        return self.add(type_, (a,), name, axes=axes, keep_dims=keep_dims, **more)
 
     def reshape(self, a: str, shape: Sequence[int], name: str, type_: str = "Reshape", **more: Any) -> str:
         """Add a view of the same elements under another shape."""
@@ -163,9 +179,7 @@ class Editor:
 
     def gather(self, a: str, indices: str, name: str, axis: int = 0, **more: Any) -> str:
         """Add a Gather along `axis`."""
-        source, index = self.tensors[a], self.tensors[indices]
-        shape = (*source.shape[:axis], *index.shape, *source.shape[axis + 1 :])
-        return self.op("Gather", (a, indices), shape, source.dtype, name, axes=(axis,), **more)
+        return self.add("Gather", (a, indices), name, axes=(axis,), **more)
 
     # --- changes
     # -----------------------------------------------------------------------------------------------------
@@ -215,15 +229,3 @@ class Editor:
             techniques=techniques if techniques is not None else self.techniques,
             meta=self.meta,
         )
-
-
-def _broadcast(name: str, *shapes: Sequence[int]) -> tuple[int, ...]:
-    rank = max(len(s) for s in shapes)
-    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
-    result = []
-    for dims in zip(*padded, strict=True):
-        wide = {d for d in dims if d != 1}
-        if len(wide) > 1:
-            raise ShapeError(f"operator {name!r}: shapes {', '.join(map(str, shapes))} do not broadcast")
-        result.append(wide.pop() if wide else 1)
-    return tuple(result)

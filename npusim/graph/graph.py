@@ -11,7 +11,7 @@ import networkx as nx
 
 from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.structure import GraphMeta, GraphStructure
-from npusim.ops import Operator, Role, Tensor, TensorKind, Work, work_of
+from npusim.ops import Operator, Role, Tensor, TensorKind, Work
 
 __all__ = ["Graph"]
 
@@ -149,8 +149,8 @@ class Graph:
         return tuple(self.tensors[t] for t in op.outputs)
 
     def work(self, op: Operator) -> Work:
-        """How much an operator has to do (see `npusim.ops.work_of`)."""
-        return work_of(op, self.inputs_of(op), self.outputs_of(op))
+        """How much an operator has to do (see `npusim.ops.work`)."""
+        return op.traits.work(op, self.inputs_of(op), self.outputs_of(op))
 
     def bytes(self, op: Operator) -> float:
         """Bytes an operator reads and writes, every tensor dense and once."""

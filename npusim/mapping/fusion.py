@@ -17,15 +17,14 @@ from collections.abc import Mapping, Sequence
 
 from npusim.arch import Soc
 from npusim.cost.decisions import Group
+from npusim.cost.execution import listed_as
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.mapping.order import in_runs
 from npusim.mapping.placement import DeviceChoice, unit_of
-from npusim.ops import Family, Operator, Tensor, TensorKind
+from npusim.ops import Family, Operator, Tensor, TensorKind, WorkClass
 
 __all__ = ["fuse", "fused_on"]
-
-_DENSE = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
 
 
 def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = False) -> tuple[Group, ...]:
@@ -95,14 +94,14 @@ def _followers(
 def _leads(op: Operator, unit: Unit, soc: Soc) -> bool:
     """Whether other operators may ride along with one: on a host with products, and with each other."""
     if unit.is_host:
-        return op.family in _DENSE or op.type.lower() in fused_on(soc, unit)
+        return op.traits.work_class is WorkClass.CONTRACTION or _is_listed(op, unit, soc)
     return unit is Unit.DPU
 
 
 def _rides_along(
     op: Operator, main: Operator, result: str, unit: Unit, own: Unit, graph: Graph, soc: Soc
 ) -> bool:
-    if op.type.lower() not in fused_on(soc, unit):
+    if not _is_listed(op, unit, soc):
         return False
     if own is not unit if unit.is_host else own.is_host:
         return False
@@ -111,11 +110,21 @@ def _rides_along(
     if unit.is_host:
         return True
     others = [graph.tensors[t] for t in op.inputs if t != result]
-    if op.type == "Add" and soc.npu.dpu.fuse_residual and len(others) == 1 and main.family in _DENSE:
+    if (
+        op.type == "Add"
+        and soc.npu.dpu.fuse_residual
+        and len(others) == 1
+        and main.traits.work_class is WorkClass.CONTRACTION
+    ):
         return others[0].shape == graph.tensors[result].shape or _is_loaded_with(
             others[0], main, graph.tensors[result]
         )
     return all(_is_loaded_with(t, main, graph.tensors[result]) for t in others)
+
+
+def _is_listed(op: Operator, unit: Unit, soc: Soc) -> bool:
+    """Whether an operator can ride along, and the SoC lists its type for the unit."""
+    return op.traits.rides_along and listed_as(op) in fused_on(soc, unit)
 
 
 def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
@@ -135,7 +144,7 @@ def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
         return False
     if other.elements == 1:
         return True
-    if main.family not in _DENSE:
+    if main.traits.work_class is not WorkClass.CONTRACTION:
         return False
     rank = len(result.shape)
     axis = rank - 1 if main.family is Family.MATMUL else 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from npusim.arch import Soc
+from npusim.cost.execution import execution_of, listed_as
 from npusim.cost.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
@@ -19,11 +20,6 @@ __all__ = ["DeviceChoice", "unit_of"]
 DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
 """Where a network runs; `auto` is the SoC's main device, an NPU where it has one, with the wishes that
 techniques wrote on operators."""
-
-_DMA_MOVES = frozenset(
-    {"Concat", "StridedSlice", "Slice", "Split", "VariadicSplit", "Pad", "Roll", "Reverse"}
-)
-"""Moves of whole rows, which a DMA engine does without a DSP."""
 
 
 def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
@@ -53,9 +49,10 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
         )
     if target != "npu":
         return Unit[target.upper()]
-    if op.type in _DMA_MOVES:
+    execution = execution_of(op.traits)
+    if execution.dma:
         return Unit.DMA
-    return Unit.DPU if op.kind.dpu and _grid_can(op, graph, soc) else Unit.DSP
+    return Unit.DPU if execution.dpu is not None and _grid_can(op, graph, soc) else Unit.DSP
 
 
 def _grid_can(op: Operator, graph: Graph, soc: Soc) -> bool:
@@ -70,4 +67,4 @@ def _grid_can(op: Operator, graph: Graph, soc: Soc) -> bool:
         return False
     if op.family is not Family.ELTWISE:
         return True
-    return op.type.lower() in soc.npu.dpu.eltwise_ops and len({t.shape for t in inputs}) == 1
+    return listed_as(op) in soc.npu.dpu.eltwise_ops and len({t.shape for t in inputs}) == 1

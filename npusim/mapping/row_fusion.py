@@ -11,12 +11,9 @@ from __future__ import annotations
 from npusim.cost.decisions import Group
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
-from npusim.ops import Family, Operator, Tensor
+from npusim.ops import Operator, RowUse, Tensor
 
 __all__ = ["row_fusable"]
-
-_ELEMENTWISE = frozenset({Family.ELTWISE, Family.COMPARE, Family.SELECT, Family.ACTIVATION, Family.CONVERT})
-_ALONG_AXES = frozenset({Family.SOFTMAX, Family.REDUCE})
 
 
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
@@ -62,13 +59,9 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -
 
 def _makes_rows(op: Operator, graph: Graph) -> bool:
     """Whether an operator can make its result row after row, each from rows of its operands."""
-    if op.family in _ALONG_AXES:
+    if op.traits.rows is RowUse.ALONG_AXES:
         return _spares_rows(op, graph.tensors[op.inputs[0]])
-    return (
-        op.family in _ELEMENTWISE
-        or op.family in (Family.MATMUL, Family.GATHER, Family.POOLING)
-        or op.type == "Broadcast"
-    )
+    return op.traits.rows is not RowUse.WHOLE
 
 
 def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
@@ -78,15 +71,16 @@ def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
         return False
     if _rows(tensor) != _rows(graph.tensors[stored]):  # seen under another shape
         return False
-    if op.family is Family.MATMUL:
+    rows = op.traits.rows
+    if rows is RowUse.LEFT_OPERAND:
         whole = op.inputs[1] == name or op.attrs.get("transpose_a")
         return not whole and not group.swapped
-    if op.family in _ALONG_AXES:
+    if rows is RowUse.ALONG_AXES:
         return _spares_rows(op, tensor)
-    if op.family is Family.POOLING:  # [images, channels, ...]: windows cross neither
+    if rows is RowUse.IMAGE:  # [images, channels, ...]
         return _rows(tensor) in tensor.shape[:2]
     result = graph.tensors[op.outputs[0]]
-    return op.family in _ELEMENTWISE and result.shape[: len(tensor.shape) - 1] == tensor.shape[:-1]
+    return rows is RowUse.SAME and result.shape[: len(tensor.shape) - 1] == tensor.shape[:-1]
 
 
 def _rows(tensor: Tensor) -> int:

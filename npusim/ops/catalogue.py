@@ -1,177 +1,163 @@
-"""The catalogue of operator types: the kind of work of each, by its OpenVINO name."""
+"""The declarations of npusim's own operator types, by family, under their OpenVINO names."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
+from functools import cache, partial
+from typing import Any
 
-__all__ = ["CATALOGUE", "Family", "OpType", "op_type"]
+from npusim.ops.shapes import broadcast, gathered, product, reduced, unchanged
+from npusim.ops.types import OPERATORS, Family, Int8Use, OpType, RowUse, Settings, WorkRule
+from npusim.ops.work import (
+    convolution_work,
+    element_work,
+    gather_work,
+    no_work,
+    pooling_work,
+    product_work,
+    row_work,
+    scatter_work,
+)
 
+__all__ = ["op_type"]
 
-class Family(StrEnum):
-    """Kinds of work that are costed alike."""
-
-    MATMUL = "matmul"
-    CONVOLUTION = "convolution"
-    DEPTHWISE = "depthwise"
-    POOLING = "pooling"
-    ELTWISE = "eltwise"
-    COMPARE = "compare"
-    SELECT = "select"
-    ACTIVATION = "activation"
-    SOFTMAX = "softmax"
-    REDUCE = "reduce"
-    GATHER = "gather"
-    SCATTER = "scatter"
-    MOVE = "move"
-    """Data that is laid out again: transpose, concat, broadcast, pad."""
-    VIEW = "view"
-    """The same bytes under another shape: costs nothing."""
-    CONVERT = "convert"
-    GENERATE = "generate"
-    """Tensors made from shapes or conditions: Range, NonZero, ShapeOf."""
-    UNKNOWN = "unknown"
+_FLOAT, _PASSES = Int8Use.NEEDS_FLOAT, Int8Use.PASSES
+_NOTHING = Settings()
+_WINDOW = ("strides", "pads_begin", "pads_end", "dilations")
 
 
-@dataclass(frozen=True, slots=True)
-class OpType:
-    """One type of operator."""
-
-    name: str
-    family: Family
-    dsp_kernel: str
-    """Name of the DSP kernel that does it (the key of a SoC's kernel tables); '' if the DSP is never used."""
-    dpu: bool = False
-    """Whether the MAC grid can do it; elementwise types are asked for in the SoC's `dpu.eltwise_ops` too."""
-    known: bool = True
-    """False for a type that the catalogue does not list: costed by the bytes it moves, with a warning."""
-
-
-def _types(family: Family, dpu: bool = False, **kernels: str) -> dict[str, OpType]:
-    return {name: OpType(name, family, kernel, dpu) for name, kernel in kernels.items()}
+def _declare(
+    names: str, family: Family, work: WorkRule, settings: Settings = _NOTHING, **traits: Any
+) -> None:
+    """Register types that have all traits in common; `names` are separated by blanks."""
+    for name in names.split():
+        OPERATORS.register(
+            OpType(
+                name=name,
+                family=family,
+                work=work,
+                settings=settings,
+                **({"shape": None, "is_identity": False} | traits),
+            )
+        )
 
 
-CATALOGUE: dict[str, OpType] = {
-    **_types(Family.MATMUL, dpu=True, MatMul=""),
-    **_types(Family.CONVOLUTION, dpu=True, Convolution=""),
-    **_types(Family.DEPTHWISE, dpu=True, GroupConvolution=""),
-    **_types(Family.POOLING, dpu=True, MaxPool="", AvgPool=""),
-    **_types(
-        Family.ELTWISE,
-        dpu=True,
-        Add="add",
-        Subtract="sub",
-        Multiply="mul",
-        Divide="div",
-        Maximum="max",
-        Minimum="min",
-        Power="power",
-        SquaredDifference="squareddiff",
-        FloorMod="floormod",
-        Mod="floormod",
-    ),
-    **_types(
-        Family.COMPARE,
-        Greater="greater",
-        GreaterEqual="greaterequal",
-        Less="less",
-        LessEqual="lessequal",
-        Equal="equal",
-        NotEqual="notequal",
-        LogicalAnd="and",
-        LogicalOr="or",
-        LogicalNot="not",
-        LogicalXor="xor",
-        IsInf="equal",
-        IsNaN="equal",
-    ),
-    **_types(Family.SELECT, Select="select"),
-    **_types(
-        Family.ACTIVATION,
-        Relu="relu",
-        PRelu="prelu",
-        Elu="elu",
-        Sigmoid="sigmoid",
-        Tanh="tanh",
-        Exp="exp",
-        Log="log",
-        Sqrt="sqrt",
-        Abs="abs",
-        Negative="neg",
-        Sign="sign",
-        Floor="floor",
-        Ceiling="ceiling",
-        Erf="erf",
-        Gelu="gelu",
-        Swish="swish",
-        HSwish="hswish",
-        HSigmoid="hardsigmoid",
-        SoftPlus="softplus",
-        Mish="mish",
-        Selu="selu",
-        Clamp="clamp",
-        Sin="sin",
-        Cos="cos",
-    ),
-    **_types(Family.SOFTMAX, Softmax="softmax", LogSoftmax="logsoftmax"),
-    **_types(
-        Family.REDUCE,
-        ReduceSum="reducesum",
-        ReduceMean="reducemean",
-        ReduceMax="reducemax",
-        ReduceMin="reducemin",
-        ReduceProd="reducesum",
-        ReduceL2="reducel2",
-        ReduceLogicalOr="reducemax",
-        ReduceLogicalAnd="reducemin",
-        CumSum="cumsum",
-        MVN="mvn",
-        NormalizeL2="normalizel2onlyc",
-        TopK="topk",
-    ),
-    **_types(
-        Family.GATHER,
-        Gather="gather",
-        GatherElements="gather",
-        GatherND="gather",
-        EmbeddingBagOffsets="gather",
-    ),
-    **_types(
-        Family.SCATTER,
-        ScatterElementsUpdate="scatterupdate",
-        ScatterUpdate="scatterupdate",
-        ScatterNDUpdate="scatterupdate",
-    ),
-    **_types(
-        Family.MOVE,
-        Transpose="mempermute",
-        Concat="concat",
-        Broadcast="broadcast",
-        Tile="broadcast",
-        StridedSlice="slice",
-        Slice="slice",
-        Split="slice",
-        VariadicSplit="slice",
-        Pad="pad",
-        Roll="roll",
-        Reverse="roll",
-    ),
-    **_types(Family.VIEW, Reshape="", Squeeze="", Unsqueeze="", Result="", Assign="", ReadValue=""),
-    **_types(
-        Family.CONVERT,
-        Convert="convert",
-        ConvertLike="convert",
-        FakeQuantize="quantize",
-        FakeConvert="quantize",
-    ),
-    **_types(
-        Family.GENERATE, Range="range", NonZero="nonzero", ShapeOf="shapeof", Eye="range", OneHot="onehot"
-    ),
-}
-"""Every type npusim knows, by its OpenVINO name."""
+def _ports(*ports: int, **more: Any) -> Settings:
+    return Settings(ports=frozenset(ports), **more)
+
+
+_contraction = partial(_declare, int8=Int8Use.MULTIPLIES)
+_contraction(
+    "MatMul",
+    Family.MATMUL,
+    product_work,
+    Settings(attributes=("transpose_a", "transpose_b")),
+    rows=RowUse.LEFT_OPERAND,
+    shape=product,
+)
+_contraction(
+    "Convolution", Family.CONVOLUTION, convolution_work, Settings(attributes=_WINDOW), rows=RowUse.WHOLE
+)
+_contraction(
+    "GroupConvolution", Family.DEPTHWISE, convolution_work, Settings(attributes=_WINDOW), rows=RowUse.WHOLE
+)
+
+_pooling = partial(
+    _declare,
+    family=Family.POOLING,
+    work=pooling_work,
+    settings=Settings(attributes=(*_WINDOW, "kernel")),
+    rows=RowUse.IMAGE,
+)
+_pooling("MaxPool", int8=_PASSES)
+_pooling("AvgPool", int8=_FLOAT)
+
+_pointwise = partial(_declare, work=element_work, rows=RowUse.SAME)
+_binary = partial(_pointwise, family=Family.ELTWISE, shape=broadcast)
+_binary("Add Multiply Maximum Minimum", int8=_PASSES)
+_binary("Subtract Divide Power SquaredDifference FloorMod Mod", int8=_FLOAT)
+_pointwise(
+    "Greater GreaterEqual Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot LogicalXor IsInf "
+    "IsNaN",
+    Family.COMPARE,
+    int8=_FLOAT,
+    shape=broadcast,
+)
+_pointwise("Select", Family.SELECT, int8=_PASSES, shape=broadcast)
+_activation = partial(_pointwise, family=Family.ACTIVATION, shape=unchanged)
+_activation("Relu", int8=_PASSES)
+_activation("Elu", settings=Settings(attributes=("alpha",)), int8=_FLOAT)
+_activation(
+    "PRelu Sigmoid Tanh Exp Log Sqrt Abs Negative Sign Floor Ceiling Erf Gelu Swish HSwish HSigmoid SoftPlus "
+    "Mish Selu Clamp Sin Cos",
+    int8=_FLOAT,
+)
+_convert = partial(_pointwise, family=Family.CONVERT, int8=_FLOAT, shape=unchanged)
+_convert("Convert", is_identity=True)
+_convert("ConvertLike FakeQuantize FakeConvert")
+
+_row_wise = partial(_declare, work=row_work, rows=RowUse.ALONG_AXES)
+_row_wise("Softmax LogSoftmax", Family.SOFTMAX, settings=Settings(axes="axis"), int8=_FLOAT, shape=unchanged)
+_reduction = partial(_row_wise, family=Family.REDUCE, settings=_ports(1, axes=1, attributes=("keep_dims",)))
+_reduction("ReduceMax ReduceMin", int8=_PASSES, shape=reduced)
+_reduction(
+    "ReduceSum ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceLogicalOr ReduceLogicalAnd",
+    int8=_FLOAT,
+    shape=reduced,
+)
+_row_wise("CumSum MVN NormalizeL2", Family.REDUCE, settings=_ports(1, axes=1), int8=_FLOAT, shape=unchanged)
+_row_wise("TopK", Family.REDUCE, settings=_ports(1, axes="axis"), int8=_FLOAT)
+
+_gather = partial(_declare, family=Family.GATHER, work=gather_work, rows=RowUse.MADE, int8=_PASSES)
+_gather("Gather", settings=_ports(2, axes=2), shape=gathered)
+_gather("GatherElements", settings=Settings(axes="axis"))
+_gather("GatherND EmbeddingBagOffsets")
+_scatter = partial(_declare, family=Family.SCATTER, work=scatter_work, rows=RowUse.WHOLE, int8=_FLOAT)
+_scatter(
+    "ScatterElementsUpdate ScatterUpdate",
+    settings=_ports(3, axes=3, attributes=("reduction",)),
+    shape=unchanged,
+)
+_scatter("ScatterNDUpdate", settings=Settings(attributes=("reduction",)), shape=unchanged)
+
+_move = partial(_declare, family=Family.MOVE, work=element_work, int8=_PASSES)
+_move("Transpose", settings=_ports(1), rows=RowUse.WHOLE)
+_move("Concat", settings=Settings(axes="axis"), rows=RowUse.WHOLE)
+_move("Broadcast", settings=_ports(1, 2), rows=RowUse.MADE, is_identity=True)
+_move("Tile", settings=_ports(1), rows=RowUse.WHOLE, is_identity=True)
+_move("Slice", settings=_ports(1, 2, 3, 4), rows=RowUse.WHOLE, is_identity=True)
+_move("StridedSlice", settings=_ports(1, 2, 3), rows=RowUse.WHOLE)
+_move("Split", settings=_ports(1, axes=1), rows=RowUse.WHOLE)
+_move("VariadicSplit", settings=_ports(1, 2, axes=1), rows=RowUse.WHOLE)
+_move("Pad Roll", settings=_ports(1, 2), rows=RowUse.WHOLE)
+_move("Reverse", rows=RowUse.WHOLE)
+
+_state = partial(_declare, family=Family.VIEW, work=no_work, rows=RowUse.WHOLE)
+_state("Reshape Squeeze Unsqueeze", settings=_ports(1), int8=_PASSES)
+_state("Assign ReadValue", int8=_PASSES, shape=unchanged)
+_state("Result", int8=_FLOAT, shape=unchanged)
+
+_generate = partial(_declare, family=Family.GENERATE, work=element_work, rows=RowUse.WHOLE, int8=_FLOAT)
+_generate("Range", settings=_ports(0, 1, 2))
+_generate("Eye", settings=_ports(0, 1, 2, 3))
+_generate("OneHot", settings=_ports(1, 2, 3, axes="axis"))
+_generate("NonZero ShapeOf")
 
 
 def op_type(name: str) -> OpType:
-    """Return the catalogue's entry of an operator type; family `unknown` where it is not listed."""
-    entry = CATALOGUE.get(name)
-    return entry if entry is not None else OpType(name, Family.UNKNOWN, "unknown", known=False)
+    """Return the declaration of an operator type; of family `unknown` for one that nobody declared."""
+    found = OPERATORS.get(name)
+    return found if found is not None else _unknown(name)
+
+
+@cache
+def _unknown(name: str) -> OpType:
+    return OpType(
+        name=name,
+        family=Family.UNKNOWN,
+        work=element_work,
+        rows=RowUse.WHOLE,
+        int8=_FLOAT,
+        settings=_NOTHING,
+        shape=None,
+        is_identity=False,
+    )

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npusim.ops.catalogue import Family, OpType, op_type
+from npusim.ops.catalogue import op_type
+from npusim.ops.types import Family, OpType
 
 __all__ = ["Operator"]
 
@@ -33,14 +34,14 @@ class Operator:
     """Preferred device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
 
     @property
-    def kind(self) -> OpType:
-        """The catalogue's entry for the type."""
+    def traits(self) -> OpType:
+        """The declaration of its type."""
         return op_type(self.type)
 
     @property
     def family(self) -> Family:
         """Kind of work."""
-        return self.kind.family
+        return self.traits.family
 
     def with_(self, **changes: Any) -> Operator:
         """Return a copy with some fields changed."""

@@ -1,17 +1,31 @@
-"""Amount of work of an operator: MACs, elements, rows, window sizes."""
+"""Amount of work of an operator (MACs, elements, rows, windows), and the rules that count it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from npusim.errors import ShapeError
-from npusim.ops.catalogue import Family
-from npusim.ops.operator import Operator
 from npusim.ops.tensor import Tensor
 
-__all__ = ["Work", "work_of"]
+if TYPE_CHECKING:
+    from npusim.ops.operator import Operator
+
+__all__ = [
+    "Work",
+    "convolution_work",
+    "element_work",
+    "gather_work",
+    "no_work",
+    "pooling_work",
+    "product_work",
+    "row_work",
+    "scatter_work",
+]
+
+Tensors = Sequence[Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,46 +57,18 @@ class Work:
     in_h: int = 1
 
 
-def work_of(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work:
-    """Return what `op` has to do.
-
-    Parameters
-    ----------
-    op : Operator
-        The operator.
-    inputs, outputs : sequence of Tensor
-        Its tensors, in the order of its ports.
-
-    Returns
-    -------
-    Work
-        Quantities by the operator's family. A view has no work.
-
-    Raises
-    ------
-    ShapeError
-        When shapes do not fit the type (a product whose inner dimensions differ, a pooling without a kernel).
-    """
-    family = op.family
-    if family is Family.VIEW:
-        return Work()
-    if family is Family.MATMUL:
-        return _matmul(op, inputs, outputs)
-    if family in (Family.CONVOLUTION, Family.DEPTHWISE):
-        return _convolution(op, inputs, outputs)
-    if family is Family.POOLING:
-        return _pooling(op, inputs, outputs)
-    if family in (Family.SOFTMAX, Family.REDUCE):
-        return _row_wise(op, inputs)
-    if family is Family.GATHER:
-        return _rows_of(outputs[0])
-    if family is Family.SCATTER:
-        return _rows_of(inputs[2] if len(inputs) > 2 else outputs[0])
-    elements = max((t.elements for t in (*inputs, *outputs)), default=0)
-    return Work(elements=float(elements))
+def no_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """A view or a state: the same bytes."""
+    return Work()
 
 
-def _matmul(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work:
+def element_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """As many elements as the largest tensor has."""
+    return Work(elements=float(max((t.elements for t in (*inputs, *outputs)), default=0)))
+
+
+def product_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Rows, columns, depth and batch of a matrix product; a ShapeError where the inner dimensions differ."""
     a, b = inputs[0].shape, inputs[1].shape
     a = (1, *a) if len(a) == 1 else a
     b = (*b, 1) if len(b) == 1 else b
@@ -99,7 +85,8 @@ def _matmul(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -
     return Work(macs=float(batch * m * k * n), batch=batch, out_w=m, in_c=k, out_c=n)
 
 
-def _convolution(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work:
+def convolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Output pixels, channels, kernel taps and strides of a convolution, 1-D or 2-D."""
     image, weight, out = inputs[0].shape, inputs[1].shape, outputs[0].shape
     spatial = len(image) - 2
     if spatial not in (1, 2):
@@ -135,7 +122,8 @@ def _convolution(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     )
 
 
-def _pooling(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work:
+def pooling_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Windows of a pooling; a ShapeError where it has no kernel."""
     image, out = inputs[0].shape, outputs[0].shape
     kernel = tuple(op.attrs.get("kernel", ()))
     spatial = len(out) - 2
@@ -164,7 +152,8 @@ def _pooling(op: Operator, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) 
     )
 
 
-def _row_wise(op: Operator, inputs: Sequence[Tensor]) -> Work:
+def row_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Elements and rows along the axes (default: the last)."""
     shape = inputs[0].shape
     axes = op.attrs.get("axes", (len(shape) - 1,))
     row_length = math.prod(shape[a] for a in axes) if shape else 1
@@ -172,6 +161,16 @@ def _row_wise(op: Operator, inputs: Sequence[Tensor]) -> Work:
     return Work(
         elements=elements, rows=elements / row_length if row_length else 0.0, row_length=float(row_length)
     )
+
+
+def gather_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Rows that are taken."""
+    return _rows_of(outputs[0])
+
+
+def scatter_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Rows that are written."""
+    return _rows_of(inputs[2] if len(inputs) > 2 else outputs[0])
 
 
 def _rows_of(moved: Tensor) -> Work:

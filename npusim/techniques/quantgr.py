@@ -6,16 +6,13 @@ from dataclasses import replace
 from enum import StrEnum
 
 from npusim.graph import Editor, Graph
-from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
+from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind
 from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
 __all__ = ["QUANTGR", "InputConversion", "QuantgrParameters"]
 
 NEEDS = "a floating-point matrix product or convolution"
-_PRODUCTS = frozenset({Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE})
-_SAME_VALUES = frozenset({Family.VIEW, Family.MOVE})
-_MONOTONE = frozenset({"Relu", "MaxPool", "ReduceMax", "ReduceMin", "Maximum", "Minimum"})
 
 
 class InputConversion(StrEnum):
@@ -102,7 +99,7 @@ def float_products(graph: Graph) -> tuple[Operator, ...]:
     return tuple(
         op
         for op in graph
-        if op.family in _PRODUCTS
+        if op.traits.int8 is Int8Use.MULTIPLIES
         and not op.attrs.get("keep_float")
         and all(t.dtype.is_float for t in graph.inputs_of(op)[:2])
     )
@@ -133,18 +130,8 @@ def _may_be_int8(graph: Graph, tensor: Tensor, products: set[str]) -> bool:
     writer = graph.writer(tensor.name)
     if writer is None:
         return True
-    return tensor.name not in graph.structural and (writer.name in products or _passes_int8(writer))
-
-
-def _passes_int8(op: Operator) -> bool:
-    """Whether an operator can pass integers on."""
-    if op.type == "Result":
-        return False
-    return (
-        op.family in _SAME_VALUES
-        or op.family in (Family.GATHER, Family.SELECT)
-        or op.type in _MONOTONE
-        or op.type in ("Add", "Multiply")
+    return tensor.name not in graph.structural and (
+        writer.name in products or writer.traits.int8 is Int8Use.PASSES
     )
 
 
@@ -174,7 +161,7 @@ def _is_additive_mask(op: Operator, tensor: Tensor) -> bool:
 def _accepts_int8(graph: Graph, op: Operator, name: str, able: set[str], products: set[str]) -> bool:
     if op.name in products:
         return name in op.inputs[:2]
-    if not _passes_int8(op):
+    if op.traits.int8 is not Int8Use.PASSES:
         return False
     if op.family is Family.GATHER and op.inputs[0] != name:
         return False

@@ -1,0 +1,197 @@
+"""How machines run each operator type: its DSP kernel, the MAC grid's operation, its kind of host work.
+
+The one mapping from operator types (`npusim.ops`, which knows no machine) to machines. A type stands here, or
+brings its `Execution` along where another package declares it; one without is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from npusim.arch.device import ElementKind, RowKind
+from npusim.cost.tables import DpuOperation
+from npusim.errors import NpusimError
+from npusim.ops import OPERATORS, Operator, OpType, Tensor
+
+__all__ = ["Execution", "execution_of", "listed_as"]
+
+Tensors = tuple[Tensor, ...]
+ElementRule = Callable[[Operator, Tensors, Tensors], ElementKind]
+"""(operator, its inputs, its outputs) -> kind of work on an element."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What an operator type means to the units of an NPU and to CPU and GPU."""
+
+    dsp_kernel: str
+    """Name of the DSP kernel in the SoCs' tables; '': the DSPs hardly ever run it."""
+    dpu: DpuOperation | None
+    """What it is to the MAC grid; None: the grid cannot. `dpu.eltwise_ops` lists the elementwise ones."""
+    dma: bool
+    """Whether a DMA engine does it without a DSP: a move of whole rows."""
+    element: ElementKind | ElementRule
+    """What a CPU or GPU does with each of its elements (`Work.elements`)."""
+    row: RowKind | None
+    """Which rows a CPU or GPU has to take up one by one; None: rows do not matter."""
+    computes: bool
+    """Whether it computes values; what moves them keeps their format on a host without fp16 arithmetic."""
+    listed_as: str = ""
+    """Its name in a SoC's `fused_ops` and `eltwise_ops`; '': its type in lower case."""
+
+    def element_kind(self, op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
+        """Return what an operator does with each of its elements."""
+        return self.element(op, inputs, outputs) if callable(self.element) else self.element
+
+    def row_kind(self, row_length: float) -> RowKind | None:
+        """Return which rows it takes up one by one; single elements are gathered as such."""
+        return None if self.row == "gather" and row_length <= 1 else self.row
+
+
+def execution_of(op_type: OpType) -> Execution:
+    """Return how machines run a type.
+
+    Raises
+    ------
+    NpusimError
+        Where its declaration brings no `Execution`.
+    """
+    if not op_type.known:
+        return _UNKNOWN
+    own = op_type.execution
+    found = own if own is not None else _EXECUTIONS.get(op_type.name)
+    if not isinstance(found, Execution):
+        raise NpusimError(
+            f"operator type {op_type.name}: its declaration brings no Execution, found {found!r}"
+        )
+    return found
+
+
+def listed_as(op: Operator) -> str:
+    """Return the name of an operator in a SoC's `fused_ops` and `eltwise_ops`."""
+    return execution_of(op.traits).listed_as or op.type.lower()
+
+
+def _reduction(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
+    """Work along a row is arithmetic; across rows it is a reduction."""
+    rank = len(inputs[0].shape)
+    return "arithmetic" if rank - 1 in op.attrs.get("axes", (rank - 1,)) else "reduction"
+
+
+def _transposition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
+    """A transposition that only moves axes of length one keeps the order."""
+    shape = inputs[0].shape
+    order = op.attrs.get("order") or tuple(reversed(range(len(shape))))
+    long = [axis for axis in order if shape[axis] > 1]
+    return "arithmetic" if long == sorted(long) else "relayout"
+
+
+def _repetition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
+    """A broadcast within rows writes elements in another order than it reads them."""
+    shape, wider = inputs[0].shape, outputs[0].shape
+    within = bool(shape) and bool(wider) and shape[-1] == 1 and wider[-1] > 1 and inputs[0].elements > 1
+    return "relayout" if within else "arithmetic"
+
+
+def _runs(kernels: Mapping[str, str], **traits: Any) -> dict[str, Execution]:
+    """Return the executions of types that share all but the name of their DSP kernel."""
+    traits = {"dpu": None, "dma": False, "element": "arithmetic", "row": None, "computes": True} | traits
+    return {name: Execution(dsp_kernel=kernel, **traits) for name, kernel in kernels.items()}
+
+
+_ON_GRID = {"dpu": DpuOperation.ELTWISE}
+_EXECUTIONS: dict[str, Execution] = {
+    **_runs({"MatMul": ""}, dpu=DpuOperation.MATMUL),
+    **_runs({"Convolution": ""}, dpu=DpuOperation.CONVOLUTION),
+    **_runs({"GroupConvolution": ""}, dpu=DpuOperation.DEPTHWISE),
+    **_runs({"MaxPool": ""}, dpu=DpuOperation.MAXPOOL, element="pooling"),
+    **_runs({"AvgPool": ""}, dpu=DpuOperation.AVGPOOL, element="pooling"),
+    **_runs({"Add": "add", "Subtract": "sub", "Multiply": "mul"}, **_ON_GRID),
+    **_runs({"Maximum": "max", "Minimum": "min", "SquaredDifference": "squareddiff"}, **_ON_GRID),
+    **_runs({"Divide": "div", "FloorMod": "floormod", "Mod": "floormod"}, element="division", **_ON_GRID),
+    **_runs({"Power": "power"}, element="power", **_ON_GRID),
+    **_runs(
+        {
+            "Greater": "greater", "GreaterEqual": "greaterequal", "Less": "less", "LessEqual": "lessequal",
+            "Equal": "equal", "NotEqual": "notequal", "LogicalAnd": "and", "LogicalOr": "or",
+            "LogicalNot": "not", "LogicalXor": "xor", "IsInf": "equal", "IsNaN": "equal", "Select": "select",
+        }
+    ),
+    **_runs(
+        {
+            "Relu": "relu", "PRelu": "prelu", "Abs": "abs", "Negative": "neg", "Sign": "sign",
+            "Floor": "floor", "Ceiling": "ceiling", "HSwish": "hswish", "HSigmoid": "hardsigmoid",
+            "Clamp": "clamp",
+        }
+    ),
+    **_runs(
+        {
+            "Elu": "elu", "Selu": "selu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Erf": "erf",
+            "Swish": "swish", "Mish": "mish", "SoftPlus": "softplus",
+        },
+        element="sigmoid",
+    ),
+    **_runs({"Exp": "exp"}, element="exponential"),
+    **_runs({"Log": "log"}, element="logarithm"),
+    **_runs({"Sqrt": "sqrt"}, element="division"),
+    **_runs({"Sin": "sin", "Cos": "cos"}, element="power"),
+    **_runs(
+        {
+            "Convert": "convert", "ConvertLike": "convert", "FakeQuantize": "quantize",
+            "FakeConvert": "quantize",
+        },
+        computes=False,
+    ),
+    **_runs({"Softmax": "softmax", "LogSoftmax": "logsoftmax"}, element="softmax", row="softmax"),
+    **_runs(
+        {
+            "ReduceSum": "reducesum", "ReduceMean": "reducemean", "ReduceMax": "reducemax",
+            "ReduceMin": "reducemin", "ReduceProd": "reducesum", "ReduceL1": "reducesum",
+            "ReduceL2": "reducel2", "ReduceLogicalOr": "reducemax", "ReduceLogicalAnd": "reducemin",
+            "CumSum": "cumsum", "MVN": "mvn", "NormalizeL2": "normalizel2onlyc", "TopK": "topk",
+        },
+        element=_reduction,
+        row="reduction",
+    ),
+    **_runs(
+        dict.fromkeys(("Gather", "GatherElements", "GatherND", "EmbeddingBagOffsets"), "gather"),
+        element="gather",
+        row="gather",
+        computes=False,
+    ),
+    **_runs(
+        dict.fromkeys(("ScatterElementsUpdate", "ScatterUpdate", "ScatterNDUpdate"), "scatterupdate"),
+        element="scatter",
+        computes=False,
+    ),
+    **_runs({"Transpose": "mempermute"}, element=_transposition, computes=False),
+    **_runs({"Broadcast": "broadcast", "Tile": "broadcast"}, element=_repetition, computes=False),
+    **_runs(
+        {
+            "Concat": "concat", "StridedSlice": "slice", "Slice": "slice", "Split": "slice",
+            "VariadicSplit": "slice", "Pad": "pad", "Roll": "roll", "Reverse": "roll",
+        },
+        dma=True,
+        computes=False,
+    ),
+    **_runs(
+        dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Result", "Assign", "ReadValue"), ""),
+        computes=False,
+    ),
+    **_runs(
+        {"Range": "range", "NonZero": "nonzero", "ShapeOf": "shapeof", "Eye": "range", "OneHot": "onehot"}
+    ),
+}  # fmt: skip
+_UNKNOWN = Execution(dsp_kernel="unknown", dpu=None, dma=False, element="arithmetic", row=None, computes=True)
+
+
+def _check_complete() -> None:
+    """Raise where a type has no execution here and brings none, or an execution has no type."""
+    declared = {name for name in OPERATORS.own_names() if OPERATORS[name].execution is None}
+    if declared != set(_EXECUTIONS):
+        raise NpusimError(f"operator types and executions differ: {sorted(declared ^ set(_EXECUTIONS))}")
+
+
+_check_complete()
