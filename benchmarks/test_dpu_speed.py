@@ -12,6 +12,7 @@ import pytest
 from npusim.arch import load_soc
 from npusim.cost.architecture import arch_row
 from npusim.cost.dpu import conv_cycles, matmul_cycles
+from npusim.cost.grid import DpuWorkload
 from npusim.cost.jit import compiled
 
 LEAST_PER_S = 5e6
@@ -22,34 +23,19 @@ COUNT = 200_000
 @compiled
 def products(arch, m, k, n, density, cycles):
     for i in range(m.size):
-        cycles[i] = matmul_cycles(
-            arch[0], m[i], k[i], n[i], 2.0, 2.0, 2.0, 1.0, density[i], 1.0, 1.0, 1.0
-        )  # fmt: skip
+        work = DpuWorkload(
+            m[i], 1.0, n[i], k[i], 1.0, 1.0, 1.0, 0.0, 0.0, 2.0, 2.0, 2.0, 1.0, density[i], 1.0, 1.0, 1.0
+        )
+        cycles[i] = matmul_cycles(arch[0], work)
 
 
 @compiled
 def convolutions(arch, w, k, n, density, cycles):
     for i in range(w.size):
-        cycles[i] = conv_cycles(
-            arch[0],
-            w[i],
-            w[i],
-            n[i],
-            k[i],
-            3.0,
-            3.0,
-            1.0,
-            1.0,
-            1.0,
-            1.0,
-            1.0,
-            0,
-            1.0,
-            density[i],
-            1.0,
-            1.0,
-            1.0,
+        work = DpuWorkload(
+            w[i], w[i], n[i], k[i], 3.0, 3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, density[i], 1.0, 1.0, 1.0
         )
+        cycles[i] = conv_cycles(arch[0], work, 0)
 
 
 @pytest.fixture

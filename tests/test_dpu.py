@@ -15,6 +15,7 @@ from npusim.arch import load_soc
 from npusim.cost.architecture import arch_row
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
 from npusim.cost.dpu import conv_cycles, matmul_cycles, matmul_mode_cycles, mode_shape
+from npusim.cost.grid import DpuWorkload
 from npusim.cost.sparsity import independent_block_density, lane_density
 
 SOCS = {"npu3720": "core-ultra-series1", "npu4000": "core-ultra-series2"}
@@ -49,8 +50,21 @@ def but(arch: Any, **changes: float) -> Any:
     return other
 
 
+def product_work(mkn: Any, item_bytes: Any, tiles: float, zeros: Any) -> DpuWorkload:
+    m, k, n = mkn
+    return DpuWorkload(
+        m, 1.0, n, k, 1.0, 1.0, 1.0, 0.0, 0.0, *item_bytes, tiles, zeros[0], zeros[1], zeros[2], zeros[3]
+    )
+
+
+def channelwise_work(
+    image: Any, kernel: Any, stride: float, pads: Any, item: float, tiles: float
+) -> DpuWorkload:
+    return DpuWorkload(*image, 1.0, *kernel, stride, *pads, item, 1.0, 1.0, tiles)
+
+
 def product(arch: Any, mkn: tuple[float, ...], item: float, tiles: float = 1.0, zeros: Any = DENSE) -> float:
-    return matmul_cycles(arch, *mkn, item, item, item, tiles, *zeros)
+    return matmul_cycles(arch, product_work(mkn, (item, item, item), tiles, zeros))
 
 
 @st.composite
@@ -83,19 +97,9 @@ rests = st.builds(Rest, kernel=kernels, pads=pads, item=items, mode=modes, tiles
 
 
 def convolution(arch: Any, image: Any, in_c: float, rest: Any, zeros: Any = DENSE) -> float:
-    return conv_cycles(
-        arch,
-        *image,
-        in_c,
-        *rest.kernel,
-        *rest.pads,
-        rest.item,
-        rest.item,
-        rest.item,
-        rest.mode,
-        rest.tiles,
-        *zeros,
-    )
+    items = (rest.item, rest.item, rest.item)
+    work = DpuWorkload(*image, in_c, *rest.kernel, 1.0, *rest.pads, *items, rest.tiles, *zeros)
+    return conv_cycles(arch, work, rest.mode)
 
 
 BETTER = (
@@ -136,14 +140,15 @@ class TestGrowingWork:
         arch = MACHINES[npu]
         pads = tuple(min(pad, kernel[1] - 1) for pad in pads)
         works = (
-            lambda w, h, c: depthwise_cycles(arch, w, h, c, *kernel, stride, *pads, item, tiles),
-            lambda w, h, c: maxpool_cycles(arch, w, h, c, *kernel, item, mode, tiles),
-            lambda w, h, c: eltwise_cycles(arch, w, h, c, item, tiles),
+            lambda work: depthwise_cycles(arch, work),
+            lambda work: maxpool_cycles(arch, work, mode),
+            lambda work: eltwise_cycles(arch, work),
         )
         for cycles in works:
-            before = cycles(*image) * (1 - ROUNDING)
+            before = cycles(channelwise_work(image, kernel, stride, pads, item, tiles)) * (1 - ROUNDING)
             for step in ((4.0, 0.0, 0.0), (0.0, 4.0, 0.0), (0.0, 0.0, 16.0)):
-                assert cycles(*(a + b for a, b in zip(image, step, strict=True))) >= before
+                larger = [a + b for a, b in zip(image, step, strict=True)]
+                assert cycles(channelwise_work(larger, kernel, stride, pads, item, tiles)) >= before
 
     @given(npus, products, items, zeros)
     def test_writing_to_more_tiles_is_never_faster(self, npu, mkn, item, zeros):
@@ -170,10 +175,11 @@ class TestBetterMachines:
     def test_channelwise_work_is_never_slower_with_more_ports(self, npu, image, kernel, item, tiles, mode):
         arch = MACHINES[npu]
         ported = but(arch, dpu_read_ports=2.0)
+        work = channelwise_work(image, kernel, 1.0, (0.0, 0.0), item, tiles)
         works = (
-            lambda p: depthwise_cycles(p, *image, *kernel, 1.0, 0.0, 0.0, item, tiles),
-            lambda p: maxpool_cycles(p, *image, *kernel, item, mode, tiles),
-            lambda p: eltwise_cycles(p, *image, item, tiles),
+            lambda arch: depthwise_cycles(arch, work),
+            lambda arch: maxpool_cycles(arch, work, mode),
+            lambda arch: eltwise_cycles(arch, work),
         )
         for cycles in works:
             assert cycles(ported) <= cycles(arch) * (1 + ROUNDING)
@@ -239,7 +245,8 @@ class TestTwin:
     @example(MACHINES["npu4000"], (1.0, 1.0, 1.0), 1.0, 1.0, 1.0, 0, 1.0, (0.0, 0.0, 0.0, 0.0))
     def test_products_agree(self, arch, mkn, a, b, c, mode, tiles, zeros):
         slow = naive_dpu.matmul_mode_cycles(record(arch), *mkn, (a, b, c), mode, tiles, zeros)
-        assert matmul_mode_cycles(arch, *mkn, a, b, c, mode, tiles, *zeros) == pytest.approx(slow, rel=1e-9)
+        fast = matmul_mode_cycles(arch, product_work(mkn, (a, b, c), tiles, zeros), mode)
+        assert fast == pytest.approx(slow, rel=1e-9)
 
     @given(odd_machines(), st.tuples(sizes(100), sizes(100), sizes(300)), sizes(300), rests, zeros)
     def test_convolutions_agree(self, arch, image, in_c, rest, zeros):
@@ -250,19 +257,21 @@ class TestTwin:
     @given(odd_machines(), st.tuples(sizes(65), sizes(65), sizes(300)), rests, st.sampled_from([1.0, 2.0]))
     def test_channelwise_work_agrees(self, arch, image, rest, stride):
         slow = record(arch)
-        depthwise = depthwise_cycles(arch, *image, *rest.kernel, stride, *rest.pads, rest.item, rest.tiles)
+        work = channelwise_work(image, rest.kernel, stride, rest.pads, rest.item, rest.tiles)
+        depthwise = depthwise_cycles(arch, work)
         twin = naive_dpu.depthwise_cycles(slow, *image, rest.kernel, stride, rest.pads, rest.item, rest.tiles)
         assert depthwise == pytest.approx(twin, rel=1e-9)
-        pool = maxpool_cycles(arch, *image, *rest.kernel, rest.item, rest.mode, rest.tiles)
+        pool = maxpool_cycles(arch, work, rest.mode)
         twin = naive_dpu.maxpool_cycles(slow, *image, rest.kernel, rest.item, rest.mode, rest.tiles)
         assert pool == pytest.approx(twin, rel=1e-9)
-        sums = eltwise_cycles(arch, *image, rest.item, rest.tiles)
+        sums = eltwise_cycles(arch, work)
         assert sums == pytest.approx(naive_dpu.eltwise_cycles(slow, *image, rest.item, rest.tiles), rel=1e-9)
 
     @given(npus, products, items, write_tiles, zeros)
     def test_the_best_mode_is_the_least_of_all(self, npu, mkn, item, tiles, zeros):
         arch = MACHINES[npu]
-        each = [matmul_mode_cycles(arch, *mkn, item, item, item, mode, tiles, *zeros) for mode in range(3)]
+        work = product_work(mkn, (item, item, item), tiles, zeros)
+        each = [matmul_mode_cycles(arch, work, mode) for mode in range(3)]
         assert product(arch, mkn, item, tiles, zeros) == min(each)
 
 
@@ -315,20 +324,22 @@ class TestSilicon:
     )
     def test_depthwise_convolutions(self, npu, kernel, measured):
         pad_top = (kernel - 1.0) / 2.0
-        cycles = depthwise_cycles(
-            MACHINES[npu], 56.0, 14.0, 64.0, kernel, kernel, 1.0, pad_top, 0.0, 1.0, 1.0
-        )
+        work = channelwise_work((56.0, 14.0, 64.0), (kernel, kernel), 1.0, (pad_top, 0.0), 1.0, 1.0)
+        cycles = depthwise_cycles(MACHINES[npu], work)
         assert cycles == pytest.approx(measured, rel=0.05)
 
     @pytest.mark.parametrize(("mode", "measured"), [(0, 4508), (1, 6313), (2, 6421)])
     def test_max_pooling_of_npu4000(self, mode, measured):
-        cycles = maxpool_cycles(MACHINES["npu4000"], 56.0, 14.0, 64.0, 3.0, 3.0, 1.0, mode, 1.0)
+        cycles = maxpool_cycles(
+            MACHINES["npu4000"],
+            channelwise_work((56.0, 14.0, 64.0), (3.0, 3.0), 1.0, (0.0, 0.0), 1.0, 1.0),
+            mode,
+        )
         assert cycles == pytest.approx(measured, rel=0.05)
 
     def test_an_elementwise_sum_of_npu4000(self):
-        assert eltwise_cycles(MACHINES["npu4000"], 250.0, 7.0, 64.0, 1.0, 1.0) == pytest.approx(
-            2655, rel=0.05
-        )
+        cycles = eltwise_cycles(MACHINES["npu4000"], DpuWorkload(250.0, 7.0, 64.0))
+        assert cycles == pytest.approx(2655, rel=0.05)
 
 
 @pytest.mark.parametrize("npu", sorted(MACHINES))
@@ -339,7 +350,7 @@ class TestDegenerateSizes:
         rest = Rest(kernel=(1.0, 1.0), pads=(0.0, 0.0), item=1.0, mode=0, tiles=1.0)
         for cycles in (product(arch, (1.0, 1.0, 1.0), 1.0), convolution(arch, (1.0, 1.0, 1.0), 1.0, rest)):
             assert start < cycles < start + 100
-        assert start < eltwise_cycles(arch, 1.0, 1.0, 1.0, 1.0, 1.0) < start + 5
+        assert start < eltwise_cycles(arch, DpuWorkload(1.0, 1.0, 1.0)) < start + 5
 
     def test_a_product_one_pixel_wide_costs_several_times_a_folded_one(self, npu):
         arch = MACHINES[npu]

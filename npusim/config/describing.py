@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from npusim.config.paths import children, field_key, models_at, options_of
 
-__all__ = ["field_descriptions", "schema_of"]
+__all__ = ["field_descriptions", "schema_of", "texts_under_fields"]
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -61,12 +61,13 @@ def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:
-            texts |= dict(_texts_under_fields(base))
+            texts |= dict(texts_under_fields(base))
     texts |= {name: info.description for name, info in model.model_fields.items() if info.description}
     return {field_key(name, info): texts[name] for name, info in model.model_fields.items() if name in texts}
 
 
-def _texts_under_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+def texts_under_fields(model: type[Any]) -> Iterator[tuple[str, str]]:
+    """Yield each annotated field of a class that has a text below it, and that text."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(model)))
     except (OSError, TypeError, SyntaxError):  # a model made on the fly has no source

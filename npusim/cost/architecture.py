@@ -8,134 +8,204 @@ estimate and a sweep agree by construction. Nothing is fitted here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import numpy as np
 
 from npusim.arch import Soc
 from npusim.arch.device import DtypeName
-from npusim.arch.dpu import DpuModel
+from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.technology import Technology
-from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, derive_host, fill_host
+from npusim.cost.hosts import HOST_PRIMITIVES, HostRecord, derive_host, fill_host
 from npusim.cost.jit import compiled
+from npusim.cost.records import (
+    Bytes,
+    BytesPerSecond,
+    Elements,
+    Hertz,
+    Number,
+    PerSecond,
+    Seconds,
+    Share,
+    Vector,
+    Watts,
+    columns_of,
+    dtype_of,
+)
 
 __all__ = [
     "ARCH_DTYPE",
     "MAC_FORMATS",
     "PRIMITIVE_COLUMNS",
     "SEARCH_COLUMNS",
+    "ArchRecord",
     "arch_row",
     "derive",
     "row_numbers",
 ]
 
-_DPU_MODEL = tuple(DpuModel.model_fields)
-_DMA_MODEL = tuple(DmaModel.model_fields)
-_MODES = 3
 MAC_FORMATS: tuple[str, ...] = get_args(DtypeName)
 """Formats a MAC unit may work in."""
-
-_ENERGY_FACTORS = ("depthwise", "avgpool", "maxpool", "eltwise")
-
-
-def _numbers(prefix: str, names: Iterable[str]) -> list[tuple[str, Any]]:
-    """Return a column for each name."""
-    return [(prefix + name, "f8") for name in names]
+_MODES = 3
+_Modes = Annotated[Vector, _MODES, "groups"]
+_Energy = Annotated[float, "J"]
+_Area = Annotated[float, "m2"]
 
 
-# What the tiling search looks at: what fits where, and how many cycles it takes.
-_SEARCHED: list[tuple[str, Any]] = [
-    ("npu_tiles", "f8"),  # tiles on the chip
-    ("wanted_tiles", "f8"),  # tiles an inference uses where the chip has them
-    ("dpu_vpe", "f8"),
-    ("dpu_mpe", "f8"),
-    ("dpu_mac_bytes_per_cycle", "f8"),
-    ("dpu_mode_w", (np.float64, (_MODES,))),
-    ("dpu_mode_h", (np.float64, (_MODES,))),
-    ("dpu_mode_c", (np.float64, (_MODES,))),
-    ("dpu_sum_bytes", "f8"),  # a partial sum in SRAM
-    ("dpu_read_ports", "f8"),
-    ("dpu_sram_word_bytes", "f8"),
-    *((f"dpu_{name}", "f8") for name in _DPU_MODEL),
-    ("stream_pieces", "f8"),
-    ("sram_tile_bytes", "f8"),
-    ("symg_transposed_rate", "f8"),
-    ("dma_page_bytes", "f8"),
-    *_numbers("energy_", _ENERGY_FACTORS),
-]
+@columns_of(DpuModel, "dpu_")
+@columns_of(EnergyFactors, "energy_", "convolution")
+class SearchedColumns:
+    """What the tiling search looks at: what fits where, and how many cycles it takes."""
 
-# What makes latency, energy and area of the candidates found: clocks, rates, energies, areas.
-_RATED: list[tuple[str, Any]] = [
-    ("requests", "f8"),
-    ("launch_s", "f8"),
-    ("dpu_clock_hz", "f8"),
-    ("vpu_clock_hz", "f8"),
-    ("voltage", "f8"),
-    ("active_w", "f8"),
-    ("sram_reserved_bytes", "f8"),
-    ("dma_engines", "f8"),
-    ("dma_engine_bytes_per_cycle", "f8"),
-    *_numbers("dma_", [name for name in _DMA_MODEL if name != "page_bytes"]),
-    ("dram_bytes_per_s", "f8"),
-    ("dram_latency_s", "f8"),
-    ("dsps_per_tile", "f8"),
-    ("dsp_lanes", "f8"),
-    # Technology
-    ("nominal_voltage", "f8"),
-    ("tech_mac_j_int8", "f8"),
-    ("tech_mac_j_fp16", "f8"),
-    ("tech_sram_j_per_byte", "f8"),
-    ("tech_dsp_j_per_lane_op", "f8"),
-    ("dram_j_per_byte", "f8"),  # DRAM has a supply of its own
-    ("leakage_w_per_m2", "f8"),
-    *_numbers("mpe_macs_", MAC_FORMATS),  # 0 where the grid has no such format
-    *_numbers("mac_m2_", MAC_FORMATS),
-    ("sram_m2_per_byte", "f8"),
-    ("dsp_m2", "f8"),
-    ("dma_engine_m2", "f8"),
-    ("fixed_m2", "f8"),
-    # Other devices
-    ("cpu", HOST_DTYPE),
-    ("gpu", HOST_DTYPE),
-]
+    npu_tiles: Number
+    """Tiles on the chip."""
+    wanted_tiles: Number
+    """Tiles that an inference uses where the chip has them."""
+    dpu_vpe: Number
+    """VPEs along each side of the grid."""
+    dpu_mpe: Number
+    """MPEs along each side of a VPE."""
+    dpu_mac_bytes_per_cycle: Bytes
+    """Input channels that a MAC unit takes in a cycle."""
+    dpu_mode_w: _Modes
+    """Groups of pixels along the width of a stencil, by MPE mode."""
+    dpu_mode_h: _Modes
+    """Groups of pixels along the height of a stencil, by MPE mode."""
+    dpu_mode_c: _Modes
+    """Groups of channels of a stencil, by MPE mode."""
+    dpu_sum_bytes: Bytes
+    """A partial sum in SRAM."""
+    dpu_read_ports: Number
+    """Read ports of a tile's SRAM."""
+    dpu_sram_word_bytes: Bytes
+    """Word of a tile's SRAM."""
+    stream_pieces: Number
+    """Pieces that a stream of elements is cut into."""
+    sram_tile_bytes: Bytes
+    """SRAM of a tile that the compiler may use."""
+    symg_transposed_rate: Share
+    """Rate of a block read transposed, over that of one read as it stands."""
+    dma_page_bytes: Bytes
+    """Reads into SRAM beyond this size wait for address translation once."""
 
-# What follows from the others; `derive` fills it in.
-_DERIVED: list[tuple[str, Any]] = [
-    ("tiles", "f8"),  # tiles an inference uses
-    ("dpu_pixel_lanes_w", "f8"),
-    ("dpu_pixel_lanes_h", "f8"),
-    ("dpu_channel_lanes", "f8"),
-    ("mac_j_int8", "f8"),
-    ("mac_j_fp16", "f8"),
-    ("sram_j_per_byte", "f8"),
-    ("dsp_j_per_lane_op", "f8"),
-    ("area_mm2", "f8"),
-    ("static_w", "f8"),
-    ("peak_ops_per_s", "f8"),  # two operations per MAC, in the fastest format
-]
+    if TYPE_CHECKING:  # the columns of the sections above
 
-ARCH_DTYPE = np.dtype([*_SEARCHED, *_RATED, *_DERIVED])
-"""A row of the architecture table: one design point; SI units and cycles, `npusim.arch` says what each
-number means."""
+        def __getattr__(self, name: str) -> float: ...
 
 
-def _places(names: set[str]) -> Iterator[int]:
+@columns_of(DmaModel, "dma_", "page_bytes")
+class PrimitiveColumns(SearchedColumns):
+    """All columns that are one number of the data sheet each: clocks, rates, energies, areas too."""
+
+    requests: Number
+    """Inferences in flight."""
+    launch_s: Seconds
+    """Call of the NPU's runtime."""
+    dpu_clock_hz: Hertz
+    """Clock of the MAC grid."""
+    vpu_clock_hz: Hertz
+    """Clock of DSPs and DMA."""
+    voltage: Annotated[float, "V"]
+    """Supply of the NPU."""
+    active_w: Watts
+    """Power while it works that does not depend on the work."""
+    sram_reserved_bytes: Bytes
+    """SRAM of a tile that the compiler may not use."""
+    dma_engines: Number
+    """DMA engines."""
+    dma_engine_bytes_per_cycle: Bytes
+    """Width of an engine."""
+    dram_bytes_per_s: BytesPerSecond
+    """Bandwidth of DRAM."""
+    dram_latency_s: Seconds
+    """Latency of DRAM, for a host."""
+    dsps_per_tile: Number
+    """DSPs of a tile."""
+    dsp_lanes: Number
+    """fp16 lanes of a DSP."""
+    nominal_voltage: Annotated[float, "V"]
+    """Voltage at which the technology's energies hold."""
+    tech_mac_j_int8: _Energy
+    """An int8 multiply-accumulate at that voltage."""
+    tech_mac_j_fp16: _Energy
+    """An fp16 multiply-accumulate at that voltage."""
+    tech_sram_j_per_byte: _Energy
+    """A byte read or written in SRAM at that voltage."""
+    tech_dsp_j_per_lane_op: _Energy
+    """A cycle of a DSP lane at that voltage."""
+    dram_j_per_byte: _Energy
+    """A byte to or from DRAM, which has a supply of its own."""
+    leakage_w_per_m2: Annotated[float, "W/m2"]
+    """Leakage at that voltage."""
+    sram_m2_per_byte: _Area
+    """A byte of SRAM."""
+    dsp_m2: _Area
+    """A DSP."""
+    dma_engine_m2: _Area
+    """A DMA engine."""
+    fixed_m2: _Area
+    """What the NPU has once."""
+    cpu: HostRecord
+    """The CPU."""
+    gpu: HostRecord
+    """The GPU."""
+
+
+for _format in MAC_FORMATS:
+    _rate = f"Multiply-accumulates of an MPE in {_format}; 0 where the grid lacks the format."
+    PrimitiveColumns.__annotations__ |= {
+        f"mpe_macs_{_format}": Annotated[float, "1/cycle", _rate],
+        f"mac_m2_{_format}": Annotated[float, "m2", f"A {_format} multiply-accumulate per cycle."],
+    }
+
+
+class ArchRecord(PrimitiveColumns):
+    """A design point: its primitives, and what follows from them (`derive`); SI units and cycles."""
+
+    tiles: Number
+    """Tiles that an inference uses."""
+    dpu_pixel_lanes_w: Elements
+    """Pixels that the grid takes along the width."""
+    dpu_pixel_lanes_h: Elements
+    """Pixels that the grid takes along the height."""
+    dpu_channel_lanes: Elements
+    """Output channels that the grid takes."""
+    mac_j_int8: _Energy
+    """An int8 multiply-accumulate."""
+    mac_j_fp16: _Energy
+    """An fp16 multiply-accumulate."""
+    sram_j_per_byte: _Energy
+    """A byte read or written in SRAM."""
+    dsp_j_per_lane_op: _Energy
+    """A cycle of a DSP lane."""
+    area_mm2: Annotated[float, "mm2"]
+    """Area of the NPU."""
+    static_w: Watts
+    """Power that does not depend on the work."""
+    peak_ops_per_s: PerSecond
+    """Two operations per MAC, in the fastest format."""
+
+
+ARCH_DTYPE = dtype_of(ArchRecord)
+
+
+def _places(names: Iterable[str]) -> Iterator[int]:
     """Yield the places of columns in the float64 view of a row; of a host those of its primitives."""
     for name in names:
-        dtype, offset = ARCH_DTYPE.fields[name][:2]  # type: ignore[index]  # it has fields
+        dtype, offset = ARCH_DTYPE.fields[name][:2]
         if dtype.names is None:
             yield from range(offset // 8, (offset + dtype.itemsize) // 8)
         else:
             for part in HOST_PRIMITIVES:
-                inner, start = dtype.fields[part][:2]  # type: ignore[index]  # it has fields
+                inner, start = dtype.fields[part][:2]
                 yield from range((offset + start) // 8, (offset + start + inner.itemsize) // 8)
 
 
-SEARCH_COLUMNS = frozenset(_places({column[0] for column in _SEARCHED}))
+SEARCH_COLUMNS = frozenset(_places(dtype_of(SearchedColumns).names))
 """Places, in the float64 view of a row, of what the tiling search looks at."""
 
-PRIMITIVE_COLUMNS = tuple(sorted(_places({column[0] for column in (*_SEARCHED, *_RATED)})))
+PRIMITIVE_COLUMNS = tuple(sorted(_places(dtype_of(PrimitiveColumns).names)))
 """Places of all columns that are one number of the data sheet each; none depends on another."""
 
 
@@ -193,14 +263,15 @@ def _npu(record: Any, npu: Npu) -> None:
         record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
         record["dpu_mode_c"][i] = mode.groups_c
     record["dpu_read_ports"], record["dpu_sram_word_bytes"] = npu.sram.read_ports, npu.sram.word
-    for name in _DPU_MODEL:
+    for name in DpuModel.model_fields:
         record[f"dpu_{name}"] = getattr(dpu.model, name)
-    for name in _ENERGY_FACTORS:
-        record[f"energy_{name}"] = getattr(dpu.energy_factors, name)
+    for name in EnergyFactors.model_fields:
+        if f"energy_{name}" in ARCH_DTYPE.names:
+            record[f"energy_{name}"] = getattr(dpu.energy_factors, name)
     record["stream_pieces"] = npu.schedule.stream_pieces
     record["sram_tile_bytes"], record["sram_reserved_bytes"] = npu.sram.per_tile, npu.sram.reserved
     record["dma_engines"], record["dma_engine_bytes_per_cycle"] = npu.dma.engines, npu.dma.width
-    for name in _DMA_MODEL:
+    for name in DmaModel.model_fields:
         record[f"dma_{name}"] = getattr(npu.dma.model, name)
     record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active
     record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes["fp16"]
@@ -219,7 +290,7 @@ def _technology(record: Any, technology: Technology) -> None:
 
 
 @compiled
-def derive(arch: Any) -> None:
+def derive(arch: ArchRecord) -> None:
     """Fill the derived columns of a row of the architecture table.
 
     Parameters
@@ -239,13 +310,13 @@ def derive(arch: Any) -> None:
 
 
 @compiled
-def _mpes(arch: Any) -> float:
+def _mpes(arch: ArchRecord) -> float:
     """MPEs of a tile: M x M x N x N."""
     return float(arch.dpu_vpe * arch.dpu_vpe * arch.dpu_mpe * arch.dpu_mpe)
 
 
 @compiled
-def _energy(arch: Any) -> None:
+def _energy(arch: ArchRecord) -> None:
     """Energies at the voltage: dynamic energy goes with its square."""
     relative = arch.voltage / arch.nominal_voltage
     scale = relative * relative
@@ -256,7 +327,7 @@ def _energy(arch: Any) -> None:
 
 
 @compiled
-def _area(arch: Any) -> None:
+def _area(arch: ArchRecord) -> None:
     """Area (mm2): building blocks, counted, times the technology's area of each; and static power."""
     mac_m2 = arch.mpe_macs_int8 * arch.mac_m2_int8 + arch.mpe_macs_fp16 * arch.mac_m2_fp16
     mac_m2 += arch.mpe_macs_int4 * arch.mac_m2_int4 + arch.mpe_macs_bf16 * arch.mac_m2_bf16

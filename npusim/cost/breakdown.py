@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidate_latency import (
     BLOCK,
     CHOICES,
@@ -23,7 +24,7 @@ from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
 from npusim.cost.hosts import cost_host
 from npusim.cost.jit import compiled
 from npusim.cost.search import search_rows
-from npusim.cost.tables import Bound, Unit
+from npusim.cost.tables import Bound, OpRecord, ResultRecord, Unit
 
 __all__ = ["operator_costs"]
 
@@ -35,7 +36,7 @@ _DSP_RATE, _BEST, _INDEX = int(Rate.DSP), int(Choice.BEST), int(Choice.INDEX)
 
 
 @compiled
-def operator_costs(arch: Any, ops: Any, results: Any) -> None:
+def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
     """Cost every operator of a network under one plan.
 
     Parameters
@@ -92,7 +93,7 @@ def operator_costs(arch: Any, ops: Any, results: Any) -> None:
 
 
 @compiled
-def _host_cost(arch: Any, op: Any, result: Any) -> None:
+def _host_cost(arch: ArchRecord, op: OpRecord, result: ResultRecord) -> None:
     host = arch.cpu if op.unit == _CPU else arch.gpu
     result.latency_s, result.dram_bytes = cost_host(host, op)
     if op.unit == _CPU:
@@ -104,8 +105,8 @@ def _host_cost(arch: Any, op: Any, result: Any) -> None:
 
 
 @compiled
-def _bound(result: Any) -> int:
-    """Return what bounds an operator: the unit that takes longest, or its start."""
+def _bound(result: ResultRecord) -> int:
+    """Return what the operator waits for: its longest unit, or its start where that is longer still."""
     longest = max(result.dpu_s, result.dsp_s, result.dma_s)
     if result.latency_s > 2.0 * longest:
         return _LAUNCH_BOUND

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
+from npusim.cost.candidates import CandidateRecord
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
 from npusim.cost.jit import compiled
 
@@ -138,7 +140,7 @@ _AT_BEST, _AT_INDEX = _BEST * BLOCK, _INDEX * BLOCK
 
 
 @compiled
-def fill_rates(arch: Any, rates: Any, point: int) -> None:
+def fill_rates(arch: ArchRecord, rates: Any, point: int) -> None:
     """Fill one column of the table of rates.
 
     Parameters
@@ -167,7 +169,7 @@ def copies_s(copied: float, rates: Any, point: int) -> float:
 
 
 @compiled
-def dma_time_s(candidate: Any, rates: Any, point: int) -> float:
+def dma_time_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
     """Time of all transfers of a candidate by all engines, latencies hidden (s)."""
     moved_s = (
         candidate.read_bytes * rates[_READ, point]
@@ -178,7 +180,7 @@ def dma_time_s(candidate: Any, rates: Any, point: int) -> float:
 
 
 @compiled
-def prologue_epilogue_s(candidate: Any, rates: Any, point: int) -> float:
+def prologue_epilogue_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
     """Time of the first piece in and the last piece out of a candidate (s)."""
     return float(
         candidate.prologue_bytes * rates[_READ, point] + candidate.epilogue_bytes * rates[_WRITE, point]
@@ -231,7 +233,7 @@ def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: 
 
 
 @compiled
-def _amounts(candidate: Any) -> Amounts:
+def _amounts(candidate: CandidateRecord) -> Amounts:
     """Return the amounts of a candidate that take time, copies apart."""
     return Amounts(
         candidate.grid_cycles,
@@ -257,7 +259,7 @@ def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, copying_s: float) -
 
 
 @compiled
-def candidate_latency_s(candidate: Any, rates: Any, point: int) -> float:
+def candidate_latency_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
     """Latency (s) of a candidate at one point, without waits and without the DSPs."""
     at = Rates(
         rates[_CYCLE, point],
@@ -284,7 +286,7 @@ def fill_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
 
 
 @compiled
-def upper_bound_s(candidate: Any, rate_bounds: Any) -> float:
+def upper_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
     """Latency (s) that a candidate exceeds at no point; infinite where rates are not known."""
     if rate_bounds[_CYCLE, _UPPER] == np.inf:
         return np.inf
@@ -292,7 +294,7 @@ def upper_bound_s(candidate: Any, rate_bounds: Any) -> float:
 
 
 @compiled
-def lower_bound_s(candidate: Any, rate_bounds: Any) -> float:
+def lower_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
     """Latency (s) that a candidate falls below at no point."""
     return candidate_latency_s(candidate, rate_bounds, _LOWER)
 

@@ -10,42 +10,61 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from npusim.cost.jit import compiled
+from npusim.cost.records import Bytes, Cycles, Number, dtype_of
+from npusim.cost.tables import OpRecord
 
-__all__ = ["CANDIDATE_DTYPE", "add_candidate", "reads_dram", "sort_candidates"]
+__all__ = ["CANDIDATE_DTYPE", "CandidateRecord", "add_candidate", "reads_dram", "sort_candidates"]
 
-CANDIDATE_DTYPE = np.dtype(
-    [
-        # What takes time or energy
-        ("grid_cycles", "f8"),  # cycles of the busiest tile's MAC grid
-        ("read_bytes", "f8"),
-        ("read_gaps", "f8"),  # gaps between rows of what is read, all engines together
-        ("written_bytes", "f8"),
-        ("copied_bytes", "f8"),  # between the tiles' SRAM
-        ("prologue_bytes", "f8"),  # the pieces at the edges, which nothing hides
-        ("epilogue_bytes", "f8"),
-        ("refills", "f8"),  # times that what is read fills the room that SRAM has for it
-        ("page_walks", "f8"),  # 1 where the first piece waits for address translation
-        ("grid_traffic_bytes", "f8"),  # what the MAC grid reads and writes in SRAM
-        ("dram_bytes", "f8"),
-        ("sram_peak_bytes", "f8"),  # largest working set of all tiles, tensors that live across it included
-        # The tiling
-        ("split", "f8"),
-        ("order", "f8"),
-        ("mode", "f8"),
-        ("tiles", "f8"),
-        ("row_blocks", "f8"),
-        ("column_blocks", "f8"),
-        ("channel_chunks", "f8"),
-    ]
-)
-"""A mapping of one operator, by what it needs."""
+
+class CandidateRecord:
+    """A mapping of one operator, by what it needs of the units; the last seven columns are the tiling."""
+
+    grid_cycles: Cycles
+    """Cycles of the busiest tile's MAC grid."""
+    read_bytes: Bytes
+    """Read from DRAM."""
+    read_gaps: Number
+    """Gaps between rows of what is read, all engines together."""
+    written_bytes: Bytes
+    """Written to DRAM."""
+    copied_bytes: Bytes
+    """Copied between the tiles' SRAM."""
+    prologue_bytes: Bytes
+    """The first piece in, which nothing hides."""
+    epilogue_bytes: Bytes
+    """The last piece out, which nothing hides."""
+    refills: Number
+    """Times that what is read fills the room that SRAM has for it."""
+    page_walks: Number
+    """1 where the first piece waits for address translation."""
+    grid_traffic_bytes: Bytes
+    """Read and written in SRAM by the MAC grid."""
+    dram_bytes: Bytes
+    """Between DRAM and SRAM."""
+    sram_peak_bytes: Bytes
+    """Largest working set of all tiles, tensors that live across the operator included."""
+    split: Number
+    """See `npusim.cost.tables.Split`."""
+    order: Number
+    """See `npusim.cost.tables.Order`."""
+    mode: Number
+    """MPE mode."""
+    tiles: Number
+    """Tiles that have a part in it."""
+    row_blocks: Number
+    """Blocks of output rows."""
+    column_blocks: Number
+    """Blocks of output channels."""
+    channel_chunks: Number
+    """Chunks of input channels."""
+
+
+CANDIDATE_DTYPE = dtype_of(CandidateRecord)
 
 
 @compiled
-def _dominates(a: Any, b: Any) -> bool:
+def _dominates(a: CandidateRecord, b: CandidateRecord) -> bool:
     """Whether `a` needs at most what `b` needs of everything that takes time or energy."""
     return bool(
         a.grid_cycles <= b.grid_cycles
@@ -96,7 +115,7 @@ def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
 
 
 @compiled
-def _precedes(a: Any, b: Any) -> bool:
+def _precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
     """Order of candidates: of equally fast ones the one that moves least is taken, which is the first."""
     if a.dram_bytes != b.dram_bytes:
         return bool(a.dram_bytes < b.dram_bytes)
@@ -116,6 +135,6 @@ def sort_candidates(found: Any, start: int, stop: int) -> None:
 
 
 @compiled
-def reads_dram(op: Any) -> bool:
+def reads_dram(op: OpRecord) -> bool:
     """Whether an operator reads from DRAM."""
     return bool(op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes > 0.0)

@@ -7,8 +7,7 @@ transfers, row gaps to Intel's cost model (`validate/figures`).
 
 from __future__ import annotations
 
-from typing import Any
-
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
 
 __all__ = [
@@ -32,76 +31,80 @@ DDR2DDR = 3
 
 
 @compiled
-def latency_s(p: Any, direction: int, payload_bytes: float) -> float:
+def latency_s(arch: ArchRecord, direction: int, payload_bytes: float) -> float:
     """Time before the first byte arrives (s); a copy in DRAM hides its write behind its read.
 
     A read into SRAM beyond one page of host memory waits once for address translation.
     """
-    start_s = p.dma_start_cycles / p.vpu_clock_hz
+    start_s = arch.dma_start_cycles / arch.vpu_clock_hz
     if direction == CMX2CMX:
         return float(start_s)
     if direction == CMX2DDR:
-        return float(start_s + p.dma_dram_write_latency_s)
-    if direction == DDR2CMX and payload_bytes > p.dma_page_bytes:
-        return float(start_s + p.dma_dram_read_latency_s + p.dma_page_walk_s)
-    return float(start_s + p.dma_dram_read_latency_s)
+        return float(start_s + arch.dma_dram_write_latency_s)
+    if direction == DDR2CMX and payload_bytes > arch.dma_page_bytes:
+        return float(start_s + arch.dma_dram_read_latency_s + arch.dma_page_walk_s)
+    return float(start_s + arch.dma_dram_read_latency_s)
 
 
 @compiled
-def width_bytes_per_s(p: Any, engines: float) -> float:
+def width_bytes_per_s(arch: ArchRecord, engines: float) -> float:
     """Rate of `engines` engines at full width (B/s)."""
-    return float(p.dma_engine_bytes_per_cycle * p.vpu_clock_hz * engines)
+    return float(arch.dma_engine_bytes_per_cycle * arch.vpu_clock_hz * engines)
 
 
 @compiled
-def bytes_per_s(p: Any, direction: int, engines: float) -> float:
+def bytes_per_s(arch: ArchRecord, direction: int, engines: float) -> float:
     """Rate of `engines` engines on one stream (B/s): their own width, or DRAM where that is narrower.
 
     A copy from DRAM to DRAM reads at the engines' read share, and DRAM carries each byte twice.
     """
-    width = width_bytes_per_s(p, engines)
+    width = width_bytes_per_s(arch, engines)
     if direction == CMX2CMX:
-        return float(width * p.dma_cmx2cmx_share)
+        return float(width * arch.dma_cmx2cmx_share)
     if direction == CMX2DDR:
-        return float(min(width * p.dma_cmx2ddr_share, p.dram_bytes_per_s))
+        return float(min(width * arch.dma_cmx2ddr_share, arch.dram_bytes_per_s))
     if direction == DDR2CMX:
-        return float(min(width * p.dma_ddr2cmx_share, p.dram_bytes_per_s))
-    return float(min(width * p.dma_ddr2cmx_share, 0.5 * p.dram_bytes_per_s))
+        return float(min(width * arch.dma_ddr2cmx_share, arch.dram_bytes_per_s))
+    return float(min(width * arch.dma_ddr2cmx_share, 0.5 * arch.dram_bytes_per_s))
 
 
 @compiled
-def row_gap_s(p: Any, direction: int) -> float:
+def row_gap_s(arch: ArchRecord, direction: int) -> float:
     """Gap before each further row (s)."""
-    cycles = p.dma_ddr2cmx_row_cycles
+    cycles = arch.dma_ddr2cmx_row_cycles
     if direction == CMX2CMX:
-        cycles = p.dma_cmx2cmx_row_cycles
+        cycles = arch.dma_cmx2cmx_row_cycles
     elif direction == CMX2DDR:
-        cycles = p.dma_cmx2ddr_row_cycles
-    return float(cycles / p.vpu_clock_hz)
+        cycles = arch.dma_cmx2ddr_row_cycles
+    return float(cycles / arch.vpu_clock_hz)
 
 
 @compiled
-def _payload_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, engines: float) -> float:
+def _payload_s(
+    arch: ArchRecord, direction: int, payload_bytes: float, row_bytes: float, engines: float
+) -> float:
     """Time of the bytes and the gaps between their rows, without the latency (s)."""
-    rate = bytes_per_s(p, direction, engines)
+    rate = bytes_per_s(arch, direction, engines)
     moved_s = payload_bytes / rate
     if direction == CMX2CMX:  # a copy runs at full width until its buffer is full
-        full = width_bytes_per_s(p, engines)
-        buffered = min(payload_bytes, p.dma_copy_buffer_bytes * engines)
+        full = width_bytes_per_s(arch, engines)
+        buffered = min(payload_bytes, arch.dma_copy_buffer_bytes * engines)
         moved_s = buffered / full + (payload_bytes - buffered) / rate
     if row_bytes <= 0.0:
         return moved_s
     gaps = max(0.0, payload_bytes / row_bytes - 1.0) / engines
-    return moved_s + gaps * row_gap_s(p, direction)
+    return moved_s + gaps * row_gap_s(arch, direction)
 
 
 @compiled
-def transfer_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, engines: float) -> float:
+def transfer_s(
+    arch: ArchRecord, direction: int, payload_bytes: float, row_bytes: float, engines: float
+) -> float:
     """Time of one transfer shared evenly by `engines` engines (s).
 
     Parameters
     ----------
-    p : record
+    arch : record of ARCH_DTYPE
         `dma_*`, `vpu_clock_hz` and `dram_bytes_per_s` of an architecture.
     direction : int
         `DDR2CMX`, `CMX2DDR`, `CMX2CMX` or `DDR2DDR`.
@@ -114,21 +117,21 @@ def transfer_s(p: Any, direction: int, payload_bytes: float, row_bytes: float, e
     """
     if payload_bytes <= 0.0:
         return 0.0
-    return latency_s(p, direction, payload_bytes / engines) + _payload_s(
-        p, direction, payload_bytes, row_bytes, engines
+    return latency_s(arch, direction, payload_bytes / engines) + _payload_s(
+        arch, direction, payload_bytes, row_bytes, engines
     )
 
 
 @compiled
-def stream_s(p: Any, read_bytes: float, written_bytes: float, row_bytes: float) -> float:
+def stream_s(arch: ArchRecord, read_bytes: float, written_bytes: float, row_bytes: float) -> float:
     """Time of a steady stream by all engines: reads and writes share them, latencies are hidden (s)."""
-    read_s = _payload_s(p, DDR2CMX, read_bytes, row_bytes, p.dma_engines) if read_bytes > 0.0 else 0.0
+    read_s = _payload_s(arch, DDR2CMX, read_bytes, row_bytes, arch.dma_engines) if read_bytes > 0.0 else 0.0
     return read_s + (
-        _payload_s(p, CMX2DDR, written_bytes, row_bytes, p.dma_engines) if written_bytes > 0.0 else 0.0
+        _payload_s(arch, CMX2DDR, written_bytes, row_bytes, arch.dma_engines) if written_bytes > 0.0 else 0.0
     )
 
 
 @compiled
-def copy_s(p: Any, copied_bytes: float) -> float:
+def copy_s(arch: ArchRecord, copied_bytes: float) -> float:
     """Time of copies between tiles' SRAM by all engines (s)."""
-    return _payload_s(p, CMX2CMX, copied_bytes, 0.0, p.dma_engines) if copied_bytes > 0.0 else 0.0
+    return _payload_s(arch, CMX2CMX, copied_bytes, 0.0, arch.dma_engines) if copied_bytes > 0.0 else 0.0

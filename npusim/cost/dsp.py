@@ -11,59 +11,63 @@ A kernel is data (`DSP_KERNEL_DTYPE`, filled from a SoC's kernel generation; the
 
 from __future__ import annotations
 
-from typing import Any
-
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
+from npusim.cost.tables import DspKernelRecord, OpRecord
 
 __all__ = ["dsp_kernel_cycles", "dsp_operator_s", "dsp_time_s"]
 
 
 @compiled
-def _lane_factor(cost: Any, lanes: float) -> float:
+def _lane_factor(kernel: DspKernelRecord, lanes: float) -> float:
     """Time of an element's work relative to the reference machine: the vector share shrinks with lanes."""
-    return float(1.0 - cost.vector_share + cost.vector_share * cost.reference_lanes / lanes)
+    return float(1.0 - kernel.vector_share + kernel.vector_share * kernel.reference_lanes / lanes)
 
 
 @compiled
-def _main_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
+def _main_cycles(kernel: DspKernelRecord, elements: float, rows: float, factor: float) -> float:
     """Cycles of the unrolled loop over `rows` rows that hold `elements` elements together."""
-    head = cost.row_scalar_cycles * min(elements, cost.row_scalar_elements * rows)
-    body = cost.cycles_per_element * factor * elements
-    return float(cost.fixed_cycles + cost.cycles_per_row * rows + max(head, body))
+    head = kernel.row_scalar_cycles * min(elements, kernel.row_scalar_elements * rows)
+    body = kernel.cycles_per_element * factor * elements
+    return float(kernel.fixed_cycles + kernel.cycles_per_row * rows + max(head, body))
 
 
 @compiled
-def _small_cycles(cost: Any, elements: float, factor: float) -> float:
+def _small_cycles(kernel: DspKernelRecord, elements: float, factor: float) -> float:
     """Cycles of the plain loop; where it counts a vector's elements only, further ones are free."""
-    counted = min(elements, cost.small_counted_elements) if cost.small_counted_elements > 0.0 else elements
-    return float(cost.small_fixed_cycles + cost.small_cycles_per_element * factor * counted)
+    counted = (
+        min(elements, kernel.small_counted_elements) if kernel.small_counted_elements > 0.0 else elements
+    )
+    return float(kernel.small_fixed_cycles + kernel.small_cycles_per_element * factor * counted)
 
 
 @compiled
-def _few_rows_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
-    """Cycles of a kernel with a row per lane and lanes to spare: all rows advance by position.
+def _few_rows_cycles(kernel: DspKernelRecord, elements: float, rows: float, factor: float) -> float:
+    """Cycles of a kernel that puts a row in each lane and has lanes to spare: position by position.
 
     A single row is worked through along itself instead.
     """
     if rows <= 1.0:
-        return float(cost.one_row_fixed_cycles + cost.cycles_per_element * factor * elements)
-    return float(cost.few_rows_fixed_cycles + cost.few_rows_cycles_per_position * elements / rows)
+        return float(kernel.one_row_fixed_cycles + kernel.cycles_per_element * factor * elements)
+    return float(kernel.few_rows_fixed_cycles + kernel.few_rows_cycles_per_position * elements / rows)
 
 
 @compiled
-def _stream_cycles(cost: Any, elements: float, rows: float, factor: float) -> float:
+def _stream_cycles(kernel: DspKernelRecord, elements: float, rows: float, factor: float) -> float:
     """Cycles of the streaming loop over `rows` rows that hold `elements` elements together."""
-    per_row, per_element = cost.stream_cycles_per_row, cost.stream_cycles_per_element
-    return float(cost.fixed_cycles + per_row * rows + per_element * factor * elements)
+    per_row, per_element = kernel.stream_cycles_per_row, kernel.stream_cycles_per_element
+    return float(kernel.fixed_cycles + per_row * rows + per_element * factor * elements)
 
 
 @compiled
-def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad: bool) -> float:
+def dsp_kernel_cycles(
+    kernel: DspKernelRecord, elements: float, rows: float, lanes: float, pad: bool
+) -> float:
     """Cycles of one DSP on its own share of an operator.
 
     Parameters
     ----------
-    cost : record of DSP_KERNEL_DTYPE
+    kernel : record of DSP_KERNEL_DTYPE
     elements, rows : float
         Elements and rows of this DSP's share.
     lanes : float
@@ -74,40 +78,46 @@ def dsp_kernel_cycles(cost: Any, elements: float, rows: float, lanes: float, pad
     """
     if elements <= 0.0:
         return 0.0
-    factor = _lane_factor(cost, lanes)
-    if cost.stream_elements > 0.0 and elements >= cost.stream_elements:
-        return _stream_cycles(cost, elements, rows, factor)
-    if cost.stream_rows > 0.0 and rows >= cost.stream_rows:
-        return _stream_cycles(cost, elements, rows, factor)
-    if cost.few_rows > 0.0 and rows < cost.few_rows:
-        cycles = _few_rows_cycles(cost, elements, rows, factor)
+    factor = _lane_factor(kernel, lanes)
+    if kernel.stream_elements > 0.0 and elements >= kernel.stream_elements:
+        return _stream_cycles(kernel, elements, rows, factor)
+    if kernel.stream_rows > 0.0 and rows >= kernel.stream_rows:
+        return _stream_cycles(kernel, elements, rows, factor)
+    if kernel.few_rows > 0.0 and rows < kernel.few_rows:
+        cycles = _few_rows_cycles(kernel, elements, rows, factor)
         if pad:
-            longer = elements * cost.few_rows / max(rows, 1.0)
-            cycles = min(cycles, _main_cycles(cost, longer, cost.few_rows, factor))
-    elif elements < cost.small_elements:
-        cycles = _small_cycles(cost, elements, factor)
+            longer = elements * kernel.few_rows / max(rows, 1.0)
+            cycles = min(cycles, _main_cycles(kernel, longer, kernel.few_rows, factor))
+    elif elements < kernel.small_elements:
+        cycles = _small_cycles(kernel, elements, factor)
         if pad:
-            cycles = min(cycles, _main_cycles(cost, cost.small_elements, rows, factor))
+            cycles = min(cycles, _main_cycles(kernel, kernel.small_elements, rows, factor))
     else:
-        cycles = _main_cycles(cost, elements, rows, factor)
-    if pad and cost.stream_elements > 0.0:
-        cycles = min(cycles, _stream_cycles(cost, cost.stream_elements, rows, factor))
-    if pad and cost.stream_rows > 0.0 and rows > 0.0:
-        longer = elements * cost.stream_rows / rows
-        cycles = min(cycles, _stream_cycles(cost, longer, cost.stream_rows, factor))
+        cycles = _main_cycles(kernel, elements, rows, factor)
+    if pad and kernel.stream_elements > 0.0:
+        cycles = min(cycles, _stream_cycles(kernel, kernel.stream_elements, rows, factor))
+    if pad and kernel.stream_rows > 0.0 and rows > 0.0:
+        longer = elements * kernel.stream_rows / rows
+        cycles = min(cycles, _stream_cycles(kernel, longer, kernel.stream_rows, factor))
     return cycles
 
 
 @compiled
 def dsp_operator_s(
-    cost: Any, elements: float, rows: float, dsps: float, lanes: float, clock_hz: float, pad: bool
+    kernel: DspKernelRecord,
+    elements: float,
+    rows: float,
+    dsps: float,
+    lanes: float,
+    clock_hz: float,
+    pad: bool,
 ) -> float:
     """Time of an operator split evenly over `dsps` DSPs whose calls overlap (s)."""
-    return dsp_kernel_cycles(cost, elements / dsps, rows / dsps, lanes, pad) / clock_hz
+    return dsp_kernel_cycles(kernel, elements / dsps, rows / dsps, lanes, pad) / clock_hz
 
 
 @compiled
-def dsp_time_s(arch: Any, op: Any) -> float:
+def dsp_time_s(arch: ArchRecord, op: OpRecord) -> float:
     """Time of an operator on all DSPs of the tiles in use (s)."""
     dsps = arch.tiles * arch.dsps_per_tile
     return float(dsp_operator_s(op.dsp, op.elements, op.rows, dsps, arch.dsp_lanes, arch.vpu_clock_hz, True))

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.dpu import mode_shape
 from npusim.cost.jit import compiled
-from npusim.cost.tables import DpuOperation, Unit
+from npusim.cost.tables import DpuOperation, OpRecord, Unit
 
 __all__ = ["dsp_lane_cycles", "dynamic_j", "fixed_work", "grid_macs", "grid_traffic_bytes"]
 
@@ -25,8 +26,8 @@ _MAXPOOL, _AVGPOOL = int(DpuOperation.MAXPOOL), int(DpuOperation.AVGPOOL)
 
 
 @compiled
-def grid_traffic_bytes(arch: Any, op: Any, mode: int) -> float:
-    """Bytes that the MAC grid moves in SRAM: operands once per stencil that uses them, outputs once."""
+def grid_traffic_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
+    """Bytes of the MAC grid in SRAM: operands once for each stencil that uses them, outputs once."""
     across, down, channel_groups = mode_shape(arch, mode)
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         pixels = op.out_w * op.out_h
@@ -40,7 +41,7 @@ def grid_traffic_bytes(arch: Any, op: Any, mode: int) -> float:
 
 
 @compiled
-def grid_macs(arch: Any, op: Any) -> float:
+def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
     """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
 
     Skipped products cost nothing, and other work than products costs its factor for each cycle it would
@@ -60,7 +61,7 @@ def grid_macs(arch: Any, op: Any) -> float:
 
 
 @compiled
-def dsp_lane_cycles(arch: Any, op: Any, dsp_s: float) -> float:
+def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
     """Cycles of single lanes in which the DSPs are busy with an operator for `dsp_s` seconds."""
     lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
     return float(dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes)
@@ -68,7 +69,7 @@ def dsp_lane_cycles(arch: Any, op: Any, dsp_s: float) -> float:
 
 @compiled
 def dynamic_j(
-    arch: Any,
+    arch: ArchRecord,
     dram_bytes: float,
     sram_traffic_bytes: float,
     int8_macs: float,
@@ -100,8 +101,8 @@ _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
 
 
 @compiled
-def fixed_work(arch: Any, ops: Any) -> tuple[float, float, float]:
-    """Return work that no tiling changes: MACs in int8 and in fp16, bytes of the DSPs in SRAM."""
+def fixed_work(arch: ArchRecord, ops: Any) -> tuple[float, float, float]:
+    """Return what no tiling changes: MACs in int8 and in fp16, bytes of DSPs in SRAM."""
     int8_macs = fp16_macs = sram_traffic_bytes = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]

@@ -12,7 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, derive, row_numbers
+from npusim.cost.architecture import ARCH_DTYPE, ArchRecord, derive, row_numbers
 from npusim.cost.breakdown import operator_costs
 from npusim.cost.candidate_latency import (
     BLOCK,
@@ -63,8 +63,8 @@ _INDEPENDENT = len(PlanIndependent)
 
 
 @compiled
-def _independent_costs(arch: Any, ops: Any, dsp_s: Any, independent: Any, p: int) -> None:
-    """Cost of what no residency plan changes at one point: hosts, launches, DSPs of `ops`."""
+def _independent_costs(arch: ArchRecord, ops: Any, dsp_s: Any, independent: Any, p: int) -> None:
+    """Cost at one point what no residency plan changes: hosts, launches, DSPs."""
     independent[:, p] = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
@@ -232,7 +232,7 @@ def _distinct(ops: Any) -> tuple[Any, Any]:
     return rows, np.array(row_of, np.int64).reshape(ops.shape)
 
 
-def evaluate_plans(arch: Any, ops: Any, totals: Any, plans: Any) -> None:
+def evaluate_plans(arch: ArchRecord, ops: Any, totals: Any, plans: Any) -> None:
     """Cost a network on one architecture under the best of its residency plans.
 
     Parameters
@@ -276,7 +276,7 @@ def evaluate_points(
     _evaluate_all(base, columns, values, groups, ops, rows, row_of, totals, plans, threads)
 
 
-def evaluate(arch: Any, ops: Any, results: Any, total: Any) -> None:
+def evaluate(arch: ArchRecord, ops: Any, results: Any, total: Any) -> None:
     """Cost a network on one architecture under one residency plan, operator by operator.
 
     Parameters

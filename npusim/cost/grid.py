@@ -6,7 +6,7 @@ input channels of one kernel tap) every pixel group meets every channel group on
 loaders refill the operand registers from SRAM for the next step; the slower of the two sets the pace. A
 finished stencil is written back while the next one computes.
 
-All functions are scalar equations; all cycles are of the DPU clock. ``p`` is one record of
+All functions are scalar equations; all cycles are of the DPU clock. ``arch`` is one record of
 `npusim.cost.architecture.ARCH_DTYPE`, or whatever has its ``dpu_...`` fields; units, sources and
 uncertainties of the numbers stand in ``configs/socs``. What does not depend on the stencil is computed once
 and passed down, because a sweep runs these lines some ten billion times.
@@ -14,15 +14,20 @@ and passed down, because a sweep runs these lines some ten billion times.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
+from npusim.cost.records import Bytes, Elements, Number, Share
+from npusim.cost.tables import OpRecord
 
 __all__ = [
     "Channels",
+    "DpuWorkload",
     "ReductionCycles",
+    "SkippedShares",
     "area_cycles",
     "channel_blocks",
     "drain_cycles_per_byte",
@@ -30,7 +35,65 @@ __all__ = [
     "reduction_cycles",
     "startup_cycles",
     "tail_cycles",
+    "tile_workload",
 ]
+
+
+class DpuWorkload(NamedTuple):
+    """Work of the MAC grid of one tile (Intel: a DPU workload).
+
+    A product M x K x N has M as `out_w`, K as `in_c` and N as `out_c`; its M x K operand is the activation,
+    the K x N operand the weights. The stride of a convolution enters through the output's size only: silicon
+    rows of stride 1 and 2 lie on one line.
+    """
+
+    out_w: Elements
+    """Output width in pixels, at least 1, as all sizes."""
+    out_h: Elements
+    """Output height in pixels."""
+    out_c: Elements
+    """Output channels."""
+    in_c: Elements = 1.0
+    """Input channels."""
+    kernel_w: Elements = 1.0
+    """Width of the window in pixels."""
+    kernel_h: Elements = 1.0
+    """Height of the window in pixels."""
+    stride: Elements = 1.0
+    """Step of the window of work without a sum over channels."""
+    pad_top: Elements = 0.0
+    """Padding above the image."""
+    pad_bottom: Elements = 0.0
+    """Padding below the image."""
+    act_bytes: Bytes = 1.0
+    """An activation: 1 int8, 2 fp16."""
+    weight_bytes: Bytes = 1.0
+    """A weight."""
+    out_bytes: Bytes = 1.0
+    """An output."""
+    write_tiles: Number = 1.0
+    """Tiles that receive the output."""
+    act_density: Share = 1.0
+    """Non-zero activations, 1 = dense."""
+    weight_density: Share = 1.0
+    """Non-zero weights."""
+    act_block_density: Share = 1.0
+    """Granules (lanes x window) of activations that are not empty; 1 when unknown."""
+    weight_block_density: Share = 1.0
+    """The same for the weights."""
+
+
+class SkippedShares(NamedTuple):
+    """What zeros make of a reduction, relative to dense operands."""
+
+    mac: float = 1.0
+    """Cycles of computing."""
+    act: float = 1.0
+    """Activation feed."""
+    weight: float = 1.0
+    """Weight feed."""
+    exposed: float = 0.0
+    """Share of the shorter of computing and write-back that nothing hides."""
 
 
 class ReductionCycles(NamedTuple):
@@ -66,12 +129,24 @@ class Channels(NamedTuple):
 
 
 @compiled
-def mode_shape(p: Any, mode: int) -> tuple[float, float, float]:
+def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_zeros: bool) -> DpuWorkload:
+    """Return the work of one tile on its share of an operator; all fields, as numba knows no defaults."""
+    act_density = op.a_density if skips_zeros else 1.0
+    act_block_density = op.a_block_density if skips_zeros else 1.0
+    weight_density = op.b_density if skips_zeros else 1.0
+    return DpuWorkload(
+        out_w, out_h, out_c, op.in_c, op.kernel_w, op.kernel_h, op.stride_w, 0.0, 0.0, op.a_item, op.b_item,
+        op.c_item, 1.0, act_density, weight_density, act_block_density, 1.0,
+    )  # fmt: skip
+
+
+@compiled
+def mode_shape(arch: ArchRecord, mode: int) -> tuple[float, float, float]:
     """Pixel groups across, pixel groups down and channel groups of a stencil.
 
     Parameters
     ----------
-    p : record
+    arch : record of ARCH_DTYPE
         ``dpu_mode_w``, ``dpu_mode_h`` and ``dpu_mode_c``, each of shape (modes,).
     mode : int
         Position in the SoC's table ``npu.dpu.modes``: 0, 1, 2 for CUBOID_16x16, 8x16, 4x16.
@@ -81,110 +156,99 @@ def mode_shape(p: Any, mode: int) -> tuple[float, float, float]:
     tuple of float
         Their product is the number of accumulators of a MAC unit.
     """
-    return p.dpu_mode_w[mode], p.dpu_mode_h[mode], p.dpu_mode_c[mode]
+    return arch.dpu_mode_w[mode], arch.dpu_mode_h[mode], arch.dpu_mode_c[mode]
 
 
 @compiled
-def _act_feed_cycles(p: Any) -> float:
+def _act_feed_cycles(arch: ArchRecord) -> float:
     """Cycles to read one piece (8 B of input channels) of all pixels of a pixel group through all ports.
 
     Source: fitted; silicon rows with 16 output channels (``silicon_dpu.csv``) are bound by it.
     """
-    read = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h * p.dpu_feed_piece_bytes
-    return float(read / (p.dpu_act_bytes_per_port_cycle * p.dpu_read_ports))
+    read = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h * arch.dpu_feed_piece_bytes
+    return float(read / (arch.dpu_act_bytes_per_port_cycle * arch.dpu_read_ports))
 
 
 @compiled
-def _weight_feed_cycles(p: Any) -> float:
+def _weight_feed_cycles(arch: ArchRecord) -> float:
     """Cycles to read one piece of weights of a channel group through all ports.
 
     Source: fitted; silicon rows with few pixels and products with few rows are bound by it.
     """
-    read = p.dpu_channel_lanes * p.dpu_feed_piece_bytes
-    return float(read / (p.dpu_weight_bytes_per_port_cycle * p.dpu_read_ports))
+    read = arch.dpu_channel_lanes * arch.dpu_feed_piece_bytes
+    return float(read / (arch.dpu_weight_bytes_per_port_cycle * arch.dpu_read_ports))
 
 
 @compiled
 def reduction_cycles(
-    p: Any,
-    slots: float,
-    taps: float,
-    channel_bytes: float,
-    mac: float,
-    act: float,
-    weight: float,
-    exposed: float,
+    arch: ArchRecord, slots: float, taps: float, channel_bytes: float, skipped: SkippedShares
 ) -> ReductionCycles:
     """Cycles of a whole reduction.
 
     Parameters
     ----------
-    p : record
-        Parameters of the grid.
+    arch : record of ARCH_DTYPE
     slots : float
         Pixel slots of the mode.
     taps, channel_bytes : float
         Kernel taps; bytes of a pixel's input channels. A MAC unit takes steps of ``dpu_mac_bytes_per_cycle``
         and the loader reads pieces of ``dpu_feed_piece_bytes``: the same on today's parts, but a wider MAC
         unit takes fewer steps and reads no less.
-    mac, act, weight : float
-        Cycles of computing, of activation feed and of weight feed relative to dense operands
-        (`npusim.cost.sparsity.skip_pace`).
-    exposed : float
-        Share of the shorter of computing and write-back that nothing hides.
+    skipped : SkippedShares
+        What zeros save.
     """
-    steps = taps * float(np.ceil(channel_bytes / p.dpu_mac_bytes_per_cycle))
-    pieces = taps * float(np.ceil(channel_bytes / p.dpu_feed_piece_bytes))
+    steps = taps * float(np.ceil(channel_bytes / arch.dpu_mac_bytes_per_cycle))
+    pieces = taps * float(np.ceil(channel_bytes / arch.dpu_feed_piece_bytes))
     return ReductionCycles(
-        p.dpu_stencil_cycles,
-        steps * mac,
-        steps * slots * p.dpu_slot_walk_cycles,
-        pieces * act * _act_feed_cycles(p),
-        pieces * weight * _weight_feed_cycles(p),
-        exposed,
+        arch.dpu_stencil_cycles,
+        steps * skipped.mac,
+        steps * slots * arch.dpu_slot_walk_cycles,
+        pieces * skipped.act * _act_feed_cycles(arch),
+        pieces * skipped.weight * _weight_feed_cycles(arch),
+        skipped.exposed,
     )
 
 
 @compiled
-def drain_cycles_per_byte(p: Any, write_tiles: float, out_bytes: float) -> float:
+def drain_cycles_per_byte(arch: ArchRecord, write_tiles: float, out_bytes: float) -> float:
     """Cycles a byte that leaves the grid.
 
     Slower when the result goes to other tiles' SRAM as well, and for fp16, whose post-processing handles
     fewer elements per cycle (the latter by the cost model only).
     """
-    rate = p.dpu_drain_bytes_per_port_cycle * p.dpu_write_ports
+    rate = arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports
     if write_tiles > 1.0:
-        rate *= p.dpu_broadcast_rate
+        rate *= arch.dpu_broadcast_rate
     if out_bytes > 1.0:
-        rate *= p.dpu_fp16_output_rate
+        rate *= arch.dpu_fp16_output_rate
     return float(1.0 / rate)
 
 
 @compiled
-def startup_cycles(p: Any, write_tiles: float) -> float:
+def startup_cycles(arch: ArchRecord, write_tiles: float) -> float:
     """Cycles before the first and after the last stencil that nothing hides."""
-    return float(p.dpu_startup_cycles + (p.dpu_broadcast_cycles if write_tiles > 1.0 else 0.0))
+    return float(arch.dpu_startup_cycles + (arch.dpu_broadcast_cycles if write_tiles > 1.0 else 0.0))
 
 
 @compiled
-def _word_bytes(p: Any, channel_bytes: float) -> float:
+def _word_bytes(arch: ArchRecord, channel_bytes: float) -> float:
     """Bytes that a pixel's channels occupy in SRAM: whole words."""
-    return float(np.ceil(channel_bytes / p.dpu_sram_word_bytes) * p.dpu_sram_word_bytes)
+    return float(np.ceil(channel_bytes / arch.dpu_sram_word_bytes) * arch.dpu_sram_word_bytes)
 
 
 @compiled
-def channel_blocks(p: Any, out_c: float, groups: float, write_tiles: float, out_bytes: float) -> Channels:
-    """Cut ``out_c`` output channels of ``out_bytes`` each into blocks of ``groups`` channel groups."""
-    per_byte = drain_cycles_per_byte(p, write_tiles, out_bytes)
-    block_c = groups * p.dpu_channel_lanes
-    blocks = float(np.floor(out_c / block_c))
-    rest_c = out_c - blocks * block_c
+def channel_blocks(arch: ArchRecord, work: DpuWorkload, groups: float) -> Channels:
+    """Cut output channels into blocks of ``groups`` channel groups."""
+    per_byte = drain_cycles_per_byte(arch, work.write_tiles, work.out_bytes)
+    block_c = groups * arch.dpu_channel_lanes
+    blocks = float(np.floor(work.out_c / block_c))
+    rest_c = work.out_c - blocks * block_c
     return Channels(
         blocks,
         groups,
-        _word_bytes(p, block_c * out_bytes) * per_byte,
-        float(np.ceil(rest_c / p.dpu_channel_lanes)),
-        _word_bytes(p, rest_c * out_bytes) * per_byte,
+        _word_bytes(arch, block_c * work.out_bytes) * per_byte,
+        float(np.ceil(rest_c / arch.dpu_channel_lanes)),
+        _word_bytes(arch, rest_c * work.out_bytes) * per_byte,
     )
 
 

@@ -20,16 +20,25 @@ misses that all cores keep in flight.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
 from npusim.cost.jit import compiled
-from npusim.cost.tables import HostFormat
+from npusim.cost.records import BytesPerSecond, Hertz, Number, Seconds, Share, Vector, Watts, dtype_of
+from npusim.cost.tables import HostFormat, OpRecord
 
-__all__ = ["HOST_DTYPE", "HOST_PRIMITIVES", "cost_host", "derive_host", "fill_host", "host_waits_s"]
+__all__ = [
+    "HOST_DTYPE",
+    "HOST_PRIMITIVES",
+    "HostRecord",
+    "cost_host",
+    "derive_host",
+    "fill_host",
+    "host_waits_s",
+]
 
 _FORMATS = {
     HostFormat.INTEGER: ("int8", "fp32", "fp16"),
@@ -39,38 +48,65 @@ _FORMATS = {
 }
 """Format of the data sheet that each is computed in: the first that the device has."""
 
-_PRIMITIVES: list[tuple[str, Any]] = [
-    ("cores", "f8"),
-    ("clock_hz", "f8"),
-    ("macs_per_cycle", (np.float64, (len(HostFormat),))),
-    ("dense_efficiency", "f8"),
-    ("busy_outputs", "f8"),  # 0: products of any size keep the cores busy
-    ("product_lanes", "f8"),  # 1: columns are not rounded up
-    ("result_macs", "f8"),
-    ("element_cycles", (np.float64, (len(ELEMENT_KINDS),))),
-    ("row_cycles", (np.float64, (len(ROW_KINDS),))),
-    ("cache_bytes", (np.float64, (CACHE_LEVELS,))),  # 0: there is no such level
-    ("cache_bytes_per_s", (np.float64, (CACHE_LEVELS,))),
-    ("cache_latency_s", (np.float64, (CACHE_LEVELS,))),
-    ("write_cost", "f8"),
-    ("outstanding_misses", "f8"),
-    ("scatter_cost", "f8"),
-    ("bytes_per_s", "f8"),  # from DRAM
-    ("dispatch_s", "f8"),
-    ("launch_s", "f8"),
-    ("busy_w", "f8"),
-]
-_DERIVED: list[tuple[str, Any]] = [
-    ("level_bytes", (np.float64, (CACHE_LEVELS,))),
-    ("level_s_per_byte", (np.float64, (CACHE_LEVELS + 1,))),  # the last is DRAM
-    ("level_wait_s", (np.float64, (CACHE_LEVELS + 1,))),
-]
+_Levels = Annotated[Vector, CACHE_LEVELS, "B"]
 
-HOST_DTYPE = np.dtype([*_PRIMITIVES, *_DERIVED])
-"""A CPU or GPU; SI units and cycles, `npusim.arch.RooflineDevice` says what each number means."""
 
-HOST_PRIMITIVES = tuple(name for name, _ in _PRIMITIVES)
-"""Columns that are numbers of the data sheet."""
+class HostPrimitives:
+    """The numbers of the data sheet that describe a CPU or GPU; see `npusim.arch.device.RooflineDevice`."""
+
+    cores: Number
+    """Cores that work on an inference."""
+    clock_hz: Hertz
+    """Clock of a core."""
+    macs_per_cycle: Annotated[Vector, len(HostFormat), "1/cycle"]
+    """Multiply-accumulates of a core, by `HostFormat`."""
+    dense_efficiency: Share
+    """Share of the peak that dense products reach."""
+    busy_outputs: Number
+    """Results for each core that keep it busy; 0: products of any size do."""
+    product_lanes: Number
+    """Columns that are worked out side by side; 1: they are not rounded up."""
+    result_macs: Number
+    """Multiply-accumulates that starting and storing a result is worth."""
+    element_cycles: Annotated[Vector, len(ELEMENT_KINDS), "cycles"]
+    """Cycles of a core for an element, by the kind of work."""
+    row_cycles: Annotated[Vector, len(ROW_KINDS), "cycles"]
+    """Cycles of a core for a row, by the kind of work."""
+    cache_bytes: _Levels
+    """Size of each cache, the nearest first; 0: there is no such level."""
+    cache_bytes_per_s: Annotated[Vector, CACHE_LEVELS, "B/s"]
+    """Bandwidth of each cache."""
+    cache_latency_s: Annotated[Vector, CACHE_LEVELS, "s"]
+    """Latency of each cache."""
+    write_cost: Number
+    """Time of a written byte over that of a read one."""
+    outstanding_misses: Number
+    """Misses that a core keeps in flight."""
+    scatter_cost: Number
+    """Time of a random update over that of a random read."""
+    bytes_per_s: BytesPerSecond
+    """Bandwidth from DRAM."""
+    dispatch_s: Seconds
+    """Start of an operator."""
+    launch_s: Seconds
+    """Call of the device's runtime."""
+    busy_w: Watts
+    """Power while it works."""
+
+
+class HostRecord(HostPrimitives):
+    """A CPU or GPU: its primitives, and what follows from them (`derive_host`)."""
+
+    level_bytes: _Levels
+    """Bytes that lie within each level."""
+    level_s_per_byte: Annotated[Vector, CACHE_LEVELS + 1, "s"]
+    """Time of a byte from each level; the last is DRAM."""
+    level_wait_s: Annotated[Vector, CACHE_LEVELS + 1, "s"]
+    """Latency of each level; the last is DRAM."""
+
+
+HOST_DTYPE = dtype_of(HostRecord)
+HOST_PRIMITIVES = tuple(dtype_of(HostPrimitives).names)
 
 
 def fill_host(record: Any, device: Cpu | Gpu) -> None:
@@ -112,8 +148,8 @@ _LEVELS, _KINDS, _ROWS = CACHE_LEVELS, len(ELEMENT_KINDS), len(ROW_KINDS)
 
 
 @compiled
-def derive_host(host: Any, dram_latency_s: float) -> None:
-    """Fill the derived columns of a host: bytes within each level, time per byte or access there.
+def derive_host(host: HostRecord, dram_latency_s: float) -> None:
+    """Fill the derived columns of a host: bytes within each level, time of a byte and a read there.
 
     Parameters
     ----------
@@ -136,7 +172,7 @@ def derive_host(host: Any, dram_latency_s: float) -> None:
 
 
 @compiled
-def _spread(host: Any, bytes_: float, per_byte: Any) -> float:
+def _spread(host: HostRecord, bytes_: float, per_byte: Any) -> float:
     """Sum of a time per byte over `bytes_` that lie as near as they fit."""
     total = inside = 0.0
     for i in range(_LEVELS):
@@ -147,7 +183,7 @@ def _spread(host: Any, bytes_: float, per_byte: Any) -> float:
 
 
 @compiled
-def _stream_s(host: Any, op: Any) -> float:
+def _stream_s(host: HostRecord, op: OpRecord) -> float:
     """Time to read and write an operator's tensors (s)."""
     handed_s = op.host_handed_bytes * host.level_s_per_byte[_LEVELS]
     touched = op.host_read_bytes + op.host_written_bytes
@@ -158,7 +194,7 @@ def _stream_s(host: Any, op: Any) -> float:
 
 
 @compiled
-def _product_s(host: Any, op: Any) -> float:
+def _product_s(host: HostRecord, op: OpRecord) -> float:
     """Time of an operator's multiply-accumulates (s)."""
     if op.host_macs <= 0.0:
         return 0.0
@@ -179,7 +215,7 @@ def _product_s(host: Any, op: Any) -> float:
 
 
 @compiled
-def _elements_s(host: Any, op: Any) -> float:
+def _elements_s(host: HostRecord, op: OpRecord) -> float:
     """Time of the work on elements and rows (s)."""
     cycles = 0.0
     for i in range(_KINDS):
@@ -190,7 +226,7 @@ def _elements_s(host: Any, op: Any) -> float:
 
 
 @compiled
-def host_waits_s(host: Any, op: Any) -> float:
+def host_waits_s(host: HostRecord, op: OpRecord) -> float:
     """Time of an operator beside arithmetic and bandwidth (s): dispatch and random accesses."""
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
     if accesses <= 0.0:
@@ -201,7 +237,7 @@ def host_waits_s(host: Any, op: Any) -> float:
 
 
 @compiled
-def cost_host(host: Any, op: Any) -> tuple[float, float]:
+def cost_host(host: HostRecord, op: OpRecord) -> tuple[float, float]:
     """Return (time in s, DRAM bytes) of an operator on a host device.
 
     Parameters

@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
 from npusim.cost.jit import compiled
-from npusim.cost.tables import Unit
+from npusim.cost.tables import OpRecord, Unit
 
 __all__ = [
     "FUSED_SUMS",
@@ -70,7 +71,7 @@ TERMS = 10
 
 @compiled
 def inference_times(
-    arch: Any, npu_s: float, cpu_s: float, gpu_s: float, launches_s: float, dram_bytes: float
+    arch: ArchRecord, npu_s: float, cpu_s: float, gpu_s: float, launches_s: float, dram_bytes: float
 ) -> tuple[float, float]:
     """Return (latency of an inference, interval between two inferences), in s.
 
@@ -93,7 +94,7 @@ def inference_times(
 
 
 @compiled
-def on_npu(op: Any) -> bool:
+def on_npu(op: OpRecord) -> bool:
     """Whether an operator runs on the NPU."""
     return bool(op.unit == _DPU or op.unit == _DSP or op.unit == _DMA)
 

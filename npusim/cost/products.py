@@ -11,13 +11,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidate_latency import lower_bound_s, upper_bound_s
-from npusim.cost.candidates import add_candidate
+from npusim.cost.candidates import CandidateRecord, add_candidate
 from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
 from npusim.cost.energy import grid_traffic_bytes
+from npusim.cost.grid import tile_workload
 from npusim.cost.jit import compiled
-from npusim.cost.tables import DpuOperation, Order, Split
-from npusim.cost.tiling import Block, Tiling, best_blocks, copies, largest_share, next_count
+from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
+from npusim.cost.tiling import (
+    Block,
+    Tiling,
+    best_blocks,
+    copies,
+    free_tile_bytes,
+    largest_share,
+    live_bytes,
+    next_count,
+)
 
 __all__ = ["search_product", "sum_rate", "tile_share"]
 
@@ -30,15 +41,27 @@ _WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = (
 )
 
 
-class Share(NamedTuple):
-    """What one pass over the operands brings from DRAM into one tile."""
+class Layout(NamedTuple):
+    """A product spread over tiles and laid on the grid in one way."""
 
+    split: int
+    """See `npusim.cost.tables.Split`."""
+    mode: int
+    """MPE mode."""
+    tiles: float
+    """Tiles that have a part in it."""
+    cycles: float
+    """Cycles of the busiest tile's MAC grid, for one product of a batch that is not cut further."""
+    block: Block
+    """A tile's share in stencils."""
     a_dram_bytes: float
+    """Activations that one pass over them brings from DRAM into a tile."""
     b_dram_bytes: float
+    """Weights that one pass over them brings from DRAM into a tile."""
 
 
 @compiled
-def tile_share(arch: Any, op: Any, split: int) -> tuple[float, float, float]:
+def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float, float]:
     """Return (tiles used, output rows of a tile, output channels of a tile) under a split.
 
     A product's rows are dealt out in groups of pixel lanes, a convolution's as image rows, channels in
@@ -56,21 +79,15 @@ def tile_share(arch: Any, op: Any, split: int) -> tuple[float, float, float]:
 
 
 @compiled
-def _tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) -> float:
+def _tile_cycles(arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int) -> float:
     """Cycles of the MAC grid for one tile's share of one product of a batch."""
     if op.dpu_operation == _MATMUL:
-        return matmul_mode_cycles(
-            arch, rows, op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0,
-            op.a_density, op.b_density, op.a_block_density, 1.0,
-        )  # fmt: skip
-    return conv_cycles(
-        arch, op.out_w, rows, channels, op.in_c, op.kernel_w, op.kernel_h, 0.0, 0.0, op.a_item, op.b_item,
-        op.c_item, mode, 1.0, op.a_density, op.b_density, op.a_block_density, 1.0,
-    )  # fmt: skip
+        return matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
+    return conv_cycles(arch, tile_workload(op, op.out_w, rows, channels, True), mode)
 
 
 @compiled
-def _block(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Block:
+def _block(arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int) -> Block:
     """Cut a tile's share into stencils of a mode and size them in bytes."""
     across, down, channel_groups = mode_shape(arch, mode)
     stencil_c = min(channels, channel_groups * arch.dpu_channel_lanes)
@@ -88,7 +105,6 @@ def _block(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Block
         pixels = stencil_m * op.out_w
     b_bytes = stencil_c * op.in_c * taps * op.b_item * op.b_pack
     c_bytes = pixels * stencil_c * op.c_item
-    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
     return Block(
         np.ceil(rows / stencil_m),
         np.ceil(channels / stencil_c),
@@ -98,12 +114,12 @@ def _block(arch: Any, op: Any, rows: float, channels: float, mode: int) -> Block
         0.0 if op.b_resident else b_bytes,
         0.0 if op.c_resident else c_bytes,
         pixels * stencil_c * arch.dpu_sum_bytes,
-        free,
+        free_tile_bytes(arch, op),
     )
 
 
 @compiled
-def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tuple[float, float]:
+def _reads(op: OpRecord, order: int, row_blocks: float, column_blocks: float) -> tuple[float, float]:
     """Return bytes read from DRAM: (of the activations, of everything else)."""
     a_passes = 1.0 if order == _ACTIVATIONS_HELD else column_blocks
     b_passes = 1.0 if order == _WEIGHTS_HELD else row_blocks
@@ -111,30 +127,29 @@ def _reads(op: Any, order: int, row_blocks: float, column_blocks: float) -> tupl
 
 
 @compiled
-def _refills(tile: Share, block: Block, order: int, tiling: Tiling) -> float:
+def _refills(layout: Layout, order: int, tiling: Tiling) -> float:
     """Return how often what streams past fills the SRAM of a tile that is free for it.
 
     Weights that wait take their room; of other operands that wait no more is known than that they fit.
     """
-    room = block.free_bytes
-    streamed = 0.0
+    block, room, streamed = layout.block, layout.block.free_bytes, 0.0
     if order != _ACTIVATIONS_HELD:
-        streamed += tile.a_dram_bytes * tiling.column_blocks
+        streamed += layout.a_dram_bytes * tiling.column_blocks
     if order == _WEIGHTS_HELD:
         room -= np.ceil(block.columns / tiling.column_blocks) * block.b_bytes * copies(tiling.column_blocks)
     else:
-        streamed += tile.b_dram_bytes * tiling.row_blocks
+        streamed += layout.b_dram_bytes * tiling.row_blocks
     return float(streamed / room) if streamed > 0.0 else 0.0
 
 
 @compiled
-def sum_rate(arch: Any) -> float:
-    """Bytes of partial sums per cycle that the grid spills to SRAM or reloads."""
+def sum_rate(arch: ArchRecord) -> float:
+    """Bytes of partial sums per cycle that the grid writes or reads again: the rate of its outputs."""
     return float(arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
 
 
 @compiled
-def search_product(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int) -> int:
+def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int) -> int:
     """Find every split, mode, order and tiling of a product that can be the fastest.
 
     Parameters
@@ -159,48 +174,41 @@ def search_product(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int)
     for split in range(3):
         used, rows, channels = tile_share(arch, op, split)
         for mode in range(3):
-            cycles = _tile_cycles(arch, op, rows, channels, mode)
-            block = _block(arch, op, rows, channels, mode)
             length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
-            share = Share(op.a_dram_bytes * rows / length, op.b_dram_bytes * channels / op.out_c)
-            stop, upper_s = _search(
-                arch, op, rate_bounds, found, start, stop, upper_s, split, mode, used, cycles, block, share
+            layout = Layout(
+                split,
+                mode,
+                used,
+                _tile_cycles(arch, op, rows, channels, mode),
+                _block(arch, op, rows, channels, mode),
+                op.a_dram_bytes * rows / length,
+                op.b_dram_bytes * channels / op.out_c,
             )
+            stop, upper_s = _search(arch, op, layout, rate_bounds, found, start, stop, upper_s)
     return stop
 
 
 @compiled
 def _search(
-    arch: Any,
-    op: Any,
-    rate_bounds: Any,
-    found: Any,
-    start: int,
-    stop: int,
+    arch: ArchRecord, op: OpRecord, layout: Layout, rate_bounds: Any, found: Any, start: int, stop: int,
     upper_s: float,
-    split: int,
-    mode: int,
-    used: float,
-    cycles: float,
-    block: Block,
-    tile: Share,
-) -> tuple[int, float]:
-    """Try every candidate tiling of one split and mode (see `npusim.cost.tiling`).
+) -> tuple[int, float]:  # fmt: skip
+    """Try every candidate tiling of one layout (see `npusim.cost.tiling`).
 
     More chunks never shorten anything but the start, so the search ends where even the shortest start is too
-    long.
+    long. `upper_s` is the least upper bound of latency so far.
     """
     if stop < 0 or stop + 1 >= found.shape[0]:
         return -1, upper_s
-    chunks = 1.0
+    block, chunks = layout.block, 1.0
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
         spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / sum_rate(arch)
-        # Stripes of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each
+        # Blocks of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each
         # row, unless the compiler laid a constant out in the order of its use.
         row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
         least = found[stop]
-        _fill(arch, op, least, 0, 1.0, 1.0, cycles + spill, row_bytes)
+        _fill(op, least, 0, 1.0, 1.0, layout.cycles + spill, row_bytes)
         least.refills = 0.0
         _set_prologue_epilogue(arch, op, least, block, block.chunks)
         if lower_bound_s(least, rate_bounds) > upper_s:
@@ -208,9 +216,8 @@ def _search(
         _set_prologue_epilogue(arch, op, least, block, chunks)
         if lower_bound_s(least, rate_bounds) <= upper_s:
             stop, upper_s = _try_blocks(
-                arch, op, rate_bounds, found, start, stop, upper_s, split, mode, used, cycles + spill, block,
-                tile, chunks, row_bytes,
-            )  # fmt: skip
+                arch, op, layout, chunks, spill, row_bytes, rate_bounds, found, start, stop, upper_s
+            )
             if stop < 0:
                 return stop, upper_s
         chunks = next_count(chunks, block.chunks)
@@ -219,24 +226,11 @@ def _search(
 
 @compiled
 def _try_blocks(
-    arch: Any,
-    op: Any,
-    rate_bounds: Any,
-    found: Any,
-    start: int,
-    stop: int,
-    upper_s: float,
-    split: int,
-    mode: int,
-    used: float,
-    cycles: float,
-    block: Block,
-    tile: Share,
-    chunks: float,
-    row_bytes: float,
-) -> tuple[int, float]:
+    arch: ArchRecord, op: OpRecord, layout: Layout, chunks: float, spill: float, row_bytes: float,
+    rate_bounds: Any, found: Any, start: int, stop: int, upper_s: float,
+) -> tuple[int, float]:  # fmt: skip
     """Try every candidate of column blocks, each with the fewest row blocks."""
-    columns = 1.0
+    block, columns = layout.block, 1.0
     while columns > 0.0:
         tiling = best_blocks(block, columns, chunks)
         if tiling.working_set_bytes < np.inf:
@@ -246,15 +240,15 @@ def _try_blocks(
                 order = _OUTPUTS_HELD if chunks > 1.0 else held
                 new = found[stop]
                 starts = (tiling.row_blocks * columns * chunks - 1.0) * arch.dpu_startup_cycles
-                _fill(arch, op, new, order, tiling.row_blocks, columns, cycles + starts, row_bytes)
+                cycles = layout.cycles + spill + starts
+                _fill(op, new, order, tiling.row_blocks, columns, cycles, row_bytes)
                 _set_prologue_epilogue(arch, op, new, block, chunks)
-                new.refills = _refills(tile, block, order, tiling)
+                new.refills = _refills(layout, order, tiling)
                 if lower_bound_s(new, rate_bounds) <= upper_s:
                     upper_s = min(upper_s, upper_bound_s(new, rate_bounds))
-                    kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
-                    new.sram_peak_bytes = used * tiling.working_set_bytes + kept
-                    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
-                    new.split, new.order, new.mode, new.tiles = split, order, mode, used
+                    new.sram_peak_bytes = layout.tiles * tiling.working_set_bytes + live_bytes(arch, op)
+                    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, layout.mode)
+                    new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
                     new.row_blocks, new.column_blocks = tiling.row_blocks, columns
                     new.channel_chunks = chunks
                     stop = add_candidate(found, start, stop, stop)
@@ -264,9 +258,8 @@ def _try_blocks(
 
 @compiled
 def _fill(
-    arch: Any,
-    op: Any,
-    new: Any,
+    op: OpRecord,
+    new: CandidateRecord,
     order: int,
     row_blocks: float,
     columns: float,
@@ -284,7 +277,9 @@ def _fill(
 
 
 @compiled
-def _set_prologue_epilogue(arch: Any, op: Any, new: Any, block: Block, chunks: float) -> None:
+def _set_prologue_epilogue(
+    arch: ArchRecord, op: OpRecord, new: CandidateRecord, block: Block, chunks: float
+) -> None:
     """Fill in prologue and epilogue, which nothing hides: the first pieces in, the last one out."""
     share = largest_share(chunks, block.chunks)
     first = 0.0

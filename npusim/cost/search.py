@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidates import CANDIDATE_DTYPE, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
 from npusim.cost.energy import grid_traffic_bytes
+from npusim.cost.grid import tile_workload
 from npusim.cost.jit import compiled
 from npusim.cost.products import search_product
-from npusim.cost.tables import DpuOperation, Split, Unit
+from npusim.cost.tables import DpuOperation, OpRecord, Split, Unit
+from npusim.cost.tiling import free_tile_bytes, live_bytes
 from npusim.cost.triangle import search_triangle
 
 __all__ = ["grid_stream_cycles", "search_rows", "search_stream"]
@@ -31,31 +34,22 @@ _ROWS = int(Split.ROWS)
 
 
 @compiled
-def grid_stream_cycles(arch: Any, op: Any) -> float:
+def grid_stream_cycles(arch: ArchRecord, op: OpRecord) -> float:
     """Cycles of one tile for depthwise convolution, pooling or an elementwise operator split by rows."""
-    rows = np.ceil(op.out_h / arch.tiles)
     if op.dpu_operation == _ELTWISE:
         pixels = np.ceil(op.out_w * op.out_h / arch.tiles)
-        return float(eltwise_cycles(arch, pixels, 1.0, op.out_c, op.a_item, 1.0))
+        return float(eltwise_cycles(arch, tile_workload(op, pixels, 1.0, op.out_c, False)))
+    work = tile_workload(op, op.out_w, np.ceil(op.out_h / arch.tiles), op.out_c, False)
     if op.dpu_operation == _MAXPOOL:
         best = np.inf
         for mode in range(3):
-            best = min(
-                best,
-                maxpool_cycles(
-                    arch, op.out_w, rows, op.out_c, op.kernel_w, op.kernel_h, op.a_item, mode, 1.0
-                ),
-            )
+            best = min(best, maxpool_cycles(arch, work, mode))
         return float(best)
-    return float(
-        depthwise_cycles(
-            arch, op.out_w, rows, op.out_c, op.kernel_w, op.kernel_h, op.stride_w, 0.0, 0.0, op.a_item, 1.0
-        )
-    )
+    return float(depthwise_cycles(arch, work))
 
 
 @compiled
-def search_stream(arch: Any, op: Any, found: Any, start: int, on_grid: bool, on_dsp: bool) -> int:
+def search_stream(arch: ArchRecord, op: OpRecord, found: Any, start: int, on_grid: bool, on_dsp: bool) -> int:
     """Add the one candidate that streams elements through the MAC grid, the DSPs, or DMA alone.
 
     Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic
@@ -63,7 +57,7 @@ def search_stream(arch: Any, op: Any, found: Any, start: int, on_grid: bool, on_
     DSPs is added by the rates.
     """
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    free = arch.tiles * (arch.sram_tile_bytes - op.live_copied_bytes) - op.live_spread_bytes
+    free = arch.tiles * free_tile_bytes(arch, op)
     first, last = read / arch.stream_pieces, op.c_dram_bytes / arch.stream_pieces
     if free < 0.0 or (free == 0.0 and first + last > 0.0):
         return start
@@ -80,16 +74,14 @@ def search_stream(arch: Any, op: Any, found: Any, start: int, on_grid: bool, on_
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
     new.grid_traffic_bytes = grid_traffic_bytes(arch, op, 0) if on_grid else 0.0
     new.dram_bytes = read + op.c_dram_bytes
-    new.sram_peak_bytes = (
-        arch.tiles * op.live_copied_bytes + op.live_spread_bytes + min(2.0 * (first + last), free)
-    )
+    new.sram_peak_bytes = live_bytes(arch, op) + min(2.0 * (first + last), free)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
     return start + 1
 
 
 @compiled
-def _search_operator(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int) -> int:
+def _search_operator(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int) -> int:
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         if op.triangle:
             return search_triangle(arch, op, rate_bounds, found, start)
@@ -100,7 +92,7 @@ def _search_operator(arch: Any, op: Any, rate_bounds: Any, found: Any, start: in
 
 
 @compiled
-def search_rows(arch: Any, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
+def search_rows(arch: ArchRecord, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
     """Find the candidates of every row of an operator table.
 
     Parameters

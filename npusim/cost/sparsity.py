@@ -12,10 +12,10 @@ Densities are shares of non-zero elements, 1 = dense. All functions are scalar e
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
+from npusim.cost.grid import DpuWorkload, SkippedShares
 from npusim.cost.jit import compiled
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "WEIGHTS",
     "independent_block_density",
     "lane_density",
-    "skip_pace",
+    "skipped_shares",
     "worth_trying",
 ]
 
@@ -94,34 +94,24 @@ def lane_density(density: float, block_density: float, lanes: float, window: flo
 
 
 @compiled
-def worth_trying(side: int, act_density: float, weight_density: float) -> bool:
+def worth_trying(side: int, work: DpuWorkload) -> bool:
     """Whether a choice of bitmaps uses only operands that hold zeros."""
     uses_act = side in (ACTIVATIONS, BOTH)
     uses_weight = side in (WEIGHTS, BOTH)
-    return (not uses_act or act_density < 1.0) and (not uses_weight or weight_density < 1.0)
+    return (not uses_act or work.act_density < 1.0) and (not uses_weight or work.weight_density < 1.0)
 
 
 @compiled
-def skip_pace(
-    p: Any, side: int, act_lane: float, weight_lane: float, weight_density: float, weight_bytes: float
-) -> tuple[float, float, float]:
-    """How zeros change a step.
+def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedShares:
+    """Return how zeros change a reduction.
 
     Parameters
     ----------
-    p : record
-        Parameters ``dpu_sparse_...``.
+    arch : record of ARCH_DTYPE
+        Its ``dpu_sparse_...``.
     side : int
-        Bitmaps in use: ACTIVATIONS, WEIGHTS or BOTH. The compiler takes what pays.
-    act_lane, weight_lane : float
-        `lane_density` of the operands.
-    weight_density, weight_bytes : float
-        Share of non-zero weights; bytes a weight.
-
-    Returns
-    -------
-    tuple of float
-        Share of MAC cycles kept; feeds of activations and of weights relative to dense.
+        Bitmaps in use: ACTIVATIONS, WEIGHTS, BOTH, or DENSE for none. The compiler takes what pays.
+    work : DpuWorkload
 
     Notes
     -----
@@ -131,10 +121,16 @@ def skip_pace(
     SRAM (non-zeros plus one bit per element), so their feed shrinks (silicon, 8x16, both sides sparse);
     activations are read through a table of pointers at ``dpu_sparse_act_feed`` times the dense feed.
     """
+    if side == DENSE:
+        return SkippedShares(1.0, 1.0, 1.0, 0.0)
+    lanes, window = arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h, arch.dpu_sparse_window_act
+    act_lane = lane_density(work.act_density, work.act_block_density, lanes, window)
+    lanes, window = arch.dpu_channel_lanes, arch.dpu_sparse_window_weight
+    weight_lane = lane_density(work.weight_density, work.weight_block_density, lanes, window)
     lane = act_lane if side == ACTIVATIONS else weight_lane
     if side == BOTH:
         lane = min(act_lane, weight_lane)
-    share = max(lane, 1.0 / p.dpu_sparse_skip_max + p.dpu_sparse_restart * lane)
-    act_feed = 1.0 if side == WEIGHTS else p.dpu_sparse_act_feed
-    weight_feed = 1.0 if side == ACTIVATIONS else min(1.0, weight_density + 0.125 / weight_bytes)
-    return share, act_feed, weight_feed
+    share = max(lane, 1.0 / arch.dpu_sparse_skip_max + arch.dpu_sparse_restart * lane)
+    act_feed = 1.0 if side == WEIGHTS else arch.dpu_sparse_act_feed
+    weight_feed = 1.0 if side == ACTIVATIONS else min(1.0, work.weight_density + 0.125 / work.weight_bytes)
+    return SkippedShares(share, act_feed, weight_feed, arch.dpu_sparse_drain_exposed)

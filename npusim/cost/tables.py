@@ -6,11 +6,22 @@ A row is a numpy record, so compiled code, its twin in the tests and a reader al
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
+from npusim.cost.records import (
+    Bytes,
+    Cycles,
+    Elements,
+    Joules,
+    Number,
+    Seconds,
+    Share,
+    Vector,
+    dtype_of,
+)
 from npusim.metrics import METRICS
 
 __all__ = [
@@ -20,10 +31,14 @@ __all__ = [
     "TOTAL_DTYPE",
     "Bound",
     "DpuOperation",
+    "DspKernelRecord",
     "HostFormat",
+    "OpRecord",
     "Order",
+    "ResultRecord",
     "Split",
     "Unit",
+    "empty_ops",
 ]
 
 
@@ -107,150 +122,219 @@ class Bound(IntEnum):
     LAUNCH = 3
 
 
-DSP_KERNEL_DTYPE = np.dtype(
-    [
-        (name, "f8")
-        for name in (
-            "fixed_cycles",
-            "cycles_per_element",
-            "cycles_per_row",
-            "small_elements",
-            "small_fixed_cycles",
-            "small_cycles_per_element",
-            "small_counted_elements",
-            "row_scalar_cycles",
-            "row_scalar_elements",
-            "stream_elements",
-            "stream_rows",
-            "stream_cycles_per_element",
-            "stream_cycles_per_row",
-            "few_rows",
-            "few_rows_fixed_cycles",
-            "few_rows_cycles_per_position",
-            "one_row_fixed_cycles",
-            "vector_share",
-            "reference_lanes",
-        )
-    ]
-)
-"""One kernel of a DSP (see `npusim.cost.dsp` for what each number means)."""
+class DspKernelRecord:
+    """One kernel of a DSP; `npusim.cost.dsp` has the equations."""
 
-_OP_FIELDS: list[tuple[str, Any]] = [
-    ("unit", "i8"),
-    ("dpu_operation", "i8"),
-    # Shape of the work (see npusim.ops.Work)
-    ("batch", "f8"),
-    ("out_w", "f8"),
-    ("out_h", "f8"),
-    ("in_c", "f8"),
-    ("out_c", "f8"),
-    ("in_w", "f8"),
-    ("in_h", "f8"),
-    ("kernel_w", "f8"),
-    ("kernel_h", "f8"),
-    ("stride_w", "f8"),
-    ("stride_h", "f8"),
-    ("macs", "f8"),
-    ("elements", "f8"),
-    ("rows", "f8"),
-    ("row_length", "f8"),
-    # Bytes an element of activation (a), weight (b) and output (c)
-    ("a_item", "f8"),
-    ("b_item", "f8"),
-    ("c_item", "f8"),
-    # Bytes that DMA moves when the operand is passed over once; 0 where it is in SRAM already
-    ("a_dram_bytes", "f8"),
-    ("b_dram_bytes", "f8"),
-    ("c_dram_bytes", "f8"),
-    ("extra_dram_bytes", "f8"),  # biases, residuals, further operands: read once
-    # Bytes of an operand in SRAM over its dense bytes (zero-value compression)
-    ("a_pack", "f8"),
-    ("b_pack", "f8"),
-    # Whether the operand lies in SRAM as a whole (its bytes are then part of the live bytes below)
-    ("a_resident", "i8"),
-    ("b_resident", "i8"),
-    ("c_resident", "i8"),
-    # known before the operator's predecessors end: its first piece can be fetched ahead
-    ("a_prefetch", "i8"),
-    ("b_prefetch", "i8"),
-    ("a_constant", "i8"),  # laid out at compile time in the order of its use
-    # SRAM of the NPU taken by tensors that live across this operator, be it on a host: spread over the tiles,
-    # or held whole in each
-    ("live_spread_bytes", "f8"),
-    ("live_copied_bytes", "f8"),
-    # Zeros that the MAC grid may skip: density of elements and of the grid's granules, 1 where skipping is
-    # off
-    ("a_density", "f8"),
-    ("a_block_density", "f8"),
-    ("b_density", "f8"),
-    ("triangle", "i8"),  # the activation operand is a stored triangle (SymG) ...
-    ("a_triangle_bytes", "f8"),  # ... of this many bytes, where a_dram_bytes are those of the dense matrix
-    ("fused_chain", "i8"),  # operators of one number above 0 are row-fused: they work at the same time
-    ("copy_bytes", "f8"),  # bytes that DMA moves within SRAM (operators that only lay out data again)
-    ("dsp", DSP_KERNEL_DTYPE),  # the DSP kernel of the SoC's generation
-    # Work on a host device
-    ("host_macs", "f8"),  # zeros left out where the host works on a list of edges
-    ("host_format", "i8"),  # of the operands, see HostFormat
-    ("host_results", "f8"),  # of a product
-    ("host_elements", (np.float64, (len(ELEMENT_KINDS),))),  # by the kind of work on them
-    ("host_rows", (np.float64, (len(ROW_KINDS),))),
-    ("host_read_bytes", "f8"),
-    ("host_written_bytes", "f8"),
-    ("host_handed_bytes", "f8"),  # through DRAM whole: several devices have a part in the inference
-    ("host_gathers", "f8"),  # random reads ...
-    ("host_scatters", "f8"),  # ... and updates ...
-    ("host_reach_bytes", "f8"),  # ... within so many bytes
-    ("launches", "f8"),  # 1 where work enters a device: its runtime is called
-]
+    fixed_cycles: Cycles
+    """Call, arguments and set-up of the unrolled loop."""
+    cycles_per_element: Cycles
+    """An element in the unrolled loop."""
+    cycles_per_row: Cycles
+    """A row, for kernels that work along an axis."""
+    small_elements: Elements
+    """Elements below which a call takes the plain loop."""
+    small_fixed_cycles: Cycles
+    """Call of the plain loop."""
+    small_cycles_per_element: Cycles
+    """An element in the plain loop."""
+    small_counted_elements: Elements
+    """Elements of the plain loop that take time; 0: all."""
+    row_scalar_cycles: Cycles
+    """An element at the head of a row, worked through one by one."""
+    row_scalar_elements: Elements
+    """Most elements that a row's head holds."""
+    stream_elements: Elements
+    """Elements from which the streaming loop runs; 0: there is none."""
+    stream_rows: Number
+    """Rows from which the streaming loop runs; 0: there is none."""
+    stream_cycles_per_element: Cycles
+    """An element in the streaming loop."""
+    stream_cycles_per_row: Cycles
+    """A row in the streaming loop."""
+    few_rows: Number
+    """Rows below which a kernel that puts a row in each lane has lanes to spare; 0: it does no such thing."""
+    few_rows_fixed_cycles: Cycles
+    """Call with lanes to spare."""
+    few_rows_cycles_per_position: Cycles
+    """A position along the rows with lanes to spare."""
+    one_row_fixed_cycles: Cycles
+    """Call with a single row, which is worked through along itself."""
+    vector_share: Share
+    """Share of the element cycles that more lanes shorten."""
+    reference_lanes: Number
+    """fp16 lanes of the DSP that the numbers hold for."""
 
-OP_DTYPE = np.dtype(_OP_FIELDS)
-"""A row of the operator table; lengths in elements, sizes in bytes."""
 
-RESULT_DTYPE = np.dtype(
-    [
-        ("latency_s", "f8"),
-        ("dpu_s", "f8"),  # busy time of each unit
-        ("dsp_s", "f8"),
-        ("dma_s", "f8"),
-        ("cpu_s", "f8"),
-        ("gpu_s", "f8"),
-        ("dram_bytes", "f8"),
-        ("sram_peak_bytes", "f8"),  # largest working set of all tiles, tensors that live across it included
-        ("energy_j", "f8"),
-        ("bound", "i8"),
-        # The tiling that was chosen
-        ("split", "i8"),
-        ("order", "i8"),
-        ("mode", "i8"),
-        ("tiles", "i8"),
-        ("row_blocks", "i8"),
-        ("column_blocks", "i8"),
-        ("channel_chunks", "i8"),
-    ]
-)
-"""What one operator costs on one architecture."""
+class OpRecord:
+    """An operator, or fused ones, lowered for a unit; `a` activations, `b` weights, `c` the output."""
 
+    unit: int
+    """See `Unit`."""
+    dpu_operation: int
+    """See `DpuOperation`."""
+    batch: Number
+    """Independent products or images; see `npusim.ops.Work` for this and the sizes below."""
+    out_w: Elements
+    """Output width; rows of a product."""
+    out_h: Elements
+    """Output height."""
+    in_c: Elements
+    """Input channels; the reduction of a product."""
+    out_c: Elements
+    """Output channels; columns of a product."""
+    in_w: Elements
+    """Input width."""
+    in_h: Elements
+    """Input height."""
+    kernel_w: Elements
+    """Width of the window of a convolution or pooling."""
+    kernel_h: Elements
+    """Height of that window."""
+    stride_w: Elements
+    """Step of the window along the width."""
+    stride_h: Elements
+    """Step of the window along the height."""
+    macs: Number
+    """Multiply-accumulates."""
+    elements: Elements
+    """Elements that are worked on."""
+    rows: Number
+    """Rows along the axis of the work."""
+    row_length: Elements
+    """Elements of such a row."""
+    a_item: Bytes
+    """An element of the activations."""
+    b_item: Bytes
+    """An element of the weights."""
+    c_item: Bytes
+    """An element of the output."""
+    a_dram_bytes: Bytes
+    """Read from DRAM when the activations are passed over once; 0 where they are in SRAM already."""
+    b_dram_bytes: Bytes
+    """The same for the weights."""
+    c_dram_bytes: Bytes
+    """Written to DRAM."""
+    extra_dram_bytes: Bytes
+    """Biases, residuals, further operands: read once."""
+    a_pack: Share
+    """Bytes of the activations in SRAM over their dense bytes (zero-value compression)."""
+    b_pack: Share
+    """The same for the weights."""
+    a_resident: int
+    """1 where the activations lie in SRAM as a whole; their bytes are then among the live bytes below."""
+    b_resident: int
+    """The same for the weights."""
+    c_resident: int
+    """The same for the output."""
+    a_prefetch: int
+    """1 where the activations are known before the operator's predecessors end: their first piece is fetched
+    ahead.
+    """
+    b_prefetch: int
+    """The same for the weights."""
+    a_constant: int
+    """1 where the activations are laid out at compile time in the order of their use."""
+    live_spread_bytes: Bytes
+    """SRAM of the NPU taken by tensors that live across this operator, on a host too, and are spread over the
+    tiles.
+    """
+    live_copied_bytes: Bytes
+    """SRAM of each tile taken by those that every tile holds whole."""
+    a_density: Share
+    """Non-zero activations, where the MAC grid may skip zeros; else 1."""
+    a_block_density: Share
+    """Granules of the grid with a non-zero activation; else 1."""
+    b_density: Share
+    """Non-zero weights, where the MAC grid may skip zeros; else 1."""
+    triangle: int
+    """1 where the activations are a stored triangle (SymG)."""
+    a_triangle_bytes: Bytes
+    """Bytes of that triangle; `a_dram_bytes` are then those of the dense matrix."""
+    fused_chain: int
+    """Operators of one number above 0 are row-fused: they work at the same time."""
+    copy_bytes: Bytes
+    """Moved within SRAM by DMA, of an operator that only lays out data again."""
+    dsp: DspKernelRecord
+    """The DSP kernel of the SoC's generation."""
+    host_macs: Number
+    """Multiply-accumulates on a host, zeros left out where it works on a list of edges."""
+    host_format: int
+    """See `HostFormat`."""
+    host_results: Elements
+    """Results of a product on a host."""
+    host_elements: Annotated[Vector, len(ELEMENT_KINDS), "elements"]
+    """Elements by the kind of work on them, see `npusim.arch.device.ELEMENT_KINDS`."""
+    host_rows: Annotated[Vector, len(ROW_KINDS), ""]
+    """Rows by the kind of work on them."""
+    host_read_bytes: Bytes
+    """Read by a host."""
+    host_written_bytes: Bytes
+    """Written by a host."""
+    host_handed_bytes: Bytes
+    """Through DRAM whole, because several devices have a part in the inference."""
+    host_gathers: Number
+    """Random reads."""
+    host_scatters: Number
+    """Random updates."""
+    host_reach_bytes: Bytes
+    """Bytes among which these fall."""
+    launches: Number
+    """1 where work enters a device: its runtime is called."""
+
+
+class ResultRecord:
+    """What one operator costs on one architecture, and the mapping that was chosen."""
+
+    latency_s: Seconds
+    """From the end of the operator before to its own end; infinite where it does not fit into SRAM."""
+    dpu_s: Seconds
+    """Busy time of the MAC grids."""
+    dsp_s: Seconds
+    """Busy time of the DSPs."""
+    dma_s: Seconds
+    """Busy time of the DMA engines."""
+    cpu_s: Seconds
+    """Busy time of the CPU."""
+    gpu_s: Seconds
+    """Busy time of the GPU."""
+    dram_bytes: Bytes
+    """Moved between DRAM and the device."""
+    sram_peak_bytes: Bytes
+    """Largest working set of all tiles, tensors that live across the operator included."""
+    energy_j: Joules
+    """Dynamic energy; of a host all energy while it works."""
+    bound: int
+    """See `Bound`."""
+    split: int
+    """See `Split`."""
+    order: int
+    """See `Order`."""
+    mode: int
+    """MPE mode: position in the SoC's table of modes."""
+    tiles: int
+    """Tiles that have a part in it."""
+    row_blocks: int
+    """Blocks of output rows."""
+    column_blocks: int
+    """Blocks of output channels."""
+    channel_chunks: int
+    """Chunks of input channels."""
+
+
+DSP_KERNEL_DTYPE, OP_DTYPE = dtype_of(DspKernelRecord), dtype_of(OpRecord)
+RESULT_DTYPE = dtype_of(ResultRecord)
 TOTAL_DTYPE = np.dtype([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
-"""What one inference of a graph costs on one architecture."""
+"""What one inference costs on one architecture; `npusim.metrics` has units and meanings."""
+
+_NEUTRAL = (
+    "batch", "out_w", "out_h", "in_c", "out_c", "in_w", "in_h", "kernel_w", "kernel_h",
+    "stride_w", "stride_h",    "a_density", "a_block_density", "b_density", "a_pack", "b_pack",
+)  # fmt: skip
 
 
 def empty_ops(count: int) -> Any:
     """Return a table of `count` operators with neutral settings (density 1, one element of everything)."""
     table = np.zeros(count, OP_DTYPE)
-    for name in (
-        "batch",
-        "out_w",
-        "out_h",
-        "in_c",
-        "out_c",
-        "in_w",
-        "in_h",
-        "kernel_w",
-        "kernel_h",
-        "stride_w",
-        "stride_h",
-    ):
-        table[name] = 1.0
-    for name in ("a_density", "a_block_density", "b_density", "a_pack", "b_pack"):
+    for name in _NEUTRAL:
         table[name] = 1.0
     return table

@@ -24,9 +24,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
+from npusim.cost.tables import OpRecord
 
-__all__ = ["Block", "Tiling", "best_blocks", "copies", "largest_share", "next_count"]
+__all__ = [
+    "Block",
+    "Tiling",
+    "best_blocks",
+    "copies",
+    "free_tile_bytes",
+    "largest_share",
+    "live_bytes",
+    "next_count",
+]
 
 
 class Block(NamedTuple):
@@ -60,6 +71,18 @@ class Tiling(NamedTuple):
     channel_chunks: float
     working_set_bytes: float
     """Working set of the tile; infinite where nothing fits."""
+
+
+@compiled
+def free_tile_bytes(arch: ArchRecord, op: OpRecord) -> float:
+    """Return the SRAM of a tile that live tensors leave to an operator; negative where they do not fit."""
+    return float(arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles)
+
+
+@compiled
+def live_bytes(arch: ArchRecord, op: OpRecord) -> float:
+    """Return the SRAM of all tiles that tensors living across an operator take."""
+    return float(arch.tiles * op.live_copied_bytes + op.live_spread_bytes)
 
 
 @compiled

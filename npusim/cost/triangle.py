@@ -17,12 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidates import add_candidate
 from npusim.cost.dpu import matmul_mode_cycles, mode_shape
 from npusim.cost.energy import grid_traffic_bytes
+from npusim.cost.grid import tile_workload
 from npusim.cost.jit import compiled
 from npusim.cost.products import search_product, sum_rate, tile_share
-from npusim.cost.tables import Order, Split
+from npusim.cost.tables import OpRecord, Order, Split
+from npusim.cost.tiling import free_tile_bytes, live_bytes
 
 __all__ = ["busiest_share", "search_triangle"]
 
@@ -38,8 +41,8 @@ def busiest_share(row_blocks: float, tiles: float) -> float:
 
 
 @compiled
-def search_triangle(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int) -> int:
-    """Find candidates of a product with a stored triangle: blocks fetched twice and once.
+def search_triangle(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int) -> int:
+    """Find every candidate that can be the fastest: fetching blocks of the triangle twice, and once.
 
     Arguments and result as of `npusim.cost.products.search_product`.
     """
@@ -59,7 +62,15 @@ def search_triangle(arch: Any, op: Any, rate_bounds: Any, found: Any, start: int
 
 @compiled
 def _fetch_once(
-    arch: Any, op: Any, found: Any, start: int, stop: int, split: int, mode: int, used: float, channels: float
+    arch: ArchRecord,
+    op: OpRecord,
+    found: Any,
+    start: int,
+    stop: int,
+    split: int,
+    mode: int,
+    used: float,
+    channels: float,
 ) -> int:
     """Try one split, mode and number of tiles."""
     if stop < 0 or stop + 1 >= found.shape[0]:
@@ -71,7 +82,7 @@ def _fetch_once(
     sums = op.out_w * channels * arch.dpu_sum_bytes
     out_bytes = 0.0 if op.c_resident else 2.0 * pixels * channels * op.c_item
     working = b_bytes + sums + block_bytes + out_bytes
-    free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
+    free = free_tile_bytes(arch, op)
     if working > free:
         return stop
     first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
@@ -90,21 +101,21 @@ def _fetch_once(
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
     new.dram_bytes = new.read_bytes + op.c_dram_bytes
-    new.sram_peak_bytes = used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes
+    new.sram_peak_bytes = used * working + live_bytes(arch, op)
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
     return add_candidate(found, start, stop, stop)
 
 
 @compiled
-def _grid_cycles(arch: Any, op: Any, pixels: float, channels: float, mode: int, sharing: float) -> float:
+def _grid_cycles(
+    arch: ArchRecord, op: OpRecord, pixels: float, channels: float, mode: int, sharing: float
+) -> float:
     """Cycles of the MAC grid on the busiest of `sharing` tiles that share the blocks of the triangle."""
     row_blocks = np.ceil(op.out_w / pixels)
     share = busiest_share(row_blocks, sharing)
-    cycles = matmul_mode_cycles(
-        arch, np.ceil(op.out_w * share), op.in_c, channels, op.a_item, op.b_item, op.c_item, mode, 1.0, 1.0,
-        1.0, 1.0, 1.0
-    )  # fmt: skip
+    work = tile_workload(op, np.ceil(op.out_w * share), 1.0, channels, False)
+    cycles = matmul_mode_cycles(arch, work, mode)
     # Half of the products read their block as it stands, half transposed.
     turned = 0.5 + 0.5 / arch.symg_transposed_rate
     # Each block adds to the sums of its columns' rows: read and written once per block.

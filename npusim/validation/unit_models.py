@@ -15,6 +15,7 @@ from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cy
 from npusim.cost.dma import transfer_s
 from npusim.cost.dpu import conv_cycles, matmul_cycles
 from npusim.cost.dsp import dsp_kernel_cycles
+from npusim.cost.grid import DpuWorkload
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation
 from npusim.validation.suite import MachineAt
@@ -123,28 +124,21 @@ def dpu_cycles(arch: Any, table: Any) -> Any:
     cycles = np.empty(table.shape[0])
     for i in range(table.shape[0]):
         r = table[i]
+        work = DpuWorkload(
+            r.out_w, r.out_h, r.out_c, r.in_c, r.kernel_w, r.kernel_h, r.stride, r.pad_top, r.pad_bottom,
+            r.item_bytes, r.item_bytes, r.item_bytes, r.write_tiles, r.act_density, r.weight_density,
+            1.0, 1.0,
+        )  # fmt: skip
         if r.dpu_operation == _MATMUL:
-            cycles[i] = matmul_cycles(
-                arch, r.out_w, r.in_c, r.out_c, r.item_bytes, r.item_bytes, r.item_bytes, r.write_tiles,
-                r.act_density, r.weight_density, 1.0, 1.0,
-            )  # fmt: skip
+            cycles[i] = matmul_cycles(arch, work)
         elif r.dpu_operation == _CONVOLUTION:
-            cycles[i] = conv_cycles(
-                arch, r.out_w, r.out_h, r.out_c, r.in_c, r.kernel_w, r.kernel_h, r.pad_top, r.pad_bottom,
-                r.item_bytes, r.item_bytes, r.item_bytes, r.mode, r.write_tiles,
-                r.act_density, r.weight_density, 1.0, 1.0,
-            )  # fmt: skip
+            cycles[i] = conv_cycles(arch, work, r.mode)
         elif r.dpu_operation == _MAXPOOL:
-            cycles[i] = maxpool_cycles(
-                arch, r.out_w, r.out_h, r.out_c, r.kernel_w, r.kernel_h, r.item_bytes, r.mode, r.write_tiles
-            )
+            cycles[i] = maxpool_cycles(arch, work, r.mode)
         elif r.dpu_operation == _ELTWISE:
-            cycles[i] = eltwise_cycles(arch, r.out_w, r.out_h, r.out_c, r.item_bytes, r.write_tiles)
+            cycles[i] = eltwise_cycles(arch, work)
         else:
-            cycles[i] = depthwise_cycles(
-                arch, r.out_w, r.out_h, r.out_c, r.kernel_w, r.kernel_h, r.stride, r.pad_top, r.pad_bottom,
-                r.item_bytes, r.write_tiles,
-            )  # fmt: skip
+            cycles[i] = depthwise_cycles(arch, work)
     return cycles
 
 

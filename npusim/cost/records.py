@@ -1,0 +1,112 @@
+"""Records of compiled code: one class declares type, unit and meaning of each column.
+
+    class Buffer:
+        used_bytes: Bytes
+        \"\"\"Bytes in use.\"\"\"
+
+`dtype_of` makes the numpy dtype of it that numba compiles for, `fields_of` what a reader wants to know of
+each column. A class without a base is never instantiated; it annotates the rows of a table, so that a type
+checker knows their columns. A NamedTuple can be both: the row of a table, and a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from npusim.config.describing import field_descriptions, texts_under_fields
+from npusim.units import Kind
+
+__all__ = [
+    "Bytes", "BytesPerSecond", "Cycles", "Elements", "Field", "Hertz", "Joules", "Number", "PerSecond",
+    "Seconds", "Share", "Vector", "Watts", "columns_of", "dtype_of", "fields_of",
+]  # fmt: skip
+
+Bytes = Annotated[float, "B"]
+BytesPerSecond = Annotated[float, "B/s"]
+Cycles = Annotated[float, "cycles"]
+Elements = Annotated[float, "elements"]
+Hertz = Annotated[float, "Hz"]
+Joules = Annotated[float, "J"]
+Number = Annotated[float, ""]
+"""A count or a ratio."""
+PerSecond = Annotated[float, "1/s"]
+Seconds = Annotated[float, "s"]
+Share = Annotated[float, "share"]
+"""0 to 1."""
+Vector = NDArray[np.float64]
+"""Several numbers; its length stands beside it: ``Annotated[Vector, 3, "B"]``."""
+Watts = Annotated[float, "W"]
+
+_Record = TypeVar("_Record", bound=type)
+_PLAIN = {float: np.dtype("f8"), int: np.dtype("i8")}
+
+
+class Field(NamedTuple):
+    """One column of a record."""
+
+    dtype: Any
+    unit: str
+    """Empty for counts and ratios, and for records within a record."""
+    meaning: str
+
+
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the type behind an annotation, and what stands beside it."""
+    if get_origin(hint) is not Annotated:
+        return hint, ()
+    plain, *beside = get_args(hint)
+    return plain, tuple(beside)
+
+
+def _numpy(hint: Any) -> Any:
+    plain, beside = _parts(hint)
+    if plain in _PLAIN:
+        return _PLAIN[plain]
+    if plain == Vector:
+        length = next(part for part in beside if isinstance(part, int))
+        return np.dtype((np.float64, (length,)))
+    return dtype_of(plain)
+
+
+def dtype_of(record: type) -> Any:
+    """Return the numpy dtype of a record: its columns in the order of their declaration, a base's first."""
+    return np.dtype([(n, _numpy(hint)) for n, hint in get_type_hints(record, include_extras=True).items()])
+
+
+class _Number(NamedTuple):
+    """Which number of the data sheet a column holds."""
+
+    section: type[BaseModel]
+    name: str
+
+
+def columns_of(section: type[BaseModel], prefix: str, *but: str) -> Callable[[_Record], _Record]:
+    """Declare a column of a record, its name after a prefix, for each number of a data sheet's section."""
+
+    def declare(record: _Record) -> _Record:
+        for name, info in section.model_fields.items():
+            if name not in but:
+                unit = next((kind.unit for kind in info.metadata if isinstance(kind, Kind)), "")
+                record.__annotations__[prefix + name] = Annotated[float, unit, _Number(section, name)]
+        return record
+
+    return declare
+
+
+def fields_of(record: type) -> dict[str, Field]:
+    """Return each column of a record: its dtype, unit and meaning."""
+    texts = {name: text for part in reversed(record.__mro__) for name, text in texts_under_fields(part)}
+    found = {}
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        beside = _parts(hint)[1]
+        unit, *meaning = [part for part in beside if isinstance(part, str)] or [""]
+        meaning += [
+            field_descriptions(part.section)[part.name] for part in beside if isinstance(part, _Number)
+        ]
+        found[name] = Field(_numpy(hint), unit, meaning[0] if meaning else texts.get(name, ""))
+    return found
