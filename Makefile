@@ -22,7 +22,7 @@ PIN_FILES := pyproject.toml constraints.txt
 $(shell test -x $(VENV_PYTHON) || rm -f $(VENV)/.created $(VENV)/.core-installed $(VENV)/.dev-installed)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fit slow clean check-python
+.PHONY: help demo test lint format bench fit slow calm clean check-python
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -51,6 +51,9 @@ fit: $(VENV)/.dev-installed  ## fit the units' numbers anew and write them into 
 
 slow: $(VENV)/.dev-installed  ## run the tests that take minutes
 	$(VENV_PYTHON) -m pytest -m slow
+
+calm: $(VENV)/.dev-installed  ## run the tests that need a machine with nothing else to do
+	$(VENV_PYTHON) -m pytest -m calm
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks dist

@@ -4,15 +4,23 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from npusim.locate import DATA_VARIABLE, dataset_root
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# No deadline: the first call of a compiled kernel takes seconds. On CI the examples are always the same, so
-# that a red run can be repeated; at a desk they differ from run to run and go on looking.
-settings.register_profile("npusim", deadline=None, print_blob=True, derandomize=bool(os.environ.get("CI")))
+LOOK_FURTHER = "NPUSIM_RANDOM_EXAMPLES"
+
+# No clock decides: the first call of a compiled kernel takes seconds, and other programs run. Examples are
+# the same in every run, so that a red one can be repeated; with the variable set they differ and look on.
+settings.register_profile(
+    "npusim",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=not os.environ.get(LOOK_FURTHER),
+)
 settings.load_profile("npusim")
 
 
@@ -38,6 +46,14 @@ def planetoid_root() -> Path:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_progress_lines() -> None:
+    """Let no command say every few seconds how far it is: how often that were would depend on the machine."""
+    from npusim.cli import progress
+
+    progress._EVERY_S = float("inf")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -42,7 +42,7 @@ def npusim_process(*arguments: str, **environment: str) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         env=os.environ | environment,
-        timeout=120,
+        timeout=900,
         check=False,
     )
 

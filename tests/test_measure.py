@@ -6,9 +6,7 @@ import os
 import platform
 import re
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,10 +27,10 @@ from npusim.measure.counters import times_from_last, times_from_means
 from npusim.measure.devices import DeviceMissingError, find_device
 from npusim.measure.document import ModelRef
 from npusim.measure.environment import highest_clock_hz
-from npusim.measure.loading import short_reason
+from npusim.measure.loading import model_of, short_reason
 from npusim.measure.running import NothingMeasuredError, measure, noise_warnings
 from npusim.measure.suites import Item
-from npusim.measure.timing import TimeBudget
+from npusim.measure.timing import TimeBudget, TimedNetwork
 
 SHORT_S = 0.15
 
@@ -75,7 +73,7 @@ def test_every_row_has_a_time_its_spread_and_a_rate(measured: Measurement) -> No
     for one in measured.rows:
         assert one.latency_s is not None and one.throughput_per_s is not None
         assert 0 < one.latency_s.low_s <= one.latency_s.median_s <= one.latency_s.high_s
-        assert one.latency_s.repetitions >= 5
+        assert one.latency_s.repetitions >= TimeBudget().rounds // 2
     assert measured.complete and measured.tool == "npusim" and told(measured) == []
 
 
@@ -84,41 +82,35 @@ def test_counters_tell_what_ran_and_which_operators_it_stands_for(measured: Meas
     assert gcn.operators and all(counter.executed_as for counter in gcn.operators)
     originals = {name for counter in gcn.operators for name in counter.originals}
     assert any("matmul" in name.lower() for name in originals)
-    total_s = sum(counter.latency_s for counter in gcn.operators)
-    assert 0.3 * gcn.latency_s.low_s < total_s < 3.0 * gcn.latency_s.high_s
-
-
-def test_an_empty_network_is_faster_than_a_product(measured: Measurement) -> None:
-    assert row(measured, "empty").latency_s.median_s < row(measured, "product").latency_s.median_s
+    assert all(counter.latency_s > 0.0 for counter in gcn.operators)
 
 
 def test_the_throughput_hint_says_how_many_were_in_flight(measured: Measurement) -> None:
     assert row(measured, "product").requests == 1
-    in_flight = row(measured, "product@throughput")
-    assert in_flight.requests >= 1
+    assert row(measured, "product@throughput").requests >= 1
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_time_is_part_of_the_time_of_its_turn_and_long_enough_for_the_work(requests: int) -> None:
+    """No processor does 2^28 operations in less than a microsecond."""
+    model, feed = model_of(ov.Core(), product(512), "f32", {})
+    network = TimedNetwork(ov.Core().compile_model(model, "CPU"), feed, requests)
+    network.warm_up(TimeBudget(row_s=0.1))
+    network.run_turn(TimeBudget(row_s=0.1))
+    (turn,) = network.batches
+    assert all(1e-6 < one <= turn.seconds for one in turn.latencies_s)
+    assert sum(turn.latencies_s) <= requests * turn.seconds * (1.0 + 1e-9)
+
+
+@pytest.mark.calm
+def test_measured_times_go_together(measured: Measurement) -> None:
+    assert row(measured, "empty").latency_s.median_s < row(measured, "product").latency_s.median_s
+    gcn, in_flight = row(measured, "gcn"), row(measured, "product@throughput")
+    total_s = sum(counter.latency_s for counter in gcn.operators)
+    assert 0.3 * gcn.latency_s.low_s < total_s < 3.0 * gcn.latency_s.high_s
     # Little's law: rate x time in the system is what is in it; idle gaps make it less.
     inside = in_flight.throughput_per_s * in_flight.latency_s.median_s
     assert 0.1 < inside / in_flight.requests < 2.0
-
-
-def test_a_time_is_what_a_clock_around_the_inference_tells() -> None:
-    size = 512
-    found = measure([item(product(size))], "CPU", budget_s=0.4).rows[0].latency_s
-    assert found is not None
-    ops = ov.opset13
-    left = ops.parameter([size, size], np.float32)
-    right = ops.constant(np.ones((size, size), np.float32))
-    model = ov.Model([ops.matmul(left, right, False, False)], [left], "twin")
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    request = ov.Core().compile_model(model, "CPU", settings).create_infer_request()
-    request.set_input_tensor(ov.Tensor(np.ones((size, size), np.float32)))
-    request.infer()
-    times = []
-    for _ in range(30):
-        begun = time.perf_counter()
-        request.infer(share_outputs=True)
-        times.append(time.perf_counter() - begun)
-    assert 0.3 * min(times) < found.median_s < 3.0 * max(times)
 
 
 def test_the_document_keeps_to_its_schema(measured: Measurement) -> None:
@@ -243,10 +235,15 @@ def test_tiles_are_refused_where_there_are_none() -> None:
 
 
 def test_a_missing_log_of_hwinfo_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    begun = time.perf_counter()
+    ran: list[str] = []
     with pytest.raises(FileError, match="start logging"):
-        measure([item(product(16))], "CPU", hwinfo=tmp_path / "log.csv")
-    assert time.perf_counter() - begun < 1.0
+        measure(
+            [item(product(16))],
+            "CPU",
+            hwinfo=tmp_path / "log.csv",
+            progress=lambda done, total, what: ran.append(what),
+        )
+    assert ran == []
 
 
 def test_a_precision_that_the_device_does_not_take_is_told() -> None:
@@ -444,28 +441,29 @@ def test_nothing_is_written_where_nothing_was_measured(command: Command, tmp_pat
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of a shell")
-def test_ctrl_c_keeps_what_was_measured_and_says_so(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_measured_and_says_so(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C comes during the fourth turn of three rows."""
     suite = tmp_path / "suite.yaml"
     suite.write_text(
         "schema: npusim.measurements/1\nbenchmarks:\n"
-        "  - operator: MatMul\n"
-        "    grid: {m: [500, 501, 502, 503, 504, 505, 506, 507, 508, 509], k: [512], n: [512]}\n"
+        "  - {operator: MatMul, grid: {m: [16, 17, 18], k: [16], n: [16]}}\n"
     )
+    turns, run_turn = [], TimedNetwork.run_turn
+
+    def run_turn_and_press(network: TimedNetwork, budget: TimeBudget) -> None:
+        turns.append(network)
+        run_turn(network, budget)
+        if len(turns) == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(TimedNetwork, "run_turn", run_turn_and_press)
     path = tmp_path / "run.json"
-    arguments = ["measure", "--suite", str(suite), "--device", "CPU", "--seconds", "1", "-o", str(path)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "npusim", *arguments],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    for line in process.stderr:  # a line every 5 s says what runs
-        if "rows: running" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    options = ("--suite", str(suite), "--device", "CPU", "--seconds", "0.05", "-o", str(path))
+    status, _, err = command("measure", *options)
+    assert status == 130
     assert "marked as not complete" in err
+    assert len(turns) == 4
     found = Measurement.model_validate_json(path.read_text())
-    assert not found.complete and found.rows
+    assert not found.complete and len(found.rows) == 3

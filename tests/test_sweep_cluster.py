@@ -64,7 +64,7 @@ def cluster(tmp_path: Path) -> Any:
     finally:
         for process in reversed(started):
             process.kill()
-            process.wait(timeout=10)
+            process.wait(timeout=300)
 
 
 def files(directory: Path) -> dict[str, bytes]:
@@ -73,13 +73,12 @@ def files(directory: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.timeout(240)
 def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
     address, workers = cluster
     from distributed import Client
 
     with Client(address) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=900)
     killed: list[int] = []
 
     def kill_one(done: int, total: int) -> None:
@@ -89,7 +88,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
 
     sweep(SPACE, tmp_path / "local", chunk=300)
     sweep(SPACE, tmp_path / "cluster", chunk=300, runner=on_cluster(address), progress=kill_one)
-    assert killed and workers[0].wait(timeout=10) == -signal.SIGKILL
+    assert killed and workers[0].wait(timeout=300) == -signal.SIGKILL
     assert files(tmp_path / "cluster") == files(tmp_path / "local")
 
 
