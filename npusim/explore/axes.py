@@ -19,6 +19,7 @@ from npusim.errors import ConfigError, NpusimError
 from npusim.explore.spaces import AxisSpec, RunSpec, Space
 from npusim.mapping import Run
 from npusim.mapping.tables import READ_BY_LOWERING
+from npusim.scenario import resolve_run
 from npusim.units import Count, Quantity, format_quantity
 
 __all__ = ["Axis", "is_of_variant", "machine_row", "resolve_axes", "run_on"]
@@ -100,16 +101,13 @@ def machine_row(soc: Soc, run: RunSpec) -> Any:
 
 
 def run_on(soc: Soc, run: RunSpec) -> Run:
-    """Return how a network is run on one machine of the space, as the mapping takes it."""
-    if not soc.has("npu"):
-        if isinstance(run.tiles, int):
-            raise ConfigError(f"{run.tiles}", key="run.tiles", allowed=f"none: {soc.name} has no NPU")
-        kind = soc.main_kind if run.device == "auto" else run.device
-        streams = 1 if run.hint == "latency" else int(soc.gpu.cores if kind == "gpu" else soc.cpu.cores)
-        return Run(run.hint, run.requests or streams, 0, run.device)
-    wanted = soc.npu.tiles if run.tiles == "all" else run.tiles or _tiles_for(soc, run.hint)
-    requests = run.requests or getattr(soc.npu.inflight_requests, run.hint)
-    return Run(run.hint, int(requests), min(int(wanted), int(soc.npu.tiles)), run.device)
+    """Return how a network is run on one machine of the space, never on more tiles than that has."""
+    tiles = run.tiles
+    if isinstance(tiles, int):
+        if not soc.has("npu"):
+            raise ConfigError(f"{tiles}", key="run.tiles", allowed=f"none: {soc.name} has no NPU")
+        tiles = min(tiles, int(soc.npu.tiles))
+    return resolve_run(soc, run.hint, run.requests, tiles, run.device)
 
 
 def _tiles_for(soc: Soc, hint: str) -> float:

@@ -16,6 +16,7 @@ from npusim.explore.points import Points, decode
 from npusim.explore.spaces import Space
 from npusim.explore.variants import Variant, base_soc, make_variant, place_each
 from npusim.metrics import METRICS
+from npusim.scenario import Network
 
 __all__ = ["Campaign", "campaign_of"]
 
@@ -173,14 +174,14 @@ _MOST_VARIANTS = 64
 
 
 @lru_cache(maxsize=4)
-def _campaign(text: str) -> Campaign:
-    return Campaign(Space.model_validate_json(text))
+def _campaign(text: str, network: Network) -> Campaign:
+    return Campaign(Space.model_validate_json(text).model_copy(update={"workload": network}))
 
 
 def campaign_of(space: Space | Mapping[str, Any]) -> Campaign:
     """Return the campaign of a space; a process makes it once."""
     space = space if isinstance(space, Space) else Space.model_validate(space)
-    return _campaign(space.model_dump_json(by_alias=True))
+    return _campaign(space.model_dump_json(by_alias=True), space.workload)
 
 
 def axes_table(axes: tuple[Axis, ...], coordinates: Any) -> dict[str, Any]:

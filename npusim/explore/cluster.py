@@ -16,6 +16,7 @@ from npusim.explore.campaign import campaign_of
 from npusim.explore.manifest import equations
 from npusim.explore.spaces import Space
 from npusim.explore.sweep import Runner, chunk_bytes
+from npusim.scenario import Network
 
 __all__ = ["on_cluster"]
 
@@ -51,18 +52,23 @@ def on_cluster(address: str) -> Runner:
                 f"no Dask scheduler answers at {address} ({error}); start one: dask scheduler"
             ) from None
         with client:
-            yield from _collect(client, text, iter(chunks))
+            yield from _collect(client, text, space.workload, iter(chunks))
 
     return run
 
 
-def _collect(client: Any, text: str, chunks: Iterator[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
+def _collect(
+    client: Any, text: str, network: Network, chunks: Iterator[tuple[int, int, int]]
+) -> Iterator[tuple[int, bytes]]:
     """Keep the workers busy and yield chunks as they are finished."""
     mine = equations()
 
     def submit(count: int) -> list[Any]:
         todo = [chunk for _, chunk in zip(range(count), chunks, strict=False)]
-        return [client.submit(_compute, text, mine, *chunk, pure=False, retries=_RETRIES) for chunk in todo]
+        return [
+            client.submit(_compute, text, network, mine, *chunk, pure=False, retries=_RETRIES)
+            for chunk in todo
+        ]
 
     workers = max(1, len(client.scheduler_info()["workers"]))
     running = as_completed(submit(_AHEAD * workers), loop=client.loop)
@@ -73,7 +79,9 @@ def _collect(client: Any, text: str, chunks: Iterator[tuple[int, int, int]]) -> 
             running.add(further)
 
 
-def _compute(text: str, wanted: str, index: int, start: int, stop: int) -> tuple[int, bytes]:
+def _compute(
+    text: str, network: Network, wanted: str, index: int, start: int, stop: int
+) -> tuple[int, bytes]:
     """Evaluate one chunk on a worker, on as many cores as it has threads."""
     import numba
 
@@ -81,6 +89,7 @@ def _compute(text: str, wanted: str, index: int, start: int, stop: int) -> tuple
         raise NpusimError(
             "the worker has another version of npusim than this process; install the same everywhere"
         )
+    space = Space.model_validate_json(text).model_copy(update={"workload": network})
     with _ONE_AT_A_TIME:
         numba.set_num_threads(min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
-        return index, chunk_bytes(campaign_of(Space.model_validate_json(text)), start, stop)
+        return index, chunk_bytes(campaign_of(space), start, stop)

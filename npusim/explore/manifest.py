@@ -20,7 +20,7 @@ from npusim.documents import Document
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import Space
-from npusim.explore.variants import base_soc
+from npusim.explore.variants import base_soc, graph_at
 
 __all__ = ["MANIFEST", "Manifest", "equations", "manifest_of", "read_manifest", "refuse_other", "space_hash"]
 
@@ -81,6 +81,8 @@ def space_hash(space: Space) -> str:
     text = json.dumps(space.model_dump(mode="json", by_alias=True), sort_keys=True) + dump_model(
         base_soc(space)
     )
+    if not isinstance(space.workload, str):  # a file holds its name alone
+        text += graph_at(space, {}).digest
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -8,7 +8,7 @@ asks the same questions, is answered from the log, and goes on where it ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, s
 from npusim.explore.manifest import MANIFEST, manifest_of
 from npusim.explore.pareto import front
 from npusim.explore.search_log import SearchLog
-from npusim.explore.spaces import Space
+from npusim.explore.spaces import Space, load_space
 from npusim.explore.store import Store, table_of, to_bytes, write_whole
 from npusim.explore.sweep import Interrupted
 from npusim.metrics import admitted, objectives
@@ -102,7 +102,7 @@ class _Questions(Problem):  # type: ignore[misc]  # pymoo carries no types
 
 
 def search(
-    space: Space,
+    space: str | Path | Space | Mapping[str, Any],
     directory: str | Path,
     *,
     budget: int,
@@ -116,8 +116,8 @@ def search(
 
     Parameters
     ----------
-    space : Space
-        Axes with values or steps; what to minimise stands in it.
+    space : str, Path, mapping or Space
+        As for `npusim.sweep`, with values or steps on every axis; what to minimise stands in it.
     directory : str or Path
         Where front and log go; new or empty unless `resume`.
     budget : int
@@ -139,6 +139,7 @@ def search(
         Where `stop` said so.
     """
     began = time.perf_counter()
+    space = load_space(space)
     campaign = campaign_of(space)
     for axis in campaign.axes:
         if axis.is_continuous:

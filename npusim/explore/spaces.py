@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    PlainSerializer,
+    SerializationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 
 from npusim.config import Section, load_model
 from npusim.errors import UnknownNameError
+from npusim.graph import Graph
 from npusim.locate import DEFAULT_SOC, resource, resource_names
 from npusim.metrics import MetricName
+from npusim.scenario import Network, name_of
 
 __all__ = ["AxisSpec", "Bound", "DesignSpec", "RunSpec", "Space", "load_space", "parse_keep", "space_names"]
 
@@ -110,6 +120,21 @@ class RunSpec(Section):
     """Device that runs the operators."""
 
 
+def _network(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Take a graph or a factory as it is."""
+    return value if isinstance(value, Graph) or callable(value) else validate(value)
+
+
+def _written_network(value: Any, info: SerializationInfo) -> Any:
+    return name_of(value) if info.mode == "json" else value
+
+
+if TYPE_CHECKING:
+    NetworkField = Network
+else:
+    NetworkField = Annotated[str, WrapValidator(_network), PlainSerializer(_written_network)]
+
+
 class Space(Section):
     """A design space: machines, networks and technique stacks, by axes."""
 
@@ -117,8 +142,8 @@ class Space(Section):
     """Version of this file format: npusim.space/1."""
     title: str = ""
     """What the space is about."""
-    workload: str
-    """Name of a workload, or the path of its file."""
+    workload: NetworkField
+    """Name of a workload, or the path of its file; in Python also a graph, or a factory of graphs."""
     soc: str = DEFAULT_SOC
     """Machine that the axes vary: a name or the path of a YAML file."""
     techniques: str = "none"

@@ -21,8 +21,8 @@ from npusim.graph import Graph
 from npusim.mapping import map_graph
 from npusim.mapping.graphsplit import wished
 from npusim.mapping.tables import plan_tables
+from npusim.scenario import Network, load_network
 from npusim.techniques import apply
-from npusim.workloads import load_workload
 
 __all__ = ["Variant", "base_soc", "graph_at", "make_variant", "overrides_of", "place_each"]
 
@@ -84,13 +84,13 @@ def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
 def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
     """Return the network at a choice of axes, techniques applied; errors as for `npusim.techniques.apply`."""
     settings = tuple((".".join(o.path), o.value) for o in overrides_of(space, chosen, of_workload=True))
-    network = _network(str(chosen.get("workload", space.workload)), settings)
-    return apply(network, str(chosen.get("techniques", space.techniques)))
+    network = str(chosen["workload"]) if "workload" in chosen else space.workload
+    return apply(_loaded(network, settings), str(chosen.get("techniques", space.techniques)))
 
 
 @lru_cache(maxsize=8)
-def _network(workload: str, settings: tuple[tuple[str, Scalar], ...]) -> Graph:
-    return load_workload(workload, [Override(tuple(p.split(".")), v, f"{p}: {v}") for p, v in settings])
+def _loaded(network: Network, settings: tuple[tuple[str, Scalar], ...]) -> Graph:
+    return load_network(network, [Override(tuple(p.split(".")), v, f"{p}: {v}") for p, v in settings])
 
 
 def place_each(variant: Variant, axes: Iterable[Axis], points: Any, run: RunSpec, totals: Any) -> None:

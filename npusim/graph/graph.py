@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import networkx as nx
 
@@ -111,6 +112,16 @@ class Graph:
             dag.add_edges_from((("tensor", t), ("operator", op.name)) for t in op.inputs)
             dag.add_edges_from((("operator", op.name), ("tensor", t)) for t in op.outputs)
         return dag
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
+        return partial(Graph, structure=self.structure, techniques=self.techniques, meta=self.meta), parts
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits over everything that the graph says."""
+        text = repr((self.__reduce__()[1], self.structure, self.techniques, self.meta))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __iter__(self) -> Iterator[Operator]:
         """Operators, producers before consumers."""

@@ -125,7 +125,7 @@ def pareto_page(found: Front) -> RenderableType:
     Parameters
     ----------
     found : Front
-        From `npusim.explore.fronts.front_of`.
+        From `npusim.explore.fronts.pareto`.
     """
     head = Text(found.title, style="bold")
     head.append(f"\n{found.front:,} points on the front of {found.points:,}", style="dim")

@@ -31,7 +31,7 @@ def pareto_html(found: Front) -> str:
     Parameters
     ----------
     found : Front
-        From `npusim.explore.fronts.front_of`.
+        From `npusim.explore.fronts.pareto`.
     """
     parts = [
         f"<h1>{html.escape(found.title)}</h1>",
