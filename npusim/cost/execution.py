@@ -1,4 +1,4 @@
-"""How machines run each operator type: its DSP kernel, the MAC grid's operation, its kind of host work.
+"""How machines run each operator type: DSP kernel, operation of the MAC grid, kind of host work.
 
 The one mapping from operator types (`npusim.ops`, which knows no machine) to machines. A type stands here, or
 brings its `Execution` along where another package declares it; one without is an error.

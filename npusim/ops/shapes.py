@@ -1,4 +1,4 @@
-"""Shape rules of operators: the shape of a result from settings and operand shapes, as OpenVINO has it."""
+"""Shape rules of operators: the shape of a result from settings and operand shapes."""
 
 from __future__ import annotations
 
