@@ -249,7 +249,7 @@ def test_ids_name_the_operator_the_sizes_and_a_format_of_bytes() -> None:
 
 
 def test_the_example_of_the_docs_is_a_suite(tmp_path: Path, repository: Path) -> None:
-    page = (repository / "docs" / "measurement_suites.md").read_text(encoding="utf-8")
+    page = (repository / "docs" / "measuring.md").read_text(encoding="utf-8")
     path = tmp_path / "example.yaml"
     path.write_text(page.split("```yaml\n")[1].split("```")[0], encoding="utf-8")
     assert len(load_suite(path).items) == 3 * 2 * 2 + 2 + 3 * 2
