@@ -15,7 +15,7 @@ from npusim.engines.timeline import Timeline
 from npusim.engines.timeline.chrome import chrome_trace
 from npusim.errors import ConfigError, FileError
 from npusim.measure.trace_diff import diff_traces, read_layers
-from npusim.report.gantt import MOST_BARS, gantt_page
+from npusim.report.timeline_html import MOST_BARS, timeline_html
 from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload
@@ -66,8 +66,8 @@ def test_counters_show_sram_bandwidth_and_power():
 def test_a_gantt_chart_of_many_tasks_is_joined_and_small():
     line = timeline("gat-cora", "none", "throughput")
     assert len(line.working) > 10 * MOST_BARS
-    page = gantt_page(line)
-    few = gantt_page(timeline())
+    page = timeline_html(line)
+    few = timeline_html(timeline())
     assert page.count("tasks, busy") <= len(line.units) * len(line.operators) * line.inferences * 2
     assert len(page) < len(few) + 6_000_000
     assert "aggregate" in few

@@ -171,7 +171,7 @@ def calibrate(
     Numbers that the measurement does not determine stay as they are and are named. The error is told on rows
     that the fit did not see.
     """
-    from npusim.cli.output import Destination
+    from npusim.cli.output import Destination, file_target, write_html
     from npusim.cli.progress import Progress
     from npusim.files import write_whole
 
@@ -181,7 +181,8 @@ def calibrate(
             "no file of measurements", file="--measurements", allowed="files that `npusim measure` wrote"
         )
     destination = Destination(None, form)
-    sheet, page_file = _place(output, (".yaml", ".yml")), _place(report, (".html",))
+    sheet = file_target(output, "--output", (".yaml", ".yml"))
+    page_file = file_target(report, "--report", (".html",))
     _refuse_overwriting(sheet, soc, files)
 
     from npusim.calibrate.device.calibrating import calibrate as fit
@@ -206,27 +207,13 @@ def calibrate(
     if page_file is not None:
         from npusim.report.calibration_html import calibration_html
 
-        write_whole(page_file, calibration_html(result).encode())
+        write_html(page_file, lambda command: calibration_html(result, command))
 
     from npusim.report.calibration import calibration_page
 
     destination.write(
         lambda: calibration_page(result, None if sheet is None else str(output)), result.to_json
     )
-
-
-def _place(path: Path | None, endings: tuple[str, ...]) -> Path | None:
-    """Return where a file goes, or refuse it before the work begins."""
-    from npusim.cli.output import Destination
-
-    if path is None:
-        return None
-    if path.suffix not in endings:
-        option = "--report" if ".html" in endings else "--output"
-        raise ConfigError(
-            f"`{path.name}`", file=option, allowed=f"a file that ends in {' or '.join(endings)}"
-        )
-    return Destination(path, "json").path
 
 
 def _refuse_overwriting(sheet: Path | None, soc: str, files: Sequence[Path]) -> None:

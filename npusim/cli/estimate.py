@@ -120,18 +120,14 @@ def estimate(
 
 def _trace_file(path: Path | None, engine: str) -> Path | None:
     """Refuse a trace that cannot be made before the work begins."""
-    from npusim.cli.output import Destination
+    from npusim.cli.output import file_target
     from npusim.errors import ConfigError
 
-    if path is None:
-        return None
-    if engine != "event":
+    if path is not None and engine != "event":
         raise ConfigError(
             f"the {engine} engine", file="--trace", allowed="--engine event, which has a time line"
         )
-    if path.suffix not in (".json", ".html"):
-        raise ConfigError(f"`{path.name}`", file="--trace", allowed="a file that ends in .json or .html")
-    return Destination(path, "json").path
+    return file_target(path, "--trace", (".json", ".html"))
 
 
 def _refuse_interval(wanted: bool, engine: str) -> None:
@@ -146,9 +142,10 @@ def _write_trace(path: Path, acted: EventRun) -> None:
     from npusim.files import write_whole
 
     if path.suffix == ".html":
-        from npusim.report.gantt import gantt_page
+        from npusim.cli.output import write_html
+        from npusim.report.timeline_html import timeline_html
 
-        write_whole(path, gantt_page(acted.timeline).encode())
+        write_html(path, lambda command: timeline_html(acted.timeline, command))
     else:
         from npusim.engines.timeline.chrome import chrome_trace
 

@@ -8,16 +8,25 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from npusim.errors import FileError
+from npusim.errors import ConfigError, FileError
 from npusim.files import refuse_unwritable, write_whole
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Destination", "forget_output", "standard_output", "tolerant"]
+__all__ = [
+    "COMMAND_LINE",
+    "Destination",
+    "file_target",
+    "forget_output",
+    "standard_output",
+    "tolerant",
+    "write_html",
+]
 
 _STAND_INS = {
     **dict.fromkeys("█▉▊▋▌", "#"),
@@ -47,6 +56,8 @@ def tolerant(*streams: TextIO) -> None:
             stream.reconfigure(errors=_HANDLER)
 
 
+COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
+"""The command line that is run, for pages to name."""
 _FILE_COLUMNS = 100
 """Width of a table in a file, where no terminal says how wide it is."""
 
@@ -101,6 +112,33 @@ class Destination:
             with standard_output() as stream:
                 # JSON is UTF-8, whatever the terminal's encoding.
                 stream.buffer.write(text.encode())
+
+
+def file_target(path: Path | None, option: str, endings: tuple[str, ...] = ()) -> Path | None:
+    """Return where a file goes, or refuse it before the work begins.
+
+    Parameters
+    ----------
+    path : Path or None
+        What the user named.
+    option : str
+        The option, for the message.
+    endings : tuple of str
+        How its name may end; any where empty.
+    """
+    if path is None:
+        return None
+    if endings and path.suffix not in endings:
+        allowed = f"a file that ends in {' or '.join(endings)}"
+        raise ConfigError(f"`{path.name}`", file=option, allowed=allowed)
+    refuse_unwritable(path.expanduser())
+    return path.expanduser()
+
+
+def write_html(path: Path | None, html: Callable[[str], str]) -> None:
+    """Write a page that is made from the command line that asked for it; nothing without a path."""
+    if path is not None:
+        write_whole(path, html(COMMAND_LINE.get()).encode())
 
 
 @contextmanager

@@ -46,10 +46,10 @@ def pareto(
     destination = Destination(output, form)
     found = front_of(directory, minimise.split(",") if minimise else None, where)
     if output is not None and output.suffix in (".html", ".htm") and form is None:
-        from npusim.files import write_whole
+        from npusim.cli.output import write_html
         from npusim.report.pareto_html import pareto_html
 
-        write_whole(output.expanduser(), pareto_html(found).encode())
+        write_html(output.expanduser(), lambda command: pareto_html(found, command))
         knee = found.knee["point"]
         typer.echo(f"{output}: {found.front} points on the front of {found.points:,}; knee: point {knee}")
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -18,7 +19,7 @@ from contextlib import suppress
 import typer
 from typer.main import get_command
 
-from npusim.cli.output import forget_output, standard_output, tolerant
+from npusim.cli.output import COMMAND_LINE, forget_output, standard_output, tolerant
 from npusim.cli.program import program
 from npusim.cost.compilation_notice import COMPILING_S, tell_once
 from npusim.errors import NpusimError, nearest
@@ -53,6 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     int
         The exit status.
     """
+    COMMAND_LINE.set(shlex.join(["npusim", *arguments]))
     tolerant(sys.stdout, sys.stderr)
     tell_once(_say_that_it_compiles)
     with warnings.catch_warnings():

@@ -78,14 +78,13 @@ def validate(
     An error is |predicted - measured| / measured. Limits stand in validate/SUITE.yaml. The last column is the
     error of Intel's own neural cost model on the same kind of rows.
     """
-    from npusim.cli.output import Destination
-    from npusim.files import write_whole
+    from npusim.cli.output import Destination, file_target, write_html
 
     destination = Destination(output, form)
     if parameters:
         _write_parameters(destination)
         return
-    page_destination = None if html is None else Destination(html, "json")
+    html_file = file_target(html, "--html")
 
     from npusim.validation.document import Validation
     from npusim.validation.running import run_suites
@@ -97,10 +96,10 @@ def validate(
     from npusim.report.validation import validation_page
 
     destination.write(lambda: validation_page(judged, held_out), document.to_json)
-    if page_destination is not None and page_destination.path is not None:
-        from npusim.report.validation_html import scatter_page
+    if html_file is not None:
+        from npusim.report.validation_html import validation_html
 
-        write_whole(page_destination.path, scatter_page(judged, held_out).encode())
+        write_html(html_file, lambda command: validation_html(judged, held_out, command))
     if not document.ok:
         raise typer.Exit(1)
 

@@ -171,11 +171,10 @@ def whatif(
     last line says what bounds the best one.
     """
     from npusim.cli.inputs import scenario_of
-    from npusim.cli.output import Destination
-    from npusim.files import write_whole
+    from npusim.cli.output import Destination, file_target, write_html
 
     destination = Destination(output, form)
-    page_destination = None if html is None else Destination(html, "json")
+    html_file = file_target(html, "--html")
     axes = parse_over(over or ())
 
     if accuracy:
@@ -191,10 +190,10 @@ def whatif(
     from npusim.report.whatif import whatif_page
 
     destination.write(lambda: whatif_page(result), result.to_json)
-    if page_destination is not None and page_destination.path is not None:
+    if html_file is not None:
         from npusim.report.whatif_html import whatif_html
 
-        write_whole(page_destination.path, whatif_html(result).encode())
+        write_html(html_file, lambda command: whatif_html(result, command))
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:

@@ -2,88 +2,81 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from npusim.report.calibration import FITTED, interval_text, percent_text, value_text
 from npusim.report.engineering import engineering
+from npusim.report.html import COLOURS, bullets, page, plot, seconds_axis, table, text
 
 if TYPE_CHECKING:
     from npusim.calibrate.device.report import CalibratedRow, CalibrationReport
 
 __all__ = ["calibration_html"]
 
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#885522", "#000000")
-"""Colours that stay apart for the colour-blind."""
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
-_FONT = "system-ui, sans-serif"
-_SECONDS = {"type": "log", "tickformat": "~s", "ticksuffix": "s", "dtick": 1}
-_STYLE = f"""
-body {{ font: 15px/1.5 {_FONT}; color: #222; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #e5e5e5; white-space: nowrap; }}
-.wide {{ overflow-x: auto; }} td.text, th.text {{ text-align: left; white-space: normal; }}
-th {{ font-weight: 600; color: #555; }} .note {{ color: #555; }} .warning {{ color: #a05000; }}
-"""
 
 
-def calibration_html(found: CalibrationReport) -> str:
+def calibration_html(found: CalibrationReport, command: str = "") -> str:
     """Return a calibration as HTML that needs no other file.
 
     Parameters
     ----------
     found : CalibrationReport
+    command : str
+        The command line that fitted.
     """
-    title = f"{found.soc}: {found.device} fitted to {found.chip}"
     lead = (
         f"{found.rows_fitted} rows of {', '.join(found.files)}, {found.date}. The measurement's own noise is "
         f"{percent_text(found.noise)} (median); the fit leaves {percent_text(found.residual)} beyond it."
     )
-    parts = [
-        f"<h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p>",
-        _list("warning", found.warnings),
-        _plot(_scatter(found)),
-        "<p class=note>A point on the line is predicted as measured; the band is 20 %. Rows that were fitted "
-        "to are shown as the fit sees them; the table of errors tells those that it did not see.</p>",
-        _plot(_residuals(found)),
+    left_out = bullets((f"{row.id}: {row.reason}" for row in found.left_out), "note")
+    return page(
+        f"{found.soc}: {found.device} fitted to {found.chip}",
+        bullets(found.warnings, "warning"),
+        _scatter(found),
+        text(
+            "A point on the line is predicted as measured; the band is 20 %. Rows that were fitted to are "
+            "shown as the fit sees them; the table of errors tells those that it did not see.",
+            "note",
+        ),
+        _residuals(found),
         "<h2>Numbers</h2>",
         _numbers(found),
-        "<p class=note>tied: fitted, but known only together with the numbers that are named. loose: "
-        "fitted, for the data rule out the value before, but hardly better known. not identified: the "
-        "measurement says too little, so the number stays as it was. held: not free.</p>",
+        text(
+            "tied: fitted, but known only together with the numbers that are named. loose: fitted, for the "
+            "data rule out the value before, but hardly better known. not identified: the measurement says "
+            "too little, so the number stays as it was. held: not free.",
+            "note",
+        ),
         "<h2>Errors</h2>",
         _errors(found),
-        "<p class=note>|predicted / measured - 1|. Unseen: predicted by fits to the other of "
-        f"{found.folds} folds; networks were not fitted to at all. In 90 %: rows inside their predicted "
-        "interval.</p>",
+        text(
+            f"|predicted / measured - 1|. Unseen: predicted by fits to the other of {found.folds} folds; "
+            "networks were not fitted to at all. In 90 %: rows inside their predicted interval.",
+            "note",
+        ),
         "<h2>What the equations leave out</h2>",
-        _table(("operator", "relative"), [(k, percent_text(v)) for k, v in found.model_error.items()]),
-        "<p class=note>Standard deviation of an operator's time beyond noise, on rows that the fit did not "
-        "see; estimates with the fitted SoC contain it.</p>",
+        table(("operator", "relative"), [(k, percent_text(v)) for k, v in found.model_error.items()]),
+        text(
+            "Standard deviation of an operator's time beyond noise, on rows that the fit did not see; "
+            "estimates with the fitted SoC contain it.",
+            "note",
+        ),
         "<h2>Conditions</h2>",
         _environment(found),
-        "<h2>Left out</h2>" if found.left_out else "",
-        _list("note", (f"{row.id}: {row.reason}" for row in found.left_out)),
-    ]
-    head = f'<meta charset="utf-8"><title>npusim: {html.escape(title)}</title><style>{_STYLE}</style>'
-    script = f"<script>{get_plotlyjs()}</script>"
-    return f'<!doctype html><html lang="en"><head>{head}{script}</head><body>{"".join(parts)}</body></html>\n'
-
-
-def _plot(figure: go.Figure) -> str:
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
-    return text
+        f"<h2>Left out</h2>{left_out}" if left_out else "",
+        lead=lead,
+        command=command,
+    )
 
 
 def _words(row: CalibratedRow) -> str:
     lines = [
-        f"<b>{html.escape(row.id)}</b>",
-        html.escape(row.what),
+        f"<b>{escape(row.id)}</b>",
+        escape(row.what),
         f"hint {row.hint}, {row.requests} in flight; {row.figure}",
         f"measured {engineering(row.measured_s, 's')}, noise {percent_text(row.noise)}",
         f"before {engineering(row.before_s, 's')}, after {engineering(row.after_s, 's')}",
@@ -101,11 +94,11 @@ def _families(found: CalibrationReport) -> list[tuple[str, list[CalibratedRow]]]
 
 
 def _marker(number: int, **more: Any) -> dict[str, Any]:
-    symbol = _SYMBOLS[number // len(_COLOURS) % len(_SYMBOLS)]
-    return {"size": 8, "color": _COLOURS[number % len(_COLOURS)], "symbol": symbol, "opacity": 0.8, **more}
+    symbol = _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)]
+    return {"size": 8, "color": COLOURS[number % len(COLOURS)], "symbol": symbol, "opacity": 0.8, **more}
 
 
-def _scatter(found: CalibrationReport) -> go.Figure:
+def _scatter(found: CalibrationReport) -> str:
     """Return predicted over measured times: hollow before, full after."""
     figure = go.Figure()
     for number, (name, rows) in enumerate(_families(found)):
@@ -137,15 +130,14 @@ def _scatter(found: CalibrationReport) -> go.Figure:
     }
     buttons = [{"label": k, "method": "restyle", "args": [{"visible": v}]} for k, v in shown.items()]
     figure.update_layout(
-        **_layout("Predicted over measured", 600),
         updatemenus=[{"type": "buttons", "direction": "right", "buttons": buttons, "x": 1.0, "y": 1.1}],
-        xaxis={"title": "measured", **_SECONDS},
-        yaxis={"title": "predicted", **_SECONDS},
+        xaxis=seconds_axis("measured"),
+        yaxis=seconds_axis("predicted"),
     )
-    return figure
+    return plot(figure, 640, "Predicted over measured")
 
 
-def _residuals(found: CalibrationReport) -> go.Figure:
+def _residuals(found: CalibrationReport) -> str:
     """Return what is left of rows, unseen where they were fitted to, by operator and size."""
     figure = go.Figure()
     for number, (name, rows) in enumerate(_families(found)):
@@ -167,21 +159,9 @@ def _residuals(found: CalibrationReport) -> go.Figure:
     for level, dash in ((0.0, "solid"), (20.0, "dot"), (-20.0, "dot")):
         figure.add_hline(y=level, line={"color": "#999", "dash": dash, "width": 1})
     figure.update_layout(
-        **_layout("What is left, by operator and size (bars: 90 % of the measurement's noise)", 480),
-        xaxis={"title": "measured", **_SECONDS},
-        yaxis={"title": "unseen predicted / measured - 1 (%)"},
+        xaxis=seconds_axis("measured"), yaxis={"title": "unseen predicted / measured - 1 (%)"}
     )
-    return figure
-
-
-def _layout(title: str, height: int) -> dict[str, Any]:
-    return {
-        "title": title,
-        "height": height,
-        "font": {"family": _FONT, "size": 13},
-        "template": "plotly_white",
-        "margin": {"l": 10, "r": 10, "t": 80, "b": 40},
-    }
+    return plot(figure, 540, "What is left, by operator and size (bars: 90 % of the measurement's noise)")
 
 
 def _numbers(found: CalibrationReport) -> str:
@@ -199,7 +179,7 @@ def _numbers(found: CalibrationReport) -> str:
         for p in found.parameters
     ]
     heads = ("number", "before", "uncertainty", "after", "90 % interval", "status", "goes with", "rows")
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _errors(found: CalibrationReport) -> str:
@@ -214,25 +194,11 @@ def _errors(found: CalibrationReport) -> str:
         for f in found.families
     ]
     heads = ("rows of", "rows", "before", "after", "unseen", "unseen, 90 % below", "noise", "in 90 %")
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _environment(found: CalibrationReport) -> str:
     facts = {"npusim": found.npusim, "SoC": found.soc_title, "date": found.date, **found.environment}
     settings = facts.pop("settings", {})
     rows = [(key, str(value)) for key, value in [*facts.items(), *settings.items()] if value is not None]
-    return _table(("what", "value"), rows)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        first, *rest = (html.escape(cell) for cell in cells)
-        return f"<tr><{tag} class=text>{first}</{tag}>{''.join(f'<{tag}>{c}</{tag}>' for c in rest)}</tr>"
-
-    body = "".join(line(row, "td") for row in rows)
-    return f"<div class=wide><table>{line(heads, 'th')}{body}</table></div>"
-
-
-def _list(style: str, lines: Iterable[str]) -> str:
-    items = "".join(f"<li>{html.escape(text)}</li>" for text in lines)
-    return f"<ul class={style}>{items}</ul>" if items else ""
+    return table(("what", "value"), rows)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
+from npusim.metrics import METRICS, unit_of
 from npusim.report.exploration import shown_value
+from npusim.report.html import COLOURS, page, plot, table, text
 
 if TYPE_CHECKING:
     from npusim.explore.fronts import Front
@@ -18,34 +18,39 @@ __all__ = ["pareto_html"]
 
 _MOST_LINES = 2000
 """Points drawn as parallel coordinates at most; more would be a grey block."""
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem }
-.note { color: #555 }
-"""
-_FONT = {"family": "system-ui, sans-serif", "size": 13}
+_MOST_ROWS = 500
+"""Rows of the table; `npusim query` and `--format json` have all."""
 
 
-def pareto_html(found: Front) -> str:
+def pareto_html(found: Front, command: str = "") -> str:
     """Return a front as HTML that needs no other file.
 
     Parameters
     ----------
     found : Front
         From `npusim.explore.fronts.pareto`.
+    command : str
+        The command line that asked for it.
     """
-    parts = [
-        f"<h1>{html.escape(found.title)}</h1>",
-        f"<p>{found.front:,} points that no other of {found.compared:,} compared ones beats in "
-        f"{html.escape(', '.join(found.minimise))}; the space has {found.points:,}.</p>",
-        f"<p><b>Knee</b>: point {found.knee['point']}: {html.escape(_described(found, found.knee))}</p>",
-        *(f"<p class=note>{html.escape(note)}</p>" for note in found.notes),
-        _scatter(found).to_html(full_html=False, include_plotlyjs=False),
-        _parallel(found).to_html(full_html=False, include_plotlyjs=False),
-    ]
-    head = f"<meta charset=utf-8><title>{html.escape(found.title)}</title><style>{_STYLE}</style>"
-    script = f"<script>{get_plotlyjs()}</script>"
-    body = "".join(parts)
-    return f"<!doctype html><html lang=en><head>{head}{script}</head><body>{body}</body></html>"
+    others = [name for name in found.knee if name in METRICS and name not in found.minimise]
+    shown = ["point", *found.axes, *found.minimise, *others]
+    rows = [[shown_value(name, row[name], found.units) for name in shown] for row in found.rows[:_MOST_ROWS]]
+    left = found.front - len(rows)
+    return page(
+        f"Pareto front: {found.title}",
+        text(
+            f"{found.front:,} points that no other of {found.compared:,} compared ones beats in "
+            f"{', '.join(METRICS[name].title for name in found.minimise)}; the space has {found.points:,}."
+        ),
+        _scatter(found),
+        _parallel(found),
+        "<h2>Points</h2>",
+        table(shown, rows),
+        text(f"and {left:,} more: npusim pareto --format json", "note") if left > 0 else "",
+        lead=f"Knee: point {found.knee['point']}: {_described(found, found.knee)}",
+        notes=found.notes,
+        command=command,
+    )
 
 
 def _described(found: Front, row: dict[str, Any], sep: str = ", ") -> str:
@@ -53,21 +58,21 @@ def _described(found: Front, row: dict[str, Any], sep: str = ", ") -> str:
     return sep.join(f"{name} {shown_value(name, row[name], found.units)}" for name in names)
 
 
-def _scatter(found: Front) -> go.Figure:
+def _scatter(found: Front) -> str:
     """Return the front in two or three dimensions; the colour tells a third metric where two are drawn."""
     rows, names = found.rows, found.minimise
     columns = [[row[name] for row in rows] for name in (names * 2)[:2]]
-    text = [f"point {row['point']}<br>" + _described(found, row, "<br>") for row in rows]
-    marker: dict[str, Any] = {"size": 6, "color": "#4477aa", "opacity": 0.8}
+    hover = [f"point {row['point']}<br>" + _described(found, row, "<br>") for row in rows]
+    marker: dict[str, Any] = {"size": 6, "color": COLOURS[0], "opacity": 0.8}
     if len(names) > 2:
         colour = [row[names[2]] for row in rows]
         marker |= {
             "color": colour,
             "colorscale": "Viridis",
             "showscale": True,
-            "colorbar": {"title": names[2]},
+            "colorbar": {"title": METRICS[names[2]].title, "tickformat": "~s"},
         }
-    common = {"text": text, "hoverinfo": "text"}
+    common = {"text": hover, "hoverinfo": "text"}
     knee = found.knee
     figure = go.Figure(
         [
@@ -76,7 +81,7 @@ def _scatter(found: Front) -> go.Figure:
                 x=[knee[names[0]]],
                 y=[knee[(names * 2)[1]]],
                 mode="markers+text",
-                marker={"size": 14, "color": "#ee6677", "symbol": "star"},
+                marker={"size": 14, "color": COLOURS[1], "symbol": "star"},
                 text=["knee"],
                 textposition="top center",
                 hovertext=[_described(found, knee, "<br>")],
@@ -86,21 +91,18 @@ def _scatter(found: Front) -> go.Figure:
         ]
     )
     figure.update_layout(
-        xaxis={"title": names[0], **_scale(columns[0])},
-        yaxis={"title": (names * 2)[1], **_scale(columns[1])},
-        font=_FONT,
-        height=560,
-        showlegend=False,
-        template="plotly_white",
+        xaxis=_scale(names[0], columns[0]), yaxis=_scale((names * 2)[1], columns[1]), showlegend=False
     )
-    return figure
+    return plot(figure, 560, "The front")
 
 
-def _scale(values: list[float]) -> dict[str, str]:
-    return {"type": "log" if min(values) > 0 else "linear", "tickformat": "~s"}
+def _scale(name: str, values: list[float]) -> dict[str, str]:
+    """Return settings of an axis over a metric, its ticks with SI prefixes and unit."""
+    scale = "log" if min(values) > 0 else "linear"
+    return {"title": METRICS[name].title, "type": scale, "tickformat": "~s", "ticksuffix": unit_of(name)}
 
 
-def _parallel(found: Front) -> go.Figure:
+def _parallel(found: Front) -> str:
     """Return the front's points as lines across knobs and metrics."""
     step = max(1, -(-len(found.rows) // _MOST_LINES))
     rows = found.rows[::step]
@@ -111,19 +113,21 @@ def _parallel(found: Front) -> go.Figure:
     figure = go.Figure(
         go.Parcoords(dimensions=dimensions, line={"color": first, "colorscale": "Viridis"}, labelangle=-20)
     )
-    figure.update_layout(font=_FONT, height=520, margin={"t": 120, "l": 130})
-    return figure
+    title = "Axes and metrics: drag along a line to choose points"
+    return plot(figure, 520, title, least_width=110 * len(dimensions), margin={"t": 120, "l": 130})
 
 
 def _dimension(name: str, values: list[Any], units: Mapping[str, str]) -> dict[str, Any]:
     """Return one vertical scale; names and short lists of numbers get a tick for each value."""
+    unit = units.get(name, unit_of(name) if name in METRICS else "")
+    label = f"{METRICS[name].title if name in METRICS else name}{f' ({unit})' if unit else ''}"
     levels = sorted(set(values), key=lambda value: (isinstance(value, str), value))
     if isinstance(levels[0], str) or len(levels) <= 12:
         place = {level: i for i, level in enumerate(levels)}
         return {
-            "label": name,
+            "label": label,
             "values": [place[value] for value in values],
             "tickvals": list(range(len(levels))),
             "ticktext": [shown_value(name, level, units) for level in levels],
         }
-    return {"label": name, "values": values, "tickformat": ".3~s"}
+    return {"label": label, "values": values, "tickformat": ".3~s"}

@@ -11,12 +11,12 @@ from rich.text import Text
 
 from npusim.engines.timeline import CAUSES, Timeline, critical_path, idle_causes, path_summary, queueing_s
 from npusim.report.engineering import engineering, percent
-from npusim.report.terminal import grid
+from npusim.report.terminal import headed
 
 if TYPE_CHECKING:
     from npusim.studies.elasticity import Elasticity
 
-__all__ = ["help_table", "timeline_page"]
+__all__ = ["help_table", "path_lines", "stall_figures", "timeline_page"]
 
 _CAUSE_HEADS = {
     "data": "data", "work": "result", "sram": "SRAM", "latency": "DMA start", "launch": "launch",
@@ -38,31 +38,39 @@ def timeline_page(line: Timeline, helpful: Sequence[Elasticity] = ()) -> Rendera
         _stalls(line),
         Text(),
     ]
-    parts += [Text("Critical path", style="bold"), *_path(line)]
+    parts += [Text("Critical path", style="bold"), *map(Text, path_lines(line))]
     if helpful:
         parts += [Text(), Text("What would help", style="bold"), help_table(helpful)]
     return Group(*parts)
 
 
 def _stalls(line: Timeline) -> Table:
-    """Return a row per group of units: that of its busiest unit."""
+    heads, rows = stall_figures(line)
+    table = headed(*heads, style="cyan", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def stall_figures(line: Timeline) -> tuple[list[str], list[list[str]]]:
+    """Return headings and a row per group of units: that of its busiest unit."""
     busy, idle, queue = line.busy_s(), idle_causes(line), queueing_s(line)
-    table = grid()
-    table.add_column("unit", style="cyan", no_wrap=True)
-    for name in ("busy", *(_CAUSE_HEADS[cause] for cause in CAUSES), "queued"):
-        table.add_column(name, justify="right")
-    table.show_header, table.header_style = True, "dim"
     shown: dict[str, str] = {}
     for unit in line.units:
         if busy[unit.name] > 0.0 and busy[unit.name] > busy.get(shown.get(unit.group, ""), 0.0):
             shown[unit.group] = unit.name
+    rows = []
     for group, name in shown.items():
-        shares = [percent(idle[name][cause] / line.makespan_s) for cause in CAUSES]
-        table.add_row(group, percent(busy[name] / line.makespan_s), *shares, engineering(queue[name], "s"))
-    return table
+        shares = [
+            percent(seconds / line.makespan_s)
+            for seconds in (busy[name], *(idle[name][cause] for cause in CAUSES))
+        ]
+        rows.append([group, *shares, engineering(queue[name], "s")])
+    return ["unit", "busy", *(_CAUSE_HEADS[cause] for cause in CAUSES), "queued"], rows
 
 
-def _path(line: Timeline) -> list[RenderableType]:
+def path_lines(line: Timeline) -> list[str]:
+    """Return what the critical path is made of, in three lines."""
     path = critical_path(line)
     total = sum(task.waited_s + task.worked_s for task in path) or 1.0
     found = path_summary(line, path)
@@ -83,20 +91,16 @@ def _path(line: Timeline) -> list[RenderableType]:
         f", DMA's latency {percent(found.waiting_s / total)}" if found.waiting_s > 0.0005 * total else ""
     )
     return [
-        Text(f"{len(path)} tasks, {engineering(total, 's')}: {worked}{waiting}"),
-        Text(f"what each waited for last: {why}"),
-        Text(f"longest: {longest}"),
+        f"{len(path)} tasks, {engineering(total, 's')}: {worked}{waiting}",
+        f"what each waited for last: {why}",
+        f"longest: {longest}",
     ]
 
 
 def help_table(helpful: Sequence[Elasticity]) -> Table:
     """Return what a little more of each resource saves, the most helpful first."""
-    table = grid()
-    table.add_column("more of", style="cyan")
-    table.add_column("saves", justify="right", no_wrap=True)
-    table.add_column("each percent", justify="right", no_wrap=True)
+    table = headed("more of", "saves", "each percent", style="cyan")
     table.add_column("try", style="dim", overflow="fold")
-    table.show_header, table.header_style = True, "dim"
     for e in helpful:
         gain = f"{e.gain:+.1%}" if abs(e.gain) >= 0.0005 else "0 %"
         each = f"{e.elasticity:.2f} %" if abs(e.gain) >= 0.0005 else "-"

@@ -2,45 +2,31 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
-from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
+from npusim.report.html import COLOURS, GREY, bullets, page, plot, table, text
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
 
-__all__ = ["log_ticks", "residuals", "scatter_page", "short"]
+__all__ = ["validation_html"]
 
-_COLOURS = (
-    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
-    "#aa3377", "#885522", "#000000", "#ee7733", "#44bb99",
-)  # fmt: skip
-"""Colours that stay apart for the colour-blind."""
-_MOST_COLOURED = len(_COLOURS) - 1
+_MOST_COLOURED = len(COLOURS) - 1
 _REST = "all other groups"
-_REST_COLOUR = "#bbbbbb"
 _MOST_OPEN = 24
 """More groups without a limit than this are folded away."""
-_FONT = "system-ui, sans-serif"
-
-_STYLE = f"""
-body {{ font: 15px/1.5 {_FONT}; color: #222; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.25rem; margin-top: 3rem; }} h3 {{ font-size: 1rem; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #e5e5e5; }}
-th:first-child, td:first-child {{ text-align: left; }} th {{ font-weight: 600; color: #555; }}
-.missed {{ color: #b00020; font-weight: 600; }} .kept {{ color: #1b7837; }} .note {{ color: #555; }}
-nav a {{ margin-right: 1rem; }} details {{ margin: .5rem 0; }}
-"""
+_MARKS = {"kept": "kept", "missed": "missed"}
 
 
-def scatter_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | None = None) -> str:
+def validation_html(
+    suites: Sequence[Judged], held_out: Mapping[str, Judged] | None = None, command: str = ""
+) -> str:
     """Return a validation as HTML that needs no other file.
 
     Parameters
@@ -49,21 +35,17 @@ def scatter_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | None
         Suites that have been run.
     held_out : mapping of str to Judged, optional
         Their cross-validations, by name; plots then show held-out predictions.
-
-    Returns
-    -------
-    str
-        The page.
+    command : str
+        The command line that asked for it.
     """
     held_out = held_out or {}
     links = " ".join(f'<a href="#{judged.name}">{judged.name}</a>' for judged in suites)
-    parts = [_section(judged, held_out.get(judged.name)) for judged in suites]
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>npusim: validation</title>'
-        f"<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body>"
-        "<h1>npusim: predictions beside figures</h1>"
-        "<p>An error is |predicted - measured| / measured. Dotted lines are 10 % off.</p>"
-        f"<nav>{links}</nav>{''.join(parts)}</body></html>\n"
+    return page(
+        f"Validation: {', '.join(judged.name for judged in suites)}",
+        text("An error is |predicted - measured| / measured. Dotted lines are 10 % off."),
+        f"<nav>{links}</nav>",
+        *(_section(judged, held_out.get(judged.name)) for judged in suites),
+        command=command,
     )
 
 
@@ -72,13 +54,17 @@ def _section(judged: Judged, held_out: Judged | None) -> str:
     notes = [*judged.evidence.notes, *judged.suite.notes]
     if held_out is not None:
         notes.insert(0, "The plots show held-out predictions.")
-    listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
     colours = _colours(shown)
-    plots = [_plot(_scatter(shown, colours)), _plot(residuals(shown, _traces(shown, colours), _layout()))]
-    return (
-        f'<section><h2 id="{judged.name}">{judged.name}</h2><p>{html.escape(judged.suite.title)}</p>'
-        f"{_table(judged, held_out)}<ul class='note'>{listed}</ul>{plots[0]}"
-        f"<h3>Residuals: predicted / measured against each dimension</h3>{plots[1]}</section>"
+    return "".join(
+        (
+            f'<section><h2 id="{judged.name}">{judged.name}</h2>{text(judged.suite.title)}',
+            _table(judged, held_out),
+            bullets(notes, "note"),
+            _scatter(shown, colours),
+            "<h3>Residuals: predicted / measured against each dimension</h3>",
+            _residuals(shown, _traces(shown, colours)),
+            "</section>",
+        )
     )
 
 
@@ -89,26 +75,24 @@ def _table(judged: Judged, held_out: Judged | None) -> str:
     others = {} if held_out is None else {group.name: group for group in held_out.groups}
     bound = [_row(group, others, held_out is not None) for group in judged.groups if group.limit is not None]
     free = [_row(group, others, held_out is not None) for group in judged.groups if group.limit is None]
-    head = f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in heads)}</tr>"
+    words = (0, len(heads) - 2, len(heads) - 1)
     if len(free) <= _MOST_OPEN or not bound:
-        return f"<table>{head}{''.join(bound + free)}</table>"
+        return table(heads, bound + free, words, _MARKS)
     rest = f"<details><summary>{len(free)} groups without a limit</summary>"
-    return f"<table>{head}{''.join(bound)}</table>{rest}<table>{head}{''.join(free)}</table></details>"
+    return f"{table(heads, bound, words, _MARKS)}{rest}{table(heads, free, words)}</details>"
 
 
-def _row(group: GroupErrors, others: Mapping[str, GroupErrors], beside: bool) -> str:
-    cells = [html.escape(group.name), str(len(group.errors)), *_errors(group)]
+def _row(group: GroupErrors, others: Mapping[str, GroupErrors], beside: bool) -> list[str]:
+    cells = [group.name, str(len(group.errors)), *_errors(group)]
     other = others.get(group.name)
     if beside:
         cells += _errors(other) if other is not None else ["", "", ""]
     ok = group.ok and (other is None or other.ok)
-    limit, verdict, mark = "-", "", ""
+    limit, verdict = "-", ""
     if group.rule is not None and group.limit is not None:
         limit = f"{group.rule.statistic.removesuffix('_error')} {100 * group.limit:.3g} %"
-        verdict = mark = "kept" if ok else "missed"
-    yardstick = html.escape(group.rule.yardstick) if group.rule else ""
-    body = "".join(f"<td>{cell}</td>" for cell in (*cells, limit))
-    return f'<tr>{body}<td class="{mark}">{verdict}</td><td>{yardstick}</td></tr>'
+        verdict = "kept" if ok else "missed"
+    return [*cells, limit, verdict, group.rule.yardstick if group.rule else ""]
 
 
 def _errors(group: GroupErrors) -> list[str]:
@@ -117,17 +101,17 @@ def _errors(group: GroupErrors) -> list[str]:
 
 def _names(judged: Judged) -> list[str]:
     """Return what each row is coloured by: the breakdown where it has few parts, else the groups."""
-    return judged.row_parts if len(set(judged.row_parts)) <= len(_COLOURS) else judged.row_groups
+    return judged.row_parts if len(set(judged.row_parts)) <= len(COLOURS) else judged.row_groups
 
 
 def _colours(judged: Judged) -> dict[str, str]:
     """Return a colour for each name of rows, or where there are many for those with the largest errors."""
     names = set(_names(judged))
     groups = [group for group in judged.groups if group.name in names]
-    if len(groups) > len(_COLOURS):
+    if len(groups) > len(COLOURS):
         groups = [group for group in groups if not group.name.startswith("unmodelled")]
         groups = sorted(groups, key=lambda group: (group.limit is None, -group.mean_error))[:_MOST_COLOURED]
-    return {group.name: colour for group, colour in zip(groups, _COLOURS, strict=False)}
+    return {group.name: colour for group, colour in zip(groups, COLOURS, strict=False)}
 
 
 def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, NDArray[np.int64]]]:
@@ -135,10 +119,10 @@ def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, 
     names = [name if name in colours else _REST for name in _names(judged)]
     order = [_REST, *colours]
     rows = {name: np.array([i for i, own in enumerate(names) if own == name], np.int64) for name in order}
-    return [(name, colours.get(name, _REST_COLOUR), rows[name]) for name in order if len(rows[name])]
+    return [(name, colours.get(name, GREY), rows[name]) for name in order if len(rows[name])]
 
 
-def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
+def _scatter(judged: Judged, colours: Mapping[str, str]) -> str:
     """Predicted over measured, both logarithmic, with the line of agreement and 10 % to both sides."""
     evidence, words = judged.evidence, _words(judged)
     figure = go.Figure()
@@ -151,14 +135,14 @@ def _scatter(judged: Judged, colours: Mapping[str, str]) -> go.Figure:
         )
     for name, colour, rows in _traces(judged, colours):
         figure.add_scatter(
-            x=short(evidence.measured[rows]), y=short(evidence.predicted[rows]), mode="markers", name=name,
+            x=_short(evidence.measured[rows]), y=_short(evidence.predicted[rows]), mode="markers", name=name,
             marker={"color": colour, "size": 6, "opacity": 0.7}, text=[words[row] for row in rows],
             hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip
     unit = f" ({evidence.unit})" if evidence.unit else ""
-    figure.update_xaxes(type="log", title=f"measured{unit}", **log_ticks(ends))
-    figure.update_yaxes(type="log", title=f"predicted{unit}", **log_ticks(ends))
-    return figure.update_layout(height=560, **_layout())
+    figure.update_xaxes(type="log", title=f"measured{unit}", **_log_ticks(ends))
+    figure.update_yaxes(type="log", title=f"predicted{unit}", **_log_ticks(ends))
+    return plot(figure, 600)
 
 
 def _words(judged: Judged) -> list[str]:
@@ -169,7 +153,7 @@ def _words(judged: Judged) -> list[str]:
     for row, id_ in enumerate(evidence.ids):
         measured, predicted = evidence.measured[row], evidence.predicted[row]
         known = "<br>".join(f"{name} {_value(values[row])}" for name, values in columns.items())
-        head = f"<b>{id_}</b> {html.escape(judged.row_groups[row])}"
+        head = f"<b>{id_}</b> {escape(judged.row_groups[row])}"
         off = f"{predicted / measured - 1:+.1%}"
         numbers = f"measured {measured:.4g}, predicted {predicted:.4g} {evidence.unit} ({off})"
         texts.append(f"{head}<br>{numbers}<br>{known}")
@@ -177,22 +161,7 @@ def _words(judged: Judged) -> list[str]:
 
 
 def _value(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else html.escape(str(value))
-
-
-def _layout() -> dict[str, Any]:
-    return {
-        "template": "simple_white",
-        "font": {"family": _FONT, "size": 12},
-        "margin": {"l": 70, "r": 20, "t": 40, "b": 50},
-        "legend": {"itemsizing": "constant"},
-        "hoverlabel": {"align": "left"},
-    }
-
-
-def _plot(figure: go.Figure) -> str:
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False})
-    return text
+    return f"{value:g}" if isinstance(value, float) else escape(str(value))
 
 
 _COLUMNS = 3
@@ -210,18 +179,8 @@ Trace = tuple[str, str, NDArray[np.int64]]
 """Name, colour and rows of a group."""
 
 
-def residuals(judged: Judged, traces: Sequence[Trace], layout: dict[str, Any]) -> go.Figure:
-    """Return predicted / measured against each dimension.
-
-    Parameters
-    ----------
-    judged : Judged
-        The suite.
-    traces : sequence of Trace
-        Groups in the order in which they are drawn.
-    layout : dict
-        What all figures of the page share.
-    """
+def _residuals(judged: Judged, traces: Sequence[Trace]) -> str:
+    """Return predicted / measured against each dimension, groups in the order in which they are drawn."""
     evidence = judged.evidence
     names = [name for name in evidence.dimensions if len(set(evidence.columns[name])) > 1]
     lines = max(1, -(-len(names) // _COLUMNS))
@@ -240,7 +199,8 @@ def residuals(judged: Judged, traces: Sequence[Trace], layout: dict[str, Any]) -
     ratio = evidence.predicted / evidence.measured
     low, high = np.quantile(ratio, [0.005, 0.995])
     figure.update_yaxes(range=[min(0.85, low - 0.05), max(1.15, min(high + 0.05, 3.0))])
-    return figure.update_layout(height=_CELL_HEIGHT * lines + 60, boxmode="group", boxgap=0.2, **layout)
+    figure.update_layout(boxmode="group", boxgap=0.2)
+    return plot(figure, _CELL_HEIGHT * lines + 60, least_width=800)
 
 
 def _boxes(
@@ -251,7 +211,7 @@ def _boxes(
     order = dict.fromkeys(word for _, word in sorted(zip(values, words, strict=True)))
     for group, colour, rows in traces:
         figure.add_box(
-            x=[words[row] for row in rows], y=short(_ratio(judged)[rows]), name=group, offsetgroup=group,
+            x=[words[row] for row in rows], y=_short(_ratio(judged)[rows]), name=group, offsetgroup=group,
             marker={"color": colour, "size": 3}, line={"width": 1}, showlegend=False, **at,
         )  # fmt: skip
     figure.update_xaxes(type="category", categoryorder="array", categoryarray=list(order), **at)
@@ -271,7 +231,7 @@ def _points(
     for group, colour, members in traces:
         rows = members[kept[members]]
         points = draw(
-            x=values[rows], y=short(_ratio(judged)[rows]), mode="markers", name=group, text=ids[rows],
+            x=values[rows], y=_short(_ratio(judged)[rows]), mode="markers", name=group, text=ids[rows],
             marker={"color": colour, "size": 4, "opacity": 0.6}, showlegend=False,
             hovertemplate="row %{text}: %{y:.3f} at %{x}",
         )  # fmt: skip
@@ -279,7 +239,7 @@ def _points(
     if values.dtype == object:
         figure.update_xaxes(type="category", categoryorder="category ascending", **at)
     elif values.min() > 0 and values.max() > 30 * values.min():
-        figure.update_xaxes(type="log", **log_ticks(np.array([values.min(), values.max()])), **at)
+        figure.update_xaxes(type="log", **_log_ticks(np.array([values.min(), values.max()])), **at)
 
 
 def _worst_words(values: NDArray[Any], errors: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -296,12 +256,12 @@ def _ratio(judged: Judged) -> NDArray[np.float64]:
     return ratio
 
 
-def short(values: NDArray[np.float64]) -> list[float]:
+def _short(values: NDArray[np.float64]) -> list[float]:
     """Return values with five digits: a page of plots is mostly numbers."""
     return [float(f"{value:.5g}") for value in values]
 
 
-def log_ticks(ends: NDArray[np.float64]) -> dict[str, Any]:
+def _log_ticks(ends: NDArray[np.float64]) -> dict[str, Any]:
     """Return ticks of a logarithmic axis: whole powers of ten where there are enough, else 1, 2, 5."""
     if np.log10(ends[1] / ends[0]) >= _FULL_DECADES:
         return {"dtick": 1, "exponentformat": "power"}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import html
+from html import escape
 from itertools import product
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from npusim.report.engineering import engineering, factor
+from npusim.report.html import COLOURS, bullets, page, plot, seconds_axis, table, text
 from npusim.report.whatif import crossing_lines
 
 if TYPE_CHECKING:
@@ -17,89 +17,58 @@ if TYPE_CHECKING:
 
 __all__ = ["whatif_html"]
 
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#885522", "#000000")
-"""Colours that stay apart for the colour-blind."""
-_TIME, _SAVED, _LOST = "#4477aa", "#228833", "#ee6677"
-_FONT = "system-ui, sans-serif"
-_STYLE = f"""
-body {{ font: 15px/1.5 {_FONT}; color: #222; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #e5e5e5; white-space: nowrap; }}
-.wide {{ overflow-x: auto; }}
-th:first-child, td:first-child {{ text-align: left; }} th {{ font-weight: 600; color: #555; }}
-.note {{ color: #555; }} .verdict {{ font-weight: 600; }}
-"""
+_TIME, _LOST, _SAVED = COLOURS[:3]
 
 
-def whatif_html(result: WhatIf) -> str:
+def whatif_html(result: WhatIf, command: str = "") -> str:
     """Return a comparison as HTML that needs no other file.
 
     Parameters
     ----------
     result : WhatIf
         With or without `over`.
+    command : str
+        The command line that asked for it.
 
     Returns
     -------
     str
         The page.
     """
-    name = html.escape(f"{result.workload} on {result.soc}")
     tiles = f", {result.tiles} tiles" if result.tiles else ""
-    run = f"hint {result.hint}, {result.requests} in flight{tiles}; baseline {result.baseline}"
-    charts = _over_charts(result) if result.over else [_plot(_waterfall(result)), _plot(_bars(result))]
-    crossings = "".join(f"<li>{html.escape(line)}</li>" for line in crossing_lines(result.crossovers))
-    skipped = "".join(f"<li>{html.escape(f'{s.techniques}: {s.reason}')}</li>" for s in result.skipped)
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in result.notes)
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>npusim: {name}</title>'
-        f"<style>{_STYLE}</style><script>{get_plotlyjs()}</script></head><body><h1>{name}</h1>"
-        f"<p class='verdict'>{html.escape(result.conclusion)}</p><p>{html.escape(run)}</p>{''.join(charts)}"
-        + (f"<h2>Crossovers</h2><ul>{crossings}</ul>" if crossings else "")
-        + f"<h2>Figures</h2>{_table(result)}"
-        + (f"<h2>Left out</h2><ul>{skipped}</ul>" if skipped else "")
-        + f"<h2>Notes</h2><ul class='note'>{notes}</ul></body></html>\n"
+    crossings = bullets(crossing_lines(result.crossovers))
+    skipped = bullets(f"{s.techniques}: {s.reason}" for s in result.skipped)
+    return page(
+        f"Technique stacks: {result.workload} on {result.soc}",
+        text(f"hint {result.hint}, {result.requests} in flight{tiles}; baseline {result.baseline}"),
+        *(_over_charts(result) if result.over else (_waterfall(result), _bars(result))),
+        f"<h2>Crossovers</h2>{crossings}" if crossings else "",
+        "<h2>Figures</h2>",
+        _table(result),
+        f"<h2>Left out</h2>{skipped}" if skipped else "",
+        lead=result.conclusion,
+        notes=result.notes,
+        command=command,
     )
 
 
-def _plot(figure: go.Figure) -> str:
-    text: str = figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False})
-    return text
+def _interval_s(variant: Variant) -> float:
+    return 1.0 / variant.throughput_per_s
 
 
-def _layout(figure: go.Figure, title: str, height: int) -> go.Figure:
-    figure.update_layout(
-        title=title,
-        height=height,
-        font={"family": _FONT, "size": 13},
-        template="plotly_white",
-        margin={"l": 10, "r": 10, "t": 60, "b": 40},
-        legend={
-            "orientation": "h",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "x": 1,
-            "xanchor": "right",
-            "traceorder": "normal",
-        },
-    )
-    return figure
+def _what(result: WhatIf) -> str:
+    return "latency" if result.requests == 1 else "time between two inferences"
 
 
-def _interval_ms(variant: Variant) -> float:
-    return 1e3 / variant.throughput_per_s
-
-
-def _waterfall(result: WhatIf) -> go.Figure:
+def _waterfall(result: WhatIf) -> str:
     """Return the time of each stack, and what it saves or loses against the stack that it adds to."""
     variants = result.variants
-    times = {v.techniques: _interval_ms(v) for v in variants}
+    times = {v.techniques: _interval_s(v) for v in variants}
     before = [times.get(v.step_from or "", times[v.techniques]) for v in variants]
     names = [v.techniques for v in variants]
-    now = [_interval_ms(v) for v in variants]
+    now = [_interval_s(v) for v in variants]
     told = [
-        "" if v.step_speedup is None else f"{factor(v.step_speedup)} {html.escape(v.step_from or '')}"
+        "" if v.step_speedup is None else f"{factor(v.step_speedup)} {escape(v.step_from or '')}"
         for v in variants
     ]
     figure = go.Figure()
@@ -117,15 +86,16 @@ def _waterfall(result: WhatIf) -> go.Figure:
             name=name,
             marker={"color": colour, "pattern": pattern},
             customdata=told,
-            hovertemplate="%{y}<br>%{x:.3f} ms " + name + "<br>%{customdata}<extra></extra>",
+            hovertemplate="%{y}<br>%{x:.3~s}s " + name + "<br>%{customdata}<extra></extra>",
         )
-    what = "latency" if result.requests == 1 else "time between two inferences"
     figure.update_layout(
-        barmode="stack", xaxis_title=f"{what}, ms", yaxis={"autorange": "reversed", "automargin": True}
+        barmode="stack",
+        xaxis=seconds_axis(_what(result), log=False),
+        yaxis={"autorange": "reversed"},
+        legend_traceorder="normal",
     )
-    return _layout(
-        figure, "Waterfall: what each stack saves against the one that it adds to", 180 + 26 * len(names)
-    )
+    title = "Waterfall: what each stack saves against the one that it adds to"
+    return plot(figure, 180 + 26 * len(names), title)
 
 
 def _error(variants: list[Variant]) -> dict[str, object] | None:
@@ -142,7 +112,7 @@ def _error(variants: list[Variant]) -> dict[str, object] | None:
     }
 
 
-def _bars(result: WhatIf) -> go.Figure:
+def _bars(result: WhatIf) -> str:
     """Return the speed-up of each stack with its interval."""
     variants = result.variants
     figure = go.Figure()
@@ -156,78 +126,79 @@ def _bars(result: WhatIf) -> go.Figure:
     )
     figure.add_vline(x=1.0, line={"dash": "dot", "color": "#777"})
     figure.update_layout(
-        xaxis_title=f"speed-up over {result.baseline}, with 90 % interval",
-        yaxis={"autorange": "reversed", "automargin": True},
+        xaxis_title=f"speed-up over {result.baseline}, with 90 % interval", yaxis={"autorange": "reversed"}
     )
-    return _layout(figure, "Speed-up", 180 + 26 * len(variants))
+    return plot(figure, 180 + 26 * len(variants), "Speed-up")
 
 
 def _over_charts(result: WhatIf) -> list[str]:
-    """Return one chart for each combination of all settings but the first: a line per stack."""
+    """Return speed-ups and times for each combination of all settings but the first: a line a stack."""
     axis, values = next(iter(result.over.items()))
     others = {path: listed for path, listed in result.over.items() if path != axis}
-    stacks = list(dict.fromkeys(v.stack for v in result.variants))
     highest = max((v.speedup_interval or (0.0, v.speedup_throughput))[1] for v in result.variants)
     lowest = 0.97 * min((v.speedup_interval or (v.speedup_throughput, 0.0))[0] for v in result.variants)
     charts = []
     for combination in product(*others.values()):
         fixed = dict(zip(others, combination, strict=True))
-        figure = go.Figure()
-        for i, stack in enumerate(stacks):
-            line = [
-                v
-                for v in result.variants
-                if v.stack == stack and all(v.at[path] == text for path, text in fixed.items())
-            ]
-            figure.add_scatter(
-                x=[v.at[axis] for v in line],
-                y=[v.speedup_throughput for v in line],
-                error_y=_error(line),
-                name=stack,
-                mode="lines+markers",
-                line={"color": _COLOURS[i % len(_COLOURS)], "dash": "solid" if i < len(_COLOURS) else "dot"},
-                hovertemplate=f"{html.escape(stack)}<br>%{{x}}: %{{y:.2f}}x<extra></extra>",
-            )
-        figure.update_layout(
-            xaxis={"title": axis, "type": "category", "categoryarray": values},
-            yaxis={"title": f"speed-up over {result.baseline}", "range": [lowest, 1.03 * highest]},
+        named = f" at {', '.join(f'{path}={value}' for path, value in fixed.items())}" if fixed else ""
+        speed, time = _lines(result, axis, fixed)
+        for figure in (speed, time):
+            figure.update_layout(xaxis={"title": axis, "type": "category", "categoryarray": values})
+        speed.update_layout(
+            yaxis={"title": f"speed-up over {result.baseline}", "range": [lowest, 1.03 * highest]}
         )
-        named = ", ".join(f"{path}={text}" for path, text in fixed.items())
-        figure = _layout(figure, named or "Speed-up", 460)
-        figure.update_layout(
-            legend={"orientation": "v", "x": 1.02, "xanchor": "left", "y": 1, "yanchor": "top"}
-        )
-        charts.append(_plot(figure))
+        time.update_layout(yaxis=seconds_axis(_what(result), log=False))
+        charts += [
+            plot(speed, 460, f"Speed-up{named}"),
+            plot(time, 460, f"{_what(result).capitalize()}{named}"),
+        ]
     return charts
 
 
-def _table(result: WhatIf) -> str:
-    heads = [
-        "stack",
-        *result.over,
-        "latency",
-        "inf/s",
-        "energy",
-        "DRAM",
-        "speed-up",
-        "90 %",
-        "step",
-        "90 %",
-        "bound",
-    ]
-    rows = []
-    for v in result.variants:
-        cells = [v.stack if result.over else v.techniques, *(v.at.get(path, "") for path in result.over)]
-        cells += [engineering(v.latency_s, "s"), engineering(v.throughput_per_s, "")]
-        cells += [engineering(v.energy_j, "J"), engineering(v.dram_bytes, "B")]
-        cells += [factor(v.speedup_throughput), _range(v.speedup_interval)]
-        cells += ["" if v.step_speedup is None else factor(v.step_speedup), _range(v.step_interval)]
-        rows.append(
-            "".join(f"<td>{html.escape(cell)}</td>" for cell in (*cells, v.bound.removeprefix("npu.")))
+def _lines(result: WhatIf, axis: str, fixed: dict[str, str]) -> tuple[go.Figure, go.Figure]:
+    """Return speed-ups with their intervals, and times, along an axis."""
+    speed, time = go.Figure(), go.Figure()
+    for i, stack in enumerate(dict.fromkeys(v.stack for v in result.variants)):
+        line = [
+            v
+            for v in result.variants
+            if v.stack == stack and all(v.at[path] == value for path, value in fixed.items())
+        ]
+        style = {"color": COLOURS[i % len(COLOURS)], "dash": "solid" if i < len(COLOURS) else "dot"}
+        common = {"x": [v.at[axis] for v in line], "name": stack, "mode": "lines+markers", "line": style}
+        speed.add_scatter(
+            y=[v.speedup_throughput for v in line],
+            error_y=_error(line),
+            hovertemplate=f"{escape(stack)}<br>%{{x}}: %{{y:.2f}}x<extra></extra>",
+            **common,
         )
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
+        time.add_scatter(
+            y=[_interval_s(v) for v in line],
+            hovertemplate=f"{escape(stack)}<br>%{{x}}: %{{y:.3~s}}s<extra></extra>",
+            **common,
+        )
+    return speed, time
+
+
+def _table(result: WhatIf) -> str:
+    heads = [*result.over, "stack", "latency", "inf/s", "energy", "DRAM", "speed-up", "90 %", "step", "90 %"]
+    rows = [
+        (
+            *(v.at.get(path, "") for path in result.over),
+            v.stack if result.over else v.techniques,
+            engineering(v.latency_s, "s"),
+            engineering(v.throughput_per_s, ""),
+            engineering(v.energy_j, "J"),
+            engineering(v.dram_bytes, "B"),
+            factor(v.speedup_throughput),
+            _range(v.speedup_interval),
+            "" if v.step_speedup is None else factor(v.step_speedup),
+            _range(v.step_interval),
+            v.bound.removeprefix("npu."),
+        )
+        for v in result.variants
+    ]
+    return table([*heads, "bound"], rows, words=range(len(result.over) + 1))
 
 
 def _range(interval: tuple[float, float] | None) -> str:

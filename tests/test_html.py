@@ -1,0 +1,70 @@
+"""The HTML page of all reports: whole, safe to share, and sending nothing anywhere."""
+
+import re
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npusim.cli.running import run
+from npusim.report.html import bullets, page, plot, table
+
+PAGE = page(
+    "A <title>",
+    plot(go.Figure(go.Scatter(x=[1, 2], y=[3, 4])), 300, "Two points"),
+    table(["what", "how much"], [["a&b", "1"]]),
+    lead="It depends.",
+    notes=["one"],
+    command="npusim whatif 'a b'",
+)
+
+
+def outside_of_the_library(text: str) -> str:
+    """Return a page without the script of the plotting library, the longest of its scripts."""
+    return text.replace(max(re.findall(r"<script>.*?</script>", text, re.S), key=len), "")
+
+
+def test_a_page_loads_nothing_and_sends_nothing() -> None:
+    assert "<script src" not in PAGE and "<link" not in PAGE and "<form" not in PAGE
+    assert "default-src 'none'" in PAGE and "connect-src" not in PAGE
+    assert "plotly.com" not in PAGE and "cdn.plot.ly" not in PAGE
+    assert not re.findall(r"https?://", outside_of_the_library(PAGE))
+
+
+def test_no_button_of_a_plot_uploads_it() -> None:
+    assert '"showSendToCloud": false' in PAGE
+    assert '"displaylogo": false' in PAGE
+
+
+def test_a_page_says_what_it_is_and_which_command_made_it() -> None:
+    assert "<h1>A &lt;title&gt;</h1>" in PAGE
+    assert "<code>npusim whatif &#x27;a b&#x27;</code>" in PAGE
+    assert "width=device-width" in PAGE
+
+
+@given(st.text())
+def test_words_of_a_page_are_no_markup(words: str) -> None:
+    drawn = table([words], [[words]]) + bullets([words])
+    tags = re.findall(r"<[^>]*>", drawn)
+    allowed = {"div", "table", "tr", "th", "td", "ul", "li"}
+    assert {re.match(r"</?(\w+)", tag)[1] for tag in tags} <= allowed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["whatif", "gcn-cora", "--stack", "stagr,quantgr", "--html"], "gcn-cora on core-ultra-series2"),
+        (["estimate", "gcn-cora", "-t", "stagr", "--engine", "event", "--trace"], "Critical path"),
+    ],
+)
+def test_commands_write_that_page(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "page.html"
+    assert run([*arguments, str(path)]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert told in text
+    assert f"<code>npusim {' '.join(arguments)} {path}</code>" in text
+    assert "plotly.com" not in text
