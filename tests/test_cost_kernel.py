@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import naive
+import naive_dma
 import naive_dsp
 import naive_products
 import numpy as np
@@ -16,6 +17,7 @@ from strategies import convolutions, graphs, machines, runs, soc_with, tight_pro
 
 from npusim import estimate
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
+from npusim.cost.dma import copy_s, stream_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Unit
@@ -113,6 +115,16 @@ def test_no_tiling_beats_the_one_that_the_candidates_give(arch_and_op):
 def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(arch_and_op):
     arch, op = arch_and_op
     check_operator(arch, op, evaluated(arch, op))
+
+
+@given(machines(), st.integers(1, 4), st.floats(0.0, 1e8), st.floats(0.0, 1e8), st.floats(0.0, 1e5))
+def test_transfers_agree_with_their_twin(machine, tiles, read, written, row_bytes):
+    arch = arch_row(machine.soc, tiles, 1)[0]
+    plain = record(arch)
+    gaps_s = naive_dma.read_gaps_s(plain, read, row_bytes) if row_bytes else 0.0
+    assert same(stream_s(arch, read, 0.0, row_bytes), naive_dma.stream_s(plain, read, 0.0) + gaps_s)
+    assert same(stream_s(arch, read, written, 0.0), naive_dma.stream_s(plain, read, written))
+    assert same(copy_s(arch, read), naive_dma.copy_s(plain, read))
 
 
 @st.composite
