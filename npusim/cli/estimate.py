@@ -7,21 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npusim.cli.options import (
-    DEFAULT_SOC,
-    Device,
-    Format,
-    Hint,
-    Output,
-    Requests,
-    Settings,
-    Shapes,
-    SocName,
-    TechniqueStack,
-    Tiles,
-    WorkloadName,
-    choice_option,
-)
+from npusim.cli import options as opt
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +32,7 @@ _EXAMPLES = """
 
 Engine = Annotated[
     str,
-    choice_option(
+    opt.choice_option(
         "--engine",
         ("analytical", "event"),
         "Add costs up, or act every tile and transfer out and see what they wait for.",
@@ -75,20 +61,20 @@ TraceFile = Annotated[
 
 @app.command(epilog=_EXAMPLES)
 def estimate(
-    workload: WorkloadName,
-    soc: SocName = DEFAULT_SOC,
-    techniques: TechniqueStack = "none",
-    settings: Settings = None,
-    shapes: Shapes = None,
-    hint: Hint = "latency",
-    requests: Requests = None,
-    tiles: Tiles = None,
-    device: Device = "auto",
+    workload: opt.WorkloadName,
+    soc: opt.SocName = opt.DEFAULT_SOC,
+    techniques: opt.TechniqueStack = "none",
+    settings: opt.Settings = None,
+    shapes: opt.Shapes = None,
+    hint: opt.Hint = "latency",
+    requests: opt.Requests = None,
+    tiles: opt.Tiles = None,
+    device: opt.Device = "auto",
     engine: Engine = "analytical",
     interval: Interval = False,
     trace: TraceFile = None,
-    form: Format = None,
-    output: Output = None,
+    form: opt.Format = None,
+    output: opt.Output = None,
 ) -> None:
     """Estimate latency, throughput, energy and memory traffic of a network."""
     from npusim.cli.inputs import scenario_of

@@ -6,20 +6,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import (
-    DEFAULT_SOC,
-    Format,
-    Hint,
-    Output,
-    Requests,
-    Settings,
-    Shapes,
-    SocName,
-    TechniqueStack,
-    Tiles,
-    WorkloadName,
-    choice_option,
-)
+from npusim.cli import options as opt
 
 __all__ = ["app"]
 
@@ -35,12 +22,12 @@ _EXAMPLES = """
 
 @app.command(name="map", epilog=_EXAMPLES)
 def map_(
-    workload: WorkloadName,
-    soc: SocName = DEFAULT_SOC,
-    techniques: TechniqueStack = "none",
+    workload: opt.WorkloadName,
+    soc: opt.SocName = opt.DEFAULT_SOC,
+    techniques: opt.TechniqueStack = "none",
     minimise: Annotated[
         str,
-        choice_option("--minimise", ("latency", "energy"), "What the placement is to make least."),
+        opt.choice_option("--minimise", ("latency", "energy"), "What the placement is to make least."),
     ] = "latency",
     devices: Annotated[
         str | None,
@@ -52,13 +39,13 @@ def map_(
             show_default=False,
         ),
     ] = None,
-    settings: Settings = None,
-    shapes: Shapes = None,
-    hint: Hint = "latency",
-    requests: Requests = None,
-    tiles: Tiles = None,
-    form: Format = None,
-    output: Output = None,
+    settings: opt.Settings = None,
+    shapes: opt.Shapes = None,
+    hint: opt.Hint = "latency",
+    requests: opt.Requests = None,
+    tiles: opt.Tiles = None,
+    form: opt.Format = None,
+    output: opt.Output = None,
 ) -> None:
     """Place a network over NPU, CPU and GPU at the least latency or energy.
 

@@ -8,23 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import typer
 
-from npusim.cli.measure_options import (
-    Hints,
-    HwinfoFile,
-    InFlight,
-    MeasuredDevice,
-    MeasurementFile,
-    NpuTiles,
-    Platform,
-    Precision,
-    RanModel,
-    Seconds,
-    Shown,
-    Suite,
-    Tool,
-    What,
-    WorkloadSettings,
-)  # fmt: skip
+from npusim.cli import measure_options as opt
 from npusim.cli.options import Quiet, TechniqueStack
 from npusim.errors import ConfigError, NpusimError
 
@@ -62,23 +46,23 @@ class InterruptedMeasurementError(NpusimError):
 
 @app.command(epilog=_EXAMPLES)
 def measure(
-    workload: What = None,
-    suite: Suite = None,
-    device: MeasuredDevice = None,
+    workload: opt.What = None,
+    suite: opt.Suite = None,
+    device: opt.MeasuredDevice = None,
     techniques: TechniqueStack = "none",
-    settings: WorkloadSettings = None,
-    hint: Hints = "both",
-    requests: InFlight = None,
-    tiles: NpuTiles = None,
-    precision: Precision = None,
-    seconds: Seconds = None,
-    hwinfo: HwinfoFile = None,
-    tool: Tool = None,
-    platform: Platform = None,
-    model: RanModel = None,
-    output: MeasurementFile = None,
+    settings: opt.WorkloadSettings = None,
+    hint: opt.Hints = "both",
+    requests: opt.InFlight = None,
+    tiles: opt.NpuTiles = None,
+    precision: opt.Precision = None,
+    seconds: opt.Seconds = None,
+    hwinfo: opt.HwinfoFile = None,
+    tool: opt.Tool = None,
+    platform: opt.Platform = None,
+    model: opt.RanModel = None,
+    output: opt.MeasurementFile = None,
     quiet: Quiet = False,
-    form: Shown = None,
+    form: opt.Shown = None,
 ) -> None:
     """Measure networks on a device of this machine with OpenVINO, or take in what Intel's tools measured.
 

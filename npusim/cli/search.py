@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Cores, Format, Minimise, Quiet, Resume, SpaceName
+from npusim.cli import options as opt
 
 __all__ = ["app"]
 
@@ -22,7 +22,7 @@ _EXAMPLES = """
 
 @app.command(epilog=_EXAMPLES)
 def search(
-    space: SpaceName,
+    space: opt.SpaceName,
     budget: Annotated[
         int,
         typer.Option("--budget", "-n", min=1, metavar="N", help="Points to evaluate.", show_default=False),
@@ -33,7 +33,7 @@ def search(
             "--output", "-o", metavar="DIR", help="New directory for front and log.", show_default=False
         ),
     ],
-    minimise: Minimise = None,
+    minimise: opt.Minimise = None,
     seed: Annotated[
         int, typer.Option("--seed", min=0, metavar="S", help="The same seed finds the same.")
     ] = 0,
@@ -46,10 +46,10 @@ def search(
             help="Points of a generation. [dim]\\[default: about the square root of the budget][/dim]",
         ),
     ] = None,
-    resume: Resume = False,
-    cores: Cores = None,
-    quiet: Quiet = False,
-    form: Format = None,
+    resume: opt.Resume = False,
+    cores: opt.Cores = None,
+    quiet: opt.Quiet = False,
+    form: opt.Format = None,
 ) -> None:
     """Search a space for its front by evolution (NSGA-II), with random search beside it as the yardstick."""
     from npusim.cli.inputs import use_cores

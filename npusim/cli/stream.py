@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npusim.cli.options import (
-    DEFAULT_SOC,
-    Format,
-    Hint,
-    Output,
-    Requests,
-    Settings,
-    SocName,
-    TechniqueStack,
-    Tiles,
-    WorkloadName,
-)
+from npusim.cli import options as opt
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -74,21 +63,21 @@ Inferences = Annotated[
 
 @app.command(epilog=_EXAMPLES)
 def stream(
-    workload: WorkloadName,
-    soc: SocName = DEFAULT_SOC,
-    techniques: TechniqueStack = "none",
+    workload: opt.WorkloadName,
+    soc: opt.SocName = opt.DEFAULT_SOC,
+    techniques: opt.TechniqueStack = "none",
     updates: Updates = 200,
     seed: Seed = 0,
     mix: Mix = None,
     events: Events = None,
     capacity: Capacity = None,
     inferences: Inferences = 1,
-    settings: Settings = None,
-    hint: Hint = "latency",
-    requests: Requests = None,
-    tiles: Tiles = None,
-    form: Format = None,
-    output: Output = None,
+    settings: opt.Settings = None,
+    hint: opt.Hint = "latency",
+    requests: opt.Requests = None,
+    tiles: opt.Tiles = None,
+    form: opt.Format = None,
+    output: opt.Output = None,
 ) -> None:
     """Follow a graph that changes: recompile each time, or pad and mask (NodePad)?
 

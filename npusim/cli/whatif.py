@@ -8,21 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npusim.cli import options as opt
 from npusim.cli.accuracy import DataFolder
-from npusim.cli.options import (
-    DEFAULT_SOC,
-    Device,
-    Format,
-    Hint,
-    Output,
-    Requests,
-    Settings,
-    Shapes,
-    SocName,
-    Tiles,
-    WorkloadName,
-    complete_stacks,
-)
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -112,7 +99,7 @@ StackList = Annotated[
         metavar="LIST",
         help="A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
         "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
-        autocompletion=complete_stacks,
+        autocompletion=opt.complete_stacks,
     ),
 ]
 Over = Annotated[
@@ -147,20 +134,20 @@ Html = Annotated[
 
 @app.command(epilog=_EXAMPLES)
 def whatif(
-    workload: WorkloadName,
-    soc: SocName = DEFAULT_SOC,
+    workload: opt.WorkloadName,
+    soc: opt.SocName = opt.DEFAULT_SOC,
     stack: StackList = "default",
     over: Over = None,
-    settings: Settings = None,
-    shapes: Shapes = None,
-    hint: Hint = "latency",
-    requests: Requests = None,
-    tiles: Tiles = None,
-    device: Device = "auto",
+    settings: opt.Settings = None,
+    shapes: opt.Shapes = None,
+    hint: opt.Hint = "latency",
+    requests: opt.Requests = None,
+    tiles: opt.Tiles = None,
+    device: opt.Device = "auto",
     seed: Seed = 0,
     html: Html = None,
-    form: Format = None,
-    output: Output = None,
+    form: opt.Format = None,
+    output: opt.Output = None,
     accuracy: Accuracy = False,
     data: DataFolder = None,
 ) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.accuracy.document import AccuracyReport, StackAccuracy
-from npusim.report.terminal import LongName, grid, remarks
+from npusim.report.terminal import LongName, headed, remarks
 
 __all__ = ["accuracy_page", "share"]
 
@@ -64,9 +64,7 @@ def share(value: float) -> str:
 
 
 def _table(results: Sequence[StackAccuracy]) -> Table:
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column("techniques", ratio=1)
+    table = headed("techniques", ratio=1)
     table.add_column("numbers", no_wrap=True)
     several = len(results[0].seeds) > 1
     for heading in ("accuracy", *(["of the seeds"] if several else []), "points", "agreement", "difference"):

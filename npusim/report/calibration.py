@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering
-from npusim.report.terminal import grid, remarks
+from npusim.report.terminal import headed, remarks
 
 if TYPE_CHECKING:
     from npusim.calibrate.device.report import CalibrationReport, FamilyError, FittedParameter
@@ -84,7 +83,7 @@ def _numbers(parameters: Sequence[FittedParameter]) -> RenderableType:
     fitted = [p for p in parameters if p.status in FITTED]
     if not fitted:
         return Text("No number moved: the measurement determines none better than the data sheet does.")
-    table = _table("fitted", "before", "after", "90 % interval")
+    table = headed("fitted", "before", "after", "90 % interval", overflow="fold")
     for p in fitted:
         table.add_row(
             Text(p.path, style="cyan"),
@@ -112,7 +111,9 @@ def _stayed(parameters: Sequence[FittedParameter]) -> RenderableType:
 
 
 def _errors(families: Sequence[FamilyError]) -> RenderableType:
-    table = _table("errors, median", "rows", "before", "after", "unseen", "p90", "noise", "in 90 %")
+    table = headed(
+        "errors, median", "rows", "before", "after", "unseen", "p90", "noise", "in 90 %", overflow="fold"
+    )
     checks = False
     for family in families:
         if not family.fitted and not checks:
@@ -133,15 +134,6 @@ def _errors(families: Sequence[FamilyError]) -> RenderableType:
             ),
             "" if family.inside is None else f"{family.inside} of {family.rows}",
         )
-    return table
-
-
-def _table(*headings: str) -> Table:
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column(headings[0], overflow="fold")
-    for heading in headings[1:]:
-        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from npusim.engines import Estimate
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering, percent
-from npusim.report.terminal import LongName, bar, grid, remarks, title
+from npusim.report.terminal import LongName, bar, grid, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.engines import OperatorCost
@@ -87,12 +87,8 @@ def _figures(estimate: Estimate) -> Table:
 
 
 def _units(estimate: Estimate) -> Table:
-    table = grid()
-    table.add_column("unit", style="cyan", min_width=8)
-    table.add_column("busy", justify="right", min_width=8)
-    table.add_column("of the time", justify="right")
+    table = headed("unit", "busy", "of the time", style="cyan", min_width=8)
     table.add_column(min_width=24)
-    table.show_header, table.header_style = True, "dim"
     used = {name: use for name, use in estimate.units.items() if use.busy_s > 0}
     for name, use in sorted(used.items(), key=lambda item: -item[1].busy_s):
         cell = bar(use.utilisation, 1.0, width=24)
@@ -105,15 +101,13 @@ def _operators(estimate: Estimate) -> Sequence[RenderableType]:
     working = sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
     if not working:
         return [Text("No operator takes time: all are views of their inputs.")]
-    table = grid()
-    table.add_column("operator", overflow="fold", ratio=1)
+    table = headed("operator", overflow="fold", ratio=1)
     table.add_column("unit", style="cyan", no_wrap=True)
     table.add_column("latency", justify="right", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column(width=8)
     table.add_column("DRAM", justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
-    table.show_header, table.header_style = True, "dim"
     for op in working[:_MOST_OPERATORS]:
         part = op.latency_s / estimate.latency_s
         table.add_row(

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, percent
-from npusim.report.terminal import LongName, grid, remarks
+from npusim.report.terminal import LongName, headed, remarks
 
 if TYPE_CHECKING:
     from npusim.measure import Device, Measurement, Row
@@ -68,9 +68,7 @@ def _circumstances(device: Device) -> str:
 
 def _rows(measurement: Measurement) -> Table:
     rows = measurement.rows
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column("row", overflow="fold", ratio=2)
+    table = headed("row", overflow="fold", ratio=2)
     table.add_column("floats", no_wrap=True)
     has_energy = _has_energy(measurement)
     for heading in ("latency", "spread", "throughput", *(["energy"] if has_energy else [])):

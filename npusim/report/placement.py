@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, factor
-from npusim.report.terminal import LongName, grid, remarks, title
+from npusim.report.terminal import LongName, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.placement import Cut, PlacedGroup, Placement
@@ -57,11 +57,7 @@ def _aim(result: Placement) -> str:
 
 
 def _summary(result: Placement) -> Table:
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column("placement")
-    for heading in ("latency", "inf/s", "energy", "crosses", "switches"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = headed("placement", "latency", "inf/s", "energy", "crosses", "switches")
     for alone in result.alone:
         table.add_row(
             f"all on the {alone.device.upper()}",
@@ -111,11 +107,7 @@ def _operators(result: Placement) -> Table:
     cuts = {(cut.after, cut.first, cut.rest): cut for cut in result.cuts}
     shown = {pair: [figure(cut) for cut in result.cuts if (cut.first, cut.rest) == pair] for pair in pairs}
     least = {pair: min((v for v in values if v is not None), default=None) for pair, values in shown.items()}
-    table = grid(gap=1)
-    table.show_header, table.header_style = True, "dim"
-    table.add_column("operator", ratio=1)
-    for device in result.devices:
-        table.add_column(device, justify="right", no_wrap=True)
+    table = headed("operator", *result.devices, gap=1, ratio=1)
     table.add_column("on", no_wrap=True, style=_CHOSEN)
     for first, rest in pairs:
         table.add_column(f"cut after\n{first}→{rest}", justify="right", no_wrap=True)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering
-from npusim.report.terminal import bar, grid, remarks, title
+from npusim.report.terminal import bar, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.stream import Followed
@@ -51,11 +51,7 @@ def _course(values: tuple[int, int, int]) -> str:
 
 def _strategies(result: Followed) -> Table:
     best = min(result.strategies, key=lambda s: s.total_s)
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column("way to keep up")
-    for heading in ("compiled", "compile", "mask", "inference", "total", "memory"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = headed("way to keep up", "compiled", "compile", "mask", "inference", "total", "memory")
     for strategy in result.strategies:
         table.add_row(
             strategy.name,
@@ -72,11 +68,7 @@ def _strategies(result: Followed) -> Table:
 
 def _capacities(result: Followed) -> Table:
     longest = max(each.total_s for each in result.capacities)
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column("capacity", justify="right")
-    for heading in ("compiled", "latency", "total", "memory"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = headed("capacity", "compiled", "latency", "total", "memory", justify="right")
     table.add_column("total", ratio=1)
     for each in result.capacities:
         chosen = each.capacity == result.capacity

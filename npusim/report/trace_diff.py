@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, percent
-from npusim.report.terminal import grid, remarks
+from npusim.report.terminal import headed, remarks
 
 if TYPE_CHECKING:
     from npusim.measure.trace_diff import LayerPair, TraceDiff
@@ -21,10 +21,7 @@ _MOST_ROWS = 30
 
 def diff_page(diff: TraceDiff) -> RenderableType:
     """Return where two traces part, for the terminal: the largest differences first."""
-    table = grid()
-    for name in ("layer", "measured", "simulated", "difference", "of all"):
-        table.add_column(name, justify="left" if name == "layer" else "right", overflow="fold")
-    table.show_header, table.header_style = True, "dim"
+    table = headed("layer", "measured", "simulated", "difference", "of all", overflow="fold")
     gap = sum(abs(pair.difference_s) for pair in diff.layers)
     for pair in sorted(diff.layers, key=lambda pair: -abs(pair.difference_s))[:_MOST_ROWS]:
         _row(table, pair, gap)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, factor
-from npusim.report.terminal import LongName, bar, grid, remarks, title
+from npusim.report.terminal import LongName, bar, grid, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.comparison import Crossover, Variant, WhatIf
@@ -79,11 +79,8 @@ def _dominated(variants: Sequence[Variant]) -> list[str]:
 
 def _table(result: WhatIf) -> Table:
     best = _best(result.variants)
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column("techniques", ratio=1)
-    for heading in ("latency", "inf/s", "energy", "DRAM", *_speedup_headings(result.variants)):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("latency", "inf/s", "energy", "DRAM", *_speedup_headings(result.variants))
+    table = headed("techniques", *headings, ratio=1)
     table.add_column("bound", no_wrap=True)
     judged = any(variant.accuracy is not None for variant in result.variants)
     if judged:
@@ -122,9 +119,7 @@ def _waterfall(result: WhatIf) -> Table:
     interval_s = {variant.techniques: 1.0 / variant.throughput_per_s for variant in result.variants}
     longest = max(interval_s.values())
     with_intervals = any(variant.speedup_interval for variant in result.variants)
-    table = grid()
-    table.show_header, table.header_style = True, "dim"
-    table.add_column(_legend(), ratio=1)
+    table = headed(_legend(), ratio=1)
     table.add_column("latency" if result.requests == 1 else "time between two", no_wrap=True)
     table.add_column("step", justify="right", no_wrap=True)
     if with_intervals:
@@ -227,9 +222,7 @@ def _chart(result: WhatIf, axis: str, fixed: dict[str, str]) -> Table:
         for value in values
     }
     longest = max(variant.speedup_throughput for variant in cells.values())
-    table = grid(gap=1)
-    table.show_header, table.header_style = True, "dim"
-    table.add_column(axis, ratio=1)
+    table = headed(axis, gap=1, ratio=1)
     for value in values:
         table.add_column(value, no_wrap=True)
     for stack in stacks:
