@@ -41,6 +41,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         requests=run.requests,
         tiles=run.tiles,
         latency_interval_s=None,
+        memory=mapped.memory,
         macs=graph.macs,
         units={
             metric.unit: UnitUse(

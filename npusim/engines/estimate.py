@@ -8,6 +8,8 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
+from npusim.mapping import MemoryUse
+
 __all__ = ["Estimate", "OperatorCost", "UnitUse"]
 
 
@@ -76,6 +78,8 @@ class Estimate(Document):
     """Bytes an inference moves to and from DRAM."""
     sram_peak_bytes: float
     """Most SRAM in use at any time, over all tiles, in bytes."""
+    memory: MemoryUse
+    """DRAM that it occupies."""
     macs: float
     """Multiply-accumulates of an inference, zeros counted."""
     units: dict[str, UnitUse]

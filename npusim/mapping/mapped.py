@@ -20,6 +20,7 @@ from npusim.cost.lowering import Lowered
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
+from npusim.mapping.memory import MemoryUse, memory_use
 from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.tables import plan_tables
 
@@ -55,6 +56,8 @@ class Mapped:
     """Array of RESULT_DTYPE, a row per group."""
     total: Any
     """Record of TOTAL_DTYPE."""
+    memory: MemoryUse
+    """What it occupies in DRAM."""
 
 
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
@@ -70,7 +73,8 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     Raises
     ------
     InfeasibleError
-        Where some operator fits into SRAM under no plan; it is named.
+        Where some operator fits into SRAM under no plan; it is named. Where the network does not fit into
+        DRAM.
     """
     tables = plan_tables(graph, soc, run.device, run.swap_operands)
     arch = arch_row(soc, run.tiles, run.requests)
@@ -87,7 +91,23 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
             f"{float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; "
             "give more: --set npu.sram.per_tile=..."
         )
-    return Mapped(graph, soc, run, tables.decisions[chosen], lowered, arch[0], results, total[0])
+    memory = memory_use(graph, tables.decisions[chosen], soc, run.requests)
+    _check_capacity(graph, soc, run, memory)
+    return Mapped(graph, soc, run, tables.decisions[chosen], lowered, arch[0], results, total[0], memory)
+
+
+def _check_capacity(graph: Graph, soc: Soc, run: Run, memory: MemoryUse) -> None:
+    """Refuse a network that DRAM has no room for."""
+    capacity = float(soc.dram.capacity)
+    if memory.dram_peak_bytes <= capacity:
+        return
+    fewer = ", fewer requests" if run.requests > 1 else ""
+    need, weights = memory.dram_peak_bytes / 1e9, memory.constants_bytes / 1e9
+    raise InfeasibleError(
+        f"{graph.name} needs {need:.3g} GB of DRAM ({weights:.3g} GB of constants; most results at operator "
+        f"{memory.peak_operator!r}), and {soc.name} has {capacity / 1e9:.3g} GB; use a narrower precision, a "
+        f"smaller batch or network{fewer}, or more memory: --set dram.capacity={np.ceil(need):.0f}GB"
+    )
 
 
 def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:

@@ -76,7 +76,8 @@ def _figures(estimate: Estimate) -> Table:
         low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
         cells["latency_s"] += f" [{low} to {high}]"
     figures = [(METRICS[name].title, cell) for name, cell in cells.items()]
-    figures.insert(5, ("work", engineering(estimate.macs, "MAC")))
+    figures.insert(5, ("DRAM peak", engineering(estimate.memory.dram_peak_bytes, "B")))
+    figures.insert(6, ("work", engineering(estimate.macs, "MAC")))
     table = grid()
     for _ in range(2):
         table.add_column(style="dim")

@@ -1,0 +1,133 @@
+"""Memory that an inference needs: constants, inputs, outputs and the results that live at the same time.
+
+DRAM holds what is handed over or baked in for the whole run, and a result from the operator that writes it to
+its last reader, unless it stays in the NPU's SRAM. Each request in flight has inputs, outputs and results of
+its own; constants are shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ConfigDict
+
+from npusim.arch import Cpu, Gpu, Soc
+from npusim.cost.decisions import Decisions, Group
+from npusim.cost.liveness import roots
+from npusim.cost.tables import Unit
+from npusim.graph import Graph
+from npusim.ops import Storage, Tensor, TensorKind
+
+__all__ = ["MemoryUse", "memory_use"]
+
+_FP32_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of DRAM that a network occupies while it runs."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    dram_peak_bytes: float
+    """Everything at the worst moment, in bytes."""
+    constants_bytes: float
+    """Weights, biases and masks, as they are stored."""
+    inputs_bytes: float
+    """Inputs of all requests in flight."""
+    outputs_bytes: float
+    """Outputs of all requests in flight."""
+    results_peak_bytes: float
+    """Most bytes of intermediate results that live in DRAM at one time, of all requests in flight."""
+    peak_operator: str
+    """Operator at which that is."""
+
+
+def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) -> MemoryUse:
+    """Count the DRAM that a mapped graph needs.
+
+    Parameters
+    ----------
+    graph : Graph
+    decisions : Decisions
+        Order of execution, placement and residency.
+    soc : Soc
+        For the formats that its hosts work in: a CPU or GPU without fp16 arithmetic keeps fp32 copies.
+    requests : int
+        Inferences in flight.
+    """
+    root = roots(graph)
+    wide = _kept_wide(graph, decisions.groups, root, soc)
+    in_sram = decisions.residency.whole | decisions.residency.row_fused
+    outputs = {root[name] for name in graph.outputs}
+    constants = inputs = results = 0.0
+    for name in set(root.values()):
+        tensor = graph.tensors[name]
+        size = _size(tensor, name in wide)
+        if tensor.kind is TensorKind.CONSTANT:
+            constants += size
+        elif tensor.kind is TensorKind.INPUT:
+            inputs += size
+        elif name in outputs:
+            results += size
+    peak, where = _live_peak(graph, decisions.groups, root, in_sram | outputs, wide)
+    inputs, results, peak = inputs * requests, results * requests, peak * requests
+    return MemoryUse(constants + inputs + results + peak, constants, inputs, results, peak, where)
+
+
+def _size(tensor: Tensor, is_wide: bool) -> float:
+    if is_wide and tensor.dtype.is_float and tensor.storage is Storage.DENSE:
+        return tensor.elements * max(_FP32_BYTES, tensor.dtype.bytes)
+    return tensor.stored_bytes
+
+
+def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: dict[str, str], soc: Soc) -> set[str]:
+    """Tensors that a host without fp16 arithmetic of its own works on: it keeps them in fp32."""
+    found: set[str] = set()
+    for group in groups:
+        if (group.unit is Unit.CPU and _works_on_fp32(soc.cpu)) or (
+            group.unit is Unit.GPU and _works_on_fp32(soc.gpu)
+        ):
+            for name in (group.main, *group.fused):
+                op = graph.operators[name]
+                found.update(root[t] for t in (*op.inputs, *op.outputs))
+    return found
+
+
+def _works_on_fp32(device: Cpu | Gpu) -> bool:
+    rates = device.macs_per_cycle
+    return rates.get("fp16", 0.0) <= rates.get("fp32", 0.0)
+
+
+def _live_peak(
+    graph: Graph,
+    groups: tuple[Group, ...],
+    root: dict[str, str],
+    elsewhere: set[str] | frozenset[str],
+    wide: set[str],
+) -> tuple[float, str]:
+    """Most bytes of results in DRAM at one time, and the operator that is running then."""
+    begin: dict[str, int] = {}
+    end: dict[str, int] = {}
+    for i, group in enumerate(groups):
+        inner = {t for name in group.fused for t in graph.operators[name].inputs}
+        for name in (group.main, *group.fused):
+            op = graph.operators[name]
+            for tensor in op.outputs:
+                if tensor not in inner:
+                    begin.setdefault(root[tensor], i)
+            for tensor in (*op.inputs, *op.outputs):
+                end[root[tensor]] = i
+    change = [0.0] * (len(groups) + 1)
+    for name, first in begin.items():
+        if graph.tensors[name].kind is TensorKind.ACTIVATION and name not in elsewhere:
+            size = _size(graph.tensors[name], name in wide)
+            change[first] += size
+            change[end[name] + 1] -= size
+    live = peak = 0.0
+    where = groups[0].main if groups else ""
+    for group, step in zip(groups, change, strict=False):
+        live += step
+        if live > peak:
+            peak, where = live, group.main
+    return peak, where
