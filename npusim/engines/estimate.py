@@ -7,7 +7,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
-
 from npusim.mapping import MemoryUse
 
 __all__ = ["Estimate", "OperatorCost", "UnitUse"]
