@@ -37,7 +37,7 @@ def socs() -> list[Entry]:
 
 
 def _file(*parts: str) -> str:
-    """Return the path of a shipped YAML file: what to copy for a machine or a workload of one's own."""
+    """Return the path of a shipped YAML file: what to copy for a machine of one's own."""
     from npusim.locate import resource
 
     return str(resource(*parts[:-1], f"{parts[-1]}.yaml"))
@@ -63,8 +63,8 @@ def _soc(soc: Soc) -> Entry:
 
 
 def workloads() -> list[Entry]:
-    """Workloads that npusim ships."""
-    from npusim.workloads import load_spec, load_workload, workload_names
+    """Workloads that npusim and other packages ship."""
+    from npusim.workloads import load_spec, load_workload, workload_names, workload_path
 
     entries = []
     for name in workload_names():
@@ -80,7 +80,7 @@ def workloads() -> list[Entry]:
                 "description": spec.description,
                 "operators": len(graph),
                 "macs": graph.macs,
-                "file": _file("workloads", name),
+                "file": str(workload_path(name)),
             }
         )
     return entries

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -97,14 +98,59 @@ def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
     assert tops == {"npusim", f"npusim-{npusim.__version__}.dist-info"}
 
 
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which compiled kernels of the empty environment are kept."""
+    return tmp_path_factory.mktemp("kernels")
+
+
 def test_the_main_job_runs_from_the_wheel_in_an_empty_environment(
-    empty_environment: Path, tmp_path: Path
+    empty_environment: Path, kernels: Path
 ) -> None:
     printed = run(
         [str(empty_environment / "npusim"), "whatif", "gcn-cora", "--soc", "core-ultra-series2"],
-        NPUSIM_CACHE=str(tmp_path),
+        NPUSIM_CACHE=str(kernels),
     )
     assert "symg" in printed and "cacheg" in printed
+
+
+@pytest.fixture(scope="session")
+def example(repository: Path, empty_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the example package is installed into."""
+    sources, folder = tmp_path_factory.mktemp("example"), tmp_path_factory.mktemp("site")
+    copy = shutil.copytree(repository / "examples" / "npusim-example", sources / "npusim-example")
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(sources), str(copy)])
+    (built,) = sources.glob("*.whl")
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(folder), str(built)]
+    run([str(empty_environment / "python"), "-m", "pip", *install])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["list", "techniques"], "lowrank"),
+        (["list", "workloads"], "mixer-s16"),
+        (["schema", "workload"], "MixerSpec"),
+        (["estimate", "mixer-s16", "-t", "lowrank:rank=64"], '"techniques": "lowrank:rank=64"'),
+        (["estimate", "mixer-s16", "--set", "workload.layers=2"], "layer1/channels/down"),
+        (["whatif", "mixer-s16", "--stack", "none,lowrank,lowrank+quantgr"], '"lowrank+quantgr"'),
+        (["sweep", "SPACE", "-o", "OUT"], '"points": 4'),
+    ],
+)
+def test_what_another_package_registers_is_used_like_our_own(
+    command: list[str], shown: str, example: Path, empty_environment: Path, kernels: Path, tmp_path: Path
+) -> None:
+    space = tmp_path / "space.yaml"
+    space.write_text(
+        "schema: npusim.space/1\nworkload: mixer-s16\naxes:\n"
+        "  techniques: {values: [none, lowrank]}\n  npu.tiles: {values: [2, 4]}\n",
+        encoding="utf-8",
+    )
+    words = [{"SPACE": str(space), "OUT": str(tmp_path / "results")}.get(word, word) for word in command]
+    form = [] if command[0] == "schema" else ["--format", "json"]
+    program = str(empty_environment / "npusim")
+    assert shown in run([program, *words, *form], NPUSIM_CACHE=str(kernels), PYTHONPATH=str(example))
 
 
 def test_the_installed_program_tells_the_version(empty_environment: Path) -> None:

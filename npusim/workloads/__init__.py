@@ -8,7 +8,7 @@ from npusim.workloads.gnn import (
     load_statistics,
     sampled_edges,
 )
-from npusim.workloads.loading import load_gnn, load_spec, load_workload, workload_names
+from npusim.workloads.loading import load_gnn, load_spec, load_workload, workload_names, workload_path
 from npusim.workloads.registry import KINDS, workload_file
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec
 
@@ -27,4 +27,5 @@ __all__ = [
     "sampled_edges",
     "workload_file",
     "workload_names",
+    "workload_path",
 ]

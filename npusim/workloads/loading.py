@@ -17,7 +17,7 @@ from npusim.workloads.gnn import GnnSpec
 from npusim.workloads.registry import KINDS, kind_of
 from npusim.workloads.spec import WorkloadSettings, WorkloadSpec
 
-__all__ = ["load_gnn", "load_spec", "load_workload", "workload_names"]
+__all__ = ["load_gnn", "load_spec", "load_workload", "workload_names", "workload_path"]
 
 _YAML = (".yaml", ".yml")
 _MODELS = (".xml", ".onnx")
@@ -40,7 +40,7 @@ def workload_names(kind: str | None = None) -> list[str]:
 
 def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:
     """Read the specification of a workload by its name or the path of its YAML file."""
-    document = read_yaml(_yaml_of(str(name)))
+    document = read_yaml(workload_path(str(name)))
     kind = kind_of(document.data, document.name, document.line(("kind",)))
     return validate_data(document, kind.spec, overrides)
 
@@ -100,11 +100,11 @@ def load_workload(
         raise ConfigError(
             f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"
         )
-    spec, path = load_spec(text, settings), _yaml_of(text)
+    spec, path = load_spec(text, settings), workload_path(text)
     return KINDS[spec.kind].build(spec, path.stem, path.parent)
 
 
-def _yaml_of(name: str) -> Path:
+def workload_path(name: str) -> Path:
     """Return the YAML file of a workload."""
     if name.endswith(_YAML):
         return Path(name).expanduser()

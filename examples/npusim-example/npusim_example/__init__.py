@@ -1,0 +1,1 @@
+"""A technique and a workload family for npusim; see `pyproject.toml` for how npusim finds them."""
