@@ -181,12 +181,11 @@ def test_weights_in_eight_bits_stay_in_eight_bits_through_their_dequantisation(
 
 
 def test_an_unknown_operator_is_kept_with_its_bytes(saved: Callable[..., Path]) -> None:
-    image, grid = named([1, 2, 8, 8]), named([1, 4, 4, 2], "grid")
-    sampled = ops.grid_sample(image, grid, {"mode": "bilinear"})
-    graph = import_model(saved([sampled], [image, grid]))
+    x, borders = named([4, 8]), named([3], "borders")
+    graph = import_model(saved([ops.bucketize(x, borders)], [x, borders]))
     (op,) = graph
-    assert (op.type, op.family, op.traits.known) == ("GridSample", Family.UNKNOWN, False)
-    assert graph.bytes(op) == 2 * (2 * 64 + 32 + 32)
+    assert (op.type, op.family, op.traits.known) == ("Bucketize", Family.UNKNOWN, False)
+    assert graph.bytes(op) == 2 * (32 + 3) + 8 * 32
 
 
 def test_a_branch_is_one_unknown_operator(saved: Callable[..., Path]) -> None:

@@ -22,6 +22,7 @@ _SPELLINGS = {
     "div": ("divide",),
     "greaterequal": ("greatereq",),
     "hardsigmoid": ("hsigmoid",),
+    "interpolate": ("interpolatewh_1",),
     "hswish": ("hardswish",),
     "lessequal": ("lesseq",),
     "max": ("maximum",),

@@ -104,7 +104,10 @@ def _runs(kernels: Mapping[str, str], **traits: Any) -> dict[str, Execution]:
 _ON_GRID = {"dpu": DpuOperation.ELTWISE}
 _EXECUTIONS: dict[str, Execution] = {
     **_runs({"MatMul": ""}, dpu=DpuOperation.MATMUL),
-    **_runs({"Convolution": ""}, dpu=DpuOperation.CONVOLUTION),
+    **_runs(
+        {"Convolution": "", "ConvolutionBackpropData": "", "GroupConvolutionBackpropData": ""},
+        dpu=DpuOperation.CONVOLUTION,
+    ),
     **_runs({"GroupConvolution": ""}, dpu=DpuOperation.DEPTHWISE),
     **_runs({"MaxPool": ""}, dpu=DpuOperation.MAXPOOL, element="pooling"),
     **_runs({"AvgPool": ""}, dpu=DpuOperation.AVGPOOL, element="pooling"),
@@ -123,7 +126,9 @@ _EXECUTIONS: dict[str, Execution] = {
         {
             "Relu": "relu", "PRelu": "prelu", "Abs": "abs", "Negative": "neg", "Sign": "sign",
             "Floor": "floor", "Ceiling": "ceiling", "HSwish": "hswish", "HSigmoid": "hardsigmoid",
-            "Clamp": "clamp",
+            "Clamp": "clamp", "Round": "round", "HardSigmoid": "hardsigmoid", "BitwiseAnd": "and",
+            "BitwiseOr": "or", "BitwiseXor": "xor", "BitwiseNot": "not", "BitwiseLeftShift": "and",
+            "BitwiseRightShift": "and", "IsFinite": "equal",
         }
     ),
     **_runs(
@@ -133,10 +138,16 @@ _EXECUTIONS: dict[str, Execution] = {
         },
         element="sigmoid",
     ),
-    **_runs({"Exp": "exp"}, element="exponential"),
+    **_runs({"Exp": "exp", "Sinh": "sinh", "Cosh": "cosh"}, element="exponential"),
     **_runs({"Log": "log"}, element="logarithm"),
-    **_runs({"Sqrt": "sqrt"}, element="division"),
-    **_runs({"Sin": "sin", "Cos": "cos"}, element="power"),
+    **_runs({"Sqrt": "sqrt", "SoftSign": "div"}, element="division"),
+    **_runs(
+        {
+            "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
+            "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
+        },
+        element="power",
+    ),
     **_runs(
         {
             "Convert": "convert", "ConvertLike": "convert", "FakeQuantize": "quantize",
@@ -151,6 +162,7 @@ _EXECUTIONS: dict[str, Execution] = {
             "ReduceMin": "reducemin", "ReduceProd": "reducesum", "ReduceL1": "reducesum",
             "ReduceL2": "reducel2", "ReduceLogicalOr": "reducemax", "ReduceLogicalAnd": "reducemin",
             "CumSum": "cumsum", "MVN": "mvn", "NormalizeL2": "normalizel2onlyc", "TopK": "topk",
+            "GroupNormalization": "mvn", "AdaptiveAvgPool": "reducemean", "AdaptiveMaxPool": "reducemax",
         },
         element=_reduction,
         row="reduction",
@@ -167,6 +179,14 @@ _EXECUTIONS: dict[str, Execution] = {
         computes=False,
     ),
     **_runs({"Transpose": "mempermute"}, element=_transposition, computes=False),
+    **_runs(
+        {
+            "DepthToSpace": "depthtospace", "SpaceToDepth": "spacetodepthop",
+            "ShuffleChannels": "shufflechannels", "ReverseSequence": "roll",
+        },
+        element="relayout",
+        computes=False,
+    ),
     **_runs({"Broadcast": "broadcast", "Tile": "broadcast"}, element=_repetition, computes=False),
     **_runs(
         {
@@ -177,11 +197,26 @@ _EXECUTIONS: dict[str, Execution] = {
         computes=False,
     ),
     **_runs(
-        dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Result", "Assign", "ReadValue"), ""),
+        dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Result", "Assign", "ReadValue", "Identity"), ""),
         computes=False,
     ),
     **_runs(
         {"Range": "range", "NonZero": "nonzero", "ShapeOf": "shapeof", "Eye": "range", "OneHot": "onehot"}
+    ),
+    **_runs(
+        {
+            "Interpolate": "interpolate", "LSTMSequence": "lstmsequence", "GRUSequence": "grusequence",
+            "RNNSequence": "rnnsequence", "ScaledDotProductAttention": "sdpa", "ROIAlign": "roialign",
+            "ROIPooling": "roipooling", "PSROIPooling": "psroipooling",
+        }
+    ),
+    **_runs({"LRN": "lrn"}, element="power"),
+    **_runs({"GridSample": "gridsample"}, element="gather"),
+    **_runs(
+        dict.fromkeys(
+            ("NonMaxSuppression", "MatrixNms", "MulticlassNms", "NMSRotated", "DetectionOutput", "Proposal"),
+            "nonmaxsuppression",
+        )
     ),
 }  # fmt: skip
 _UNKNOWN = Execution(dsp_kernel="unknown", dpu=None, dma=False, element="arithmetic", row=None, computes=True)

@@ -119,6 +119,8 @@ class _Lowering:
         extra += [self.graph.tensors[t] for name in group.fused for t in self._side_operands(name, group)]
         row["a_item"] = a.dtype.bytes
         row["a_dram_bytes"] = self._fetched(a, index, is_weight=False)
+        if op.family is Family.GATHER:  # of a table no more than the rows that are taken
+            row["a_dram_bytes"] *= min(1.0, results[0].elements / max(1, a.elements))
         row["a_resident"], row["a_prefetch"] = self._is_resident(a), self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
         if b is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from npusim.errors import EmptyGraphError, ShapeError
+from npusim.frontends.decomposition import DECOMPOSITIONS
 from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Operator, Role, Settings, Tensor, TensorKind, op_type
@@ -131,8 +132,24 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
-        elif not (self._folds(node, kind) or self._is_identity(node, kind) or self._is_absorbed(node, kind)):
+        elif not (
+            self._folds(node, kind)
+            or self._is_identity(node, kind)
+            or self._is_absorbed(node, kind)
+            or self._decomposes(node, kind)
+        ):
             self._add_operator(node, kind)
+
+    def _decomposes(self, node: Any, kind: str) -> bool:
+        """Split a composite operator as compilers do, where that is known."""
+        if kind not in DECOMPOSITIONS:
+            return False
+        inputs = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
+        name = self._unused(str(node.get_friendly_name()))
+        result = DECOMPOSITIONS[kind](self.editor, name, inputs, node.get_attributes())
+        if result is not None:
+            self._set(node, 0, result)
+        return result is not None
 
     def _add_input(self, node: Any) -> None:
         output = node.output(0)

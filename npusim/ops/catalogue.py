@@ -8,14 +8,21 @@ from typing import Any
 from npusim.ops.shapes import broadcast, gathered, product, reduced, unchanged
 from npusim.ops.types import OPERATORS, Family, Int8Use, OpType, RowUse, Settings, WorkRule
 from npusim.ops.work import (
+    adaptive_work,
+    attention_work,
     convolution_work,
+    deconvolution_work,
     element_work,
     gather_work,
+    group_work,
     no_work,
     pooling_work,
     product_work,
+    recurrent_work,
     row_work,
     scatter_work,
+    suppression_work,
+    window_work,
 )
 
 __all__ = ["op_type"]
@@ -60,6 +67,13 @@ _contraction(
 _contraction(
     "GroupConvolution", Family.DEPTHWISE, convolution_work, Settings(attributes=_WINDOW), rows=RowUse.WHOLE
 )
+_contraction(
+    "ConvolutionBackpropData GroupConvolutionBackpropData",
+    Family.CONVOLUTION,
+    deconvolution_work,
+    _ports(2, attributes=_WINDOW),
+    rows=RowUse.WHOLE,
+)
 
 _pooling = partial(
     _declare,
@@ -75,9 +89,10 @@ _pointwise = partial(_declare, work=element_work, rows=RowUse.SAME)
 _binary = partial(_pointwise, family=Family.ELTWISE, shape=broadcast)
 _binary("Add Multiply Maximum Minimum", int8=_PASSES)
 _binary("Subtract Divide Power SquaredDifference FloorMod Mod", int8=_FLOAT)
+_binary("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot BitwiseLeftShift BitwiseRightShift", int8=_FLOAT)
 _pointwise(
     "Greater GreaterEqual Less LessEqual Equal NotEqual LogicalAnd LogicalOr LogicalNot LogicalXor IsInf "
-    "IsNaN",
+    "IsNaN IsFinite",
     Family.COMPARE,
     int8=_FLOAT,
     shape=broadcast,
@@ -88,9 +103,10 @@ _activation("Relu", int8=_PASSES)
 _activation("Elu", settings=Settings(attributes=("alpha",)), int8=_FLOAT)
 _activation(
     "PRelu Sigmoid Tanh Exp Log Sqrt Abs Negative Sign Floor Ceiling Erf Gelu Swish HSwish HSigmoid SoftPlus "
-    "Mish Selu Clamp Sin Cos",
+    "Mish Selu Clamp Sin Cos Tan Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Round SoftSign",
     int8=_FLOAT,
 )
+_activation("HardSigmoid", settings=_ports(1, 2), int8=_FLOAT)
 _convert = partial(_pointwise, family=Family.CONVERT, int8=_FLOAT, shape=unchanged)
 _convert("Convert", is_identity=True)
 _convert("ConvertLike FakeQuantize FakeConvert")
@@ -105,6 +121,23 @@ _reduction(
     shape=reduced,
 )
 _row_wise("CumSum MVN NormalizeL2", Family.REDUCE, settings=_ports(1, axes=1), int8=_FLOAT, shape=unchanged)
+_row_wise(
+    "GroupNormalization",
+    Family.REDUCE,
+    work=group_work,
+    settings=_ports(1, 2, attributes=("num_groups",)),
+    rows=RowUse.WHOLE,
+    int8=_FLOAT,
+    shape=unchanged,
+)
+_row_wise(
+    "AdaptiveAvgPool AdaptiveMaxPool",
+    Family.REDUCE,
+    work=adaptive_work,
+    settings=_ports(1),
+    rows=RowUse.WHOLE,
+    int8=_FLOAT,
+)
 _row_wise("TopK", Family.REDUCE, settings=_ports(1, axes="axis"), int8=_FLOAT)
 
 _gather = partial(_declare, family=Family.GATHER, work=gather_work, rows=RowUse.MADE, int8=_PASSES)
@@ -129,11 +162,12 @@ _move("StridedSlice", settings=_ports(1, 2, 3), rows=RowUse.WHOLE)
 _move("Split", settings=_ports(1, axes=1), rows=RowUse.WHOLE)
 _move("VariadicSplit", settings=_ports(1, 2, axes=1), rows=RowUse.WHOLE)
 _move("Pad Roll", settings=_ports(1, 2), rows=RowUse.WHOLE)
-_move("Reverse", rows=RowUse.WHOLE)
+_move("Reverse ReverseSequence ShuffleChannels DepthToSpace SpaceToDepth", rows=RowUse.WHOLE)
 
 _state = partial(_declare, family=Family.VIEW, work=no_work, rows=RowUse.WHOLE)
 _state("Reshape Squeeze Unsqueeze", settings=_ports(1), int8=_PASSES)
 _state("Assign ReadValue", int8=_PASSES, shape=unchanged)
+_state("Identity", int8=_PASSES, shape=unchanged, is_identity=True)
 _state("Result", int8=_FLOAT, shape=unchanged)
 
 _generate = partial(_declare, family=Family.GENERATE, work=element_work, rows=RowUse.WHOLE, int8=_FLOAT)
@@ -141,6 +175,17 @@ _generate("Range", settings=_ports(0, 1, 2))
 _generate("Eye", settings=_ports(0, 1, 2, 3))
 _generate("OneHot", settings=_ports(1, 2, 3, axes="axis"))
 _generate("NonZero ShapeOf")
+
+_composite = partial(_declare, family=Family.COMPOSITE, rows=RowUse.WHOLE, int8=_FLOAT)
+_composite("Interpolate", work=window_work, settings=_ports(1, 2, 3, attributes=("mode",)))
+_composite("LRN", work=window_work, settings=_ports(1, attributes=("size",)), shape=unchanged)
+_composite("GridSample", work=window_work, settings=Settings(attributes=("mode",)))
+_composite("ROIAlign ROIPooling PSROIPooling", work=element_work)
+_composite("LSTMSequence GRUSequence RNNSequence", work=recurrent_work)
+_composite("ScaledDotProductAttention", work=attention_work)
+_composite(
+    "NonMaxSuppression MatrixNms MulticlassNms NMSRotated DetectionOutput Proposal", work=suppression_work
+)
 
 
 def op_type(name: str) -> OpType:

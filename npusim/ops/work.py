@@ -15,14 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Work",
+    "adaptive_work",
+    "attention_work",
     "convolution_work",
+    "deconvolution_work",
     "element_work",
     "gather_work",
+    "group_work",
     "no_work",
     "pooling_work",
     "product_work",
+    "recurrent_work",
     "row_work",
     "scatter_work",
+    "suppression_work",
+    "window_work",
 ]
 
 Tensors = Sequence[Tensor]
@@ -177,3 +184,83 @@ def _rows_of(moved: Tensor) -> Work:
     row_length = moved.shape[-1] if len(moved.shape) > 1 else 1
     rows = moved.elements / row_length if row_length else 0.0
     return Work(elements=float(moved.elements), rows=rows, row_length=float(row_length))
+
+
+def deconvolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """A transposed convolution: each output pixel sums over the taps that meet an input pixel."""
+    image, weight, out = inputs[0].shape, inputs[1].shape, outputs[0].shape
+    spatial = len(image) - 2
+    if spatial not in (1, 2):
+        raise ShapeError(f"operator {op.name!r} ({op.type}): {spatial} spatial dimensions; 1 or 2 are known")
+    groups = weight[0] if op.type.startswith("Group") else 1
+    in_c, out_c = weight[-spatial - 2], weight[-spatial - 1]
+    strides = tuple(op.attrs.get("strides", (1,) * spatial))
+    macs = float(image[0] * groups * in_c * out_c * math.prod(image[2:]) * math.prod(weight[-spatial:]))
+    taps = [-(-size // stride) for size, stride in zip(weight[-spatial:], strides, strict=True)]
+    kernel_h, kernel_w = (1, *taps)[-2:]
+    out_h, out_w = (1, *out[2:])[-2:]
+    in_h, in_w = (1, *image[2:])[-2:]
+    return Work(
+        macs=macs,
+        elements=float(math.prod(out)),
+        batch=out[0] * groups,
+        out_w=out_w,
+        out_h=out_h,
+        in_c=in_c,
+        out_c=out_c,
+        kernel_w=kernel_w,
+        kernel_h=kernel_h,
+        in_w=in_w,
+        in_h=in_h,
+    )
+
+
+def window_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """As many elements per result as go into it: taps of an interpolation, a window of channels (LRN)."""
+    taps = 1
+    if op.type == "LRN":
+        taps = int(op.attrs.get("size", 1))
+    elif op.attrs.get("mode") != "nearest":
+        resized = sum(a != b for a, b in zip(inputs[0].shape, outputs[0].shape, strict=False))
+        taps = (4 if op.attrs.get("mode") in ("cubic", "bicubic") else 2) ** max(1, resized)
+    return Work(elements=float(outputs[0].elements * taps))
+
+
+def group_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Rows of a normalisation over groups of channels."""
+    groups = inputs[0].shape[0] * int(op.attrs.get("num_groups", 1))
+    return _rows(float(inputs[0].elements), groups)
+
+
+def adaptive_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """A row for each result, of all elements that it covers."""
+    return _rows(float(inputs[0].elements), outputs[0].elements)
+
+
+def _rows(elements: float, rows: float) -> Work:
+    return Work(elements=elements, rows=float(rows), row_length=elements / rows if rows else 0.0)
+
+
+def recurrent_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Steps of a recurrent layer, each of which waits for the one before and reads its weights again."""
+    weights = [t for t in inputs if len(t.shape) == 3][-2:]  # [directions, gates x hidden, input or hidden]
+    batch, steps = inputs[0].shape[:2]
+    macs = float(batch * steps * sum(t.elements for t in weights))
+    return Work(macs=macs, elements=macs, rows=float(steps), row_length=macs / max(1, steps))
+
+
+def attention_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """The two products of an attention, and its softmax."""
+    query, value = inputs[0], inputs[2]
+    keys = inputs[1].shape[-2]
+    rows = query.elements // query.shape[-1]
+    macs = float(rows * keys * (query.shape[-1] + value.shape[-1]))
+    return Work(macs=macs, elements=macs, rows=float(rows), row_length=float(keys))
+
+
+def suppression_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Sorting all scores, and comparing each result's box with all others of its class."""
+    scores = inputs[1] if len(inputs) > 1 else inputs[0]
+    boxes = scores.shape[-1] if scores.shape else 1
+    kept = outputs[0].shape[0] if outputs[0].shape else 1
+    return Work(elements=float(scores.elements * (1 + math.log2(max(2, boxes))) + kept * boxes))
