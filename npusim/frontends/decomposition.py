@@ -1,4 +1,4 @@
-"""Composite operators of a file that compilers split into products, moves and softmax: attention, einsum."""
+"""Composite operators that an import splits as compilers do: attention, einsum."""
 
 from __future__ import annotations
 
