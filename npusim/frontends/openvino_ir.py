@@ -82,7 +82,9 @@ def import_model(
     except Exception as error:  # the readers raise exceptions of their own, without a common base
         reason = _reason(error)
         raise ModelFileError(str(path), f"cannot be read as a model: {reason}", _remedy(path)) from None
-    return graph_of_model(model, path.stem, shapes, roles, precision)
+    _fix_shapes(model, path.stem, shapes or {}, roles or {})
+    optimise(model)
+    return translate(model, path.stem, roles or {}, precision)
 
 
 def graph_of_model(
@@ -92,9 +94,17 @@ def graph_of_model(
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
 ) -> Graph:
-    """Translate an `openvino.Model` in memory; parameters and errors as for `import_model`."""
+    """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`."""
+    _fix_shapes(model, name, shapes or {}, roles or {})
+    return translate(model, name, roles or {}, precision)
+
+
+def _fix_shapes(
+    model: Any, name: str, shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Role]
+) -> None:
+    """Give inputs their shapes, and refuse a model that has names or open dimensions that nobody knows."""
     known = {input_name(port): port for port in model.inputs}
-    for given in (*(shapes or {}), *(roles or {})):
+    for given in (*shapes, *roles):
         if given not in known:
             raise UnknownNameError("input", given, known)
     if shapes:
@@ -109,8 +119,6 @@ def graph_of_model(
     }
     if dynamic:
         raise DynamicShapeError(dynamic)
-    optimise(model)
-    return translate(model, name, roles or {}, precision)
 
 
 def optimise(model: Any) -> None:
