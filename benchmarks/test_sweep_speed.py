@@ -22,8 +22,7 @@ from npusim.cost.evaluation import evaluate_points
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
 from npusim.explore.campaign import Campaign
-from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
-from npusim.explore.pareto import front
+from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.query import query
 from npusim.metrics import objectives
 

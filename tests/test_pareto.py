@@ -8,8 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from npusim.explore import pareto
 from npusim.explore.fronts import knee
-from npusim.explore.hypervolume import hypervolume
-from npusim.explore.pareto import front
+from npusim.explore.pareto import front, hypervolume
 
 SMALL = st.integers(1, 5).flatmap(
     lambda count: st.integers(0, 60).flatmap(

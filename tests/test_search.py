@@ -6,8 +6,7 @@ from spaces import MIXED, QUICK, changed
 
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
-from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
-from npusim.explore.pareto import front
+from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.query import query
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import Interrupted

@@ -32,6 +32,7 @@ _EXTRA_OF = {
     "dask": "cluster",
     "distributed": "cluster",
     "marimo": "learn",
+    "moocore": "search",
     "nncf": "gnn",
     "openvino": "openvino",
     "pymoo": "search",

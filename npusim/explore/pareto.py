@@ -15,7 +15,7 @@ import numpy as np
 
 from npusim.cost.jit import compiled, compiled_parallel
 
-__all__ = ["WORST", "finite_front", "front"]
+__all__ = ["WORST", "corner_of", "corner_of_unit", "finite_front", "front", "hypervolume", "scaled"]
 
 _STRETCH = 8192
 _STRETCHES = 64
@@ -196,3 +196,36 @@ def _sweep_many(values: Any, order: Any, kept: Any) -> None:
         if not beaten:
             survivors[count] = point
             count += 1
+
+
+def hypervolume(objectives: Any, reference: Any) -> float:
+    """Return the volume that points dominate below a reference point, found by moocore.
+
+    Parameters
+    ----------
+    objectives : array of float, shape (objectives, points)
+        Less is better; points that are not below the reference in every objective count nothing.
+    reference : array of float, shape (objectives,)
+    """
+    import moocore  # comes with the extra `search`
+
+    values = np.asarray(objectives, float)
+    values = values[:, np.all(values < np.asarray(reference)[:, np.newaxis], axis=0)]
+    return float(moocore.hypervolume(np.ascontiguousarray(values.T), ref=reference)) if values.size else 0.0
+
+
+def corner_of(found: Any) -> tuple[Any, Any]:
+    """Return (the best of each objective, the range of each) on a front of shape (objectives, points)."""
+    low, high = found.min(axis=1), found.max(axis=1)
+    return low, np.where(high > low, high - low, 1.0)
+
+
+def scaled(objectives: Any, corner: tuple[Any, Any]) -> Any:
+    """Return objectives so that a front's best is 0 and its worst 1 in each."""
+    low, width = corner
+    return (objectives - low[:, np.newaxis]) / width[:, np.newaxis]
+
+
+def corner_of_unit(count: int) -> Any:
+    """Return the reference point of scaled objectives: a tenth beyond the front's worst in each."""
+    return np.full(count, 1.1)

@@ -24,9 +24,8 @@ from pymoo.operators.sampling.rnd import IntegerRandomSampling
 from npusim.documents import Document, Part
 from npusim.errors import NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
-from npusim.explore.hypervolume import corner_of, corner_of_unit, hypervolume, scaled
 from npusim.explore.manifest import MANIFEST, manifest_of
-from npusim.explore.pareto import front
+from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.search_log import SearchLog
 from npusim.explore.spaces import Space, load_space
 from npusim.explore.store import Store, table_of, to_bytes, write_whole
@@ -38,8 +37,6 @@ __all__ = ["SearchResult", "Step", "search"]
 _HOPELESS = 1e3
 """Objective (a logarithm) of a point that cannot run the network."""
 _STEPS = 20
-_MOST_MEASURED = 3
-"""Objectives up to which a hypervolume is computed."""
 
 
 class Step(Part):
@@ -199,7 +196,7 @@ def _compare(values: Any, good: Any, chance: Any, allowed: Any) -> list[Step]:
     """Return the hypervolume of both searches over evaluations, relative to the front of both together."""
     count = len(values)
     together = np.vstack([values[good], chance[allowed]]).T
-    if values.shape[1] > _MOST_MEASURED or not together.shape[1]:
+    if not together.shape[1]:
         return []
     corner = corner_of(together[:, front(together)])
     ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering
-from npusim.report.terminal import grid, remarks
+from npusim.report.terminal import grid, headed, remarks
 from npusim.units import format_quantity
 
 if TYPE_CHECKING:
@@ -93,9 +93,8 @@ class _Rows:
     table: Table = field(init=False)
 
     def __post_init__(self) -> None:
-        self.table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in self.columns:
-            self.table.add_column(Text(name), justify="right", no_wrap=True)
+        first, *others = map(Text, self.columns)
+        self.table = headed(first, *others, justify="right", no_wrap=True)
         for row in self.cells:
             self.table.add_row(*map(Text, row))
 
@@ -174,10 +173,7 @@ def sweep_page(result: SweepResult, space: str) -> RenderableType:
 
 def influence_table(found: Mapping[str, Sequence[Influence]]) -> Table:
     """Return a row per axis, a column per metric."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("knob")
-    for name in found:
-        table.add_column(name, justify="right")
+    table = headed("knob", *found)
     by_axis = {name: {one.axis: one for one in ranked} for name, ranked in found.items()}
     axes = {one.axis: 0.0 for ranked in found.values() for one in ranked}
     for ranked in found.values():
@@ -197,9 +193,7 @@ def search_page(result: SearchResult) -> RenderableType:
     text.append(
         f" of a space of {result.points:,}, in {result.seconds:.1f} s: {result.directory}", style="dim"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("evaluations", "evolution", "chance"):
-        table.add_column(name, justify="right")
+    table = headed("evaluations", "evolution", "chance", justify="right")
     for step in result.steps:
         table.add_row(f"{step.evaluations:,}", f"{step.evolution:.1%}", f"{step.chance:.1%}")
     caption = Text("\nHypervolume of the front, relative to that of both together", style="bold")

@@ -37,13 +37,12 @@ def grid(gap: int = 2) -> Table:
     return Table(box=None, show_header=False, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
 
 
-def headed(first: str | Text, *numbers: str, gap: int = 2, **of_first: Any) -> Table:
+def headed(first: str | Text, *numbers: str | Text, gap: int = 2, **of_first: Any) -> Table:
     """Return a table without lines under dim headings: a column of words, then columns of numbers.
 
     Parameters
     ----------
-    first : str or Text
-    *numbers : str
+    first, *numbers : str or Text
         Headings; numbers stand on the right and on one line.
     gap : int
         Characters between columns.
