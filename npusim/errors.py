@@ -51,8 +51,14 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
         return same
     import difflib  # needed only when something went wrong
 
-    close = difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.6)
-    return folded[close[0]] if close else None
+    wanted = name.lower()
+    close = difflib.get_close_matches(wanted, list(folded), n=3, cutoff=0.6)
+    if not close:
+        return None
+    # Of equally close names the one that begins alike: `tilez` means `tiles`, not `title`.
+    ratio = [round(difflib.SequenceMatcher(None, one, wanted).ratio(), 9) for one in close]
+    best = [one for one, each in zip(close, ratio, strict=True) if each == ratio[0]]
+    return folded[max(best, key=lambda one: [a == b for a, b in zip(one, wanted, strict=False)])]
 
 
 def shown(value: object) -> str:

@@ -46,7 +46,7 @@ def machines(draw: Any) -> Machine:
         "npu.sram.per_tile": st.sampled_from(["6KiB", "20KiB", "64KiB", "200KiB", "1440KiB", "8MiB"]),
         "npu.dpu.clock": st.sampled_from(["0.5GHz", "1.85GHz", "4GHz"]),
         "npu.vpu_clock": st.sampled_from(["0.3GHz", "1057MHz", "3GHz"]),
-        "dram.bandwidth": st.sampled_from(["1GB/s", "58.7GB/s", "500GB/s"]),
+        "dram.bandwidth": st.sampled_from(["1GB/s", "58.7GB/s", "80GB/s"]),
         "npu.dma.engines": st.sampled_from(["1", "2", "5"]),
         "npu.dma.width": st.sampled_from(["8B/cycle", "64B/cycle"]),
         "npu.dsp.per_tile": st.sampled_from(["1", "2", "7"]),

@@ -4,7 +4,7 @@ from npusim.arch.calibration import Calibration
 from npusim.arch.device import Accelerator, Cache, Cpu, DevicePoint, DevicePower, Gpu, RooflineDevice
 from npusim.arch.dpu import Dpu, DpuMode, DpuModel, EnergyFactors, Grid
 from npusim.arch.dsp import Dsp, DspGeneration, DspKernel
-from npusim.arch.loading import load_soc, soc_file, soc_names, with_overrides
+from npusim.arch.loading import load_soc, sheet_text, soc_file, soc_names, with_overrides
 from npusim.arch.npu import (
     Dma,
     DmaModel,
@@ -54,6 +54,7 @@ __all__ = [
     "Symg",
     "Technology",
     "load_soc",
+    "sheet_text",
     "soc_file",
     "soc_names",
     "with_overrides",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from functools import cache
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from npusim.config import Section
-from npusim.errors import UnknownNameError
+from npusim.errors import UnknownNameError, nearest
+from npusim.ops.catalogue import CATALOGUE
 from npusim.units import (
     Bandwidth,
     Bytes,
@@ -16,12 +18,14 @@ from npusim.units import (
     Duration,
     Fraction,
     Frequency,
+    Informative,
     MacsPerCycle,
     PositiveCount,
     PositiveRatio,
     Power,
     Ratio,
     Voltage,
+    refuse,
 )
 
 __all__ = [
@@ -49,8 +53,25 @@ DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 """Name of a device: it opens the paths of `--set` and of design spaces."""
 
-OpName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
+OpName = Annotated[str, AfterValidator(lambda name: _known_operator(name))]
 """An operator type of the OpenVINO operation sets in lower case: add, relu, fakequantize."""
+
+
+def is_operator(name: str) -> bool:
+    """Tell whether a name is that of an operator type in lower case."""
+    return name in _own_operators() or name in {one.lower() for one in CATALOGUE}
+
+
+@cache
+def _own_operators() -> frozenset[str]:
+    return frozenset(one.lower() for one in CATALOGUE)
+
+
+def _known_operator(name: str) -> str:
+    if not is_operator(name):
+        meant = nearest(name, _own_operators())
+        refuse(f"the unknown operator type `{name}`", "an operator type in lower case, such as add", meant)
+    return name
 
 
 ElementKind = Literal[
@@ -72,10 +93,16 @@ CACHE_LEVELS = 4
 """Most levels that a cache hierarchy may have."""
 
 
+IDLE_POWER = "energy counts the device that works; suites of package power add the idle ones"
+"""Why no estimate reads idle power."""
+_HOST_VOLTAGE = "power of CPU and GPU is `power.busy` at the clock given; the voltage documents it"
+_ACCELERATOR = "accelerators can be described, but nothing is mapped to them yet"
+
+
 class DevicePower(Section):
     """Power a device draws by what it does."""
 
-    idle: Power
+    idle: Annotated[Power, Informative(IDLE_POWER)]
     """Power drawn while the device is powered and has nothing to do."""
     busy: Power
     """Power drawn at full use, idle power and the memory traffic it causes included."""
@@ -86,7 +113,7 @@ class DevicePoint(Section):
 
     clock: Frequency
     """Clock at this point."""
-    voltage: Voltage
+    voltage: Annotated[Voltage, Informative(_HOST_VOLTAGE)]
     """Supply voltage at this point."""
 
 
@@ -110,7 +137,7 @@ class RooflineDevice(Section):
     """Cores that share one operator."""
     clock: Frequency
     """Clock all cores sustain together."""
-    voltage: Voltage
+    voltage: Annotated[Voltage, Informative(_HOST_VOLTAGE)]
     """Supply voltage at that clock; dynamic energy goes with its square."""
     operating_points: dict[str, DevicePoint] = Field(default_factory=dict)
     """Named pairs of clock and voltage; `DEVICE.operating_point=NAME` sets both."""
@@ -187,6 +214,8 @@ Dataflow = Literal["output_stationary", "weight_stationary", "input_stationary",
 
 class Accelerator(RooflineDevice):
     """A fixed-function accelerator, by its roofline."""
+
+    informative: ClassVar[str] = _ACCELERATOR
 
     kind: Literal["accelerator"]
     """Kind of device: accelerator."""

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
+from npusim.arch.device import is_operator
 from npusim.config import Section, load_model
+from npusim.config.reading import read_yaml
 from npusim.errors import UnknownNameError, nearest
-from npusim.locate import resource, resource_names
+from npusim.locate import data_root, resource, resource_names
 from npusim.units import (
     Cycles,
     CyclesPerElement,
     ElementsPerCycle,
     Fraction,
+    Informative,
     PositiveCount,
     Quantity,
     Ratio,
@@ -27,6 +30,9 @@ from npusim.units import (
 )
 
 __all__ = ["Dsp", "DspGeneration", "DspKernel", "DspKernelFile", "library_generation"]
+
+GenerationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+"""Name of a generation of DSP kernels."""
 
 _NO_CYCLES = Quantity(0.0, "cycle", source="absent")
 _NO_ELEMENT = Quantity(0.0, "cycle/element", source="absent")
@@ -94,7 +100,16 @@ class DspGeneration(Section):
     fallback: str | None = None
     """Generation that is asked for a kernel this one lacks; None: there is none."""
     kernels: dict[str, DspKernel] = Field(min_length=1)
-    """Kernels by name, as the catalogue of operators calls them."""
+    """Kernels by name, as operators ask for them; `configs/dsp/kernels.yaml` lists the names."""
+
+    @model_validator(mode="after")
+    def _kernels_are_known(self) -> DspGeneration:
+        for name in self.kernels:
+            if name not in known_kernels() and not is_operator(name):
+                meant = nearest(name, known_kernels())
+                at = f"kernels.{name}"
+                refuse(f"the unknown kernel `{name}`", "a kernel that operators ask for", meant, at=at)
+        return self
 
 
 class DspKernelFile(DspGeneration):
@@ -105,7 +120,25 @@ class DspKernelFile(DspGeneration):
 
 
 @cache
-def library_generation(library: str, generation: str) -> DspGeneration:
+def dsp_libraries() -> list[str]:
+    """Return the names of the shipped libraries of DSP kernels, sorted."""
+    return sorted(entry.name for entry in (data_root() / "configs" / "dsp").iterdir() if entry.is_dir())
+
+
+@cache
+def known_kernels() -> frozenset[str]:
+    """Return the names of all DSP kernels that operators ask for or that a shipped library holds."""
+    names = read_yaml(resource("configs", "dsp", "kernels.yaml")).data["kernels"]
+    return frozenset(map(str, names))
+
+
+def library_generations(library: str | None) -> list[str]:
+    """Return the names of the generations of a shipped library, sorted."""
+    return resource_names(f"configs/dsp/{library}", ".yaml") if library in dsp_libraries() else []
+
+
+@cache
+def library_generation(library: str | None, generation: str) -> DspGeneration:
     """Return a generation of a shipped library.
 
     Raises
@@ -113,10 +146,24 @@ def library_generation(library: str, generation: str) -> DspGeneration:
     UnknownNameError
         Where the library has no such generation.
     """
-    known = resource_names(f"configs/dsp/{library}", ".yaml")
+    known = library_generations(library)
     if generation not in known:
         raise UnknownNameError(f"DSP kernel generation of {library}", generation, known)
-    return load_model(resource("configs", "dsp", library, f"{generation}.yaml"), DspKernelFile)
+    return load_model(resource("configs", "dsp", str(library), f"{generation}.yaml"), DspKernelFile)
+
+
+_OTHER_LANES = "kernels state their cycles for fp16 lanes, whatever the format of their operands"
+
+
+class DspLanes(Section):
+    """Elements a vector instruction works on, by format."""
+
+    fp16: ElementsPerCycle
+    """Elements of 16 bits."""
+    fp32: Annotated[ElementsPerCycle | None, Informative(_OTHER_LANES)] = None
+    """Elements of 32 bits."""
+    int8: Annotated[ElementsPerCycle | None, Informative(_OTHER_LANES)] = None
+    """Elements of 8 bits."""
 
 
 class Dsp(Section):
@@ -124,20 +171,37 @@ class Dsp(Section):
 
     per_tile: PositiveCount
     """DSPs in a tile."""
-    lanes: dict[Literal["fp16", "fp32", "int8"], ElementsPerCycle]
+    lanes: DspLanes
     """Elements a vector instruction works on, by format."""
     kernel_generation: str
     """Which set of kernels the compiler uses: one of `kernels`, or of the library."""
-    library: str
-    """Folder of `configs/dsp` with further generations, such as npu4000."""
-    kernels: dict[str, DspGeneration]
+    library: str | None = None
+    """Folder of `configs/dsp` with further generations, such as npu4000; in a file also a YAML file beside it
+    that holds one generation. None: there are no further ones."""
+    kernels: dict[GenerationName, DspGeneration]
     """Generations by name, numbers and all."""
 
     @model_validator(mode="after")
-    def _generation_exists(self) -> Dsp:
-        known = sorted({*self.kernels, *resource_names(f"configs/dsp/{self.library}", ".yaml")})
-        _require_name(self.kernel_generation, known, "kernel_generation")
+    def _names_exist(self) -> Dsp:
+        if self.library is not None:
+            _require_name(self.library, dsp_libraries(), "library")
+        shipped = library_generations(self.library)
+        _require_name(self.kernel_generation, sorted({*self.kernels, *shipped}), "kernel_generation")
+        for name, generation in self.kernels.items():
+            at = f"kernels.{name}.fallback"
+            others = sorted({*self.kernels, *shipped} - {name})
+            if generation.fallback is not None:
+                _require_name(generation.fallback, others, at)
+            self._refuse_circle(name, at)
         return self
+
+    def _refuse_circle(self, name: str, at: str) -> None:
+        """Refuse fallbacks that lead back to where they began; shipped generations hold none."""
+        passed = [name]
+        while (wanted := self.kernels[passed[-1]].fallback) in self.kernels:
+            if wanted in passed:
+                refuse(" -> ".join([*passed, str(wanted)]), "fallbacks that end", at=at)
+            passed.append(str(wanted))
 
     def generation(self, name: str | None = None) -> DspGeneration:
         """Return a generation by name; None: the one in use.

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from npusim.arch.dsp import DspKernelFile
 from npusim.arch.soc import Soc
-from npusim.config import Settings, load_model, override_model
-from npusim.errors import UnknownNameError
+from npusim.config import Settings, dump_model, load_model, override_model, validate_data
+from npusim.config.reading import ParsedFile, merge_files, read_yaml
+from npusim.config.texts import read_text
+from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.locate import data_root, resource_names
 
-__all__ = ["load_soc", "soc_file", "soc_names", "with_overrides"]
+__all__ = ["load_soc", "sheet_text", "soc_data", "soc_file", "soc_names", "with_overrides"]
+
+_MOST_SHEETS = 8
+"""Data sheets that may start from each other."""
 
 
 def soc_names() -> list[str]:
@@ -45,7 +51,80 @@ def load_soc(name_or_path: str | Path, overrides: Settings = ()) -> Soc:
     >>> int(soc.npu.tiles), soc.npu.sram.per_tile.text
     (6, '2MiB')
     """
-    return load_model(soc_file(name_or_path), Soc, overrides)
+    return validate_data(soc_data(soc_file(name_or_path)), Soc, overrides)
+
+
+def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
+    """Return the data of a SoC's file, with those of the data sheets that it starts from.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    children : tuple of Path
+        Files that start from it, the first one first.
+
+    Raises
+    ------
+    FileError, ConfigError
+        Where a file cannot be read, or starts from nothing, from itself, or from too many others.
+    """
+    sheet = read_yaml(path)
+    if not isinstance(sheet.data, dict):
+        return sheet
+    _include_library(sheet, path.parent)
+    parent = sheet.data.get("extends")
+    if not isinstance(parent, str):
+        return sheet
+    where = {"file": str(path), "line": sheet.line(("extends",)), "key": "extends"}
+    passed = (*children, path.resolve())
+    try:
+        file = soc_file(parent)
+    except UnknownNameError as error:
+        names = ", ".join(soc_names())
+        found = f"the unknown SoC {shown(parent)}"
+        raise ConfigError(
+            found, **where, allowed=f"{names}, or a YAML file", suggestion=error.suggestion
+        ) from None
+    file = path.parent / file
+    if not file.is_file():
+        raise ConfigError(f"no file {shown(str(file))}", **where, allowed="a data sheet to start from")
+    if file.resolve() in passed or len(passed) > _MOST_SHEETS:
+        chain = " -> ".join(one.name for one in (*passed, file.resolve()))
+        raise ConfigError(chain, **where, allowed="data sheets that do not start from each other")
+    base = soc_data(file, passed)
+    if isinstance(base.data, dict):
+        base.data = {
+            key: value for key, value in base.data.items() if key not in ("name", "title", "extends")
+        }
+    return merge_files(base, sheet)
+
+
+def _include_library(sheet: ParsedFile, folder: Path) -> None:
+    """Write the DSP kernels of a YAML file beside a data sheet into it: a generation named like the file."""
+    devices = sheet.data.get("devices")
+    for name, device in devices.items() if isinstance(devices, dict) else ():
+        dsp = device.get("dsp") if isinstance(device, dict) else None
+        library = dsp.get("library") if isinstance(dsp, dict) else None
+        if not isinstance(library, str) or not library.endswith((".yaml", ".yml")):
+            continue
+        file = (folder / library).resolve()
+        if not file.is_relative_to(folder.resolve()):
+            key = ("devices", name, "dsp", "library")
+            found, allowed = shown(library), "a shipped library, or a YAML file beside the data sheet"
+            raise ConfigError(
+                found, file=sheet.name, line=sheet.line(key), key=".".join(key), allowed=allowed
+            )
+        generation = load_model(file, DspKernelFile).model_dump(mode="json", exclude={"schema_name"})
+        dsp["library"] = None
+        dsp["kernels"] = {file.stem: generation} | (dsp.get("kernels") or {})
+
+
+def sheet_text(name_or_path: str | Path) -> str:
+    """Return the text of a SoC's file, with what stands in the data sheets that it starts from."""
+    text = read_text(soc_file(name_or_path))
+    soc = load_soc(name_or_path)
+    return text if soc.extends is None else dump_model(soc.model_copy(update={"extends": None}))
 
 
 def soc_file(name_or_path: str | Path) -> Path:

@@ -1,11 +1,13 @@
 """The NPU: tiles of a MAC grid, SRAM and DSPs, fed by DMA engines."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from npusim.arch.device import DeviceName
+from pydantic import model_validator
+
+from npusim.arch.device import IDLE_POWER, DeviceName
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
-from npusim.config import Section
+from npusim.config import SET_BY_STUDY, SET_BY_YOU, Section
 from npusim.units import (
     Bytes,
     BytesOrZero,
@@ -14,10 +16,13 @@ from npusim.units import (
     Duration,
     Fraction,
     Frequency,
+    Informative,
     PositiveCount,
     PositiveFraction,
     Power,
+    TileCount,
     Voltage,
+    refuse,
 )
 
 __all__ = [
@@ -32,6 +37,9 @@ __all__ = [
     "Sram",
     "Symg",
 ]
+
+
+_SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
 
 
 class PerHint(Section):
@@ -137,7 +145,7 @@ class Symg(Section):
 class NpuPower(Section):
     """Power that does not depend on the work done; the work itself is priced by the technology."""
 
-    idle: Power
+    idle: Annotated[Power, Informative(IDLE_POWER)]
     """Power drawn while the NPU is powered and has nothing to do, beyond leakage."""
     active: Power
     """Further power of fabric, controller and clock tree while an inference is in progress."""
@@ -152,7 +160,7 @@ class Npu(Section):
     """Commercial name of the part."""
     architecture: str
     """Generation: npu3720, npu4000, or a name of one's own."""
-    tiles: PositiveCount
+    tiles: TileCount
     """Tiles on the chip."""
     tiles_for: PerHint
     """Tiles a network is compiled for, by performance hint; never more than `tiles`."""
@@ -182,6 +190,19 @@ class Npu(Section):
     """Assumptions about SymG, which no hardware does yet."""
     power: NpuPower
     """Power beside that of the work."""
+
+    @model_validator(mode="after")
+    def _tiles_exist(self) -> "Npu":
+        for hint in ("latency", "throughput"):
+            wanted = getattr(self.tiles_for, hint)
+            # Where only `tiles` is set, an inference uses those of `tiles_for` that are left.
+            if wanted > self.tiles and (self.tiles.source not in _SET or wanted.source in _SET):
+                refuse(
+                    f"{wanted} tiles of {self.tiles}",
+                    f"at most {self.tiles}, the chip's `tiles`",
+                    at=f"tiles_for.{hint}",
+                )
+        return self
 
     def tiles_used(self, hint: Literal["latency", "throughput"]) -> int:
         """Return the tiles a network is compiled for: those of `tiles_for`, as far as the chip has them."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from npusim.arch.calibration import Calibration
-from npusim.arch.device import Accelerator, Cpu, DeviceName, Gpu
+from npusim.arch.device import Accelerator, Cpu, DeviceName, Gpu, RooflineDevice
+from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import Npu
 from npusim.arch.technology import Technology
-from npusim.config import Override, Section
+from npusim.config import SET_BY_STUDY, Override, Section
 from npusim.errors import ConfigError, UnknownNameError, nearest
-from npusim.units import Bandwidth, Bytes, Duration, refuse
+from npusim.units import Bandwidth, Bytes, Duration, Informative, refuse
 
 __all__ = ["Device", "Dram", "Soc"]
 
@@ -29,10 +30,10 @@ class Dram(Section):
 
     title: str
     """Type of memory, its rate and width."""
-    capacity: Bytes
+    capacity: Annotated[Bytes, Informative("no estimate is limited by the size of main memory yet")]
     """Size of main memory."""
-    peak_bandwidth: Bandwidth
-    """Transfer rate times bus width; a reference that limits nothing: a what-if moves `bandwidth`."""
+    peak_bandwidth: Bandwidth | None = None
+    """Transfer rate times bus width: no device's bandwidth may lie above. None: not known."""
     bandwidth: Bandwidth
     """Bandwidth that the NPU sustains over all its DMA engines."""
     latency: Duration
@@ -44,6 +45,9 @@ class Soc(Section):
 
     schema_name: Literal["npusim.soc/1"] = Field(alias="schema")
     """Version of this file format: npusim.soc/1."""
+    extends: Annotated[str, Field(min_length=1)] | None = None
+    """Data sheet that this one starts from: a shipped name, or a YAML file by its path from this one. What
+    this file leaves out stands there; name and title are its own."""
     name: Annotated[str, Field(min_length=1)]
     """Short name, as in `--soc NAME`."""
     title: str
@@ -89,6 +93,32 @@ class Soc(Section):
     def _an_npu_needs_its_silicon(self) -> Soc:
         if self.has("npu") and self.technology is None:
             refuse("nothing", "the process node of the NPU", at="technology")
+        return self
+
+    @model_validator(mode="after")
+    def _no_bandwidth_beats_the_memory(self) -> Soc:
+        peak = self.dram.peak_bandwidth
+        used = {"dram.bandwidth": self.dram.bandwidth}
+        for name, device in self.devices.items():
+            if isinstance(device, RooflineDevice):
+                used[f"devices.{name}.dram_bandwidth"] = device.dram_bandwidth
+        for path, bandwidth in used.items():
+            # A study may ask for a memory that is not there.
+            if peak is not None and bandwidth > peak and bandwidth.source != SET_BY_STUDY:
+                refuse(bandwidth.text, f"at most dram.peak_bandwidth, {peak.text}; raise that too", at=path)
+        return self
+
+    @model_validator(mode="after")
+    def _formats_have_their_costs(self) -> Soc:
+        if self.technology is None:
+            return self
+        energy, area = self.technology.energy.mac, self.technology.area.mac
+        for device in self.devices.values():
+            for dtype in device.dpu.macs_per_mpe if isinstance(device, Npu) else ():
+                for costs, at in ((energy, "technology.energy.mac"), (area, "technology.area.mac")):
+                    if dtype not in costs:
+                        known = ", ".join(costs) or "none"
+                        refuse(f"{known}", f"every format of dpu.macs_per_mpe; {dtype} is missing", at=at)
         return self
 
     @property
@@ -146,23 +176,39 @@ class Soc(Section):
         return path[1:] if path[0] == "devices" and len(path) > 1 else path
 
     @classmethod
-    def expand_override(cls, override: Override, base: Any) -> Sequence[Override]:
+    def prepare(cls, data: Any, overrides: Sequence[Override], base: Any) -> Sequence[Override]:
+        """Return definitions of operating points first; write the library's DSP kernels that are changed into
+        `data`.
+        """
+        for override in overrides:
+            path = _full_path(override.path, base)
+            npu = base.devices.get(path[1]) if len(path) > 4 and path[2:4] == ("dsp", "kernels") else None
+            if isinstance(npu, Npu) and path[4] in library_generations(npu.dsp.library):
+                kernels = data["devices"][path[1]]["dsp"]["kernels"]
+                found = library_generation(npu.dsp.library, path[4])
+                kernels.setdefault(
+                    path[4], found.model_dump(mode="json", exclude={"schema_name"}, exclude_unset=True)
+                )
+        return sorted(overrides, key=lambda one: "operating_points" not in one.path)
+
+    @classmethod
+    def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:
         """Return what a setting stands for: a device's path in full, a point as clocks and voltage."""
-        path = override.path
-        if path[0] in base.devices:
-            path = ("devices", *path)
-        if (
-            len(path) == 3
-            and path[0] == "devices"
-            and path[1] in base.devices
-            and path[2] == "operating_point"
-        ):
-            return _operating_point(override, path[:2], base.devices[path[1]])
+        path = _full_path(override.path, base)
+        if len(path) == 3 and path[1] in base.devices and path[2] == "operating_point":
+            return _operating_point(
+                override, path[:2], data["devices"][path[1]].get("operating_points") or {}
+            )
         return [override.at(path, override.value)]
 
 
-def _operating_point(override: Override, device_path: tuple[str, ...], device: Any) -> Sequence[Override]:
-    points = device.operating_points
+def _full_path(path: tuple[str, ...], base: Any) -> tuple[str, ...]:
+    return ("devices", *path) if path[0] in base.devices else path
+
+
+def _operating_point(
+    override: Override, device_path: tuple[str, ...], points: Mapping[str, Mapping[str, Any]]
+) -> Sequence[Override]:
     if override.value not in points:
         name = str(override.value)
         raise ConfigError(
@@ -174,7 +220,4 @@ def _operating_point(override: Override, device_path: tuple[str, ...], device: A
     point = points[override.value]
     # An NPU has two clocks; every other device has one.
     places = {"dpu_clock": ("dpu", "clock")}
-    return [
-        override.at((*device_path, *places.get(name, (name,))), getattr(point, name).as_written())
-        for name in type(point).model_fields
-    ]
+    return [override.at((*device_path, *places.get(name, (name,))), value) for name, value in point.items()]

@@ -60,7 +60,8 @@ def explain(
     found: list[ConfigError] = []
     meant: set[str] = set()
     for one in raw:
-        told = _explain_one(dict(one), model, document, written)
+        absent = [o["loc"][-1] for o in raw if o["type"] == "missing" and o["loc"][:-1] == one["loc"][:-1]]
+        told = _explain_one({**one, "absent": absent}, model, document, written)
         parent = (told.key or "").rpartition(".")[0]
         if one["type"] == "extra_forbidden" and told.suggestion:
             meant.add(f"{parent}.{told.suggestion}")
@@ -93,10 +94,11 @@ def _explain_one(
     if at:
         path = (*path, *(int(part) if part.isdecimal() else part for part in at.split(".")))
     setter = next((written[path[:end]] for end in range(len(path), -1, -1) if path[:end] in written), None)
+    file, line = (setter.origin, None) if setter else document.place(path)
     return ConfigError(
         found,
-        file=setter.origin if setter else document.name,
-        line=None if setter else document.line(path),
+        file=file,
+        line=line,
         key=".".join(map(str, path)) or None,
         allowed=allowed,
         suggestion=suggestion,
@@ -116,7 +118,10 @@ def _words(
         return context["found"], context["allowed"] or None, context["suggestion"] or None
     if kind == "extra_forbidden":
         known = _keys(key_path(model, location[:-1])[1] if len(location) > 1 else [model])
-        return f"the unknown key `{location[-1]}`", ", ".join(known), nearest(str(location[-1]), known)
+        name = str(location[-1])
+        # A key that is missing beside it is meant before one that is there already.
+        meant = nearest(name, map(str, one.get("absent", ()))) or nearest(name, known)
+        return f"the unknown key `{name}`", ", ".join(known), meant
     if kind == "missing":
         quantity = kind_of(options[0]) if options else None
         return f"no key `{location[-1]}`", quantity.allowed if quantity else f"`{location[-1]}: ...`", None

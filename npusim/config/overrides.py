@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from npusim.config.paths import children, field_key, kind_of, leaves, models_at, options_of
+from npusim.config.paths import children, field_key, informative_of, kind_of, leaves, models_at, options_of
 from npusim.config.reading import Key, compose
+from npusim.config.section import Section
 from npusim.errors import ConfigError, nearest
 from npusim.units import Count, Quantity
 
-__all__ = ["Override", "Settings", "apply_overrides", "as_overrides", "parse_override", "valid_paths"]
+__all__ = [
+    "SET_BY_YOU",
+    "Override",
+    "Settings",
+    "apply_overrides",
+    "as_overrides",
+    "parse_override",
+    "valid_paths",
+]
+
+
+SET_BY_YOU = "set by you"
+"""Source of a quantity that a setting changed."""
+
+
+SET_BY_STUDY = "set by the study"
+"""Source of a quantity that an axis, the settings of a design space, or a what-if changed."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,7 @@ class Override:
     path: tuple[str, ...]
     value: Any
     origin: str
-    source: str = "--set"
+    source: str = SET_BY_YOU
 
     def at(self, path: tuple[str, ...], value: Any) -> Override:
         """Return the same setting at another path and with another value, as macros and short names need."""
@@ -121,26 +139,39 @@ def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -
         Where a path names nothing in the model; tells the nearest that does.
     """
     written: dict[Key, Override] = {}
-    expand = getattr(type(base), "expand_override", lambda override, base: [override])
+    overrides = list(overrides)
+    if isinstance(base, Section):
+        found = copy.deepcopy(data)
+        overrides = list(base.prepare(data, overrides, base))
+        base = base if data == found else type(base).model_validate(data)
     for given in overrides:
-        for override in expand(given, base):
-            annotation = _type_at(base, override.path)
+        for override in base.expand_override(given, base, data) if isinstance(base, Section) else [given]:
+            annotation, reason = _type_at(base, override.path)
             if annotation is None:
                 raise _unknown_path(given, override.path, base)
+            if reason and override.value is given.value:
+                raise ConfigError(
+                    f"`{'.'.join(given.path)}`, which is informative: {reason}",
+                    file=given.origin,
+                    allowed="what an estimate reads",
+                )
             _write(data, override, annotation)
             written[override.path] = override
     return written
 
 
-def _type_at(base: Any, path: tuple[str, ...]) -> Any:
-    """Return the type of what a path names, or None where it names nothing."""
+def _type_at(base: Any, path: tuple[str, ...]) -> tuple[Any, str]:
+    """Return the type of what a path names, None where it names nothing, and why no estimate reads it."""
     value: Any = base
     annotation: Any = type(base)
+    reason = ""
     for key in path:
+        if isinstance(value, Section) and value.informative:
+            reason = value.informative
         if isinstance(value, BaseModel):
             annotation = children(type(value)).get(key)
             if annotation is None:
-                return None
+                return None, ""
             names = {field_key(name, info): name for name, info in type(value).model_fields.items()}
             value = getattr(value, names[key])
         elif isinstance(value, Mapping):
@@ -149,15 +180,15 @@ def _type_at(base: Any, path: tuple[str, ...]) -> Any:
             )
             # A free name (a device) must exist; a name of a closed list (a dtype) may be new.
             if arguments is None or (key not in value and get_origin(arguments[0]) is not Literal):
-                return None
+                return None, ""
             value, annotation = value.get(key), arguments[1]
         elif value is None and models_at(list(options_of(annotation))):
             annotation = children(models_at(list(options_of(annotation)))[0]).get(key)
             if annotation is None:
-                return None
+                return None, ""
         else:
-            return None
-    return annotation
+            return None, ""
+    return annotation, reason or informative_of(annotation)
 
 
 def _unknown_path(given: Override, path: tuple[str, ...], base: BaseModel) -> ConfigError:
@@ -178,8 +209,15 @@ def _unknown_path(given: Override, path: tuple[str, ...], base: BaseModel) -> Co
         allowed=f"after `{start}` one of {', '.join(following)}"
         if start
         else f"one of {', '.join(following)}",
-        suggestion=nearest(written, known),
+        suggestion=nearest(written, known) if "." in written else _path_ending(written, known),
     )
+
+
+def _path_ending(name: str, known: list[str]) -> str | None:
+    """Return the first path of which a single word means the beginning or the end."""
+    ends = {path.rpartition(".")[2]: path for path in reversed(known)}
+    meant = nearest(name, [*ends, *(path.partition(".")[0] for path in known)])
+    return ends.get(meant, meant) if meant else None
 
 
 def _write(data: Any, override: Override, annotation: Any) -> None:
@@ -193,14 +231,8 @@ def _write(data: Any, override: Override, annotation: Any) -> None:
     # Null leaves an optional quantity out; where it is not optional, validation says so.
     if value is not None and kind_of(annotation) is not None:
         told = dict(value) if isinstance(value, Mapping) else {"value": value}
-        was = _description(here.get(last))
-        value = {"source": override.source} | ({"note": f"instead of {was}"} if was else {}) | told
+        was = here.get(last)
+        was = was.get("value") if isinstance(was, Mapping) else was
+        note = {} if was is None else {"note": f"instead of {was}"}
+        value = {"source": override.source} | note | told
     here[last] = value
-
-
-def _description(raw: Any) -> str:
-    """Return what stood there, with its source, for the note."""
-    if isinstance(raw, Mapping):
-        source = raw.get("source")
-        return f"{raw.get('value')}{f' ({source})' if source else ''}"
-    return "" if raw is None else str(raw)

@@ -9,9 +9,18 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from npusim.units import CountKind, Kind
+from npusim.units import CountKind, Informative, Kind
 
-__all__ = ["children", "field_key", "key_path", "kind_of", "leaves", "models_at", "options_of"]
+__all__ = [
+    "children",
+    "field_key",
+    "informative_of",
+    "key_path",
+    "kind_of",
+    "leaves",
+    "models_at",
+    "options_of",
+]
 
 
 def field_key(name: str, info: FieldInfo) -> str:
@@ -36,6 +45,14 @@ def kind_of(annotation: Any) -> Kind | CountKind | None:
             if isinstance(extra, Kind | CountKind):
                 return extra
     return None
+
+
+def informative_of(annotation: Any) -> str:
+    """Return why no estimate reads a field, by its type; empty where one does."""
+    if get_origin(annotation) is not Annotated:
+        return ""
+    marks = [extra.reason for extra in annotation.__metadata__ if isinstance(extra, Informative)]
+    return marks[0] if marks else informative_of(annotation.__origin__)
 
 
 def options_of(annotation: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ import yaml
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, nearest, shown
 
-__all__ = ["Key", "ParsedFile", "compose", "plain_scalar", "read_yaml"]
+__all__ = ["Key", "ParsedFile", "compose", "merge_files", "plain_scalar", "read_yaml"]
 
 Key = tuple[str | int, ...]
 """Path of a value: keys of mappings and positions in lists."""
@@ -26,6 +26,8 @@ _MOST_VALUES = 200_000
 _DEEPEST = 100
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f]")
+"""Characters that a terminal obeys; tabs and line breaks are text."""
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})")
@@ -49,18 +51,64 @@ class ParsedFile:
         Mappings, lists and scalars.
     lines : dict
         Line, from 1, of each key path.
+    files : dict
+        The file of each key path that stands in another file than `name`.
     """
 
     name: str
     data: Any
     lines: dict[Key, int] = field(default_factory=dict)
+    files: dict[Key, str] = field(default_factory=dict)
 
     def line(self, path: Key) -> int | None:
         """Return the line of a path, or of the nearest enclosing one that the file holds."""
+        return self.place(path)[1]
+
+    def place(self, path: Key) -> tuple[str, int | None]:
+        """Return file and line of a path, or of the nearest enclosing one that a file holds."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.lines:
-                return self.lines[path[:end]]
-        return None
+                return self.files.get(path[:end], self.name), self.lines[path[:end]]
+        return self.name, None
+
+
+def merge_files(base: ParsedFile, change: ParsedFile) -> ParsedFile:
+    """Return a file with the changes that another one makes.
+
+    Mappings are merged key by key. A number (a mapping with `value`) is replaced as a whole, with its source
+    and uncertainty; null leaves a key of the base out.
+
+    Parameters
+    ----------
+    base, change : ParsedFile
+        What is changed, and what changes it: its name becomes the name of the whole.
+    """
+    lines, files = dict(base.lines), {path: base.files.get(path, base.name) for path in base.lines}
+    data = _merged(base.data, change, change.data, (), lines, files)
+    lines[()] = change.lines.get((), 1)
+    files.pop((), None)
+    return ParsedFile(change.name, data, lines, files)
+
+
+def _merged(
+    below: Any, change: ParsedFile, above: Any, path: Key, lines: dict[Key, int], files: dict[Key, str]
+) -> Any:
+    sections = [isinstance(part, dict) and "value" not in part for part in (below, above)]
+    if all(sections):
+        data = dict(below)
+        for key, value in above.items():
+            inner = (*path, key)
+            if value is None and key in data:
+                del data[key]
+            else:
+                data[key] = _merged(data.get(key), change, value, inner, lines, files)
+        return data
+    for old in [known for known in lines if known[: len(path)] == path]:
+        del lines[old]
+        files.pop(old, None)
+    found = {at: line for at, line in change.lines.items() if at[: len(path)] == path}
+    lines.update(found)
+    return above
 
 
 def read_yaml(path: Path) -> ParsedFile:
@@ -151,7 +199,15 @@ class _Builder:
             return self.mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
+        self.refuse_control(node, path)
         return _scalar(node)
+
+    def refuse_control(self, node: Any, path: Key) -> None:
+        """Refuse what a terminal would obey instead of showing it."""
+        found = _CONTROL.search(node.value)
+        if found:
+            shown_as = f"the control character U+{ord(found[0]):04X} in {shown(node.value)}"
+            raise self.fail(shown_as, node, path[:-1], "text that can be printed")
 
     def mapping(self, node: Any, path: Key, depth: int) -> dict[str, Any]:
         data: dict[str, Any] = {}
@@ -159,6 +215,7 @@ class _Builder:
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self.fail("a key that is not a word", key_node, path, "a word before the colon")
+            self.refuse_control(key_node, (*path, ""))
             key = key_node.value
             if key == "<<" and key_node.tag.endswith(":merge"):
                 merged |= self.merge(value_node, path, depth)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,8 +18,26 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
+    informative: ClassVar[str] = ""
+    """Why no estimate reads any number of the section; empty where estimates do."""
+
     @classmethod
-    def expand_override(cls, override: Override, base: Any) -> Sequence[Override]:
+    def prepare(cls, data: Any, overrides: Sequence[Override], base: Any) -> Sequence[Override]:
+        """Return overrides in the order in which they apply.
+
+        Parameters
+        ----------
+        data : mapping
+            Data of the file; a model may write into it what the overrides change but the file leaves out.
+        overrides : sequence of Override
+            What the user wrote.
+        base : Section
+            The model as the file alone describes it.
+        """
+        return overrides
+
+    @classmethod
+    def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:
         """Return the settings that one override stands for.
 
         Parameters
@@ -28,6 +46,8 @@ class Section(BaseModel):
             What the user wrote.
         base : Section
             The model as the file alone describes it.
+        data : mapping
+            Data of the file with the overrides before this one.
 
         Returns
         -------

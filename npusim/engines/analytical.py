@@ -96,7 +96,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         notes.append("fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8")
     if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
         generation = soc.npu.dsp.kernel_generation
-        notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.kernels[generation].title})")
+        notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.generation(generation).title})")
     notes += _technique_notes(mapped)
     kept = dict(mapped.decisions.residency.cached)
     return {

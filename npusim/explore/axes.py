@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc, with_overrides
-from npusim.config import Override, valid_paths
+from npusim.config import SET_BY_STUDY, Override, valid_paths
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.spaces import AxisSpec, RunSpec, Space
@@ -223,7 +223,7 @@ def _number(soc: Soc, path: str) -> float:
 
 def _set(soc: Soc, path: str, value: Any) -> Soc:
     """Return the machine with one value of an axis; an error names the axis."""
-    override = Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source="design space")
+    override = Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source=SET_BY_STUDY)
     return with_overrides(soc, [override])
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from npusim.arch import Soc, load_soc, with_overrides
-from npusim.config import Override
+from npusim.config import SET_BY_STUDY, Override
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.explore.axes import Axis, machine_row, run_on
 from npusim.explore.spaces import RunSpec, Scalar, Space
@@ -50,7 +50,7 @@ def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) 
     """Return the settings of the workload, or those of the SoC, at a choice of the variant axes."""
     settings = {**space.settings, **{path: value for path, value in chosen.items() if "." in path}}
     return [
-        Override(tuple(path.split(".")), value, f"{path}: {value}", source="design space")
+        Override(tuple(path.split(".")), value, f"{path}: {value}", source=SET_BY_STUDY)
         for path, value in settings.items()
         if (path.split(".")[0] == _WORKLOAD) == of_workload
     ]
@@ -117,7 +117,7 @@ def place_each(variant: Variant, axes: Iterable[Axis], points: Any, run: RunSpec
 def _total(variant: Variant, settings: Mapping[str, Any], run: RunSpec, empty: Any) -> Any:
     assert variant.soc is not None and variant.open_graph is not None
     overrides = [
-        Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source="design space")
+        Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source=SET_BY_STUDY)
         for path, value in settings.items()
     ]
     soc = with_overrides(variant.soc, overrides)

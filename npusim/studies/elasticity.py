@@ -6,11 +6,12 @@ The network is mapped and estimated again on each slightly better machine; no fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
 from npusim.arch import with_overrides
+from npusim.config import SET_BY_STUDY, parse_override
 from npusim.engines.estimate import Estimate
 from npusim.scenario import Scenario
 
@@ -99,8 +100,8 @@ def _changes(scenario: Scenario) -> list[tuple[str, str, float, Scenario]]:
     found: list[tuple[str, str, float, Scenario]] = []
 
     def add(words: str, path: str, text: str, more: float) -> None:
-        better = fixed.on(with_overrides(soc, [f"{path}={text}"]))
-        found.append((words, f"--set {path}={text}", more, better))
+        setting = replace(parse_override(f"{path}={text}"), source=SET_BY_STUDY)
+        found.append((words, setting.origin, more, fixed.on(with_overrides(soc, [setting]))))
 
     parts: list[tuple[str, str, str, Callable[[Any], Any]]] = [_DRAM]
     devices = {op.device for op in scenario.graph} | {run.device}

@@ -7,19 +7,22 @@ A field typed `Frequency` takes ``1.85 GHz`` or a mapping
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Annotated, Any, NoReturn
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from npusim.errors import nearest, shown
-from npusim.units.quantity import USER, Count, Quantity
+from npusim.units.quantity import USER, Count, Quantity, format_quantity
 from npusim.units.symbols import NUMBER_PATTERN, spellings, split_number, unit_factor
 
 _PARTS = ("value", "source", "uncertainty", "note")
 _HUGE = 1e300
+_BITS = re.compile(r"([kMGT]?)(?:b|bits?)((?:/.*)?)")
 _END = r"(?![0-9.])(?![eE][+-]?[0-9])"  # the number ends here: 1e400 is no 1 of a unit "e400"
 _UNCERTAINTY = "a relative standard deviation of 0 or more, such as 3 %"
 
@@ -118,7 +121,7 @@ class Kind:
     example : str
         A value as one would write it.
     lower, upper : float or None
-        Bounds, in `unit`; None for no bound.
+        Bounds, in `unit`; None for no bound. Beyond the upper one lies what no machine has.
     above : bool
         Whether the lower bound itself is excluded.
     """
@@ -133,7 +136,7 @@ class Kind:
     @property
     def allowed(self) -> str:
         """What may be written, in words."""
-        if self.upper is not None:
+        if self.upper is not None and not self.unit and self.upper <= 1.0:
             bound = f" from {self.lower:g} to {self.upper:g}"
         elif self.lower is not None:
             bound = f" above {self.lower:g}" if self.above else f" of {self.lower:g} or more"
@@ -168,13 +171,7 @@ class Kind:
             refuse(f"{shown(text)}, which has no unit", self.allowed)
         factor = unit_factor(unit, self.unit)
         if factor is None:
-            usual = [spelling for spelling in spellings(self.unit) if spelling]
-            meant = nearest(unit, usual) if unit[:1].isalpha() else None
-            refuse(
-                f"{shown(text)}, which is not {self.name}",
-                self.allowed,
-                f"{number} {meant}" if meant else None,
-            )
+            refuse(f"{shown(text)}, which is not {self.name}", self.allowed, self._meant(number, unit))
         if number.is_signed() and self.lower is not None:  # -0 too: the schema's pattern knows no sign
             refuse(shown(text), self.allowed)
         value = float(number * factor)
@@ -183,10 +180,23 @@ class Kind:
         self._check(value, text)
         return value
 
+    def _meant(self, number: Decimal, unit: str) -> str | None:
+        """Return what was meant by a number whose unit is none of this kind's."""
+        bits = _BITS.fullmatch(unit)
+        if bits is not None:  # Gb/s, Mbit and their like: eight bits are a byte
+            in_bytes = unit_factor(f"{bits[1]}B{bits[2]}", self.unit)
+            if in_bytes is not None:
+                return format_quantity(float(number * in_bytes / 8), self.unit)
+        usual = [spelling for spelling in spellings(self.unit) if spelling]
+        meant = nearest(unit, usual) if unit[:1].isalpha() else None
+        return f"{number} {meant}" if meant else None
+
     def _check(self, value: float, text: str) -> None:
         too_low = self.lower is not None and (value < self.lower or (self.above and value == self.lower))
-        too_high = self.upper is not None and value > self.upper
-        if not math.isfinite(value) or too_low or too_high:
+        if math.isfinite(value) and self.upper is not None and value > self.upper:
+            most = format_quantity(self.upper, self.unit)
+            refuse(shown(text), self.allowed if most in self.allowed else f"{self.allowed}, at most {most}")
+        if not math.isfinite(value) or too_low:
             refuse(shown(text), self.allowed)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -215,14 +225,15 @@ class Kind:
 
 @dataclass(frozen=True)
 class CountKind:
-    """A whole number of things, at least `lower`."""
+    """A whole number of things, from `lower` to `upper`."""
 
     lower: int
+    upper: int = 1_000_000
 
     @property
     def allowed(self) -> str:
         """What may be written, in words."""
-        return f"a whole number of {self.lower} or more"
+        return f"a whole number from {self.lower} to {self.upper:,}"
 
     def parse(self, raw: Any) -> Count:
         """Return what a file or a caller gives as a `Count`, or refuse it."""
@@ -234,7 +245,7 @@ class CountKind:
         return Count(int(value), **told)
 
     def _check(self, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not self.lower <= value < 2**53:
+        if isinstance(value, bool) or not isinstance(value, int) or not self.lower <= value <= self.upper:
             refuse(shown(value), self.allowed)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -242,37 +253,47 @@ class CountKind:
         return _core_schema(self.parse)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Describe the count: an integer with its minimum."""
-        return _number_schema({"type": "integer", "minimum": self.lower}, "a count")
+        """Describe the count: an integer with its bounds."""
+        return _number_schema({"type": "integer", "minimum": self.lower, "maximum": self.upper}, "a count")
 
 
-_BYTES = Kind("an amount of data", "B", "1440 KiB", above=True)
-_RATIO = Kind("a ratio", "", "0.5")
+_BYTES = Kind("an amount of data", "B", "1440 KiB", upper=1e15, above=True)
+_RATIO = Kind("a ratio", "", "0.5", upper=1e12)
 
-Frequency = Annotated[Quantity, Kind("a frequency", "Hz", "1.85 GHz", above=True)]
+Frequency = Annotated[Quantity, Kind("a frequency", "Hz", "1.85 GHz", upper=1e11, above=True)]
 Bytes = Annotated[Quantity, _BYTES]
 BytesOrZero = Annotated[Quantity, replace(_BYTES, above=False)]
-Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", above=True)]
-Duration = Annotated[Quantity, Kind("a duration", "s", "0.25 ms")]
-Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ")]
-Power = Annotated[Quantity, Kind("a power", "W", "1.5 W")]
-Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", above=True)]
-Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2")]
-EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B")]
-EnergyPerMac = Annotated[Quantity, Kind("an energy per multiply-accumulate", "J/MAC", "0.1 pJ/MAC")]
-EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op")]
-AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B")]
-AreaPerMac = Annotated[Quantity, Kind("an area per multiply-accumulate unit", "m^2/MAC", "300 um^2/MAC")]
-PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2")]
-Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle")]
-CyclesPerElement = Annotated[Quantity, Kind("clock cycles per element", "cycle/element", "0.5 cycle/element")]
-DurationPerElement = Annotated[Quantity, Kind("a duration per element", "s/element", "0.46 ns/element")]
-BytesPerCycle = Annotated[Quantity, Kind("bytes per clock cycle", "B/cycle", "32 B/cycle", above=True)]
+Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", upper=1e14, above=True)]
+Duration = Annotated[Quantity, Kind("a duration", "s", "0.25 ms", upper=1e6)]
+Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ", upper=1e9)]
+Power = Annotated[Quantity, Kind("a power", "W", "1.5 W", upper=1e6)]
+Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", upper=10.0, above=True)]
+Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", upper=0.1)]
+EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", upper=1e-6)]
+EnergyPerMac = Annotated[
+    Quantity, Kind("an energy per multiply-accumulate", "J/MAC", "0.1 pJ/MAC", upper=1e-6)
+]
+EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op", upper=1e-6)]
+AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B", upper=1e-6)]
+AreaPerMac = Annotated[
+    Quantity, Kind("an area per multiply-accumulate unit", "m^2/MAC", "300 um^2/MAC", upper=1e-6)
+]
+PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2", upper=1e8)]
+Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle", upper=1e15)]
+CyclesPerElement = Annotated[
+    Quantity, Kind("clock cycles per element", "cycle/element", "0.5 cycle/element", upper=1e12)
+]
+DurationPerElement = Annotated[
+    Quantity, Kind("a duration per element", "s/element", "0.46 ns/element", upper=1e3)
+]
+BytesPerCycle = Annotated[
+    Quantity, Kind("bytes per clock cycle", "B/cycle", "32 B/cycle", upper=1e6, above=True)
+]
 MacsPerCycle = Annotated[
-    Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", above=True)
+    Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", upper=1e9, above=True)
 ]
 ElementsPerCycle = Annotated[
-    Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", above=True)
+    Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", upper=1e9, above=True)
 ]
 Ratio = Annotated[Quantity, _RATIO]
 PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]
@@ -280,4 +301,22 @@ Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0)]
 PositiveFraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0, above=True)]
 Coefficient = Annotated[Quantity, Kind("a finite number", "", "-0.5", lower=None)]
 PositiveCount = Annotated[Count, CountKind(1)]
+TileCount = Annotated[Count, CountKind(1, 1024)]
 NaturalCount = Annotated[Count, CountKind(0)]
+
+
+@dataclass(frozen=True)
+class Informative:
+    """Marks a field that no estimate reads: it may stand in a file, and is refused in settings and axes.
+
+    Attributes
+    ----------
+    reason : str
+        What the field is for, or what will read it; completes "it is informative: ...".
+    """
+
+    reason: str
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Mark the field in the schema."""
+        return {**handler(core), "x-informative": self.reason}

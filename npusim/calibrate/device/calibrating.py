@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npusim import __version__
-from npusim.arch import Soc, load_soc, soc_file, with_overrides
+from npusim.arch import Soc, load_soc, sheet_text, with_overrides
 from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 from npusim.calibrate.device.cross_validation import assign_folds, family_errors, held_out, model_errors
 from npusim.calibrate.device.fit import DeviceFit, FitResult
@@ -29,7 +29,6 @@ from npusim.calibrate.device.rows import (
 from npusim.calibrate.device.times import INFLUENCE, Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
-from npusim.config.texts import read_text
 from npusim.errors import ConfigError, NpusimError
 from npusim.measure.document import Measurement
 from npusim.measure.reading import merge, read_measurement
@@ -126,7 +125,7 @@ def calibrate(
     NpusimError
         Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
     """
-    text = read_text(soc_file(soc))
+    text = sheet_text(soc)
     machine = load_soc(soc)
     sheets = [read_measurement(path) for path in measurements]
     names = [Path(path).name for path in measurements]
