@@ -15,9 +15,9 @@ MIXED: dict[str, Any] = {
     "workload": "gcn-cora",
     "run": {"tiles": "all"},
     "axes": {
-        "dram.bandwidth": {"from": "20 GB/s", "to": "140 GB/s", "count": 7},
+        "dram.bandwidth": {"from": "20 GB/s", "to": "130 GB/s", "count": 7},
         "npu.tiles": {"from": 1, "to": 5, "step": 2},
-        "techniques": {"values": ["stagr", "stagr+quantgr", "stagr+symg+cacheg"]},
+        "techniques": {"values": ["stagr", "stagr+quantgr", "stagr+symg+cacheg", "stagr+grasp"]},
         "npu.sram.per_tile": {"from": "192 KiB", "to": "6 MiB", "count": 3, "scale": "log"},
         "npu.dpu.grid.vpe": {"values": [2, 4]},
         "npu.operating_point": {"values": ["dpu_900mhz", "dpu_1850mhz"]},
@@ -36,7 +36,7 @@ QUICK: dict[str, Any] = {
     "axes": {
         "npu.tiles": {"from": 1, "to": 6, "step": 1},
         "npu.dpu.clock": {"from": "0.9 GHz", "to": "2.1 GHz", "count": 10},
-        "dram.bandwidth": {"from": "20 GB/s", "to": "140 GB/s", "count": 40},
+        "dram.bandwidth": {"from": "20 GB/s", "to": "130 GB/s", "count": 40},
         "npu.dsp.per_tile": {"values": [1, 2, 4]},
     },
 }

@@ -106,7 +106,7 @@ def test_the_usual_clocks_are_one_of_the_operating_points(name: str) -> None:
 def test_a_setting_changes_one_number_and_says_so() -> None:
     soc = load_soc("core-ultra-series2", ["npu.sram.per_tile=2MiB"])
     assert soc.npu.sram.per_tile == 2 * 2**20
-    assert soc.npu.sram.per_tile.source == "--set"
+    assert soc.npu.sram.per_tile.source == "set by you"
     assert "1440 KiB" in soc.npu.sram.per_tile.note
     plain = load_soc("core-ultra-series2")
     changed = {path for path, value in valid_paths(soc).items() if value != valid_paths(plain)[path]}
@@ -215,7 +215,7 @@ BAD: list[Any] = [
 NUMBERS = sorted(numbers(load_soc(SERIES[1])))
 BASE = load_soc(SERIES[1])
 PHYSICAL = [
-    "dram.bandwidth",
+    "dram.latency",
     "npu.sram.per_tile",
     "npu.dpu.clock",
     "npu.vpu_clock",
@@ -237,7 +237,7 @@ def test_bad_values_never_load(path: str, bad: Any) -> None:
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(PHYSICAL), st.floats(1e-3, 1e3))
+@given(st.sampled_from(PHYSICAL), st.floats(1e-3, 10))
 def test_any_positive_what_if_loads_and_round_trips(path: str, scale: float) -> None:
     old = valid_paths(BASE)[path]
     soc = with_overrides(BASE, {path: Quantity(old * scale, old.unit)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from npusim.arch.dsp import DspKernelFile
 from npusim.arch.soc import Soc
@@ -14,6 +15,7 @@ from npusim.locate import data_root, resource_names
 
 __all__ = ["load_soc", "sheet_text", "soc_data", "soc_file", "soc_names", "with_overrides"]
 
+_EXTENDS = ("extends",)
 _MOST_SHEETS = 8
 """Data sheets that may start from each other."""
 
@@ -76,22 +78,17 @@ def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
     parent = sheet.data.get("extends")
     if not isinstance(parent, str):
         return sheet
-    where = {"file": str(path), "line": sheet.line(("extends",)), "key": "extends"}
     passed = (*children, path.resolve())
     try:
-        file = soc_file(parent)
+        file = path.parent / soc_file(parent)
     except UnknownNameError as error:
-        names = ", ".join(soc_names())
-        found = f"the unknown SoC {shown(parent)}"
-        raise ConfigError(
-            found, **where, allowed=f"{names}, or a YAML file", suggestion=error.suggestion
-        ) from None
-    file = path.parent / file
+        allowed = f"{', '.join(soc_names())}, or a YAML file"
+        raise _wrong(sheet, _EXTENDS, f"the unknown SoC {shown(parent)}", allowed, error.suggestion) from None
     if not file.is_file():
-        raise ConfigError(f"no file {shown(str(file))}", **where, allowed="a data sheet to start from")
+        raise _wrong(sheet, _EXTENDS, f"no file {shown(str(file))}", "a data sheet to start from")
     if file.resolve() in passed or len(passed) > _MOST_SHEETS:
         chain = " -> ".join(one.name for one in (*passed, file.resolve()))
-        raise ConfigError(chain, **where, allowed="data sheets that do not start from each other")
+        raise _wrong(sheet, _EXTENDS, chain, "data sheets that do not start from each other")
     base = soc_data(file, passed)
     if isinstance(base.data, dict):
         base.data = {
@@ -104,20 +101,25 @@ def _include_library(sheet: ParsedFile, folder: Path) -> None:
     """Write the DSP kernels of a YAML file beside a data sheet into it: a generation named like the file."""
     devices = sheet.data.get("devices")
     for name, device in devices.items() if isinstance(devices, dict) else ():
-        dsp = device.get("dsp") if isinstance(device, dict) else None
+        dsp: Any = device.get("dsp") if isinstance(device, dict) else None
         library = dsp.get("library") if isinstance(dsp, dict) else None
         if not isinstance(library, str) or not library.endswith((".yaml", ".yml")):
             continue
         file = (folder / library).resolve()
         if not file.is_relative_to(folder.resolve()):
-            key = ("devices", name, "dsp", "library")
-            found, allowed = shown(library), "a shipped library, or a YAML file beside the data sheet"
-            raise ConfigError(
-                found, file=sheet.name, line=sheet.line(key), key=".".join(key), allowed=allowed
-            )
+            allowed = "a shipped library, or a YAML file beside the data sheet"
+            raise _wrong(sheet, ("devices", name, "dsp", "library"), shown(library), allowed)
         generation = load_model(file, DspKernelFile).model_dump(mode="json", exclude={"schema_name"})
         dsp["library"] = None
         dsp["kernels"] = {file.stem: generation} | (dsp.get("kernels") or {})
+
+
+def _wrong(
+    sheet: ParsedFile, key: tuple[str, ...], found: str, allowed: str, meant: str | None = None
+) -> ConfigError:
+    return ConfigError(
+        found, file=sheet.name, line=sheet.line(key), key=".".join(key), allowed=allowed, suggestion=meant
+    )
 
 
 def sheet_text(name_or_path: str | Path) -> str:

@@ -151,9 +151,9 @@ def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -
                 raise _unknown_path(given, override.path, base)
             if reason and override.value is given.value:
                 raise ConfigError(
-                    f"`{'.'.join(given.path)}`, which is informative: {reason}",
+                    f"`{'.'.join(given.path)}`, which is informative ({reason})",
                     file=given.origin,
-                    allowed="what an estimate reads",
+                    allowed="numbers that an estimate reads",
                 )
             _write(data, override, annotation)
             written[override.path] = override

@@ -134,9 +134,13 @@ def models_at(options: list[Any]) -> list[type[BaseModel]]:
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield each path of a model that can be set, with its present value."""
+    """Yield each path of a model that can be set, with its present value; none that no estimate reads."""
+    if getattr(value, "informative", ""):
+        return
     if isinstance(value, BaseModel):
         for name, info in type(value).model_fields.items():
+            if any(isinstance(mark, Informative) for mark in info.metadata):
+                continue
             yield from leaves(getattr(value, name), (*path, field_key(name, info)))
     elif isinstance(value, Mapping):
         for key, inside in value.items():

@@ -7,12 +7,13 @@ kernels of the DSP, switches of the sparsity logic) makes another operator table
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from npusim.arch import Soc, with_overrides
+from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override, valid_paths
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
 from npusim.errors import ConfigError, NpusimError
@@ -20,10 +21,13 @@ from npusim.explore.spaces import AxisSpec, RunSpec, Space
 from npusim.mapping import Run
 from npusim.mapping.tables import READ_BY_LOWERING
 from npusim.scenario import resolve_run
+from npusim.techniques import parse
 from npusim.units import Count, Quantity, format_quantity
 
 __all__ = ["Axis", "is_of_variant", "machine_row", "resolve_axes", "run_on"]
 
+_READERS: dict[str, Callable[[str], object]] = {"techniques": parse, "soc": load_soc}
+"""Raise where a value of an axis of names names nothing, before anything is evaluated."""
 _VARIANT_ROOTS = ("workload", "techniques", "soc")
 
 
@@ -143,14 +147,15 @@ def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
 def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
     if is_of_variant(path):
         return _of_variant(path, spec)
-    kind = valid_paths(soc).get(path)
     if spec.values is not None:
         socs = [_set(soc, path, value) for value in spec.values]
         found = [valid_paths(one).get(path) for one in socs]
+        kind = found[0]
         are_numbers = all(isinstance(n, Quantity | Count) for n in found)
         numbers = np.array([float(n) for n in found if n is not None]) if are_numbers else None
         axis = Axis(path, tuple(spec.values), numbers, isinstance(kind, Count), getattr(kind, "unit", ""))
         return _with_columns(axis, soc, socs, run)
+    kind = valid_paths(_set(soc, path, spec.start)).get(path)
     if not isinstance(kind, Quantity | Count):
         raise _wrong(path, "a range", "a range for numbers only; here `values: [...]`")
     return _range(path, spec, soc, kind, run)
@@ -160,6 +165,8 @@ def _of_variant(path: str, spec: AxisSpec) -> Axis:
     """Resolve an axis of the network: names, or whole numbers of the workload's settings."""
     if spec.values is not None:
         values = spec.values
+        for value in values if path in _READERS else ():
+            _READERS[path](str(value))
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)
         return Axis(path, tuple(values), np.array(values, float) if whole else None, whole)
     start, stop, step = spec.start, spec.stop, spec.step if spec.step is not None else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -11,8 +11,9 @@ import numpy as np
 
 from npusim.cost.evaluation import evaluate_points
 from npusim.cost.tables import TOTAL_DTYPE
+from npusim.errors import ConfigError
 from npusim.explore.axes import Axis, resolve_axes
-from npusim.explore.points import Points, decode
+from npusim.explore.points import Points, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space
 from npusim.explore.variants import Variant, base_soc, make_variant, place_each
 from npusim.metrics import METRICS
@@ -20,6 +21,8 @@ from npusim.scenario import Network
 
 __all__ = ["Campaign", "campaign_of"]
 
+_TRIED_VARIANTS, _TRIED_POINTS, _TRIED_VALUES = 4, 32, 5
+"""Choices of the variant axes, points with each, and values of a continuous axis that judge an axis."""
 _LONGEST_GROUP = 16_384
 """Points that share one search at most: longer groups are cut so that all cores have work."""
 
@@ -80,6 +83,54 @@ class Campaign:
     def settings_at(self, coordinates: Any) -> dict[str, Any]:
         """Return what one point sets: a mapping of path to value, as `--set` takes it."""
         return {axis.path: axis.text_at(c) for axis, c in zip(self.axes, coordinates, strict=True)}
+
+    def refuse_idle_axes(self) -> None:
+        """Refuse an axis of which no value moves any metric at any point that is tried.
+
+        Raises
+        ------
+        ConfigError
+            Where there is one; names it.
+        """
+        for i, axis in enumerate(self.axes):
+            if axis.size != 1 and self._is_idle(i):
+                where = f"of {self.space.workload} on {self.space.soc}"
+                raise ConfigError(
+                    "an axis that changes nothing",
+                    key=f"axes.{axis.path}",
+                    allowed=f"axes that move a metric {where}; leave it out, or set it once under `set`",
+                )
+
+    def _is_idle(self, i: int) -> bool:
+        axis = self.axes[i]
+        values = (
+            np.linspace(axis.numbers[0], axis.numbers[-1], _TRIED_VALUES)
+            if axis.is_continuous
+            else np.arange(axis.size)
+        )
+        values = np.roll(values, 1)  # the last value first: the ends differ where any do
+        any_feasible = False
+        for points in self._samples():
+            first = None
+            for value in values:
+                points[:, i] = value
+                totals = np.zeros(len(points), TOTAL_DTYPE)
+                self._scattered(points, totals)
+                any_feasible = any_feasible or bool(np.isfinite(totals["latency_s"]).any())
+                first = totals if first is None else first
+                if not np.array_equal(first, totals):
+                    return False
+        return any_feasible
+
+    def _samples(self) -> Iterator[Any]:
+        """Yield groups of points drawn at random, those of a group alike in their variant axes."""
+        random = np.random.default_rng(0)
+        cube = random.random((_TRIED_VARIANTS, _TRIED_POINTS, len(self.axes)))
+        for i, axis in enumerate(self.axes):
+            if axis.is_variant:
+                cube[:, :, i] = cube[:, :1, i]
+                cube[0, :, i] = 0.0
+        yield from (positions_in_unit_cube(self.axes, points) for points in cube)
 
     def searches(self) -> int:
         """Return how many times the tilings of a whole network are searched in a full design."""

@@ -6,6 +6,7 @@ Workers need npusim and no common disk; chunks come back as the bytes of their f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -13,7 +14,7 @@ from distributed import Client, as_completed, get_worker
 
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
-from npusim.explore.manifest import equations
+from npusim.explore.manifest import changed_inputs, inputs_of
 from npusim.explore.spaces import Space
 from npusim.explore.sweep import Runner, chunk_bytes
 from npusim.scenario import Network
@@ -61,7 +62,7 @@ def _collect(
     client: Any, text: str, network: Network, chunks: Iterator[tuple[int, int, int]]
 ) -> Iterator[tuple[int, bytes]]:
     """Keep the workers busy and yield chunks as they are finished."""
-    mine = equations()
+    mine = inputs_of(_space(text, network))
 
     def submit(count: int) -> list[Any]:
         todo = [chunk for _, chunk in zip(range(count), chunks, strict=False)]
@@ -79,17 +80,28 @@ def _collect(
             running.add(further)
 
 
+@lru_cache(maxsize=8)
+def _inputs(text: str, network: Network) -> dict[str, str]:
+    return inputs_of(_space(text, network))
+
+
+def _space(text: str, network: Network) -> Space:
+    return Space.model_validate_json(text).model_copy(update={"workload": network})
+
+
 def _compute(
-    text: str, network: Network, wanted: str, index: int, start: int, stop: int
+    text: str, network: Network, wanted: dict[str, str], index: int, start: int, stop: int
 ) -> tuple[int, bytes]:
     """Evaluate one chunk on a worker, on as many cores as it has threads."""
     import numba
 
-    if equations() != wanted:
+    changed = changed_inputs(_inputs(text, network), wanted)
+    if changed:
         raise NpusimError(
-            "the worker has another version of npusim than this process; install the same everywhere"
+            f"the worker computes from something else than this process ({', '.join(changed)}); install the "
+            "same npusim, and the same files, everywhere"
         )
-    space = Space.model_validate_json(text).model_copy(update={"workload": network})
+    space = _space(text, network)
     with _ONE_AT_A_TIME:
         numba.set_num_threads(min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
         return index, chunk_bytes(campaign_of(space), start, stop)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,14 +15,28 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 import npusim
+from npusim.arch import Npu, load_soc
 from npusim.config import dump_model
 from npusim.documents import Document
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import Space
-from npusim.explore.variants import base_soc, graph_at
+from npusim.explore.variants import overrides_of
+from npusim.locate import data_root
+from npusim.plugins import plugin_packages
+from npusim.scenario import load_network, name_of
 
-__all__ = ["MANIFEST", "Manifest", "equations", "manifest_of", "read_manifest", "refuse_other", "space_hash"]
+__all__ = [
+    "MANIFEST",
+    "Manifest",
+    "changed_inputs",
+    "equations",
+    "inputs_of",
+    "manifest_of",
+    "read_manifest",
+    "refuse_other",
+    "space_hash",
+]
 
 MANIFEST = "manifest.json"
 _PACKAGES = (
@@ -49,7 +63,9 @@ class Manifest(Document):
     equations: str
     """Fingerprint of the model's source code."""
     hash: str
-    """Hash of the space and of the machine it starts from."""
+    """Hash of the space."""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    """Fingerprints of all else that the results depend on, by name; see `inputs_of`."""
     points: Annotated[int, Field(ge=1)]
     """Points of the space."""
     chunk: Annotated[int, Field(ge=1)]
@@ -76,14 +92,45 @@ def equations() -> str:
     return digest.hexdigest()[:16]
 
 
+def inputs_of(space: Space) -> dict[str, str]:
+    """Return fingerprints of what the results of a space depend on beside the space itself, by name.
+
+    Those are the source code of the equations, packages that add to npusim, the data sheet of each machine
+    with its library of DSP kernels, the graph of each network (a file's, a data set's statistics), and
+    toolchains.
+    """
+    found = {"equations": equations(), "packages": _digest(*plugin_packages())}
+    of_workload, of_soc = (overrides_of(space, {}, of_workload=which) for which in (True, False))
+    for name in _named(space, "soc", space.soc):
+        soc = load_soc(name, of_soc)
+        found[f"data sheet {name}"] = _digest(dump_model(soc))
+        for device in soc.devices.values():
+            if isinstance(device, Npu) and device.dsp.library is not None:
+                found[f"DSP library {device.dsp.library}"] = _files(f"dsp/{device.dsp.library}")
+    networks = _named(space, "workload", "") if "workload" in space.axes else [space.workload]
+    for network in networks:
+        found[f"workload {name_of(network)}"] = load_network(network, of_workload).digest
+    return found | {"toolchains": _files("toolchains")}
+
+
+def _named(space: Space, axis: str, usual: str) -> list[str]:
+    """Return the values of an axis of names; where there is none, the usual one."""
+    spec = space.axes.get(axis)
+    return [usual] if spec is None or spec.values is None else [str(value) for value in spec.values]
+
+
+def _files(folder: str) -> str:
+    paths = sorted((data_root() / "configs" / folder).glob("*.yaml"))
+    return _digest(*(part for path in paths for part in (path.name, path.read_text(encoding="utf-8"))))
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
 def space_hash(space: Space) -> str:
-    """Return 16 hexadecimal digits over a space and the machine it starts from."""
-    text = json.dumps(space.model_dump(mode="json", by_alias=True), sort_keys=True) + dump_model(
-        base_soc(space)
-    )
-    if not isinstance(space.workload, str):  # a file holds its name alone
-        text += graph_at(space, {}).digest
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Return 16 hexadecimal digits over a space."""
+    return _digest(json.dumps(space.model_dump(mode="json", by_alias=True), sort_keys=True))
 
 
 def manifest_of(space: Space, axes: Iterable[Axis], points: int, chunk: int) -> Manifest:
@@ -92,6 +139,7 @@ def manifest_of(space: Space, axes: Iterable[Axis], points: int, chunk: int) -> 
         npusim=npusim.__version__,
         equations=equations(),
         hash=space_hash(space),
+        inputs=inputs_of(space),
         points=points,
         chunk=chunk,
         space=space,
@@ -117,16 +165,24 @@ def refuse_other(found: Manifest, wanted: Manifest, directory: Path) -> None:
         reasons.append(f"the space has changed ({_difference(found.space, wanted.space)})")
     if found.npusim != wanted.npusim or found.equations != wanted.equations:
         reasons.append(f"npusim has changed (it was {found.npusim}, equations {found.equations})")
+    others = [name for name in changed_inputs(found.inputs, wanted.inputs) if name != "equations"]
+    if others and found.hash == wanted.hash:
+        reasons.append(f"what it reads has changed ({', '.join(others)})")
     if reasons:
         raise NpusimError(
             f"{directory}: cannot be resumed: {' and '.join(reasons)}; sweep into another directory"
         )
 
 
+def changed_inputs(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the names of what differs between two sets of inputs."""
+    return sorted(name for name in {*one, *other} if one.get(name) != other.get(name))
+
+
 def _difference(a: Space, b: Space) -> str:
     one, other = _plain(a), _plain(b)
     changed = [key for key in one if one[key] != other.get(key)]
-    return ", ".join(changed) or "the machine's data sheet"
+    return ", ".join(changed) or "the order of its keys"
 
 
 def _plain(space: Space) -> dict[str, Any]:

@@ -138,6 +138,7 @@ def search(
     began = time.perf_counter()
     space = load_space(space)
     campaign = campaign_of(space)
+    campaign.refuse_idle_axes()
     for axis in campaign.axes:
         if axis.is_continuous:
             raise NpusimError(f"axes.{axis.path}: a search needs values, `step` or `count`")

@@ -70,8 +70,9 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
     found = sobol_indices(
         func=evaluated, n=samples, dists=[uniform(0.0, 1.0)] * len(axes), rng=np.random.default_rng(seed)
     )
-    first = np.atleast_2d(np.nan_to_num(found.first_order))
-    total = np.atleast_2d(np.nan_to_num(found.total_order))
+    shape = (len(space.minimise), len(axes))  # scipy leaves out dimensions of length one
+    first = np.nan_to_num(found.first_order).reshape(shape)
+    total = np.nan_to_num(found.total_order).reshape(shape)
     return {
         name: sorted(
             (

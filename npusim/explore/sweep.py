@@ -177,6 +177,7 @@ def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tup
         refuse_other(found, manifest, directory)
         store.clear_drafts()
         return store, found
+    campaign.refuse_idle_axes()
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

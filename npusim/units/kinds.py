@@ -233,7 +233,7 @@ class CountKind:
     @property
     def allowed(self) -> str:
         """What may be written, in words."""
-        return f"a whole number from {self.lower} to {self.upper:,}"
+        return f"a whole number of {self.lower} or more"
 
     def parse(self, raw: Any) -> Count:
         """Return what a file or a caller gives as a `Count`, or refuse it."""
@@ -245,8 +245,10 @@ class CountKind:
         return Count(int(value), **told)
 
     def _check(self, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not self.lower <= value <= self.upper:
+        if isinstance(value, bool) or not isinstance(value, int) or value < self.lower:
             refuse(shown(value), self.allowed)
+        if value > self.upper:
+            refuse(shown(value), f"{self.allowed}, at most {self.upper:,}")
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Tell pydantic how to read and write a count."""

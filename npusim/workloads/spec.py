@@ -22,7 +22,7 @@ class WorkloadSettings(Section):
     model_config = ConfigDict(strict=True)
 
     @classmethod
-    def expand_override(cls, override: Override, base: Any) -> Sequence[Override]:
+    def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:
         """Take `workload.hidden=128`, as the command line writes it, for `hidden=128`."""
         path = override.path
         within = path[1:] if path[0] == "workload" and len(path) > 1 else path
