@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from npusim.config import Section
 from npusim.errors import UnknownNameError, nearest
-from npusim.ops.catalogue import CATALOGUE
+from npusim.ops import OPERATORS
 from npusim.units import (
     Bandwidth,
     Bytes,
@@ -58,18 +57,20 @@ OpName = Annotated[str, AfterValidator(lambda name: _known_operator(name))]
 
 
 def is_operator(name: str) -> bool:
-    """Tell whether a name is that of an operator type in lower case."""
-    return name in _own_operators() or name in {one.lower() for one in CATALOGUE}
+    """Tell whether a data sheet may call an operator type, or a kernel that runs one, so.
 
-
-@cache
-def _own_operators() -> frozenset[str]:
-    return frozenset(one.lower() for one in CATALOGUE)
+    Names are types in lower case; a type of another package may bring names of its own.
+    """
+    own = {one.lower() for one in OPERATORS.own_names()}
+    return name in own or any(
+        name in (one.name.lower(), *(getattr(one.execution, key, "") for key in ("listed_as", "dsp_kernel")))
+        for one in OPERATORS.values()
+    )
 
 
 def _known_operator(name: str) -> str:
     if not is_operator(name):
-        meant = nearest(name, _own_operators())
+        meant = nearest(name, {one.lower() for one in OPERATORS})
         refuse(f"the unknown operator type `{name}`", "an operator type in lower case, such as add", meant)
     return name
 
