@@ -85,15 +85,7 @@ class Destination:
             refuse_unwritable(self.path)
 
     def write(self, page: Callable[[], RenderableType], document: Callable[[], str]) -> None:
-        """Write a result in the form asked for; the other form is never made.
-
-        Parameters
-        ----------
-        page : callable
-            Makes what rich prints.
-        document : callable
-            Makes the JSON text.
-        """
+        """Write the page that rich prints, or the JSON text, as asked for; the other is never made."""
         if self.is_json:
             self.write_document(document)
         elif self.path is None:

@@ -43,18 +43,7 @@ _EXTRA_OF = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-        What follows ``npusim``.
-
-    Returns
-    -------
-    int
-        The exit status.
-    """
+    """Run the command line that follows ``npusim`` and return the exit status."""
     COMMAND_LINE.set(shlex.join(["npusim", *arguments]))
     tolerant(sys.stdout, sys.stderr)
     tell_once(_say_that_it_compiles)

@@ -39,19 +39,7 @@ def refuse_unjudgeable(workload: str) -> None:
 
 
 def with_accuracy(result: WhatIf, workload: str, settings: Sequence[str], data: Path | None) -> WhatIf:
-    """Return a comparison with the accuracy of each stack, of one training.
-
-    Parameters
-    ----------
-    result : WhatIf
-        The comparison.
-    workload : str
-        Its workload.
-    settings : sequence of str
-        What ``--set`` was given; those of the workload count.
-    data : Path or None
-        Folder of the raw data sets.
-    """
+    """Return a comparison with the accuracy of each stack, of one training on the raw data in a folder."""
     from npusim.accuracy.judging import judge
     from npusim.cli.progress import Progress
     from npusim.scenario import split_settings

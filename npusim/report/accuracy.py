@@ -18,18 +18,7 @@ _WORTH_A_LOOK = 0.005
 
 
 def accuracy_page(report: AccuracyReport) -> RenderableType:
-    """Return accuracies for the terminal.
-
-    Parameters
-    ----------
-    report : AccuracyReport
-        What `npusim.accuracy.judging.judge` returned.
-
-    Returns
-    -------
-    renderable
-        A table a workload, and the stacks left out with the reason.
-    """
+    """Return accuracies for the terminal: a table per workload, and the stacks left out with the reason."""
     training = report.training
     seeds = sorted({one.seed for result in report.results for one in result.seeds})
     parts: list[RenderableType] = [

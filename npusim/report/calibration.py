@@ -25,14 +25,7 @@ _PREFIXED = ("Hz", "B/s", "s", "B")
 
 
 def calibration_page(found: CalibrationReport, output: str | None) -> RenderableType:
-    """Return a calibration for the terminal.
-
-    Parameters
-    ----------
-    found : CalibrationReport
-    output : str or None
-        The fitted SoC file, as it was named.
-    """
+    """Return a calibration for the terminal; `output` is the fitted SoC file as it was named."""
     head = Text(f"{found.soc}, {found.device}", style="bold")
     head.append(f" fitted to {found.rows_fitted} rows of ", style="dim")
     head.append(found.chip, style="bold")

@@ -20,14 +20,7 @@ _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 
 
 def calibration_html(found: CalibrationReport, command: str = "") -> str:
-    """Return a calibration as HTML that needs no other file.
-
-    Parameters
-    ----------
-    found : CalibrationReport
-    command : str
-        The command line that fitted.
-    """
+    """Return a calibration as HTML that needs no other file; `command` asked for it."""
     lead = (
         f"{found.rows_fitted} rows of {', '.join(found.files)}, {found.date}. The measurement's own noise is "
         f"{percent_text(found.noise)} (median); the fit leaves {percent_text(found.residual)} beyond it."

@@ -31,18 +31,7 @@ _BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch"
 
 
 def estimate_page(estimate: Estimate) -> RenderableType:
-    """Return an estimate for the terminal.
-
-    Parameters
-    ----------
-    estimate : Estimate
-        What an engine returned.
-
-    Returns
-    -------
-    renderable
-        Headline figures, units, the costliest operators, warnings and notes.
-    """
+    """Return an estimate for the terminal: headline figures, units, the costliest operators, notes."""
     parts: list[RenderableType] = [
         title(estimate.workload, estimate.soc, estimate.techniques),
         Text(_circumstances(estimate), style="dim"),

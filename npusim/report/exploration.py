@@ -68,14 +68,7 @@ def shown_value(name: str, value: Any, units: Mapping[str, str] | None = None) -
 
 
 def rows_page(table: Any, units: Mapping[str, str] | None = None) -> RenderableType:
-    """Return the answer of a query, an Arrow table or None, for the terminal.
-
-    Parameters
-    ----------
-    table : pyarrow.Table or None
-    units : mapping of str to str, optional
-        SI units of the knobs by path.
-    """
+    """Return the answer of a query, an Arrow table or None, for the terminal, with the units of axes."""
     if table is None or not table.num_columns:
         return Text("done")
     rows = table.slice(0, _MOST_ROWS).to_pylist()
@@ -119,13 +112,7 @@ _BOUNDS = ("latency_s_low", "latency_s_high")
 
 
 def pareto_page(found: Front) -> RenderableType:
-    """Return a front for the terminal: the best point in each metric, and the knee.
-
-    Parameters
-    ----------
-    found : Front
-        From `npusim.explore.fronts.pareto`.
-    """
+    """Return a front for the terminal: the best point in each metric, and the knee."""
     head = Text(found.title, style="bold")
     head.append(f"\n{found.front:,} points on the front of {found.points:,}", style="dim")
     chosen = {f"best {name}": min(found.rows, key=_worth(name)) for name in found.minimise}
@@ -148,14 +135,7 @@ def _worth(name: str) -> Callable[[Mapping[str, Any]], float]:
 
 
 def sweep_page(result: SweepResult, space: str) -> RenderableType:
-    """Return the end of a sweep for the terminal.
-
-    Parameters
-    ----------
-    result : SweepResult
-    space : str
-        The space as it was named, for the influences of its axes.
-    """
+    """Return the end of a sweep for the terminal, with the influence of each axis of the space."""
     from npusim.explore import load_space
     from npusim.explore.sensitivity import influences
 

@@ -19,18 +19,7 @@ _UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
 
 
 def listing_page(listing: Listing) -> RenderableType:
-    """Return a catalogue for the terminal.
-
-    Parameters
-    ----------
-    listing : Listing
-        From `npusim.catalogues.listing`.
-
-    Returns
-    -------
-    renderable
-        One row a thing, operators by family.
-    """
+    """Return a catalogue for the terminal: a row per thing, operators by family."""
     if not listing.entries:
         return Text(f"npusim ships no {listing.catalogue}.")
     return _PAGES[listing.catalogue](listing.entries)

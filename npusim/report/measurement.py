@@ -21,17 +21,7 @@ _UNAVAILABLE = "not available"
 
 
 def measurement_page(measurement: Measurement) -> RenderableType:
-    """Return a measurement for the terminal.
-
-    Parameters
-    ----------
-    measurement : Measurement
-
-    Returns
-    -------
-    renderable
-        Device, a line per row, warnings.
-    """
+    """Return a measurement for the terminal: device, a line per row, warnings."""
     device = measurement.device
     head = Text(device.name, style="bold")
     head.append(f" ({device.kind.upper()})", style="dim")

@@ -23,15 +23,7 @@ _MOST_ROWS = 500
 
 
 def pareto_html(found: Front, command: str = "") -> str:
-    """Return a front as HTML that needs no other file.
-
-    Parameters
-    ----------
-    found : Front
-        From `npusim.explore.fronts.pareto`.
-    command : str
-        The command line that asked for it.
-    """
+    """Return a front as HTML that needs no other file; `command` asked for it."""
     others = [name for name in found.knee if name in METRICS and name not in found.minimise]
     shown = ["point", *found.axes, *found.minimise, *others]
     rows = [[shown_value(name, row[name], found.units) for name in shown] for row in found.rows[:_MOST_ROWS]]

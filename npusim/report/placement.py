@@ -22,18 +22,7 @@ _CHOSEN = "bold green"
 
 
 def placement_page(result: Placement) -> RenderableType:
-    """Return a placement for the terminal.
-
-    Parameters
-    ----------
-    result : Placement
-        What `npusim.studies.placement.place` returned.
-
-    Returns
-    -------
-    renderable
-        The devices compared, a table of operators and cuts, notes, and the verdict as the last line.
-    """
+    """Return a placement for the terminal: devices compared, operators and cuts, notes, verdict."""
     tiles = f", {result.tiles} tile{'s' if result.tiles != 1 else ''}" if result.tiles else ""
     requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
     parts: list[RenderableType] = [

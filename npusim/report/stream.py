@@ -18,13 +18,7 @@ __all__ = ["stream_page"]
 
 
 def stream_page(result: Followed) -> RenderableType:
-    """Return a followed stream for the terminal.
-
-    Parameters
-    ----------
-    result : Followed
-        What `npusim.studies.stream.follow` returned.
-    """
+    """Return a followed stream for the terminal: strategies, capacities, break-even."""
     source = "events of a file" if result.seed is None else f"seed {result.seed}"
     each = f"{result.inferences_per_update} inference{'s' if result.inferences_per_update != 1 else ''} each"
     course = f"nodes {_course(result.nodes)}, edges {_course(result.edges)}"

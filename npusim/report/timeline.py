@@ -26,13 +26,7 @@ _MOST_OPERATORS = 6
 
 
 def timeline_page(line: Timeline, helpful: Sequence[Elasticity] = ()) -> RenderableType:
-    """Return utilisation, stalls, critical path and what would help, for the terminal.
-
-    Parameters
-    ----------
-    line : Timeline
-    helpful : sequence of Elasticity, optional
-    """
+    """Return utilisation, stalls, critical path and what would help, for the terminal."""
     parts: list[RenderableType] = [
         Text("Units: how long busy, and what they waited for when not", style="bold"),
         _stalls(line),

@@ -33,14 +33,7 @@ _VERB = {
 
 
 def timeline_html(line: Timeline, command: str = "") -> str:
-    """Return a time line as HTML that needs no other file: bars by unit, SRAM, DRAM bandwidth, power.
-
-    Parameters
-    ----------
-    line : Timeline
-    command : str
-        The command line that asked for it.
-    """
+    """Return a time line as HTML that needs no other file: bars by unit, SRAM, DRAM bandwidth, power."""
     groups = _groups(line)
     joined = [f"{len(line.working)} tasks in {len(groups)} bars"] if len(groups) < len(line.working) else []
     return page(

@@ -22,20 +22,7 @@ _STATISTICS = {"mean_error": "mean", "median_error": "median", "p90_error": "p90
 
 
 def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | None = None) -> RenderableType:
-    """Return a validation for the terminal.
-
-    Parameters
-    ----------
-    suites : sequence of Judged
-        Suites that have been run.
-    held_out : mapping of str to Judged, optional
-        Their cross-validations, by name.
-
-    Returns
-    -------
-    renderable
-        A table a suite.
-    """
+    """Return a validation for the terminal: a table per suite, beside their cross-validations by name."""
     held_out = held_out or {}
     parts: list[RenderableType] = [Text("Errors |predicted - measured| / measured in %", style="dim"), Text()]
     if held_out:

@@ -27,17 +27,7 @@ _MARKS = {"kept": "kept", "missed": "missed"}
 def validation_html(
     suites: Sequence[Judged], held_out: Mapping[str, Judged] | None = None, command: str = ""
 ) -> str:
-    """Return a validation as HTML that needs no other file.
-
-    Parameters
-    ----------
-    suites : sequence of Judged
-        Suites that have been run.
-    held_out : mapping of str to Judged, optional
-        Their cross-validations, by name; plots then show held-out predictions.
-    command : str
-        The command line that asked for it.
-    """
+    """Return a validation as HTML; where there is a cross-validation, plots show held-out predictions."""
     held_out = held_out or {}
     links = " ".join(f'<a href="#{judged.name}">{judged.name}</a>' for judged in suites)
     return page(

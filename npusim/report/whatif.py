@@ -27,19 +27,7 @@ _LONGEST = 24
 
 
 def whatif_page(result: WhatIf) -> RenderableType:
-    """Return a comparison of technique stacks for the terminal.
-
-    Parameters
-    ----------
-    result : WhatIf
-        What `npusim.studies.whatif` returned.
-
-    Returns
-    -------
-    renderable
-        Table, waterfall, stacks left out, notes, and the conclusion as the last line; with settings that were
-        varied, the page of `npusim.report.whatif`.
-    """
+    """Return a comparison of technique stacks for the terminal; the conclusion is the last line."""
     if result.over:
         return over_page(result)
     requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
@@ -172,19 +160,7 @@ _BAR = 8
 
 
 def over_page(result: WhatIf) -> RenderableType:
-    """Return a comparison over one or more settings for the terminal.
-
-    Parameters
-    ----------
-    result : WhatIf
-        With `over`.
-
-    Returns
-    -------
-    renderable
-        A chart of speed-ups for each combination of all settings but the first, crossovers, notes, and the
-        conclusion as the last line.
-    """
+    """Return a comparison over one or more settings for the terminal; the conclusion is the last line."""
     axis = next(iter(result.over))
     requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
     head = (

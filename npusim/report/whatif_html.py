@@ -21,20 +21,7 @@ _TIME, _LOST, _SAVED = COLOURS[:3]
 
 
 def whatif_html(result: WhatIf, command: str = "") -> str:
-    """Return a comparison as HTML that needs no other file.
-
-    Parameters
-    ----------
-    result : WhatIf
-        With or without `over`.
-    command : str
-        The command line that asked for it.
-
-    Returns
-    -------
-    str
-        The page.
-    """
+    """Return a comparison, with or without `over`, as HTML that needs no other file."""
     tiles = f", {result.tiles} tiles" if result.tiles else ""
     crossings = bullets(crossing_lines(result.crossovers))
     skipped = bullets(f"{s.techniques}: {s.reason}" for s in result.skipped)
