@@ -110,6 +110,15 @@ def test_a_module_in_memory_becomes_a_graph() -> None:
     assert from_pyg(Net(), {"h": torch.zeros(5, 4), "e": edges}, "mine").tensors["h"].shape == (5, 4)
 
 
+def test_a_conversion_is_reported_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenVINO's converter would tell its maker of each call, by processes forked in threads."""
+    sender = pytest.importorskip("openvino_telemetry.utils.sender").TelemetrySender
+    sent: list[object] = []
+    monkeypatch.setattr(sender, "send", lambda self, backend, message: sent.append(message))
+    from_pyg(torch.nn.ReLU(), {"x": torch.zeros(2, 2)})
+    assert sent == []
+
+
 def test_a_convolution_of_torch_geometric_becomes_a_graph() -> None:
     from torch_geometric.nn import SAGEConv
 
