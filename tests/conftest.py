@@ -10,6 +10,9 @@ from npusim.locate import DATA_VARIABLE, dataset_root
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+# OpenVINO reports imports and conversions, by processes forked in threads, unless this is set.
+os.environ.setdefault("TF_BUILD", "npusim")
+
 LOOK_FURTHER = "NPUSIM_RANDOM_EXAMPLES"
 
 # No clock decides: the first call of a compiled kernel takes seconds, and other programs run. Examples are
@@ -49,11 +52,12 @@ def planetoid_root() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_progress_lines() -> None:
-    """Let no command say every few seconds how far it is: how often that were would depend on the machine."""
-    from npusim.cli import progress
+def no_words_about_time() -> None:
+    """Let no command in this process say how far it is, or that it compiles: that depends on the machine."""
+    from npusim.cli import progress, running
 
     progress._EVERY_S = float("inf")
+    running._say_that_it_compiles = lambda: None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -190,6 +190,7 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == "[]\n"
 
 
+@pytest.mark.calm
 def test_help_is_fast() -> None:
     def cpu_s() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -238,7 +238,7 @@ def test_a_full_disk_is_told_and_what_is_written_stays_valid(tmp_path):
     assert sweep(space, tmp_path, resume=True).kept == 7200
 
 
-def test_the_command_prints_one_json_document(tmp_path):
+def test_the_command_prints_one_json_document(tmp_path, undisturbed):
     words = ("sweep", str(space_file(tmp_path)), "-o", str(tmp_path / "out"), "--format", "json", "--quiet")
     done = subprocess.run(command(*words), capture_output=True, text=True, check=True, timeout=900)
     found = json.loads(done.stdout)

@@ -15,8 +15,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor, nn
+
+from npusim.errors import FileError
+
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError:
+    raise FileError(
+        "torch", "is not installed, and models are trained with it", 'install it: pip install "npusim[gnn]"'
+    ) from None
 
 from npusim.accuracy.gat import GAT, LOWERED
 from npusim.accuracy.gcn import GCN

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +13,46 @@ from npusim.frontends.translation import translate
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
-__all__ = ["SUFFIXES", "graph_of_model", "import_model", "openvino"]
+__all__ = ["SUFFIXES", "graph_of_model", "import_model", "openvino", "unreported"]
 
+_NO_REPORTS = "TF_BUILD"
+"""Set where programs are built and tested; OpenVINO's telemetry is silent there."""
 _READERS = {".xml": "ir", ".onnx": "onnx"}
 SUFFIXES = tuple(_READERS)
 """Endings of the files that `import_model` reads."""
 
 
-def openvino() -> Any:
-    """Return the module openvino, or say how to install it."""
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Keep OpenVINO from reporting imports and conversions to its maker, by a variable that it looks at.
+
+    A simulator tells nobody what it is used for. Besides, reports are sent by processes that threads fork,
+    which numba's own threads may not survive.
+    """
+    before = os.environ.get(_NO_REPORTS)
+    os.environ[_NO_REPORTS] = "npusim"
     try:
-        import openvino as module
+        yield
+    finally:
+        os.environ.pop(_NO_REPORTS)
+        if before is not None:
+            os.environ[_NO_REPORTS] = before
+
+
+def openvino(purpose: str = "model files are read with it") -> Any:
+    """Return the module openvino, or say how to install it.
+
+    Raises
+    ------
+    FileError
+        Where it is not installed.
+    """
+    try:
+        with unreported():
+            import openvino as module
     except ImportError:
         raise FileError(
-            "openvino",
-            "is not installed, and model files are read with it",
-            'install it: pip install "npusim[openvino]"',
+            "openvino", f"is not installed, and {purpose}", 'install it: pip install "npusim[openvino]"'
         ) from None
     return module
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npusim.errors import FileError, NpusimError
-from npusim.frontends.openvino_ir import graph_of_model, openvino
+from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
@@ -72,7 +70,7 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
     examples = tuple(inputs.values())
     module.eval()
     try:
-        with torch.no_grad(), _unreported():
+        with torch.no_grad(), unreported():
             model = ov.convert_model(module, example_input=examples, input=[tuple(t.shape) for t in examples])
     except Exception as error:  # whatever tracing or conversion raises, it is about the module
         raise NpusimError(
@@ -82,24 +80,6 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
     return model
-
-
-@contextmanager
-def _unreported() -> Iterator[None]:
-    """Keep OpenVINO's converter from reporting each call to its maker, by the variable that it looks at.
-
-    A simulator tells nobody what it is used for. The reports are sent by processes that threads fork, which
-    numba's threads may not survive.
-    """
-    before = os.environ.get("CI")
-    os.environ["CI"] = "true"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["CI"]
-        else:
-            os.environ["CI"] = before
 
 
 def _reason(error: BaseException) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from npusim.errors import ConfigError, FileError, NpusimError
+from npusim.errors import ConfigError, NpusimError
+from npusim.frontends.openvino_ir import openvino
 
 __all__ = [
     "DEVICES",
@@ -54,22 +55,8 @@ class DeviceMissingError(NpusimError):
 
 
 def load_openvino() -> Any:
-    """Return the module openvino, or say how to install it.
-
-    Raises
-    ------
-    FileError
-        Where it is not installed.
-    """
-    try:
-        import openvino
-    except ImportError:
-        raise FileError(
-            "openvino",
-            "is not installed, and devices are measured with it",
-            'install it: pip install "npusim[openvino]"',
-        ) from None
-    return openvino
+    """Return the module openvino, or say how to install it."""
+    return openvino("devices are measured with it")
 
 
 def kind_of(device: str) -> Literal["npu", "gpu", "cpu"]:
