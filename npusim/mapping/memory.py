@@ -1,4 +1,4 @@
-"""Memory that an inference needs: constants, inputs, outputs and the results that live at the same time.
+"""DRAM that a network occupies: constants, inputs, outputs and the results that live at once.
 
 DRAM holds what is handed over or baked in for the whole run, and a result from the operator that writes it to
 its last reader, unless it stays in the NPU's SRAM. Each request in flight has inputs, outputs and results of
