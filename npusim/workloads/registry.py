@@ -10,8 +10,10 @@ from pydantic import BaseModel, RootModel
 
 from npusim.errors import ConfigError, nearest
 from npusim.plugins import Registry
+from npusim.workloads.cnn import CNN
 from npusim.workloads.gnn.family import GNN
 from npusim.workloads.spec import WorkloadKind
+from npusim.workloads.transformer import TRANSFORMER
 
 __all__ = ["DEFAULT_KIND", "KINDS", "kind_of", "workload_file"]
 
@@ -21,7 +23,8 @@ DEFAULT_KIND = GNN.name
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
 """Every kind of workload by name."""
 
-KINDS.register(GNN)
+for _kind in (GNN, CNN, TRANSFORMER):
+    KINDS.register(_kind)
 
 
 def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:

@@ -1,0 +1,89 @@
+"""Keys of a workload file of kind `cnn`: which convolutional network, on images of which size."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from npusim.workloads.spec import WorkloadSpec
+
+__all__ = ["CnnModel", "CnnSpec"]
+
+CnnModel = Literal[
+    "resnet-50",
+    "mobilenet-v2",
+    "ssd-mobilenet-v1",
+    "efficientdet-d0",
+    "yolo-v3-tiny",
+    "yolov8n",
+    "yolo11n",
+    "unet",
+]
+
+
+class _Sizes(NamedTuple):
+    """Defaults of a model, and what its image sizes are multiples of."""
+
+    height: int
+    width: int
+    classes: int
+    multiple: int = 1
+
+
+_SIZES: dict[str, _Sizes] = {
+    "resnet-50": _Sizes(224, 224, 1000),
+    "mobilenet-v2": _Sizes(224, 224, 1000),
+    "ssd-mobilenet-v1": _Sizes(300, 300, 91),
+    "efficientdet-d0": _Sizes(512, 512, 90, 128),
+    "yolo-v3-tiny": _Sizes(416, 416, 80, 32),
+    "yolov8n": _Sizes(640, 640, 80, 32),
+    "yolo11n": _Sizes(640, 640, 80, 32),
+    "unet": _Sizes(256, 256, 2, 16),
+}
+
+Pixels = Annotated[int, Field(ge=32, le=8192)]
+
+
+class CnnSpec(WorkloadSpec):
+    """A convolutional network."""
+
+    kind: Literal["cnn"]
+    """Convolutional networks."""
+    model: CnnModel
+    """The network."""
+    precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
+    """Format of its tensors; `int8` is a network quantised before it is compiled: convolutions and products
+    multiply bytes, what the grid cannot finish stays fp16."""
+    batch: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Images of one inference."""
+    height: Pixels
+    """Rows of an image. Default: what the network was published with (resnet-50, mobilenet-v2 224,
+    ssd-mobilenet-v1 300, yolo-v3-tiny 416, efficientdet-d0 512, yolov8n and yolo11n 640, unet 256)."""
+    width: Pixels
+    """Columns of an image. Default: as for `height`."""
+    classes: Annotated[int, Field(ge=1, le=100_000)]
+    """Classes to tell apart. Default: 1000 of ImageNet, 80, 90 or 91 of COCO, 2 of unet."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_the_model(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("model") in _SIZES:
+            sizes = _SIZES[data["model"]]
+            return {"height": sizes.height, "width": sizes.width, "classes": sizes.classes, **data}
+        return data
+
+    @model_validator(mode="after")
+    def _sizes_suit_the_model(self) -> CnnSpec:
+        multiple = _SIZES[self.model].multiple
+        for key in ("height", "width"):
+            if getattr(self, key) % multiple:
+                raise ValueError(
+                    f"{key} {getattr(self, key)} of {self.model} is not a multiple of {multiple}"
+                )
+        return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Shape of the input."""
+        return {"input": f"{self.batch}x3x{self.height}x{self.width}"}
