@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from npusim.cli.running import run
+from npusim.engines import Estimate
 from npusim.errors import NpusimError, UnknownNameError
 from npusim.plugins import PluginError, Registry, plugin_packages
+from npusim.report.pages import PAGES, Page
+from npusim.studies import WhatIf
 
 GROUP = "npusim.workloads"
 
@@ -91,3 +95,19 @@ def test_an_unknown_name_gets_the_nearest(package):
 def test_a_name_is_taken_once():
     with pytest.raises(NpusimError, match="already"):
         registry("ours", "ours")
+
+
+def test_a_page_of_another_package_stands_below_its_document(capsys):
+    page = Page("roofline", Estimate, lambda e: f"roofline of {e.workload}")
+    silent = Page("silent", Estimate, lambda e: None)
+    elsewhere = Page("elsewhere", WhatIf, lambda e: "not here")
+    for one in (page, silent, elsewhere):
+        PAGES.register(one)
+    try:
+        assert run(["estimate", "gcn-cora"]) == 0
+        assert capsys.readouterr().out.rstrip().endswith("roofline of gcn-cora")
+        assert run(["estimate", "gcn-cora", "--format", "json"]) == 0
+        assert "roofline" not in capsys.readouterr().out
+    finally:
+        for one in (page, silent, elsewhere):
+            PAGES.remove(one.name)

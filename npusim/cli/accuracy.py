@@ -95,7 +95,7 @@ def accuracy(
 
     from npusim.report.accuracy import accuracy_page
 
-    destination.write(lambda: accuracy_page(report), report.to_json)
+    destination.write(lambda: accuracy_page(report), report)
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -211,9 +211,7 @@ def calibrate(
 
     from npusim.report.calibration import calibration_page
 
-    destination.write(
-        lambda: calibration_page(result, None if sheet is None else str(output)), result.to_json
-    )
+    destination.write(lambda: calibration_page(result, None if sheet is None else str(output)), result)
 
 
 def _refuse_overwriting(sheet: Path | None, soc: str, files: Sequence[Path]) -> None:

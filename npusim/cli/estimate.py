@@ -92,7 +92,7 @@ def estimate(
         acted = estimate_with_timeline(scenario)
         if trace_file is not None:
             _write_trace(trace_file, acted)
-        destination.write(lambda: _event_page(acted, scenario), acted.estimate.to_json)
+        destination.write(lambda: _event_page(acted, scenario), acted.estimate)
         return
 
     from npusim.api import estimate as one_estimate
@@ -101,7 +101,7 @@ def estimate(
 
     from npusim.report.estimate import estimate_page
 
-    destination.write(lambda: estimate_page(result), result.to_json)
+    destination.write(lambda: estimate_page(result), result)
 
 
 def _trace_file(path: Path | None, engine: str) -> Path | None:

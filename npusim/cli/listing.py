@@ -41,4 +41,4 @@ def list_(
 
     from npusim.report.listing import listing_page
 
-    destination.write(lambda: listing_page(found), found.to_json)
+    destination.write(lambda: listing_page(found), found)

@@ -69,4 +69,4 @@ def map_(
 
     from npusim.report.placement import placement_page
 
-    destination.write(lambda: placement_page(result), result.to_json)
+    destination.write(lambda: placement_page(result), result)

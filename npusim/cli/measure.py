@@ -155,7 +155,7 @@ def _hand_over(result: Measurement, file: Destination, shown: Destination) -> No
     if file.path is None or not shown.is_json:
         from npusim.report.measurement import measurement_page
 
-        shown.write(lambda: measurement_page(result), result.to_json)
+        shown.write(lambda: measurement_page(result), result)
 
 
 def _taken_in(

@@ -18,6 +18,8 @@ from npusim.files import refuse_unwritable, write_whole
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from npusim.documents import Document
+
 __all__ = [
     "COMMAND_LINE",
     "Destination",
@@ -84,14 +86,18 @@ class Destination:
         if self.path is not None:
             refuse_unwritable(self.path)
 
-    def write(self, page: Callable[[], RenderableType], document: Callable[[], str]) -> None:
-        """Write the page that rich prints, or the JSON text, as asked for; the other is never made."""
+    def write(self, page: Callable[[], RenderableType], document: Document) -> None:
+        """Write the page that rich prints, with those of other packages below, or the document as JSON."""
         if self.is_json:
-            self.write_document(document)
-        elif self.path is None:
-            _print_page(page())
+            self.write_document(document.to_json)
+            return
+        from npusim.report.pages import with_pages
+
+        whole = with_pages(page(), document)
+        if self.path is None:
+            _print_page(whole)
         else:
-            self._write_text(_page_as_text(page()))
+            self._write_text(_page_as_text(whole))
 
     def write_document(self, document: Callable[[], str]) -> None:
         """Write a result that has no form but JSON."""

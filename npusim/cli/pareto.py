@@ -56,4 +56,4 @@ def pareto(
 
     from npusim.report.exploration import pareto_page
 
-    destination.write(lambda: pareto_page(found), found.to_json)
+    destination.write(lambda: pareto_page(found), found)

@@ -47,5 +47,5 @@ def query(
 
     destination.write(
         lambda: rows_page(answer, read_manifest(directory).units),
-        lambda: Answer(rows=answer.to_pylist() if answer is not None else []).to_json(),
+        Answer(rows=answer.to_pylist() if answer is not None else []),
     )

@@ -77,4 +77,4 @@ def search(
 
     from npusim.report.exploration import search_page
 
-    destination.write(lambda: search_page(result), result.to_json)
+    destination.write(lambda: search_page(result), result)

@@ -111,7 +111,7 @@ def stream(
 
     from npusim.report.stream import stream_page
 
-    destination.write(lambda: stream_page(result), result.to_json)
+    destination.write(lambda: stream_page(result), result)
 
 
 def _updates(events: Path | None, updates: int, seed: int, mix: str | None) -> list[Update]:

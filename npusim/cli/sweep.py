@@ -104,7 +104,7 @@ def sweep(
 
     from npusim.report.exploration import sweep_page
 
-    destination.write(lambda: sweep_page(result, space), result.to_json)
+    destination.write(lambda: sweep_page(result, space), result)
 
 
 def _check_keep(keep: str | None) -> None:

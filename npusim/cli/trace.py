@@ -43,4 +43,4 @@ def diff(
 
     from npusim.report.trace_diff import diff_page
 
-    destination.write(lambda: diff_page(found), found.to_json)
+    destination.write(lambda: diff_page(found), found)

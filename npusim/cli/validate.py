@@ -95,7 +95,7 @@ def validate(
 
     from npusim.report.validation import validation_page
 
-    destination.write(lambda: validation_page(judged, held_out), document.to_json)
+    destination.write(lambda: validation_page(judged, held_out), document)
     if html_file is not None:
         from npusim.report.validation_html import validation_html
 
@@ -111,7 +111,7 @@ def _write_parameters(destination: Destination) -> None:
 
     from npusim.report.validation import unmeasured_page
 
-    destination.write(lambda: unmeasured_page(found), found.to_json)
+    destination.write(lambda: unmeasured_page(found), found)
 
 
 def _held_out(judged: list[Judged], figures: Path | None) -> dict[str, Judged]:

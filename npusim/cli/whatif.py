@@ -164,7 +164,7 @@ def whatif(
 
     from npusim.report.whatif import whatif_page
 
-    destination.write(lambda: whatif_page(result), result.to_json)
+    destination.write(lambda: whatif_page(result), result)
     if html_file is not None:
         from npusim.report.whatif_html import whatif_html
 

@@ -2,7 +2,7 @@
 
 NSGA-II (pymoo) works on the positions of the axes; every point it asks for is evaluated by the same
 kernel as a sweep. Seeded, and resumable: the log on disk holds every generation, and a resumed search
-asks the same questions, is answered from the log, and goes on where it ends.
+asks the same problem, is answered from the log, and goes on where it ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from npusim.metrics import admitted, objectives
 
 __all__ = ["SearchResult", "Step", "search"]
 
-_HOPELESS = 1e3
+_INFEASIBLE = 1e3
 """Objective (a logarithm) of a point that cannot run the network."""
 _STEPS = 20
 
@@ -71,7 +71,7 @@ class SearchResult(Document):
     """Where front and log are."""
 
 
-class _Questions(Problem):  # type: ignore[misc]  # pymoo carries no types
+class _SpaceProblem(Problem):  # type: ignore[misc]  # pymoo carries no types
     """The space as pymoo sees it: whole numbers, a position for each axis."""
 
     def __init__(self, campaign: Campaign, log: SearchLog) -> None:
@@ -83,14 +83,14 @@ class _Questions(Problem):  # type: ignore[misc]  # pymoo carries no types
         )
 
     def _evaluate(self, x: Any, out: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        values, good = self.log.answers(np.asarray(x, np.int64), self.answer)
+        values, good = self.log.answers(np.asarray(x, np.int64), self.evaluated)
         # Ratios count, not differences: a negative objective (more is better) keeps its sign.
         with np.errstate(divide="ignore"):
             logarithms = np.sign(values) * np.log(np.abs(values))
-        out["F"] = np.where(np.isfinite(logarithms), logarithms, _HOPELESS)
+        out["F"] = np.where(np.isfinite(logarithms), logarithms, _INFEASIBLE)
         out["G"] = np.where(good, -1.0, 1.0)[:, np.newaxis]
 
-    def answer(self, x: Any) -> tuple[Any, Any]:
+    def evaluated(self, x: Any) -> tuple[Any, Any]:
         """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
         scores = self.campaign.scores_at(x)
         return objectives(scores, self.campaign.space.minimise).T, admitted(
@@ -118,7 +118,7 @@ def search(
     directory : str or Path
         Where front and log go; new or empty unless `resume`.
     budget : int
-        Points to evaluate, by evolution and by chance each.
+        Points to evaluate, by evolution and by random search each.
     seed : int
         The same seed gives the same search.
     population : int, optional
@@ -151,8 +151,8 @@ def search(
         mutation=PM(eta=5, vtype=float, repair=RoundingRepair()),
         eliminate_duplicates=True,
     )
-    questions = _Questions(campaign, log)
-    algorithm.setup(questions, termination=("n_eval", budget), seed=seed, verbose=False)
+    problem = _SpaceProblem(campaign, log)
+    algorithm.setup(problem, termination=("n_eval", budget), seed=seed, verbose=False)
     while algorithm.has_next() and log.asked < budget:
         algorithm.next()
         if progress is not None:
@@ -161,17 +161,17 @@ def search(
             log.save()
             raise Interrupted(f"stopped after {log.asked:,} of {budget:,} evaluations; --resume goes on")
     log.save()
-    return _report(campaign, log, questions, seed, budget, began)
+    return _report(campaign, log, problem, seed, budget, began)
 
 
 def _report(
-    campaign: Campaign, log: SearchLog, questions: _Questions, seed: int, budget: int, began: float
+    campaign: Campaign, log: SearchLog, problem: _SpaceProblem, seed: int, budget: int, began: float
 ) -> SearchResult:
     """Write the front, search at random beside, and compare."""
     asked, values, good = (part[:budget] for part in log.all())
     random = np.random.default_rng([seed, 1])
     drawn = np.stack([random.integers(0, axis.size, len(asked)) for axis in campaign.axes], axis=1)
-    chance, allowed = questions.answer(drawn)
+    chance, allowed = problem.evaluated(drawn)
     steps = _compare(values, good, chance, allowed)
     places = np.flatnonzero(good)
     kept = places[front(values[good].T)]

@@ -14,8 +14,7 @@ from npusim.graph import Graph
 from npusim.measure.benchmarks import benchmark_graph
 from npusim.measure.document import Benchmark, ModelFile, ModelRef, Network, Workload
 from npusim.ops import DType
-from npusim.techniques import apply
-from npusim.workloads import load_workload
+from npusim.scenario import Scenario
 
 __all__ = ["PRECISIONS", "UnbuildableError", "graph_of"]
 
@@ -72,7 +71,7 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
         if floats is not None:
             settings.append(f"workload.precision={floats.value}")
         named = (files or {}).get(ref.workload, ref.workload)
-        return apply(load_workload(str(named), settings), ref.techniques)
+        return Scenario(str(named), techniques=ref.techniques, settings=settings).graph
     if isinstance(ref, ModelFile):
         return _imported(ref, floats, files or {})
     assert isinstance(ref, Network)
