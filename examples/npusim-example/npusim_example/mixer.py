@@ -14,7 +14,6 @@ class MixerSpec(WorkloadSpec):
     """A classifier of images without convolutions or attention."""
 
     kind: Literal["mixer"]
-    """MLP-Mixer."""
     model: Literal["mixer"] = "mixer"
     """The network."""
     precision: Literal["fp16", "bf16", "fp32"] = "fp16"
