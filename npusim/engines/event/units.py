@@ -1,4 +1,4 @@
-"""Units that execute tasks one at a time in program order: DPUs, DSPs, CPU, GPU, DMA engines."""
+"""Units that execute tasks, one at a time, in program order: MAC grids and DSPs, CPU and GPU, DMA engines."""
 
 from __future__ import annotations
 
@@ -31,11 +31,15 @@ class ComputeUnit:
     def go(self) -> None:
         """Start the first ready task in program order, if the unit is free."""
         if self.current < 0 and self._ready:
-            machine = self._machine
             self.current = task = heappop(self._ready)
-            clock = machine.clock
-            machine.log.start[task] = clock.now
-            clock.after(machine.program.duration_s[task % machine.count], self.done)
+            machine = self._machine
+            machine.log.start[task] = machine.clock.now
+            self._start(task % machine.count)
+
+    def _start(self, number: int) -> None:
+        """Start a task, by its number in the program."""
+        machine = self._machine
+        machine.clock.after(machine.program.duration_s[number], self.done)
 
     def done(self) -> None:
         """End the task that runs and start the next."""
@@ -60,25 +64,21 @@ class HostUnit(ComputeUnit):
         super().__init__(machine)
         self._flow = flow
 
-    def go(self) -> None:
-        """Start the first ready task in program order, if the unit is free."""
-        if self.current < 0 and self._ready:
-            machine = self._machine
-            self.current = task = heappop(self._ready)
-            machine.log.start[task] = machine.clock.now
-            machine.clock.after(machine.program.fixed_s[task % machine.count], self._move)
+    def _start(self, number: int) -> None:
+        machine = self._machine
+        machine.clock.after(machine.program.fixed_s[number], self._move)
 
     def _move(self) -> None:
         machine = self._machine
-        local = self.current % machine.count
-        seconds = machine.program.duration_s[local]
+        program, number = machine.program, self.current % machine.count
+        seconds = program.duration_s[number]
         if seconds <= 0.0:
             self.done()
         else:
-            machine.memory.begin(self._flow, seconds, 1.0, machine.program.bytes[local] / seconds)
+            machine.memory.begin(self._flow, seconds, 1.0, program.bytes[number] / seconds)
 
 
-class DmaEngine:
+class DmaEngine(ComputeUnit):
     """A DMA engine: the latency of the next transfer is hidden behind the bytes of the one before.
 
     Parameters
@@ -88,15 +88,13 @@ class DmaEngine:
         Number of its flow in the shared memory.
     """
 
-    __slots__ = ("_flow", "_machine", "_pending", "_ready", "_timer", "current")
+    __slots__ = ("_flow", "_pending", "_timer")
 
     def __init__(self, machine: Machine, flow: int) -> None:
-        self._machine, self._flow = machine, flow
-        self.current = -1
-        """Task that runs, -1 for none."""
+        super().__init__(machine)
+        self._flow = flow
         self._pending: list[tuple[float, int]] = []
         """Transfers whose latency runs: (when it is over, task)."""
-        self._ready: list[int] = []
         self._timer = Timer(machine.clock, self.go)
 
     def push(self, task: int) -> None:
@@ -108,23 +106,17 @@ class DmaEngine:
         """Start the first transfer in program order whose latency is over, if the engine is free."""
         if self.current >= 0:
             return
-        machine, pending = self._machine, self._pending
-        now = machine.clock.now
+        pending, now = self._pending, self._machine.clock.now
         while pending and pending[0][0] <= now:
             heappush(self._ready, heappop(pending)[1])
         if self._ready:
-            self.current = task = heappop(self._ready)
-            machine.log.start[task] = now
-            program, local = machine.program, task % machine.count
-            seconds = program.duration_s[local]
-            top_speed, on_dram = machine.rates.speed[program.kind[local]]
-            rate = program.bytes[local] / seconds if on_dram else 0.0
-            machine.memory.begin(self._flow, seconds, top_speed, rate)
+            super().go()
         elif pending:
             self._timer.set(pending[0][0])
 
-    def done(self) -> None:
-        """End the transfer that runs and start the next."""
-        task, self.current = self.current, -1
-        self._machine.end(task)
-        self.go()
+    def _start(self, number: int) -> None:
+        machine, program = self._machine, self._machine.program
+        seconds = program.duration_s[number]
+        top_speed, on_dram = machine.rates.speed[program.kind[number]]
+        rate = program.bytes[number] / seconds if on_dram else 0.0
+        machine.memory.begin(self._flow, seconds, top_speed, rate)
