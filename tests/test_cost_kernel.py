@@ -179,6 +179,15 @@ def test_kernel_agrees_with_its_twin_at_the_edges(name, tiles):
     check(map_graph(EDGES[name], soc, Run(tiles=tiles)))
 
 
+@pytest.mark.parametrize("requests", [1, 2, 8])
+def test_requests_in_flight_wait_for_the_busiest_device_where_launches_are_short(requests):
+    soc = soc_with("core-ultra-series2", ("npu.launch_overhead=1 ns",))
+    hint = "latency" if requests == 1 else "throughput"
+    mapped = map_graph(EDGES["one row"], soc, Run(hint, requests, 2))
+    check(mapped)
+    assert mapped.total["latency_s"] * mapped.total["throughput_per_s"] == pytest.approx(requests, rel=0.01)
+
+
 def test_a_product_fits_into_just_enough_sram_and_not_into_a_byte_less():
     arch = arch_row(soc_with("core-ultra-series2", ()), 1, 1)[0]
     op = map_graph(product(70, 40, 50), soc_with("core-ultra-series2", ()), Run()).lowered.ops[0]
