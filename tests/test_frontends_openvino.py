@@ -314,3 +314,11 @@ def test_an_onnx_file_is_read_by_the_same_reader(tmp_path: Path) -> None:
         load_workload(path)
     read = load_workload(path, shapes={"x": (16, 4)})
     assert (read.name, types(read), read.macs) == ("tiny", ["MatMul", "Relu"], 16 * 4 * 8)
+
+
+def test_divisions_by_constants_and_squares_are_multiplications(saved: Callable[..., Path]) -> None:
+    x = named([16, 4])
+    square = ops.power(ops.divide(x, np.full((1, 4), 3, np.float32)), np.float32(2))
+    root = ops.power(ops.divide(x, square), np.float32(0.5))
+    graph = import_model(saved([ops.power(root, np.float32(1.7))], [x]))
+    assert types(graph) == ["Multiply", "Multiply", "Divide", "Sqrt", "Power"]

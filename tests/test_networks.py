@@ -51,11 +51,11 @@ EXPORTED = {
     "mobilenet-v2": {"Convolution": 35, "GroupConvolution": 17, "Add": 63, "Clamp": 35, "MatMul": 1},
     "yolov8n": {
         "Convolution": 64, "Swish": 57, "MaxPool": 3, "Interpolate": 2, "VariadicSplit": 9, "Softmax": 1,
-        "Reshape": 8, "Transpose": 1, "Subtract": 2, "Multiply": 1, "Sigmoid": 1,
+        "Reshape": 8, "Transpose": 1, "Subtract": 2, "Multiply": 2, "Sigmoid": 1,
     },
     "yolo11n": {
         "Convolution": 81, "GroupConvolution": 7, "Swish": 77, "MatMul": 2, "Softmax": 2, "MaxPool": 3,
-        "Interpolate": 2, "VariadicSplit": 11, "Multiply": 2, "Reshape": 11,
+        "Interpolate": 2, "VariadicSplit": 11, "Multiply": 3, "Reshape": 11,
     },
     "vit": {"Convolution": 1, "Add": 100, "MVN": 25, "Gelu": 12, "Transpose": 25, "Squeeze": 36},
     "bert-base": {"MVN": 25, "Gelu": 12, "Gather": 2},

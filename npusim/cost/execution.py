@@ -30,8 +30,8 @@ class Execution:
     """Name of the DSP kernel in the SoCs' tables; '': the DSPs hardly ever run it."""
     dpu: DpuOperation | None
     """What it is to the MAC grid; None: the grid cannot. `dpu.eltwise_ops` lists the elementwise ones."""
-    dma: bool
-    """Whether a DMA engine does it without a DSP: a move of whole rows."""
+    dma: bool | Callable[[Operator], bool]
+    """Whether a DMA engine does it without a DSP: a move of whole rows, a repetition of elements."""
     element: ElementKind | ElementRule
     """What a CPU or GPU does with each of its elements (`Work.elements`)."""
     row: RowKind | None
@@ -44,6 +44,10 @@ class Execution:
     def element_kind(self, op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
         """Return what an operator does with each of its elements."""
         return self.element(op, inputs, outputs) if callable(self.element) else self.element
+
+    def on_dma(self, op: Operator) -> bool:
+        """Whether a DMA engine does an operator without a DSP."""
+        return self.dma(op) if callable(self.dma) else self.dma
 
     def row_kind(self, row_length: float) -> RowKind | None:
         """Return which rows it takes up one by one; single elements are gathered as such."""
@@ -93,6 +97,11 @@ def _repetition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
     shape, wider = inputs[0].shape, outputs[0].shape
     within = bool(shape) and bool(wider) and shape[-1] == 1 and wider[-1] > 1 and inputs[0].elements > 1
     return "relayout" if within else "arithmetic"
+
+
+def _repeats(op: Operator) -> bool:
+    """An interpolation to the nearest element repeats elements, which a DMA engine can."""
+    return op.attrs.get("mode") == "nearest"
 
 
 def _runs(kernels: Mapping[str, str], **traits: Any) -> dict[str, Execution]:
@@ -150,11 +159,11 @@ _EXECUTIONS: dict[str, Execution] = {
     ),
     **_runs(
         {
-            "Convert": "convert", "ConvertLike": "convert", "FakeQuantize": "quantize",
-            "FakeConvert": "quantize",
+            "Convert": "convert", "ConvertLike": "convert",
         },
         computes=False,
     ),
+    **_runs({"FakeQuantize": "quantize", "FakeConvert": "quantize"}, computes=False, **_ON_GRID),
     **_runs({"Softmax": "softmax", "LogSoftmax": "logsoftmax"}, element="softmax", row="softmax"),
     **_runs(
         {
@@ -205,11 +214,12 @@ _EXECUTIONS: dict[str, Execution] = {
     ),
     **_runs(
         {
-            "Interpolate": "interpolate", "LSTMSequence": "lstmsequence", "GRUSequence": "grusequence",
+            "LSTMSequence": "lstmsequence", "GRUSequence": "grusequence",
             "RNNSequence": "rnnsequence", "ScaledDotProductAttention": "sdpa", "ROIAlign": "roialign",
             "ROIPooling": "roipooling", "PSROIPooling": "psroipooling",
         }
     ),
+    **_runs({"Interpolate": "interpolate"}, dma=_repeats),
     **_runs({"LRN": "lrn"}, element="power"),
     **_runs({"GridSample": "gridsample"}, element="gather"),
     **_runs(

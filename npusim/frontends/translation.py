@@ -240,6 +240,26 @@ class _Translation:
         self._set(node, 0, self.tensor_at(node.input(0).get_source_output()))
         return True
 
+    def _simplified(self, node: Any, kind: str, inputs: list[str]) -> tuple[str, list[str]]:
+        """Return what every plugin makes of an operator: a division by a constant is a multiplication, a
+        square too.
+        """
+        if kind not in ("Divide", "Power") or len(inputs) != 2:
+            return kind, inputs
+        other = self.editor.tensors[inputs[1]]
+        if other.kind is not TensorKind.CONSTANT or not other.dtype.is_float:
+            return kind, inputs
+        if kind == "Divide":
+            return "Multiply", inputs
+        exponent = node.input_value(1).get_node()
+        values = exponent.get_data() if exponent.get_type_name() == "Constant" else None
+        if values is None or values.size != 1:
+            return kind, inputs
+        value = float(values.reshape(-1)[0])
+        return {2.0: ("Multiply", [inputs[0], inputs[0]]), 0.5: ("Sqrt", inputs[:1])}.get(
+            value, (kind, inputs)
+        )
+
     def _add_operator(self, node: Any, kind: str) -> None:
         sources = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
         settings = op_type(kind).settings
@@ -261,6 +281,7 @@ class _Translation:
             for port, flag in enumerate(("transpose_a", "transpose_b")):
                 if node.input_value(port).get_node().get_name() in self.absorbed:
                     attrs[flag] = not attrs[flag]
+        kind, inputs = self._simplified(node, kind, inputs)
         name = self._unused(str(node.get_friendly_name()))
         # An output that nobody reads (the indices of a MaxPool) is not written.
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from npusim.arch import Soc
 from npusim.cost.execution import execution_of, listed_as
-from npusim.cost.tables import Unit
+from npusim.cost.tables import DpuOperation, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator
@@ -50,13 +50,16 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
     if target != "npu":
         return Unit[target.upper()]
     execution = execution_of(op.traits)
-    if execution.dma:
+    if execution.on_dma(op):
         return Unit.DMA
-    return Unit.DPU if execution.dpu is not None and _grid_can(op, graph, soc) else Unit.DSP
+    return Unit.DPU if execution.dpu is not None and _grid_can(op, execution.dpu, graph, soc) else Unit.DSP
 
 
-def _grid_can(op: Operator, graph: Graph, soc: Soc) -> bool:
-    """Whether the MAC grid runs an operator: elementwise only listed types, on equal shapes."""
+def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, soc: Soc) -> bool:
+    """Whether the MAC grid runs an operator: elementwise only listed types, on equal shapes.
+
+    The limits of a quantisation are loaded with the workload.
+    """
     inputs = graph.inputs_of(op)
     dtype = inputs[0].dtype
     rates = soc.npu.dpu.macs_per_mpe
@@ -65,6 +68,7 @@ def _grid_can(op: Operator, graph: Graph, soc: Soc) -> bool:
         or (dtype.bits <= 8 and "int8" in rates and dtype is not DType.BOOL)
     ):
         return False
-    if op.family is not Family.ELTWISE:
+    if operation is not DpuOperation.ELTWISE:
         return True
-    return listed_as(op) in soc.npu.dpu.eltwise_ops and len({t.shape for t in inputs}) == 1
+    tensors = inputs[:1] if op.family is Family.CONVERT else inputs
+    return listed_as(op) in soc.npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1

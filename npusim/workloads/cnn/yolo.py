@@ -177,7 +177,7 @@ def _decoded(net: Network, x: str) -> str:
     low = editor.eltwise("Subtract", points, near, f"{place}/low")
     high = editor.eltwise("Add", points, far, f"{place}/high")
     middle = editor.eltwise("Add", low, high, f"{place}/middle")
-    middle = editor.eltwise("Divide", middle, net.constant(f"{place}/two", (1, 1, 1)), f"{place}/centre")
+    middle = editor.eltwise("Multiply", middle, net.constant(f"{place}/half", (1, 1, 1)), f"{place}/centre")
     size = editor.eltwise("Subtract", high, low, f"{place}/size")
     boxes = net.concat((middle, size), f"{place}/concat", to_float=True)
     return net.scaled(boxes, f"{place}/stride", (1, 1, anchors))
