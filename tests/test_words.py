@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "npusim"
 _BANNED = """
 Bench Bill Entrant Pace Piece Price Prices Road Sibling Staircase Way Workshop bench bill
 ceiling_s dealt edges_s entrant extreme_rates extremes floor_s forget_rates gauge give hand
-hands handed_on letterpress pressing pressings price prices priced pricing quote quote_s road
-road_of say_goodbye shop stripe_bytes stripe_sizes striped swings till together_s twin twins
+hands handed_on letterpress makers pressing pressings price prices priced pricing quote quote_s road
+road_of say_goodbye shop stripe_bytes stripe_sizes stripes striped swings till together_s twin twins
 unsteady weigh wired wires workshop
 """
 LONGEST = 100

@@ -152,7 +152,7 @@ def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:
     precomputed = by_edges.get(EdgeData.CONSTANT) or by_edges.get(EdgeData.INPUT)
     weights, in_graph = by_edges.get(EdgeData.WEIGHTS), by_edges.get(EdgeData.IN_GRAPH)
     scattering = weights or in_graph
-    remedy = " or ".join(technique_with(edges=way).name for way in (EdgeData.CONSTANT, EdgeData.INPUT))
+    remedy = " or ".join(technique_with(edges=edges).name for edges in (EdgeData.CONSTANT, EdgeData.INPUT))
     if spec.model == "gat" and spec.form == "edges" and precomputed is not None:
         raise IllegalTechniqueError(
             precomputed,

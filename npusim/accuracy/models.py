@@ -217,15 +217,15 @@ def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
 
 
 def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int) -> View:
-    ways = {entry.technique.edges for entry in stack}
-    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & ways)
+    edge_data = {entry.technique.edges for entry in stack}
+    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & edge_data)
     if spec.form == "gathered":
-        return _view_of_rows(spec, stack, data, capacity, masking, seed, ways)
+        return _view_of_rows(spec, stack, data, capacity, masking, seed, edge_data)
     if given and spec.model != "sage-max":
         return _finished_matrix(spec, stack, data, masking, capacity, seed)
     edges, loops = _edges_of(spec, data, seed)
-    ready = EdgeData.WEIGHTS in ways
-    if ready or (EdgeData.IN_GRAPH in ways and spec.model in ("gcn", "sage-mean")):
+    ready = EdgeData.WEIGHTS in edge_data
+    if ready or (EdgeData.IN_GRAPH in edge_data and spec.model in ("gcn", "sage-mean")):
         return WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
     if spec.form == "edges":
         return EdgeView(edges, data.nodes, loops, capacity)
@@ -239,17 +239,17 @@ def _view_of_rows(
     capacity: int,
     masking: str,
     seed: int,
-    ways: set[EdgeData | None],
+    edge_data: set[EdgeData | None],
 ) -> View:
     """A sampled graph; an added node counts itself once, as a node without neighbours does."""
-    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & ways)
+    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & edge_data)
     if given and spec.model == "sage-mean":
         return _finished_matrix(spec, stack, data, masking, capacity, seed)
     rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
     if given:
-        return FinishedRows(*rows, masking, EdgeData.CONSTANT in ways)
-    if spec.model == "sage-mean" and {EdgeData.WEIGHTS, EdgeData.IN_GRAPH} & ways:
-        return GatheredMatrix(*rows, EdgeData.WEIGHTS in ways)
+        return FinishedRows(*rows, masking, EdgeData.CONSTANT in edge_data)
+    if spec.model == "sage-mean" and {EdgeData.WEIGHTS, EdgeData.IN_GRAPH} & edge_data:
+        return GatheredMatrix(*rows, EdgeData.WEIGHTS in edge_data)
     return GatheredView(*rows)
 
 

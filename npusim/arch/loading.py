@@ -98,7 +98,7 @@ def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
 
 
 def _include_library(sheet: ParsedFile, folder: Path) -> None:
-    """Write the DSP kernels of a YAML file beside a data sheet into it: a generation named like the file."""
+    """Write the DSP kernels of a YAML file beside a data sheet into it: a generation of the file's name."""
     devices = sheet.data.get("devices")
     for name, device in devices.items() if isinstance(devices, dict) else ():
         dsp: Any = device.get("dsp") if isinstance(device, dict) else None

@@ -177,9 +177,7 @@ class Soc(Section):
 
     @classmethod
     def prepare(cls, data: Any, overrides: Sequence[Override], base: Any) -> Sequence[Override]:
-        """Return definitions of operating points first; write the library's DSP kernels that are changed into
-        `data`.
-        """
+        """Return operating points first; write changed DSP kernels of the library into `data`."""
         for override in overrides:
             path = _full_path(override.path, base)
             npu = base.devices.get(path[1]) if len(path) > 4 and path[2:4] == ("dsp", "kernels") else None

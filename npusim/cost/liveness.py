@@ -100,8 +100,8 @@ def row_block_sizes(
         ]
         tensors = {root[t] for op in ops for t in op.outputs} & decisions.residency.row_fused
         sizes = {name: row_block_bytes(graph.tensors[name], soc) for name in sorted(tensors)}
-        room = min(sum(sizes.values()), _UNITS * max(sizes.values()))
-        found.update((name, size * room / sum(sizes.values())) for name, size in sizes.items())
+        total = min(sum(sizes.values()), _UNITS * max(sizes.values()))
+        found.update((name, size * total / sum(sizes.values())) for name, size in sizes.items())
     return found
 
 

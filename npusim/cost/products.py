@@ -132,14 +132,16 @@ def _refills(layout: Layout, order: int, tiling: Tiling) -> float:
 
     Weights that wait take their room; of other operands that wait no more is known than that they fit.
     """
-    block, room, streamed = layout.block, layout.block.free_bytes, 0.0
+    block, free_bytes, streamed = layout.block, layout.block.free_bytes, 0.0
     if order != _ACTIVATIONS_HELD:
         streamed += layout.a_dram_bytes * tiling.column_blocks
     if order == _WEIGHTS_HELD:
-        room -= np.ceil(block.columns / tiling.column_blocks) * block.b_bytes * copies(tiling.column_blocks)
+        free_bytes -= (
+            np.ceil(block.columns / tiling.column_blocks) * block.b_bytes * copies(tiling.column_blocks)
+        )
     else:
         streamed += layout.b_dram_bytes * tiling.row_blocks
-    return float(streamed / room) if streamed > 0.0 else 0.0
+    return float(streamed / free_bytes) if streamed > 0.0 else 0.0
 
 
 @compiled

@@ -96,8 +96,8 @@ def _fetch_once(
     new.written_bytes = op.c_dram_bytes
     new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
     new.prologue_bytes, new.epilogue_bytes = first, 0.5 * out_bytes
-    room = used * (free - b_bytes - sums)
-    new.refills = op.a_triangle_bytes / room if op.a_triangle_bytes > 0.0 else 0.0
+    free_bytes = used * (free - b_bytes - sums)
+    new.refills = op.a_triangle_bytes / free_bytes if op.a_triangle_bytes > 0.0 else 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
     new.dram_bytes = new.read_bytes + op.c_dram_bytes

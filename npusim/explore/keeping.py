@@ -97,10 +97,10 @@ def keep(space: Space, totals: Any) -> tuple[Any, int]:
     """
     values, good = select_objectives(totals, space.minimise, space.constraints)
     count = int(np.count_nonzero(good))
-    way, best = parse_keep(space.keep)
-    if way == "all" or count == 0:
+    rule, best = parse_keep(space.keep)
+    if rule == "all" or count == 0:
         return np.flatnonzero(good), count
-    if way == "pareto":
+    if rule == "pareto":
         return finite_front(values), count
     places = np.flatnonzero(good)
     # Of equally good points those with smaller numbers, which stand first.
@@ -109,11 +109,11 @@ def keep(space: Space, totals: Any) -> tuple[Any, int]:
 
 def best_of(space: Space, scores: Mapping[str, Any]) -> Any:
     """Return the positions, ascending, of the points that `space.keep` asks for among some."""
-    way, count = parse_keep(space.keep)
+    rule, count = parse_keep(space.keep)
     values = objectives(scores, space.minimise)
-    if way == "pareto":
+    if rule == "pareto":
         return front(values)
-    if way == "top":
+    if rule == "top":
         # Of equally good points those with smaller numbers, which stand first.
         return np.sort(np.argsort(values[0], kind="stable")[:count])
     return np.arange(values.shape[1])

@@ -32,14 +32,14 @@ from npusim.explore.store import Store, table_of, to_bytes, write_whole
 from npusim.explore.sweep import Interrupted
 from npusim.metrics import admitted, objectives
 
-__all__ = ["SearchResult", "Step", "search"]
+__all__ = ["SearchResult", "SearchStep", "search"]
 
 _INFEASIBLE = 1e3
 """Objective (a logarithm) of a point that cannot run the network."""
 _STEPS = 20
 
 
-class Step(Part):
+class SearchStep(Part):
     """How far both searches are after some evaluations."""
 
     evaluations: int
@@ -63,7 +63,7 @@ class SearchResult(Document):
     """Points on the front that evolution found."""
     minimise: list[str]
     """Metrics of the front."""
-    steps: list[Step]
+    steps: list[SearchStep]
     """Hypervolume of both over evaluations."""
     seconds: float
     """Time of this run, in s."""
@@ -193,7 +193,7 @@ def _report(
     )
 
 
-def _compare(values: Any, good: Any, chance: Any, allowed: Any) -> list[Step]:
+def _compare(values: Any, good: Any, chance: Any, allowed: Any) -> list[SearchStep]:
     """Return the hypervolume of both searches over evaluations, relative to the front of both together."""
     count = len(values)
     together = np.vstack([values[good], chance[allowed]]).T
@@ -203,7 +203,7 @@ def _compare(values: Any, good: Any, chance: Any, allowed: Any) -> list[Step]:
     ends = np.unique(np.geomspace(max(1, count // 100), count, _STEPS).astype(int))
     whole = hypervolume(scaled(together, corner), corner_of_unit(len(together)))
     return [
-        Step(
+        SearchStep(
             evaluations=int(end),
             evolution=hypervolume(scaled(values[:end][good[:end]].T, corner), corner_of_unit(len(together)))
             / whole,

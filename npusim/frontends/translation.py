@@ -241,9 +241,7 @@ class _Translation:
         return True
 
     def _simplified(self, node: Any, kind: str, inputs: list[str]) -> tuple[str, list[str]]:
-        """Return what every plugin makes of an operator: a division by a constant is a multiplication, a
-        square too.
-        """
+        """Return what every plugin makes of an operator: division by a constant, a square: multiplication."""
         if kind not in ("Divide", "Power") or len(inputs) != 2:
             return kind, inputs
         other = self.editor.tensors[inputs[1]]

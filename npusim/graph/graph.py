@@ -185,8 +185,10 @@ class Graph:
         """
         found: set[str] = {t.name for t in self.tensors.values() if t.structural}
         for op in self:
-            makers = [t for t in op.inputs if self.tensors[t].kind is not TensorKind.CONSTANT or t in found]
-            if makers and all(t in found for t in makers):
+            producers = [
+                t for t in op.inputs if self.tensors[t].kind is not TensorKind.CONSTANT or t in found
+            ]
+            if producers and all(t in found for t in producers):
                 found.update(op.outputs)
         return frozenset(found)
 

@@ -32,8 +32,8 @@ def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
     devices = list(dict.fromkeys(g.unit.device for g in groups if g.unit is not Unit.VIEW))
     if len(devices) < 2:
         return groups
-    makers = _makers(graph, groups)
-    candidates = [groups, *(_greedy(groups, makers, first) for first in devices)]
+    producers = _producers(graph, groups)
+    candidates = [groups, *(_greedy(groups, producers, first) for first in devices)]
     return min(candidates, key=entries)
 
 
@@ -52,31 +52,31 @@ def is_split(groups: tuple[Group, ...]) -> bool:
     return len({group.unit.device for group in groups if group.unit is not Unit.VIEW}) > 1
 
 
-def _makers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
+def _producers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
     """Return for each group the groups whose results it reads."""
     home = {name: i for i, group in enumerate(groups) for name in (group.main, *group.fused)}
-    makers: list[set[int]] = []
+    producers: list[set[int]] = []
     for i, group in enumerate(groups):
         read = {t for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
         writers = (graph.writer(t) for t in read)
-        makers.append({home[w.name] for w in writers if w is not None} - {i})
-    return makers
+        producers.append({home[w.name] for w in writers if w is not None} - {i})
+    return producers
 
 
-def _greedy(groups: tuple[Group, ...], makers: list[set[int]], first: str) -> tuple[Group, ...]:
+def _greedy(groups: tuple[Group, ...], producers: list[set[int]], first: str) -> tuple[Group, ...]:
     """Work through all that is ready on one device, then go on to that of the earliest group that is left."""
     left, done, device = list(range(len(groups))), set[int](), first
     order: list[Group] = []
     while left:
         rest: list[int] = []
-        for i in left:  # one pass suffices: makers stand before their readers
-            if makers[i] <= done and (groups[i].unit is Unit.VIEW or groups[i].unit.device == device):
+        for i in left:  # one pass suffices: producers stand before their readers
+            if producers[i] <= done and (groups[i].unit is Unit.VIEW or groups[i].unit.device == device):
                 done.add(i)
                 order.append(groups[i])
             else:
                 rest.append(i)
         left = rest
-        ready = [i for i in left if makers[i] <= done]
+        ready = [i for i in left if producers[i] <= done]
         if ready:
             device = groups[ready[0]].unit.device
     return tuple(order)

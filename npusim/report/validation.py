@@ -101,8 +101,8 @@ def _worth_showing(groups: Sequence[GroupErrors]) -> tuple[list[GroupErrors], li
         return list(groups), []
     bound = [group for group in groups if group.limit is not None]
     free = sorted((group for group in groups if group.limit is None), key=lambda group: -group.mean_error)
-    room = max(10, _MOST_ROWS - len(bound))
-    return bound + free[:room], free[room:]
+    kept = max(10, _MOST_ROWS - len(bound))
+    return bound + free[:kept], free[kept:]
 
 
 def _errors(group: GroupErrors) -> list[str]:

@@ -21,8 +21,8 @@ def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
 
     They run where the other preprocessing runs: their preferred device is passed on.
     """
-    makers = [graph.writer(t) for t in aggregation.key if t in graph.tensors]
-    device = next((op.device for op in makers if op is not None and op.device), None)
+    producers = [graph.writer(t) for t in aggregation.key if t in graph.tensors]
+    device = next((op.device for op in producers if op is not None and op.device), None)
     nodes = graph.tensors[aggregation.result].shape[0]
     dtype = graph.tensors[aggregation.features].dtype
     fields = matrix_fields(

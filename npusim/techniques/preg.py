@@ -31,10 +31,12 @@ def normalised_matrices(graph: Graph) -> list[Tensor]:
 
 
 def _is_normalised(graph: Graph, name: str) -> bool:
-    return graph.tensors[name].dtype.is_float and any(op.type in _NORMALISING for op in _makers(graph, name))
+    return graph.tensors[name].dtype.is_float and any(
+        op.type in _NORMALISING for op in _producers(graph, name)
+    )
 
 
-def _makers(graph: Graph, name: str) -> list[Operator]:
+def _producers(graph: Graph, name: str) -> list[Operator]:
     """Operators that a tensor follows from."""
     seen: dict[str, Operator] = {}
     waiting = [name]
@@ -82,7 +84,7 @@ def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> 
 
 def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
     """The scatter that writes the edges into a matrix of that shape, where the graph has one."""
-    scatters = [op for op in _makers(graph, matrix.name) if op.family is Family.SCATTER]
+    scatters = [op for op in _producers(graph, matrix.name) if op.family is Family.SCATTER]
     return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
 
 

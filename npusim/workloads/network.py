@@ -1,4 +1,4 @@
-"""Layers of convolutional networks and transformers, as the operators that OpenVINO's conversion makes.
+"""Layers of convolutional networks and transformers as OpenVINO's conversion makes them.
 
 Images are NCHW, batch normalisation is folded into weights and biases, and bias and activation are operators
 of their own: what rides along with a convolution is the mapping's decision. A network quantised to 8 bits

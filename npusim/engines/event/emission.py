@@ -244,8 +244,10 @@ class _Emission:
         if wanted[2][1] > 0.0:
             out_buffer = next(taken)
         self.resident_buffers.update((name, next(taken)) for name, size in residents if size > 0.0)
-        pace = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
-        return self._move(TaskKind.DMA_IN, self.a[i] + extra, pace, [self.reservations.last]), out_buffer
+        s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
+        return self._move(
+            TaskKind.DMA_IN, self.a[i] + extra, s_per_byte, [self.reservations.last]
+        ), out_buffer
 
     def _move(self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
         """Write one transfer, shared evenly by all engines: no task for nothing."""

@@ -75,15 +75,15 @@ def _pieces(mapped: Mapped, members: tuple[int, ...], beside: float) -> int:
 
 
 def _fits(mapped: Mapped, members: tuple[int, ...], pieces: int, buffers: float, beside: float) -> bool:
-    """Whether steps of every operator, with what waits for them, have room beside the others."""
+    """Whether steps of every operator, with what waits for them, fit into SRAM beside the others."""
     arch, ops = mapped.arch, mapped.lowered.ops
     units = NpuUnits(arch)
     jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, units, pieces) for i in members]
-    room = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
-    return sum(_room(job, buffers) for job in jobs) + beside <= room
+    sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
+    return sum(_needed_bytes(job, buffers) for job in jobs) + beside <= sram_bytes
 
 
-def _room(job: Job, buffers: float) -> float:
+def _needed_bytes(job: Job, buffers: float) -> float:
     """Room that an operator needs to go on with so many steps in SRAM."""
     streamed = max(job.a_sram * step.a + job.out_sram * step.out for step in job.steps)
     waiting = max(job.b_sram * step.b + job.sums_sram * step.sums for step in job.steps)

@@ -47,9 +47,9 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
         for name in touched:
             users.setdefault(name, []).append(i)
     sizes = {name: graph.tensors[name].bytes for name in residency.whole}
-    stripes = row_block_sizes(graph, mapped.decisions, root, mapped.soc)
-    copied.update(stripes)
-    sizes |= stripes
+    blocks = row_block_sizes(graph, mapped.decisions, root, mapped.soc)
+    copied.update(blocks)
+    sizes |= blocks
     for name, share in residency.cached.items():
         tensor = graph.tensors[name]
         triangle = tensor.storage is Storage.TRIANGLE

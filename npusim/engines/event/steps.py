@@ -102,12 +102,14 @@ def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[TilingSt
     chunks = int(result["channel_chunks"])
     wanted = ceil(pieces / (batch * row_blocks * column_blocks * chunks))
     total = _rows(arch, op, result)
-    stripes = [[n / total for n in blocks(block, min(block, wanted))] for block in blocks(total, row_blocks)]
+    row_shares = [
+        [n / total for n in blocks(block, min(block, wanted))] for block in blocks(total, row_blocks)
+    ]
     columns = [1.0 / column_blocks] * column_blocks
     loops = {
-        Order.WEIGHTS_HELD: lambda: _weights_held(stripes, columns),
-        Order.ACTIVATIONS_HELD: lambda: _activations_held(stripes, columns),
-        Order.OUTPUTS_HELD: lambda: _outputs_held(stripes, columns, chunks),
+        Order.WEIGHTS_HELD: lambda: _weights_held(row_shares, columns),
+        Order.ACTIVATIONS_HELD: lambda: _activations_held(row_shares, columns),
+        Order.OUTPUTS_HELD: lambda: _outputs_held(row_shares, columns, chunks),
     }
     steps: list[TilingStep] = []
     for _ in range(batch):
@@ -118,8 +120,8 @@ def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[TilingSt
     return steps
 
 
-def _weights_held(stripes: list[list[float]], columns: list[float]) -> Iterator[TilingStep]:
-    flat = [share for block in stripes for share in block]
+def _weights_held(row_shares: list[list[float]], columns: list[float]) -> Iterator[TilingStep]:
+    flat = [share for block in row_shares for share in block]
     for column in columns:
         for i, share in enumerate(flat):
             first = i == 0
@@ -132,8 +134,8 @@ def _weights_held(stripes: list[list[float]], columns: list[float]) -> Iterator[
             )
 
 
-def _activations_held(stripes: list[list[float]], columns: list[float]) -> Iterator[TilingStep]:
-    for block in stripes:
+def _activations_held(row_shares: list[list[float]], columns: list[float]) -> Iterator[TilingStep]:
+    for block in row_shares:
         for j, column in enumerate(columns):
             for i, share in enumerate(block):
                 yield TilingStep(
@@ -146,8 +148,8 @@ def _activations_held(stripes: list[list[float]], columns: list[float]) -> Itera
                 )
 
 
-def _outputs_held(stripes: list[list[float]], columns: list[float], chunks: int) -> Iterator[TilingStep]:
-    for block in stripes:
+def _outputs_held(row_shares: list[list[float]], columns: list[float], chunks: int) -> Iterator[TilingStep]:
+    for block in row_shares:
         size = len(block)
         for column in columns:
             for k in range(chunks):

@@ -1,4 +1,4 @@
-"""Units that execute tasks, one at a time, in program order: MAC grids and DSPs, CPU and GPU, DMA engines."""
+"""Units that execute tasks one at a time in program order: DPUs, DSPs, CPU, GPU, DMA engines."""
 
 from __future__ import annotations
 

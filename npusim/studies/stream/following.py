@@ -60,7 +60,7 @@ def follow(
         For a technique that a strategy brings itself, or an impossible capacity or number of inferences.
     """
     own = parse(scenario.techniques)
-    constant, masking, padding = (technique_with(edges=way).name for way in _WAYS)
+    constant, masking, padding = (technique_with(edges=edges).name for edges in _WAYS)
     for technique in (entry.technique for entry in own):
         if technique.gives_matrix or technique.edges in _WAYS:
             brought = f"each way to follow a stream brings its own of {constant}, {masking} and {padding}"
@@ -79,7 +79,7 @@ def follow(
         raise NpusimError(
             f"--capacity: found {capacity}; allowed: at least the {course[0].nodes} nodes of the graph"
         )
-    room = capacity if capacity is not None else -(-most // _ROUND) * _ROUND
+    chosen = capacity if capacity is not None else -(-most // _ROUND) * _ROUND
     frozen, masked = (str(parse([*own.to_data(), name])) for name in (constant, masking))
     mask_s = _mask_times(versions, masked, course, updates)
     changed = [any(update.counts.values()) for update in updates]
@@ -89,11 +89,11 @@ def follow(
     def with_capacity(nodes: int) -> Costs:
         return padded(versions, masked, course, mask_s, inferences, nodes)
 
-    paddings = {nodes: with_capacity(nodes) for nodes in {room, *_listed(most)}}
+    paddings = {nodes: with_capacity(nodes) for nodes in {chosen, *_listed(most)}}
     strategies = [
         recompile.strategy("recompile", frozen),
         on_nodes.strategy("recompile on nodes", masked),
-        paddings[room].strategy("pad and mask", versions.graph(masked, course[0], room).techniques),
+        paddings[chosen].strategy("pad and mask", versions.graph(masked, course[0], chosen).techniques),
     ]
     best, at_limit = _breakeven(lambda nodes: with_capacity(nodes).total_s, recompile.total_s, most)
     first, last = course[0], course[-1]
@@ -107,11 +107,11 @@ def follow(
         seed=seed,
         nodes=(first.nodes, last.nodes, most),
         edges=(first.edges, last.edges, max(size.edges for size in course)),
-        capacity=room,
+        capacity=chosen,
         strategies=strategies,
         breakeven_capacity=best,
         breakeven_is_limit=at_limit,
-        breakeven_inferences=_breakeven_inferences(recompile, paddings[room], len(updates), inferences),
+        breakeven_inferences=_breakeven_inferences(recompile, paddings[chosen], len(updates), inferences),
         capacities=[_capacity_cost(versions, masked, course[0], c, paddings[c]) for c in sorted(paddings)],
         notes=_notes(toolchain, course),
         conclusion=_conclusion(strategies),

@@ -1,4 +1,4 @@
-"""SSD with MobileNet-v1 and EfficientDet-D0: detectors with anchors, as the Open Model Zoo converts them.
+"""SSD with MobileNet-v1 and EfficientDet-D0: detectors with anchors, as in the Open Model Zoo.
 
 Both end in OpenVINO's DetectionOutput, which decodes boxes against constant anchors and suppresses
 non-maxima.
