@@ -121,7 +121,7 @@ def test_the_break_even_in_inferences_is_where_both_take_as_long():
 
 
 def test_a_compiler_that_takes_no_time_leaves_nothing_to_save():
-    free = ["compile_fixed=0 s", "compile_per_operator=0 s", "compile_bandwidth=1e9 GB/s"]
+    free = ["compile_fixed=0 s", "compile_per_operator=0 s", "compile_bandwidth=100 TB/s"]
     result = stream("gcn-cora", updates=20, toolchain=free)
     assert result.breakeven_capacity is None
     assert "padding costs more" in result.conclusion
@@ -218,3 +218,14 @@ def test_a_factory_on_a_data_graph_is_followed_like_the_workload_it_builds():
     assert wider.strategies[0].inference_s > stream(mine, updates=updates).strategies[0].inference_s
     with pytest.raises(ConfigError, match="a factory that takes `structure`"):
         stream(load_workload("gcn-cora"), updates=updates)
+
+
+def test_the_break_even_ends_where_memory_does():
+    updates = [Update({"add_edge": 1})] * 40
+    held, roomy = (
+        stream("gcn-cora", updates=updates, settings=[f"dram.capacity={capacity}"])
+        for capacity in ("4GB", "100GB")
+    )
+    assert held.breakeven_is_limit
+    assert held.breakeven_capacity < roomy.breakeven_capacity
+    assert held.strategies == roomy.strategies

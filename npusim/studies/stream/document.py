@@ -85,7 +85,7 @@ class Followed(Document):
     breakeven_capacity: int | None
     """Largest capacity at which pad and mask takes no longer than to recompile; null where none is."""
     breakeven_is_limit: bool
-    """Whether it still pays at that capacity because the search ends there."""
+    """Whether it still pays at that capacity, and the search or the memory ends there."""
     breakeven_inferences: float | None
     """Inferences between two updates at which the padding costs as much as the compilations it saves; null
     where padding costs nothing."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import inf, isinf
 
 from npusim.arch.toolchain import Toolchain, load_toolchain
-from npusim.errors import ConfigError, NpusimError
+from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.scenario import Scenario
 from npusim.studies.stream.document import CapacityCost, Followed, Strategy
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
@@ -89,13 +91,23 @@ def follow(
     def with_capacity(nodes: int) -> Costs:
         return padded(versions, masked, course, mask_s, inferences, nodes)
 
-    paddings = {nodes: with_capacity(nodes) for nodes in {chosen, *_listed(most)}}
+    paddings = {chosen: with_capacity(chosen)}
+    for nodes in _listed(most):
+        with suppress(InfeasibleError):  # a capacity that memory does not hold is not listed
+            paddings[nodes] = with_capacity(nodes)
     strategies = [
         recompile.strategy("recompile", frozen),
         on_nodes.strategy("recompile on nodes", masked),
         paddings[chosen].strategy("pad and mask", versions.graph(masked, course[0], chosen).techniques),
     ]
-    best, at_limit = _breakeven(lambda nodes: with_capacity(nodes).total_s, recompile.total_s, most)
+
+    def total_s(nodes: int) -> float:
+        try:
+            return with_capacity(nodes).total_s
+        except InfeasibleError:
+            return inf
+
+    best, at_limit = _breakeven(total_s, recompile.total_s, most)
     first, last = course[0], course[-1]
     return Followed(
         workload=scenario.baseline.name,
@@ -136,7 +148,8 @@ def _listed(most: int) -> set[int]:
 def _breakeven(total_s: Callable[[int], float], limit_s: float, most: int) -> tuple[int | None, bool]:
     """Return the largest capacity at which padding takes at most `limit_s`, and whether the search ended.
 
-    From the most nodes of the stream on nothing is compiled twice, and time only grows with the capacity.
+    From the most nodes of the stream on nothing is compiled twice, and time only grows with the capacity; it
+    is infinite for one that memory does not hold, which ends the search too.
     """
     if total_s(most) > limit_s:
         return None, False
@@ -148,7 +161,7 @@ def _breakeven(total_s: Callable[[int], float], limit_s: float, most: int) -> tu
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if total_s(middle) <= limit_s else (low, middle)
-    return low, False
+    return low, isinf(total_s(high))
 
 
 def _breakeven_inferences(recompile: Costs, costs: Costs, updates: int, inferences: int) -> float | None:
