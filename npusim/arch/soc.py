@@ -15,7 +15,7 @@ from npusim.arch.npu import Npu
 from npusim.arch.technology import Technology
 from npusim.config import SET_BY_STUDY, Override, Section
 from npusim.errors import ConfigError, UnknownNameError, nearest
-from npusim.units import Bandwidth, Bytes, Duration, Informative, refuse
+from npusim.units import Bandwidth, Bytes, Duration, refuse
 
 __all__ = ["Device", "Dram", "Soc"]
 
@@ -30,7 +30,7 @@ class Dram(Section):
 
     title: str
     """Type of memory, its rate and width."""
-    capacity: Annotated[Bytes, Informative("no estimate is limited by the size of main memory yet")]
+    capacity: Bytes
     """Size of main memory."""
     peak_bandwidth: Bandwidth | None = None
     """Transfer rate times bus width: no device's bandwidth may lie above. None: not known."""
