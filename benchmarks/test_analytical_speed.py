@@ -17,6 +17,7 @@ from npusim import estimate
 from npusim.arch import load_soc
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
 from npusim.cost.evaluation import evaluate, evaluate_points
+from npusim.cost.plan_table import plan_table
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.mapping import Mapped, Run, map_graph
 from npusim.techniques import apply
@@ -62,7 +63,7 @@ def test_one_estimate_when_everything_is_warm(benchmark):
 
 def test_many_architectures_on_all_cores(benchmark, mapped, architectures):
     numbers, columns = architectures.view(np.float64).reshape(POINTS, -1), np.array(PRIMITIVE_COLUMNS)
-    groups, ops = np.arange(POINTS + 1), mapped.lowered.ops[np.newaxis]
+    groups, ops = np.arange(POINTS + 1), plan_table(mapped.lowered.ops[np.newaxis])
     totals, plans = np.zeros(POINTS, TOTAL_DTYPE), np.zeros(POINTS, np.int64)
     task = (numbers[0], columns, numbers[:, columns], groups, ops, totals, plans)
     evaluate_points(*task)

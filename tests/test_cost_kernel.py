@@ -20,6 +20,7 @@ from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
 from npusim.cost.dma import copy_s, stream_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
+from npusim.cost.plan_table import plan_table
 from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
@@ -206,7 +207,9 @@ def test_many_architectures_at_once_cost_what_each_costs_alone():
     totals, alone = np.zeros(len(archs), TOTAL_DTYPE), np.zeros(len(archs), TOTAL_DTYPE)
     numbers, columns = archs.view(np.float64).reshape(len(archs), -1), np.array(PRIMITIVE_COLUMNS)
     groups, plans = np.arange(len(archs) + 1), np.zeros(len(archs), np.int64)
-    evaluate_points(numbers[0], columns, numbers[:, columns], groups, ops[np.newaxis], totals, plans)
+    evaluate_points(
+        numbers[0], columns, numbers[:, columns], groups, plan_table(ops[np.newaxis]), totals, plans
+    )
     for arch, total in zip(archs, alone, strict=True):
         evaluate(arch, ops, np.zeros(len(ops), RESULT_DTYPE), total)
     assert totals.tobytes() == alone.tobytes()

@@ -7,7 +7,7 @@ only share the candidates.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -30,19 +30,20 @@ from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
 from npusim.cost.hosts import cost_host
 from npusim.cost.jit import compiled, compiled_parallel
 from npusim.cost.plan_costs import (
-    FUSED_SUMS,
-    SUMS,
     TERMS,
     PlanIndependent,
-    add_plan,
+    SumTree,
+    add_up,
     fill_terms,
     keep_better_plan,
+    mark_all_stale,
+    mark_stale,
     on_npu,
-    plan_fits,
-    waits_for_host,
+    sum_tree,
 )
+from npusim.cost.plan_table import PlanTable, plan_table
 from npusim.cost.search import search_rows
-from npusim.cost.tables import TOTAL_DTYPE, Unit
+from npusim.cost.tables import TOTAL_DTYPE, OpRecord, Unit
 
 __all__ = ["evaluate", "evaluate_plans", "evaluate_points"]
 
@@ -60,6 +61,17 @@ _LANE_CYCLES, _HOST_J, _HOST_DRAM = (
     int(PlanIndependent.HOST_DRAM),
 )
 _INDEPENDENT = len(PlanIndependent)
+
+
+class Design(NamedTuple):
+    """Design points: what they start from and what each sets."""
+
+    base: Any
+    """Float64 view of a row of the architecture table, shape (columns of ARCH_DTYPE,)."""
+    columns: Any
+    """Places in that view that points set, int64, shape (changed,)."""
+    values: Any
+    """What each point sets them to, float64, shape (points, changed)."""
 
 
 @compiled
@@ -93,7 +105,7 @@ def _independent_costs(arch: ArchRecord, ops: Any, dsp_s: Any, independent: Any,
 @compiled
 def _finish(
     archs: Any, ops: Any, independent: Any, traffic: Any, points: int, totals: Any, first: int, plans: Any
-) -> None:
+) -> None:  # fmt: skip
     """Fill in what follows from the plan that was taken: energy, rates, and what the machine itself is."""
     int8_macs, fp16_macs, sram_traffic_bytes = fixed_work(archs[0, 0], ops)
     for p in range(points):
@@ -122,135 +134,171 @@ def _finish(
         total.throughput_per_s = 1.0 / interval if interval > 0.0 else np.inf
 
 
+class _Work(NamedTuple):
+    """What plans are compared by at the points of a block."""
+
+    archs: Any
+    table: PlanTable
+    found: Any
+    """Candidates, array of CANDIDATE_DTYPE."""
+    bounds: Any
+    """Candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`."""
+    rates: Any
+    dsp_s: Any
+    """Time of the DSPs, shape (operators, points)."""
+    independent: Any
+    terms: Any
+    """What each row comes to, shape (rows, TERMS, points), where it `has_terms`."""
+    has_terms: Any
+    choices: Any
+    tree: SumTree
+    row_of: Any
+    """Row of each operator under the plan at hand."""
+    pending: Any
+    """Operators whose sums are out of date, and whether each is among them."""
+    is_pending: Any
+    traffic: Any
+    """Bytes through SRAM of the best plan, shape (points,)."""
+
+
 @compiled
-def _evaluate_group(
-    base: Any,
-    columns: Any,
-    values: Any,
-    start: int,
-    stop: int,
-    ops: Any,
-    rows: Any,
-    row_of: Any,
-    totals: Any,
-    plans: Any,
-) -> None:
+def _evaluate_group(design: Design, start: int, stop: int, table: PlanTable, totals: Any, plans: Any) -> None:
     """Cost the points `start` to `stop`, which share one search, block by block."""
-    flat = np.empty((min(BLOCK, stop - start), base.shape[0]))
-    for p in range(flat.shape[0]):
-        for c in range(base.shape[0]):
-            flat[p, c] = base[c]
+    width, rows, operators = min(BLOCK, stop - start), table.rows, table.fused_chains.shape[1]
+    flat = np.empty((width, design.base.shape[0]))
+    for p in range(width):
+        for c in range(design.base.shape[0]):
+            flat[p, c] = design.base[c]
     archs = flat.view(ARCH_DTYPE)
     bounds, rate_bounds = np.empty(rows.shape[0] + 1, np.int64), np.empty((RATES, 2))
     found = np.empty(0, CANDIDATE_DTYPE)
-    rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
-    dsp_s, terms = np.empty((ops.shape[1], BLOCK)), np.empty((rows.shape[0], TERMS, BLOCK))
-    independent, traffic = np.empty((_INDEPENDENT, BLOCK)), np.empty(BLOCK)
-    sums, fused_sums = np.empty((SUMS, BLOCK)), np.empty((FUSED_SUMS, BLOCK))
-    has_terms = np.empty(rows.shape[0], np.bool_)
+    rates, dsp_s = np.zeros((RATES, BLOCK)), np.empty((operators, width))
+    independent, terms = np.empty((_INDEPENDENT, width)), np.empty((rows.shape[0], TERMS, width))
+    has_terms, choices = np.empty(rows.shape[0], np.bool_), np.empty((CHOICES, BLOCK))
+    row_of, pending = np.empty(operators, np.int64), np.empty(operators, np.int64)
+    is_pending, traffic = np.empty(operators, np.bool_), np.empty(width)
+    tree = sum_tree(table.leaf_op.shape[1], width)
+    first_ops = np.empty(operators, rows.dtype)
+    for o in range(operators):
+        first_ops[o] = rows[table.changes[o, 1]]
     for first in range(start, stop, BLOCK):
         points = min(BLOCK, stop - first)
         has_terms[:] = False
         for p in range(points):
-            for c in range(columns.shape[0]):
-                flat[p, columns[c]] = values[first + p, c]
+            for c in range(design.columns.shape[0]):
+                flat[p, design.columns[c]] = design.values[first + p, c]
             derive(archs[p, 0])
             fill_rates(archs[p, 0], rates, p)
-            _independent_costs(archs[p, 0], ops[0], dsp_s, independent, p)
+            _independent_costs(archs[p, 0], first_ops, dsp_s, independent, p)
             plans[first + p] = -1
         if first == start:
             clear_rate_bounds(rate_bounds)
             if stop - start <= BLOCK:  # few points: what is too slow at all of them need not be kept
                 fill_rate_bounds(rates, points, rate_bounds)
             found = search_rows(archs[0, 0], rows, rate_bounds, bounds)
-        for plan in range(ops.shape[0]):
-            if not plan_fits(ops[plan], row_of[plan], bounds):
-                continue
-            for o in range(ops.shape[1]):
-                op, r = ops[plan, o], row_of[plan, o]
-                if on_npu(op) and not has_terms[r]:
-                    has_terms[r] = True
-                    for p in range(points):
-                        rates[_DSP_RATE, p] = dsp_s[o, p]
-                    choose(found, bounds[r], bounds[r + 1], rates, points, choices)
-                    fill_terms(found, choices, rates, reads_dram(op), op.c_dram_bytes > 0.0, points, terms[r])
-            pieces = archs[0, 0].stream_pieces
-            add_plan(ops[plan], row_of[plan], terms, dsp_s, pieces, points, sums, fused_sums)
-            waits = waits_for_host(ops[plan])
-            keep_better_plan(archs, independent, sums, plan, waits, points, totals, first, plans, traffic)
-        _finish(archs, ops[0], independent, traffic, points, totals, first, plans)
+        work = _Work(
+            archs, table, found, bounds, rates, dsp_s, independent, terms, has_terms, choices, tree, row_of,
+            pending, is_pending, traffic,
+        )  # fmt: skip
+        _compare_plans(work, points, totals, first, plans)
+        _finish(archs, first_ops, independent, traffic, points, totals, first, plans)
+
+
+@compiled
+def _compare_plans(work: _Work, points: int, totals: Any, first: int, plans: Any) -> None:
+    """Write the best plan of each point and its sums."""
+    table, rows, bounds, tree, row_of = work.table, work.table.rows, work.bounds, work.tree, work.row_of
+    changes, has_terms, pending, is_pending = table.changes, work.has_terms, work.pending, work.is_pending
+    pieces, leaf_of, chain_leaf = work.archs[0, 0].stream_pieces, table.leaf_of, table.chain_leaf
+    found, rates, dsp_s, terms, choices = work.found, work.rates, work.dsp_s, work.terms, work.choices
+    row_of[:] = -1
+    is_pending[:] = False
+    last, unfit, waiting = -1, 0, 0
+    for plan in range(table.family.shape[0]):
+        for c in range(table.change_start[plan], table.change_start[plan + 1]):
+            o, r = changes[c, 0], changes[c, 1]
+            if row_of[o] >= 0 and not _fits(rows[row_of[o]], bounds, row_of[o]):
+                unfit -= 1
+            if not _fits(rows[r], bounds, r):
+                unfit += 1
+            row_of[o] = r
+            if not is_pending[o]:
+                is_pending[o] = True
+                pending[waiting] = o
+                waiting += 1
+        if unfit > 0:
+            continue
+        family = table.family[plan]
+        queued = 0 if family == last else mark_all_stale(tree, table.leaf_op.shape[1])
+        last = family
+        for i in range(waiting):
+            o = pending[i]
+            is_pending[o] = False
+            r = row_of[o]
+            if leaf_of[family, o] >= 0 and not has_terms[r]:
+                has_terms[r] = True
+                for p in range(points):
+                    rates[_DSP_RATE, p] = dsp_s[o, p]
+                choose(found, bounds[r], bounds[r + 1], rates, points, choices)
+                reads, writes = reads_dram(rows[r]), rows[r].c_dram_bytes > 0.0
+                fill_terms(found, choices, rates, reads, writes, points, terms[r])
+            queued = mark_stale(tree, leaf_of[family, o], queued)
+            queued = mark_stale(tree, chain_leaf[family, o], queued)
+        waiting = 0
+        add_up(
+            tree, queued, table.leaf_op[family], chain_leaf[family], row_of, terms, dsp_s, pieces,
+            points,
+        )  # fmt: skip
+        sums = tree.nodes[tree.nodes.shape[0] - 1]
+        keep_better_plan(
+            work.archs, work.independent, sums, plan, table.waits[plan], points, totals, first, plans,
+            work.traffic,
+        )  # fmt: skip
+
+
+@compiled
+def _fits(op: OpRecord, bounds: Any, row: int) -> bool:
+    """Whether an operator has a candidate, or needs none."""
+    return not on_npu(op) or bounds[row] < bounds[row + 1]
 
 
 @compiled_parallel
 def _evaluate_all(
-    base: Any,
-    columns: Any,
-    values: Any,
-    groups: Any,
-    ops: Any,
-    rows: Any,
-    row_of: Any,
-    totals: Any,
-    plans: Any,
-    threads: int,
+    design: Design, groups: Any, table: PlanTable, totals: Any, plans: Any, threads: int
 ) -> None:
     # Neighbouring groups cost much the same, so dealing them out in turn gives all threads equal work.
     for thread in numba.prange(threads):
         # numba counts references to arrays: shared by all threads, the count would move from core to core all
         # the time.
-        own_ops, own_rows, own_slots = ops.copy(), rows.copy(), row_of.copy()
-        own_base, own_columns = base.copy(), columns.copy()
+        own = PlanTable(
+            table.rows.copy(), table.changes.copy(), table.change_start.copy(), table.family.copy(),
+            table.fused_chains.copy(), table.leaf_op.copy(), table.leaf_of.copy(), table.chain_leaf.copy(),
+            table.waits.copy(),
+        )  # fmt: skip
+        own_design = Design(design.base.copy(), design.columns.copy(), design.values)
         for g in range(thread, groups.shape[0] - 1, threads):
-            _evaluate_group(
-                own_base,
-                own_columns,
-                values,
-                groups[g],
-                groups[g + 1],
-                own_ops,
-                own_rows,
-                own_slots,
-                totals,
-                plans,
-            )
+            _evaluate_group(own_design, groups[g], groups[g + 1], own, totals, plans)
 
 
-def _distinct(ops: Any) -> tuple[Any, Any]:
-    """Return the operators under all plans, each that is alike under several once, and the row of each.
-
-    Returns
-    -------
-    rows : array of OP_DTYPE, shape (rows,)
-    row_of : array of int64, shape (plans, operators)
-        The row of each operator under each plan.
-    """
-    alike = ops.copy()
-    alike["fused_chain"] = 0  # it says who works at the same time, not what an operator needs
-    place: dict[bytes, int] = {}
-    row_of = [place.setdefault(row.tobytes(), len(place)) for row in alike.reshape(-1)]
-    rows = np.frombuffer(b"".join(place), ops.dtype).copy()
-    return rows, np.array(row_of, np.int64).reshape(ops.shape)
-
-
-def evaluate_plans(arch: ArchRecord, ops: Any, totals: Any, plans: Any) -> None:
+def evaluate_plans(arch: Any, table: PlanTable, totals: Any, plans: Any) -> None:
     """Cost a network on one architecture under the best of its residency plans.
 
     Parameters
     ----------
     arch : array of float64, shape (columns of ARCH_DTYPE,)
         Float64 view of a row of the architecture table.
-    ops : array of OP_DTYPE, shape (plans, operators)
+    table : PlanTable
     totals : array of TOTAL_DTYPE, shape (1,)
         Written.
     plans : array of int64, shape (1,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    rows, row_of = _distinct(ops)
-    _evaluate_group(arch, np.empty(0, np.int64), np.empty((1, 0)), 0, 1, ops, rows, row_of, totals, plans)
+    design = Design(arch, np.empty(0, np.int64), np.empty((1, 0)))
+    _evaluate_group(design, 0, 1, table, totals, plans)
 
 
 def evaluate_points(
-    base: Any, columns: Any, values: Any, groups: Any, ops: Any, totals: Any, plans: Any
+    base: Any, columns: Any, values: Any, groups: Any, table: PlanTable, totals: Any, plans: Any
 ) -> None:
     """Cost a network at many design points over all cores.
 
@@ -264,16 +312,15 @@ def evaluate_points(
         What each point sets them to.
     groups : array of int64, shape (groups + 1,)
         The points `groups[g]` to `groups[g + 1]` share all that the tiling search looks at.
-    ops : array of OP_DTYPE, shape (plans, operators)
+    table : PlanTable
         The network under each residency plan.
     totals : array of TOTAL_DTYPE, shape (points,)
         Written.
     plans : array of int64, shape (points,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    rows, row_of = _distinct(ops)
-    threads = numba.get_num_threads()
-    _evaluate_all(base, columns, values, groups, ops, rows, row_of, totals, plans, threads)
+    design = Design(base, columns, values)
+    _evaluate_all(design, groups, table, totals, plans, numba.get_num_threads())
 
 
 def evaluate(arch: ArchRecord, ops: Any, results: Any, total: Any) -> None:
@@ -290,6 +337,6 @@ def evaluate(arch: ArchRecord, ops: Any, results: Any, total: Any) -> None:
     """
     operator_costs(arch, ops, results)
     totals = np.zeros(1, TOTAL_DTYPE)
-    evaluate_plans(row_numbers(np.array([arch])), ops[np.newaxis], totals, np.zeros(1, np.int64))
+    evaluate_plans(row_numbers(np.array([arch])), plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64))
     for name in TOTAL_DTYPE.names or ():
         total[name] = totals[name][0]

@@ -9,10 +9,10 @@ to work on one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from npusim.arch import Soc
-from npusim.cost.decisions import Decisions, Group
+from npusim.cost.decisions import Decisions
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.ops import Family, Storage, Tensor
@@ -49,7 +49,7 @@ _UNITS = 3
 
 
 def fused_chains(graph: Graph, decisions: Decisions, root: Mapping[str, str]) -> list[tuple[int, ...]]:
-    """Return the groups of each row-wise fusion, in order.
+    """Return the groups of each row-wise fusion, in order; the chains by their last group.
 
     Parameters
     ----------
@@ -58,18 +58,28 @@ def fused_chains(graph: Graph, decisions: Decisions, root: Mapping[str, str]) ->
     root : mapping
         The tensor whose bytes each tensor is, from `npusim.cost.liveness.roots`.
     """
-    row_fused = decisions.residency.row_fused
-    found: list[tuple[set[str], set[int]]] = []
+    row_fused, users = decisions.residency.row_fused, dict[str, list[int]]()
+    if not row_fused:
+        return []
     for i, group in enumerate(decisions.groups):
-        if group.unit is Unit.VIEW:
-            continue
-        ops = [graph.operators[name] for name in (group.main, *group.fused)]
-        tensors = {root[t] for op in ops for t in (*op.inputs, *op.outputs)} & row_fused
-        if tensors:
-            met = [fusion for fusion in found if fusion[0] & tensors]
-            found = [fusion for fusion in found if not fusion[0] & tensors]
-            found.append((tensors.union(*(c[0] for c in met)), {i}.union(*(c[1] for c in met))))
-    return [tuple(sorted(members)) for _, members in found]
+        if group.unit is not Unit.VIEW:
+            for name in (group.main, *group.fused):
+                op = graph.operators[name]
+                for tensor in (*op.inputs, *op.outputs):
+                    if root[tensor] in row_fused:
+                        users.setdefault(root[tensor], []).append(i)
+    chain_of: dict[int, list[int]] = {}
+    for first, *others in users.values():
+        chain = chain_of.setdefault(first, [first])
+        for i in others:
+            other = chain_of.setdefault(i, [i])
+            if other is not chain:
+                longer, shorter = (chain, other) if len(chain) >= len(other) else (other, chain)
+                longer += shorter
+                chain_of.update(dict.fromkeys(shorter, longer))
+                chain = longer
+    chains = {id(chain): chain for chain in chain_of.values()}
+    return sorted((tuple(sorted(chain)) for chain in chains.values()), key=lambda chain: chain[-1])
 
 
 def row_block_bytes(tensor: Tensor, soc: Soc) -> float:
@@ -100,8 +110,9 @@ def row_block_sizes(
         ]
         tensors = {root[t] for op in ops for t in op.outputs} & decisions.residency.row_fused
         sizes = {name: row_block_bytes(graph.tensors[name], soc) for name in sorted(tensors)}
-        total = min(sum(sizes.values()), _UNITS * max(sizes.values()))
-        found.update((name, size * total / sum(sizes.values())) for name, size in sizes.items())
+        total = sum(sizes.values())
+        used = min(total, _UNITS * max(sizes.values()))
+        found.update((name, size * used / total) for name, size in sizes.items())
     return found
 
 
@@ -117,62 +128,122 @@ class Liveness:
     """
 
     def __init__(self, graph: Graph, decisions: Decisions, soc: Soc) -> None:
-        self.root = root = roots(graph)
-        found = fused_chains(graph, decisions, root)
+        self.graph, self.groups, self.soc = graph, decisions.groups, soc
+        self.root = roots(graph)
+        self.chains = fused_chains(graph, decisions, self.root)
         # The last operator of a row-wise fusion has everything it needs by its turn: all of them work then.
-        self._when = {i: members[-1] for members in found for i in members}
+        self._chain = {i: chain for chain in self.chains for i in chain}
         self._first: dict[str, int] = {}
-        begin: dict[str, int] = {}
-        end: dict[str, int] = {}
-        copied: set[str] = set()
-        for i, group in enumerate(decisions.groups):
+        self._span: dict[str, tuple[int, int]] = {}
+        self._copied_tensors: set[str] = set()
+        self._find_spans()
+        count = len(self.groups)
+        # Of tensors that stay whole and blocks of rows, and apart from these of those of which a share stays.
+        self._spread, self._copied = [0.0] * count, [0.0] * count
+        self._shared_spread, self._shared_copied = [0.0] * count, [0.0] * count
+        self._kept: set[str] = set()
+        self._shares: dict[str, float] = {}
+        self._waiting = {chain[-1]: sum(self._weights(i)[1] for i in chain) for chain in self.chains}
+        """Of each row-wise fusion, by its last group: weights that wait in every tile for the next rows."""
+        self._chains_of_weight: dict[str, dict[int, float]] = {}
+        for i, chain in self._chain.items():
+            name, size = self._weights(i)
+            waiting = self._chains_of_weight.setdefault(name, {})
+            waiting[chain[-1]] = waiting.get(chain[-1], 0.0) + size
+        for name, size in row_block_sizes(graph, decisions, self.root, soc).items():
+            self._add(self._copied, name, size)
+        for name in decisions.residency.whole:
+            self.keep(name)
+        self.keep_shares(decisions.residency.cached)
+
+    def _find_spans(self) -> None:
+        """Find when each tensor is first and last used on the NPU, and which every tile holds whole."""
+        for i, group in enumerate(self.groups):
             if group.unit.device != "npu":
                 continue  # these bring nothing into SRAM
-            time = self._when.get(i, i)
+            time = self._time(i)
             for name in (group.main, *group.fused):
-                op = graph.operators[name]
+                op = self.graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
-                    stored = root[tensor]
+                    stored = self.root[tensor]
                     self._first.setdefault(stored, i)
-                    begin[stored] = min(begin.get(stored, time), time)
-                    end[stored] = max(end.get(stored, time), time)
-            op = graph.operators[group.main]
+                    begin, end = self._span.get(stored, (time, time))
+                    self._span[stored] = min(begin, time), max(end, time)
+            op = self.graph.operators[group.main]
             if group.unit is Unit.DPU and op.family is Family.MATMUL:
-                copied.add(root[op.inputs[0 if group.swapped else 1]])
-        self._spread = [0.0] * len(decisions.groups)
-        self._copied = [0.0] * len(decisions.groups)
-        kept = {name: graph.tensors[name].bytes for name in decisions.residency.whole}
-        for name, share in decisions.residency.cached.items():
-            marked = graph.tensors[name]
-            triangle = marked.storage is Storage.TRIANGLE
-            whole = marked.stored_bytes if triangle else marked.bytes * packing(marked, name in copied, soc)
-            kept[name] = whole * share
-        row_blocks = row_block_sizes(graph, decisions, root, soc)
-        for name, size in (kept | row_blocks).items():
-            column = self._copied if name in copied or name in row_blocks else self._spread
-            for i in range(begin[name], end[name] + 1):
-                column[i] += size
-        self._weights = {i: self._weight_bytes(graph, decisions.groups[i], kept, soc) for i in self._when}
-        """Of each row-fused operator; they wait in every tile for the next block of rows."""
+                self._copied_tensors.add(self.root[op.inputs[0 if group.swapped else 1]])
 
-    def _weight_bytes(self, graph: Graph, group: Group, kept: Mapping[str, float], soc: Soc) -> float:
-        """Bytes of a product's weights, where they are not kept anyhow."""
-        op = graph.operators[group.main]
+    def _time(self, index: int) -> int:
+        chain = self._chain.get(index)
+        return chain[-1] if chain else index
+
+    def _add(self, column: list[float], name: str, size: float) -> None:
+        begin, end = self._span[name]
+        for i in range(begin, end + 1):
+            column[i] += size
+
+    def _weights(self, index: int) -> tuple[str, float]:
+        """Return name and bytes of a product's weights, 0 where they are kept anyhow or there are none."""
+        group = self.groups[index]
+        op = self.graph.operators[group.main]
         if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
-            return 0.0
-        weights = graph.tensors[op.inputs[0 if group.swapped else 1]]
-        return 0.0 if self.root[weights.name] in kept else weights.bytes * packing(weights, True, soc)
+            return "", 0.0
+        weights = self.graph.tensors[op.inputs[0 if group.swapped else 1]]
+        stored = self.root[weights.name]
+        return stored, 0.0 if stored in self._kept else weights.bytes * packing(weights, True, self.soc)
 
-    def first_use(self, root: str) -> int:
-        """Index of the group on the NPU that makes a tensor or reads it first."""
-        return self._first[root]
+    def _set_kept(self, name: str, is_kept: bool) -> None:
+        """Count weights that are kept as such, and else among those that wait for rows."""
+        if is_kept != (name in self._kept):
+            self._kept ^= {name}
+            for last, size in self._chains_of_weight.get(name, {}).items():
+                self._waiting[last] += -size if is_kept else size
+
+    def keep(self, name: str) -> None:
+        """Keep one more tensor in SRAM as a whole."""
+        self._set_kept(name, True)
+        column = self._copied if name in self._copied_tensors else self._spread
+        self._add(column, name, self.graph.tensors[name].bytes)
+
+    def keep_shares(self, shares: Mapping[str, float]) -> None:
+        """Keep a share of each of some tensors in SRAM, in place of all shares kept so far."""
+        for name in self._shares:
+            self._set_kept(name, False)
+            begin, end = self._span[name]
+            for i in range(begin, end + 1):
+                self._shared_spread[i] = self._shared_copied[i] = 0.0
+        self._shares = dict(shares)
+        for name, share in shares.items():
+            self._set_kept(name, True)
+            tensor, copied = self.graph.tensors[name], name in self._copied_tensors
+            triangle = tensor.storage is Storage.TRIANGLE
+            whole = tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, copied, self.soc)
+            self._add(self._shared_copied if copied else self._shared_spread, name, whole * share)
+
+    def affected(self, name: str) -> Iterator[int]:
+        """Yield the groups, some more than once, whose live bytes depend on whether a tensor is kept."""
+        begin, end = self._span[name]
+        for i in range(begin, end + 1):
+            chain = self._chain.get(i)
+            if chain is None:
+                yield i
+            elif chain[-1] == i:
+                yield from chain
+        for last in self._chains_of_weight.get(name, ()):
+            yield from self._chain[last]
+
+    def share_to_fetch(self, name: str, index: int) -> float:
+        """Return the share of a tensor that is not in SRAM from an earlier use."""
+        share = self._shares.get(name, 0.0)
+        return 1.0 - share if share and index > self._first[name] else 1.0
 
     def bytes_at(self, index: int) -> tuple[float, float]:
         """Return the live bytes at a group: (spread over the tiles, held whole by each tile).
 
         Of a row-fused operator the weights of all others of its fusion are among the latter.
         """
-        time = self._when.get(index, index)
-        others = sum(size for i, size in self._weights.items() if i != index and self._when[i] == time)
-        is_row_fused = index in self._when
-        return self._spread[time], self._copied[time] + (others if is_row_fused else 0.0)
+        time = self._time(index)
+        spread = self._spread[time] + self._shared_spread[time]
+        copied = self._copied[time] + self._shared_copied[time]
+        others = self._waiting[time] - self._weights(index)[1] if index in self._chain else 0.0
+        return spread, copied + others

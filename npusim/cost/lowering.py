@@ -6,20 +6,24 @@ SoC's switches and DSP kernels.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost.decisions import Decisions, Group
+from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
 from npusim.cost.dsp_table import fill_kernel
 from npusim.cost.execution import execution_of
 from npusim.cost.host_lowering import fill_host_work
-from npusim.cost.liveness import Liveness, fused_chains, packing
+from npusim.cost.liveness import Liveness, packing, roots
+from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
 
-__all__ = ["Lowered", "fill_dsp", "lower"]
+__all__ = ["Lowered", "fill_dsp", "lower", "lower_plans"]
 
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 _OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
@@ -37,50 +41,102 @@ class Lowered:
     warnings: tuple[str, ...]
 
 
+class _Operand(NamedTuple):
+    """A tensor that a group reads, by what of it residency bears on."""
+
+    name: str
+    """The tensor whose bytes it is."""
+    moved_bytes: float
+    """Bytes that DMA reads when it is passed over once and nothing of it is in SRAM."""
+
+
+class _Result(NamedTuple):
+    """A tensor that a group makes, by what of it residency bears on."""
+
+    name: str
+    """The tensor whose bytes it is."""
+    bytes: float
+    leaves: bool
+    """Whether the network returns it."""
+
+
+@dataclass(slots=True)
+class _Operands:
+    """What a group on the NPU reads and writes."""
+
+    a: _Operand | None = None
+    b: _Operand | None = None
+    extra: tuple[_Operand, ...] = ()
+    results: tuple[_Result, ...] = ()
+    triangle_bytes: float = 0.0
+    """Bytes of the activations where they are a stored triangle."""
+
+    def names(self) -> set[str]:
+        """Tensors that are read or written."""
+        read = [operand.name for operand in (self.a, self.b, *self.extra) if operand is not None]
+        return {*read, *(result.name for result in self.results)}
+
+
+class _Resident(NamedTuple):
+    """The columns of a row that depend on residency."""
+
+    live_spread_bytes: float = 0.0
+    live_copied_bytes: float = 0.0
+    c_resident: int = 0
+    c_dram_bytes: float = 0.0
+    a_resident: int = 0
+    a_dram_bytes: float = 0.0
+    b_resident: int = 0
+    b_dram_bytes: float = 0.0
+    extra_dram_bytes: float = 0.0
+    a_triangle_bytes: float = 0.0
+
+
 class _Lowering:
-    """Lowers one graph; the parts of a row are filled one after the other."""
+    """Rows of a graph's groups: what residency does not bear on is filled in once, the rest for each plan."""
 
-    def __init__(self, graph: Graph, decisions: Decisions, soc: Soc) -> None:
-        self.graph, self.decisions, self.soc = graph, decisions, soc
-        self.live = Liveness(graph, decisions, soc)
-        self.root = self.live.root
+    def __init__(self, graph: Graph, groups: tuple[Group, ...], is_split: bool, soc: Soc) -> None:
+        self.graph, self.groups, self.is_split, self.soc = graph, groups, is_split, soc
+        self.root = roots(graph)
+        self.leaving = {self.root[name] for name in graph.outputs}
         self.warnings: list[str] = []
-
-    def run(self) -> Lowered:
-        table = empty_ops(len(self.decisions.groups))
+        self.operands: dict[int, _Operands] = {}
+        """Of each group on the NPU."""
+        self.table = empty_ops(len(groups))
         device = ""
-        for i, group in enumerate(self.decisions.groups):
-            row = table[i]
+        for i, group in enumerate(groups):
+            row = self.table[i]
             row["unit"] = group.unit
             if group.unit is Unit.VIEW:
                 continue
             entered = group.unit.device
             row["launches"] = 1.0 if entered != device else 0.0
-            self._row(row, i, group, first=entered != device)
+            self._fill(row, i, group, first=entered != device)
             device = entered
-        for number, members in enumerate(fused_chains(self.graph, self.decisions, self.root), start=1):
-            table["fused_chain"][list(members)] = number
         if not device:  # nothing but views: the runtime is called all the same
-            table["launches"][:1] = 1.0
-        return Lowered(table, self.decisions.groups, tuple(self.warnings))
+            self.table["launches"][:1] = 1.0
+        self.users: dict[str, list[int]] = {}
+        """Groups on the NPU that read or write each tensor."""
+        for i, operands in self.operands.items():
+            for name in operands.names():
+                self.users.setdefault(name, []).append(i)
 
-    def _row(self, row: Any, index: int, group: Group, first: bool) -> None:
+    def _fill(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]
         inputs = self.graph.inputs_of(op)
         work = self.graph.work(op)
         last = self.graph.operators[group.fused[-1]] if group.fused else op
         results = self.graph.outputs_of(last)
         self._shape(row, op, work, inputs, group)
-        row["live_spread_bytes"], row["live_copied_bytes"] = self.live.bytes_at(index)
         if group.unit.is_host:
             device = self.soc.cpu if group.unit is Unit.CPU else self.soc.gpu
-            fill_host_work(row, self.graph, group, device, self.decisions.is_split)
+            fill_host_work(row, self.graph, group, device, self.is_split)
             return
         if group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self.soc, self.warnings)
         elif group.unit is Unit.DMA:
             row["copy_bytes"] = sum(t.bytes for t in results)
-        self._operands(row, index, op, group, inputs, results, first)
+        self.operands[index] = self._operands(row, op, group, inputs, results, first)
 
     def _shape(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], group: Group) -> None:
         for name in _SIZES:
@@ -98,19 +154,19 @@ class _Lowering:
     def _operands(
         self,
         row: Any,
-        index: int,
         op: Operator,
         group: Group,
         inputs: tuple[Tensor, ...],
         results: tuple[Tensor, ...],
         first: bool,
-    ) -> None:
-        product = group.unit is Unit.DPU and execution_of(op.traits).dpu in _PRODUCTS
+    ) -> _Operands:
+        found = _Operands(
+            results=tuple(_Result(self.root[t.name], t.bytes, t.name in self.leaving) for t in results)
+        )
         row["c_item"] = results[0].dtype.bytes
-        row["c_resident"] = all(self._is_resident(t) for t in results)
-        row["c_dram_bytes"] = sum(self._written(t) for t in results)
         if not inputs:  # made from nothing, such as a Range
-            return
+            return found
+        product = group.unit is Unit.DPU and execution_of(op.traits).dpu in _PRODUCTS
         a = inputs[0]
         b = inputs[1] if product else None
         if b is not None and group.swapped:
@@ -118,53 +174,31 @@ class _Lowering:
         extra = [t for t in inputs if t is not a and t is not b]
         extra += [self.graph.tensors[t] for name in group.fused for t in self._side_operands(name, group)]
         row["a_item"] = a.dtype.bytes
-        row["a_dram_bytes"] = self._fetched(a, index, is_weight=False)
-        if op.family is Family.GATHER:  # of a table no more than the rows that are taken
-            row["a_dram_bytes"] *= min(1.0, results[0].elements / max(1, a.elements))
-        row["a_resident"], row["a_prefetch"] = self._is_resident(a), self._is_known(a) and not first
+        row["a_prefetch"] = self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
+        found.a = self._operand(a, is_weight=False)
+        if op.family is Family.GATHER:  # of a table no more than the rows that are taken
+            taken = min(1.0, results[0].elements / max(1, a.elements))
+            found.a = _Operand(found.a.name, found.a.moved_bytes * taken)
         if b is not None:
             row["b_item"] = b.dtype.bytes
-            row["b_dram_bytes"] = self._fetched(b, index, is_weight=True)
-            row["b_resident"], row["b_prefetch"] = self._is_resident(b), self._is_known(b) and not first
-            row["a_pack"], row["b_pack"] = self._packing(a, False), self._packing(b, True)
+            row["b_prefetch"] = self._is_known(b) and not first
+            row["a_pack"], row["b_pack"] = packing(a, False, self.soc), packing(b, True, self.soc)
+            found.b = self._operand(b, is_weight=True)
             self._zeros(row, a, b)
-            self._triangle(row, a, op, index)
-        row["extra_dram_bytes"] = sum(
-            self._fetched(t, index, is_weight=True) for t in {t.name: t for t in extra}.values()
-        )
+            found.triangle_bytes = self._triangle(row, a, op)
+        found.extra = tuple(self._operand(t, is_weight=True) for t in {t.name: t for t in extra}.values())
+        return found
 
     def _side_operands(self, fused: str, group: Group) -> list[str]:
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
         return [t for t in self.graph.operators[fused].inputs if t not in inner]
 
-    def _is_resident(self, tensor: Tensor) -> bool:
-        root, residency = self.root[tensor.name], self.decisions.residency
-        return root in residency.whole or root in residency.row_fused
+    def _operand(self, tensor: Tensor, is_weight: bool) -> _Operand:
+        return _Operand(self.root[tensor.name], tensor.bytes * packing(tensor, is_weight, self.soc))
 
     def _is_known(self, tensor: Tensor) -> bool:
         return self.graph.tensors[self.root[tensor.name]].kind is not TensorKind.ACTIVATION
-
-    def _share_to_fetch(self, tensor: Tensor, index: int) -> float:
-        """Share of a tensor that is not in SRAM from an earlier use."""
-        root = self.root[tensor.name]
-        kept = self.decisions.residency.cached.get(root, 0.0)
-        return 1.0 - kept if kept and index > self.live.first_use(root) else 1.0
-
-    def _fetched(self, tensor: Tensor, index: int, is_weight: bool) -> float:
-        """Bytes that DMA reads when the operand is passed over once."""
-        if self._is_resident(tensor):
-            return 0.0
-        return tensor.bytes * self._packing(tensor, is_weight) * self._share_to_fetch(tensor, index)
-
-    def _packing(self, tensor: Tensor, is_weight: bool) -> float:
-        """Bytes of an operand over its dense bytes: below 1 where it is stored with a bitmap."""
-        return packing(tensor, is_weight, self.soc)
-
-    def _written(self, result: Tensor) -> float:
-        aliases = [name for name, root in self.root.items() if root == result.name]
-        leaves = any(name in self.graph.outputs for name in aliases)
-        return result.bytes if leaves or not self._is_resident(result) else 0.0
 
     def _zeros(self, row: Any, a: Tensor, b: Tensor) -> None:
         """Densities that the grid may use: only operands stored with a bitmap are skipped."""
@@ -175,16 +209,58 @@ class _Lowering:
         if b.storage is Storage.ZVC and switches.skip_weights:
             row["b_density"] = b.density
 
-    def _triangle(self, row: Any, a: Tensor, op: Operator, index: int) -> None:
+    def _triangle(self, row: Any, a: Tensor, op: Operator) -> float:
+        """Return the bytes of activations that are a stored triangle, 0 of others."""
         if a.storage is not Storage.TRIANGLE:
-            return
+            return 0.0
         if op.family is Family.MATMUL and row["batch"] == 1.0 and row["out_w"] == row["in_c"]:
             row["triangle"] = 1
-            row["a_triangle_bytes"] = a.stored_bytes * self._share_to_fetch(a, index)
-        else:
-            self.warnings.append(
-                f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that"
-            )
+            return float(a.stored_bytes)
+        self.warnings.append(
+            f"{op.name}: {a.name} is stored as a triangle, but only a product from its left can use that"
+        )
+        return 0.0
+
+    def resident(self, index: int, live: Liveness, in_sram: Collection[str]) -> _Resident:
+        """Return the columns of a group's row that depend on residency.
+
+        Parameters
+        ----------
+        index : int
+        live : Liveness
+        in_sram : collection of str
+            Intermediate tensors that never see DRAM.
+        """
+        unit = self.groups[index].unit
+        if unit is Unit.VIEW:
+            return _Resident()
+        spread, copied = live.bytes_at(index)
+        if unit.is_host:
+            return _Resident(spread, copied)
+        operands = self.operands[index]
+
+        def fetched(operand: _Operand | None) -> float:
+            if operand is None or operand.name in in_sram:
+                return 0.0
+            return operand.moved_bytes * live.share_to_fetch(operand.name, index)
+
+        a, b, results = operands.a, operands.b, operands.results
+        return _Resident(
+            live_spread_bytes=spread,
+            live_copied_bytes=copied,
+            c_resident=all(result.name in in_sram for result in results),
+            c_dram_bytes=sum(r.bytes for r in results if r.leaves or r.name not in in_sram),
+            a_resident=a is not None and a.name in in_sram,
+            a_dram_bytes=fetched(a),
+            b_resident=b is not None and b.name in in_sram,
+            b_dram_bytes=fetched(b),
+            extra_dram_bytes=sum(fetched(operand) for operand in operands.extra),
+            a_triangle_bytes=(
+                operands.triangle_bytes * live.share_to_fetch(a.name, index)
+                if a is not None and operands.triangle_bytes
+                else 0.0
+            ),
+        )
 
 
 def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
@@ -204,7 +280,111 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     Lowered
         One row per group; rows of unit VIEW are empty.
     """
-    return _Lowering(graph, decisions, soc).run()
+    lowering = _Lowering(graph, decisions.groups, decisions.is_split, soc)
+    live, table = Liveness(graph, decisions, soc), lowering.table
+    in_sram = decisions.residency.whole | decisions.residency.row_fused
+    found = [lowering.resident(i, live, in_sram) for i in range(len(table))]
+    _fill_resident(table, found)
+    table["fused_chain"] = _chain_numbers(live)
+    return Lowered(table, decisions.groups, tuple(lowering.warnings))
+
+
+def lower_plans(
+    graph: Graph, groups: tuple[Group, ...], is_split: bool, soc: Soc, plans: Plans
+) -> tuple[PlanTable, tuple[str, ...]]:
+    """Lower a graph under residency plans; only rows that a plan bears on are made again for it.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network, techniques applied.
+    groups : tuple of Group
+        Fusion and placement.
+    is_split : bool
+        See `npusim.cost.decisions.Decisions`.
+    soc : Soc
+    plans : Plans
+
+    Returns
+    -------
+    table : PlanTable
+    warnings : tuple of str
+    """
+    lowering = _Lowering(graph, groups, is_split, soc)
+    alike, shape_of = distinct_rows(lowering.table)
+    places: dict[tuple[int, _Resident], int] = {}
+    changes: list[tuple[int, int]] = []
+    starts, family, waits = [0], list[int](), list[bool]()
+    chains: list[Any] = []
+    waiting: set[int] = set()
+    """Groups on a host while something stays in the NPU's SRAM."""
+    for changed, live, in_sram, is_new in _each_plan(lowering, plans):
+        if is_new:
+            chains.append(_chain_numbers(live))
+        for i in changed:
+            columns = lowering.resident(i, live, in_sram)
+            changes.append((i, places.setdefault((int(shape_of[i]), columns), len(places))))
+            if groups[i].unit.is_host:
+                waits_here = columns.live_spread_bytes + columns.live_copied_bytes > 0.0
+                (waiting.add if waits_here else waiting.discard)(i)
+        starts.append(len(changes))
+        family.append(len(chains) - 1)
+        waits.append(bool(waiting))
+    rows = alike[[shape for shape, _ in places]]
+    _fill_resident(rows, [columns for _, columns in places])
+    table = make_table(
+        rows=rows,
+        changes=np.array(changes, np.int64).reshape(-1, 2),
+        change_start=np.array(starts, np.int64),
+        family=np.array(family, np.int64),
+        fused_chains=np.array(chains, np.int64),
+        waits=np.array(waits, bool),
+    )
+    return table, tuple(lowering.warnings)
+
+
+def _each_plan(
+    lowering: _Lowering, plans: Plans
+) -> Iterator[tuple[Iterable[int], Liveness, Collection[str], bool]]:
+    """Yield for each plan the groups whose rows may change, what is live, what is in SRAM, whether all is
+    new.
+    """
+    graph, groups = lowering.graph, lowering.groups
+    live, in_sram, last = None, set[str](), Plan(False, 0)
+    for step in plans.steps:
+        is_new = live is None or step.is_row_fused != last.is_row_fused
+        if live is None or is_new:
+            in_sram = set(plans.row_fused) if step.is_row_fused else set()
+            residency = Residency(row_fused=frozenset(in_sram))
+            live = Liveness(graph, Decisions(groups, residency, lowering.is_split), lowering.soc)
+            last = Plan(step.is_row_fused, 0)
+        changed: set[int] = set(range(len(groups)) if is_new else ())
+        more = list(plans.kept_order(step.is_row_fused)[last.kept : step.kept])
+        for name in more:
+            live.keep(name)
+            in_sram.add(name)
+        if step.share != last.share:
+            live.keep_shares(dict.fromkeys(plans.marked, step.share) if step.share else {})
+            more += plans.marked
+        if not is_new:
+            for name in more:
+                changed.update(live.affected(name))
+                changed.update(lowering.users.get(name, ()))
+        yield sorted(changed), live, in_sram, is_new
+        last = step
+
+
+def _fill_resident(table: Any, columns: Sequence[_Resident]) -> None:
+    for name, values in zip(_Resident._fields, zip(*columns, strict=True), strict=True):
+        table[name] = values
+
+
+def _chain_numbers(live: Liveness) -> Any:
+    """Return the number of each group's fused chain, 0 for none; int64, shape (groups,)."""
+    numbers = np.zeros(len(live.groups), np.int64)
+    for number, members in enumerate(live.chains, start=1):
+        numbers[list(members)] = number
+    return numbers
 
 
 def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[str]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
 from npusim.cost.jit import compiled
+from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
 
 __all__ = [
@@ -15,13 +18,15 @@ __all__ = [
     "SUMS",
     "TERMS",
     "PlanIndependent",
-    "add_plan",
+    "SumTree",
+    "add_up",
     "fill_terms",
     "inference_times",
     "keep_better_plan",
+    "mark_all_stale",
+    "mark_stale",
     "on_npu",
-    "plan_fits",
-    "waits_for_host",
+    "sum_tree",
 ]
 
 _DPU, _DSP, _DMA, _CPU, _GPU = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU))
@@ -100,15 +105,6 @@ def on_npu(op: OpRecord) -> bool:
 
 
 @compiled
-def plan_fits(ops: Any, row_of: Any, bounds: Any) -> bool:
-    """Whether every operator of a plan has a candidate to be done."""
-    fits = True
-    for o in range(ops.shape[0]):
-        fits = fits and not (on_npu(ops[o]) and bounds[row_of[o]] == bounds[row_of[o] + 1])
-    return fits
-
-
-@compiled
 def fill_terms(
     found: Any, choices: Any, rates: Any, reads: bool, writes: bool, points: int, terms: Any
 ) -> None:
@@ -129,7 +125,7 @@ def fill_terms(
 
 
 @compiled
-def _add_up(terms: Any, is_row_fused: bool, points: int, sums: Any) -> None:
+def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> None:
     """Add one operator to the sums of a plan; of a row-fused one only the waits."""
     for p in range(points):
         sums[_NPU_S, p] += terms[_WAIT_S, p] + (0.0 if is_row_fused else terms[_BEST_S, p])
@@ -169,42 +165,120 @@ def _add_fused_chain(fused_sums: Any, pieces: float, points: int, sums: Any) -> 
         sums[_NPU_S, p] += fusion_s + filling_s + fused_sums[_FUSED_PAGE_WALKS, p]
 
 
-@compiled
-def _fused_chain_count(ops: Any) -> int:
-    """Return how many row-wise fusions a plan has: numbers run from 1."""
-    most = 0
-    for o in range(ops.shape[0]):
-        most = max(most, ops[o].fused_chain)
-    return most
+class SumTree(NamedTuple):
+    """Sums of a plan, as a tree over its operators: where few change, few sums are made again.
+
+    A node is the sum of `_FANOUT` leaves (`npusim.cost.plan_table.PlanTable.leaf_op`) or nodes below it, in
+    their order; the last one is the sum of the plan.
+    """
+
+    nodes: Any
+    """Sums of each node, lowest level first, float64, shape (nodes, SUMS, points)."""
+    stale: Any
+    """Whether each node has to be made again, bool, shape (nodes,)."""
+    queue: Any
+    """These nodes, int64, shape (nodes,)."""
+    fused_sums: Any
+    """Scratch, float64, shape (FUSED_SUMS, points)."""
+
+
+_FANOUT = 64
 
 
 @compiled
-def add_plan(
-    ops: Any, row_of: Any, terms: Any, dsp_s: Any, pieces: float, points: int, sums: Any, fused_sums: Any
-) -> None:
-    """Add up the operators of one plan, fusion by fusion; a row-wise fusion has `pieces` blocks of rows."""
-    sums[:] = 0.0
-    for number in range(_fused_chain_count(ops) + 1):
-        fused_sums[:] = 0.0
-        for o in range(ops.shape[0]):
-            op = ops[o]
-            if op.fused_chain != number or not on_npu(op):
-                continue
-            _add_up(terms[row_of[o]], number > 0, points, sums)
-            if number > 0:
-                _add_fused(terms[row_of[o]], dsp_s[o], points, fused_sums)
-        if number > 0:
-            _add_fused_chain(fused_sums, pieces, points, sums)
+def sum_tree(leaves: int, points: int) -> SumTree:
+    """Return a tree of sums over so many leaves, none of which is in it yet."""
+    level = max(1, -(-leaves // _FANOUT))
+    count = level
+    while level > 1:
+        level = -(-level // _FANOUT)
+        count += level
+    nodes, stale = np.zeros((count, SUMS, points)), np.zeros(count, np.bool_)
+    return SumTree(nodes, stale, np.empty(count, np.int64), np.empty((FUSED_SUMS, points)))
 
 
 @compiled
-def waits_for_host(ops: Any) -> bool:
-    """Whether a plan keeps something in the NPU's SRAM while a host works."""
-    for o in range(ops.shape[0]):
-        on_host = ops[o].unit == _CPU or ops[o].unit == _GPU
-        if on_host and ops[o].live_spread_bytes + ops[o].live_copied_bytes > 0.0:
-            return True
-    return False
+def mark_stale(tree: SumTree, leaf: int, queued: int) -> int:
+    """Have the sums that hold a leaf made again; return how many nodes are queued."""
+    return _queue(tree, leaf // _FANOUT, queued) if leaf >= 0 else queued
+
+
+@compiled
+def mark_all_stale(tree: SumTree, leaves: int) -> int:
+    """Have all sums made again; return how many nodes are queued."""
+    queued = 0
+    for node in range(max(1, -(-leaves // _FANOUT))):
+        queued = _queue(tree, node, queued)
+    return queued
+
+
+@compiled
+def _queue(tree: SumTree, node: int, queued: int) -> int:
+    if tree.stale[node]:
+        return queued
+    tree.stale[node] = True
+    tree.queue[queued] = node
+    return queued + 1
+
+
+@compiled
+def add_up(
+    tree: SumTree, queued: int, leaf_op: Any, chain_leaf: Any, row_of: Any, terms: Any, dsp_s: Any,
+    pieces: float, points: int,
+) -> None:  # fmt: skip
+    """Make the queued nodes again, and those above them.
+
+    Parameters
+    ----------
+    tree : SumTree
+    queued : int
+        Nodes of the lowest level that are queued.
+    leaf_op, chain_leaf : array of int64, shape (leaves,) and (operators,)
+        See `npusim.cost.plan_table.PlanTable`.
+    row_of : array of int64, shape (operators,)
+    terms : array of float64, shape (rows, TERMS, points)
+        Of each row.
+    dsp_s : array of float64, shape (operators, points)
+        Time of the DSPs.
+    pieces : float
+        Blocks of rows of a row-wise fusion.
+    points : int
+        Points in use.
+    """
+    below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
+    while done < queued:
+        node = tree.queue[done]
+        done += 1
+        while node >= start + size:  # the queue has the nodes of a level before those of the next
+            below, start, size = start, start + size, -(-size // _FANOUT)
+        sums = tree.nodes[node]
+        sums[:] = 0.0
+        first = (node - start) * _FANOUT
+        if start > 0:
+            for child in range(below + first, min(below + first + _FANOUT, start)):
+                _add_sums(tree.nodes[child], points, sums)
+        else:
+            for leaf in range(first, min(first + _FANOUT, leaf_op.shape[0])):
+                op = leaf_op[leaf]
+                if op >= 0:
+                    _add_operator(terms[row_of[op]], chain_leaf[op] >= 0, points, sums)
+                elif op != NO_LEAF:
+                    fused_sums = tree.fused_sums
+                    fused_sums[:] = 0.0
+                    for member in range(leaf + op, leaf):
+                        o = leaf_op[member]
+                        _add_fused(terms[row_of[o]], dsp_s[o], points, fused_sums)
+                    _add_fused_chain(fused_sums, pieces, points, sums)
+        tree.stale[node] = False
+        if size > 1:
+            queued = _queue(tree, start + size + (node - start) // _FANOUT, queued)
+
+
+@compiled
+def _add_sums(part: Any, points: int, sums: Any) -> None:
+    for s in range(SUMS):
+        for p in range(points):
+            sums[s, p] = max(sums[s, p], part[s, p]) if s == _SRAM_PEAK else sums[s, p] + part[s, p]
 
 
 @compiled

@@ -34,7 +34,7 @@ class Variant:
     """One network on one kind of machine."""
 
     ops: Any
-    """Operator tables, shape (plans, operators); None where the technique stack is not legal on the
+    """Its `npusim.cost.plan_table.PlanTable`; None where the technique stack is not legal on the
     network."""
     row: Any
     """Numbers of the architecture table's row before machine axes set their columns."""
@@ -78,7 +78,7 @@ def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
         return Variant(None, row, str(error))
     if space.run.device == "auto" and soc.has("cpu") and wished(graph):
         return Variant(None, row, open_graph=graph, soc=soc)
-    return Variant(plan_tables(graph, soc, space.run.device).ops, row)
+    return Variant(plan_tables(graph, soc, space.run.device).table, row)
 
 
 def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:

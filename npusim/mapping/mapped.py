@@ -79,9 +79,9 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     tables = plan_tables(graph, soc, run.device, run.swap_operands)
     arch = arch_row(soc, run.tiles, run.requests)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    evaluate_plans(row_numbers(arch), tables.ops, total, plan)
+    evaluate_plans(row_numbers(arch), tables.table, total, plan)
     chosen = int(plan[0])
-    lowered = tables.lowered[max(chosen, 0)]
+    decisions, lowered = tables.decisions(max(chosen, 0)), tables.lowered(max(chosen, 0))
     results = np.zeros(len(lowered.groups), RESULT_DTYPE)
     operator_costs(arch[0], lowered.ops, results)
     if chosen < 0:
@@ -91,9 +91,9 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
             f"{float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; "
             "give more: --set npu.sram.per_tile=..."
         )
-    memory = memory_use(graph, tables.decisions[chosen], soc, run.requests)
+    memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run, memory)
-    return Mapped(graph, soc, run, tables.decisions[chosen], lowered, arch[0], results, total[0], memory)
+    return Mapped(graph, soc, run, decisions, lowered, arch[0], results, total[0], memory)
 
 
 def _check_capacity(graph: Graph, soc: Soc, run: Run, memory: MemoryUse) -> None:

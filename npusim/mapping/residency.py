@@ -15,9 +15,7 @@ stays for one request in flight only; the kernel leaves such plans out where the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from npusim.cost.decisions import Group, Residency
+from npusim.cost.decisions import Group, Plan, Plans
 from npusim.cost.liveness import roots
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
@@ -30,8 +28,8 @@ CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
 
 
-def plans(graph: Graph, groups: tuple[Group, ...]) -> Iterator[Residency]:
-    """Yield every residency plan worth costing, the one that keeps nothing first.
+def plans(graph: Graph, groups: tuple[Group, ...]) -> Plans:
+    """Return every residency plan worth costing, the one that keeps nothing first.
 
     Parameters
     ----------
@@ -43,19 +41,30 @@ def plans(graph: Graph, groups: tuple[Group, ...]) -> Iterator[Residency]:
     sizes = _intermediates(graph, groups, root)
     marked = _marked(graph, groups, root)
     row_fused = row_fusable(graph, groups, root)
-    yield Residency()
-    if row_fused:
-        yield Residency(row_fused=row_fused)
-    left = {name: size for name, size in sizes.items() if name not in row_fused}
-    for limit in [0.0, *sorted(set(left.values()))]:
-        whole = frozenset(name for name, size in left.items() if size <= limit)
-        if whole:
-            yield Residency(whole, row_fused=row_fused)
-        for step in range(1, CACHE_STEPS + 1 if marked else 1):
-            yield Residency(whole, dict.fromkeys(marked, step / CACHE_STEPS), row_fused)
-    if row_fused:  # row blocks and the weights of their readers may not fit side by side
-        for limit in sorted(set(sizes.values())):
-            yield Residency(frozenset(name for name, size in sizes.items() if size <= limit))
+    fuses, order = bool(row_fused), sorted(sizes, key=lambda name: (sizes[name], name))
+    beside = [name for name in order if name not in row_fused]
+    steps = [Plan(False, 0)]
+    if fuses:
+        steps.append(Plan(True, 0))
+    for kept in dict.fromkeys((_up_to(0.0, beside, sizes), *_ends(beside, sizes))):
+        if kept:
+            steps.append(Plan(fuses, kept))
+        steps += [
+            Plan(fuses, kept, step / CACHE_STEPS) for step in range(1, CACHE_STEPS + 1 if marked else 1)
+        ]
+    if fuses:  # row blocks and the weights of their readers may not fit side by side
+        steps += [Plan(False, kept) for kept in _ends(order, sizes)]
+    return Plans(tuple(steps), row_fused, tuple(beside), tuple(order), tuple(marked))
+
+
+def _ends(order: list[str], sizes: dict[str, float]) -> list[int]:
+    """Return for each size how many tensors are no larger."""
+    last = [i + 1 == len(order) or sizes[order[i + 1]] > sizes[name] for i, name in enumerate(order)]
+    return [i + 1 for i, is_last in enumerate(last) if is_last]
+
+
+def _up_to(limit: float, order: list[str], sizes: dict[str, float]) -> int:
+    return sum(sizes[name] <= limit for name in order)
 
 
 def _intermediates(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict[str, float]:

@@ -7,13 +7,11 @@ sweep makes it once for all machines that differ in clocks, sizes and rates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost.decisions import Decisions
-from npusim.cost.lowering import Lowered, lower
+from npusim.cost.decisions import Decisions, Group, Plans
+from npusim.cost.lowering import Lowered, lower_plans
+from npusim.cost.plan_table import PlanTable, operators_of
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.order import is_split
@@ -35,14 +33,22 @@ that is no faster in fp16 keeps fp32."""
 
 @dataclass(frozen=True, slots=True)
 class PlanTables:
-    """The operator tables of a graph, a residency plan each."""
+    """A graph under every residency plan worth costing."""
 
-    decisions: tuple[Decisions, ...]
-    """Of each plan."""
-    lowered: tuple[Lowered, ...]
-    """Of each plan; they differ in what stays in SRAM alone."""
-    ops: Any
-    """Array of OP_DTYPE, shape (plans, operators)."""
+    groups: tuple[Group, ...]
+    is_split: bool
+    """Whether several devices have a part in it."""
+    plans: Plans
+    table: PlanTable
+    warnings: tuple[str, ...]
+
+    def decisions(self, plan: int) -> Decisions:
+        """Return everything that a plan decides."""
+        return Decisions(self.groups, self.plans.residency(plan), self.is_split)
+
+    def lowered(self, plan: int) -> Lowered:
+        """Return the operator table under a plan."""
+        return Lowered(operators_of(self.table, plan), self.groups, self.warnings)
 
 
 def plan_tables(
@@ -61,7 +67,5 @@ def plan_tables(
         See `npusim.mapping.fusion.fuse`.
     """
     groups = fuse(graph, soc, device, swap_operands)
-    split = is_split(groups)
-    decisions = tuple(Decisions(groups, residency, split) for residency in plans(graph, groups))
-    lowered = tuple(lower(graph, one, soc) for one in decisions)
-    return PlanTables(decisions, lowered, np.stack([one.ops for one in lowered]))
+    split, choices = is_split(groups), plans(graph, groups)
+    return PlanTables(groups, split, choices, *lower_plans(graph, groups, split, soc, choices))

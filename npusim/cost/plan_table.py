@@ -1,0 +1,134 @@
+"""Operators under all residency plans of a network: distinct rows, and what changes from plan to plan.
+
+Under most plans most operators need the same. Each distinct row stands once, and a plan is given by its
+differences to the one before it, so the table grows with the number of operators, not with plans times
+operators.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npusim.cost.tables import Unit
+
+__all__ = ["NO_LEAF", "PlanTable", "distinct_rows", "make_table", "operators_of", "plan_table"]
+
+
+_CPU, _GPU = int(Unit.CPU), int(Unit.GPU)
+_NPU_UNITS = [int(Unit.DPU), int(Unit.DSP), int(Unit.DMA)]
+NO_LEAF = -(2**62)
+
+
+class PlanTable(NamedTuple):
+    """The operator tables of a network, a residency plan each."""
+
+    rows: Any
+    """Distinct operators, array of OP_DTYPE, shape (rows,); their `fused_chain` is 0."""
+    changes: Any
+    """Pairs of an operator and the row it has from then on, int64, shape (changes, 2)."""
+    change_start: Any
+    """Where the changes of each plan start in this list, int64, shape (plans + 1,)."""
+    family: Any
+    """Family of each plan, int64, shape (plans,): plans of a family follow each other; its first changes all.
+    """
+    fused_chains: Any
+    """Fused chain of each operator in each family, 0 for none, int64, shape (families, operators)."""
+    leaf_op: Any
+    """What is added up in each family, in this order: operators on the NPU in no chain, then of each chain
+    its operators and its time; operators by number, the time of a chain as minus the number of its operators,
+    nothing as `NO_LEAF`; int64, shape (families, leaves)."""
+    leaf_of: Any
+    """Where each operator stands in that order, -1 where it is not on the NPU; int64, shape (families,
+    operators).
+    """
+    chain_leaf: Any
+    """Where the time of each operator's chain stands, -1 for none; int64, shape (families, operators)."""
+    waits: Any
+    """Whether each plan keeps something in the NPU's SRAM while a host works, bool, shape (plans,)."""
+
+
+def _leaves(on_npu: Any, fused_chains: Any) -> tuple[Any, Any, Any]:
+    """Return `leaf_op`, `leaf_of` and `chain_leaf` of a table."""
+    families, count = fused_chains.shape
+    order = np.full((families, count + int(fused_chains.max(initial=0))), NO_LEAF)
+    leaf_of, chain_leaf = np.full((2, families, count), -1)
+    for family, chains in enumerate(fused_chains):
+        leaf = 0
+        by_chain = np.argsort(np.where(on_npu, chains, -1), kind="stable")
+        members = by_chain[np.count_nonzero(~on_npu) :]
+        ends = np.searchsorted(chains[members], np.arange(int(chains.max(initial=0)) + 1), side="right")
+        for chain, (start, end) in enumerate(pairwise((0, *ends))):
+            ops = members[start:end]
+            order[family, leaf : leaf + len(ops)] = ops
+            leaf_of[family, ops] = np.arange(leaf, leaf + len(ops))
+            leaf += len(ops)
+            if chain > 0:
+                order[family, leaf] = -len(ops)
+                chain_leaf[family, ops] = leaf
+                leaf += 1
+    return order, leaf_of, chain_leaf
+
+
+def make_table(
+    rows: Any, changes: Any, change_start: Any, family: Any, fused_chains: Any, waits: Any
+) -> PlanTable:
+    """Return a table with what follows from its other columns."""
+    first = rows["unit"][changes[: fused_chains.shape[1], 1]]
+    on_npu = np.isin(first, _NPU_UNITS)
+    leaves = _leaves(on_npu, fused_chains)
+    return PlanTable(rows, changes, change_start, family, fused_chains, *leaves, waits)
+
+
+def operators_of(table: PlanTable, plan: int) -> Any:
+    """Return the operators under one plan, array of OP_DTYPE, shape (operators,)."""
+    row_of = np.empty(table.fused_chains.shape[1], np.int64)
+    changes = table.changes[: table.change_start[plan + 1]]
+    row_of[changes[:, 0]] = changes[:, 1]  # the last change of an operator holds
+    ops = table.rows[row_of]
+    ops["fused_chain"] = table.fused_chains[table.family[plan]]
+    return ops
+
+
+def distinct_rows(ops: Any) -> tuple[Any, Any]:
+    """Return the operators that differ, whatever their fused chains, and the row of each operator.
+
+    Parameters
+    ----------
+    ops : array of OP_DTYPE
+
+    Returns
+    -------
+    rows : array of OP_DTYPE, shape (rows,)
+    row_of : array of int64, of the shape of `ops`
+    """
+    alike = ops.copy()
+    alike["fused_chain"] = 0  # it says who works at the same time, not what an operator needs
+    places: dict[bytes, int] = {}
+    row_of = [places.setdefault(row.tobytes(), len(places)) for row in alike.reshape(-1)]
+    rows = np.frombuffer(b"".join(places), ops.dtype).copy()
+    return rows, np.array(row_of, np.int64).reshape(ops.shape)
+
+
+def plan_table(ops: Any) -> PlanTable:
+    """Return the table of plans that are given operator by operator, each a family of its own.
+
+    Parameters
+    ----------
+    ops : array of OP_DTYPE, shape (plans, operators)
+    """
+    plans, count = ops.shape
+    rows, row_of = distinct_rows(ops)
+    operators = np.tile(np.arange(count), plans)
+    on_host = (ops["unit"] == _CPU) | (ops["unit"] == _GPU)
+    waits = on_host & (ops["live_spread_bytes"] + ops["live_copied_bytes"] > 0.0)
+    return make_table(
+        rows=rows,
+        changes=np.stack([operators, row_of.reshape(-1)], axis=1),
+        change_start=np.arange(plans + 1) * count,
+        family=np.arange(plans),
+        fused_chains=ops["fused_chain"].astype(np.int64),
+        waits=waits.any(axis=1),
+    )
