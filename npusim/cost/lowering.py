@@ -346,9 +346,7 @@ def lower_plans(
 def _each_plan(
     lowering: _Lowering, plans: Plans
 ) -> Iterator[tuple[Iterable[int], Liveness, Collection[str], bool]]:
-    """Yield for each plan the groups whose rows may change, what is live, what is in SRAM, whether all is
-    new.
-    """
+    """Yield for each plan groups to lower again, liveness, tensors in SRAM, whether a family starts."""
     graph, groups = lowering.graph, lowering.groups
     live, in_sram, last = None, set[str](), Plan(False, 0)
     for step in plans.steps:
