@@ -20,9 +20,16 @@ _MOST_SHEETS = 8
 """Data sheets that may start from each other."""
 
 
-def soc_names() -> list[str]:
-    """Return the names of the SoCs that npusim ships, sorted."""
-    return resource_names("configs/socs", ".yaml")
+def soc_names(*, variants: bool = True) -> list[str]:
+    """Return the names of the SoCs that npusim ships, sorted.
+
+    Parameters
+    ----------
+    variants : bool
+        Whether those count that start from another one.
+    """
+    names = resource_names("configs/socs", ".yaml")
+    return names if variants else [name for name in names if "\nextends:" not in read_text(soc_file(name))]
 
 
 def load_soc(name_or_path: str | Path, overrides: Settings = ()) -> Soc:

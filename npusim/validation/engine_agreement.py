@@ -84,7 +84,7 @@ def _rows() -> Iterator[_Row]:
         for stack in listed
         if legal(graph, stack) is None
     }
-    for name in soc_names():
+    for name in soc_names(variants=False):
         soc = load_soc(name)
         if soc.has("npu"):
             for (workload, stack), graph in rewritten.items():

@@ -53,7 +53,7 @@ def unmeasured() -> Unmeasured:
     >>> [p.path for p in unmeasured().parameters if p.path.endswith("ddr2cmx_row_cycles")]
     ['npu.dma.model.ddr2cmx_row_cycles', 'npu.dma.model.ddr2cmx_row_cycles']
     """
-    socs = [load_soc(name) for name in soc_names()]
+    socs = [load_soc(name) for name in soc_names(variants=False)]
     return Unmeasured(parameters=[found for soc in socs if soc.has("npu") for found in _of(soc)])
 
 

@@ -79,6 +79,10 @@ def candidates(soc: Soc, kind: str, mapped: Sequence[Mapped]) -> tuple[Soc, list
 def _parameter(soc: Soc, number: Uncertain, in_file: bool) -> Parameter:
     unit = str(getattr(number_at(soc, number.path), "unit", ""))
     high = min(number.value * _FAR, number.upper)
+    if (
+        number.path == ("dram", "bandwidth") or number.path[-1] == "dram_bandwidth"
+    ) and soc.dram.peak_bandwidth is not None:
+        high = min(high, float(soc.dram.peak_bandwidth))  # a sheet that beats its own memory does not load
     return Parameter(number, unit, number.value / _FAR, max(high, number.value), in_file)
 
 

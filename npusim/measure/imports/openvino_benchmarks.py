@@ -130,7 +130,7 @@ def _of_platform(table: Table, platform: str, sheets: Mapping[str, Npu]) -> Meas
 def _data_sheets() -> dict[str, Npu]:
     """Return the NPUs that npusim ships, by architecture."""
     known: dict[str, Npu] = {}
-    for name in soc_names():
+    for name in soc_names(variants=False):
         for device in load_soc(name).devices.values():
             if isinstance(device, Npu):
                 known.setdefault(device.architecture, device)
