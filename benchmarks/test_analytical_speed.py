@@ -44,7 +44,7 @@ def architectures() -> Any:
     for field in ("dpu_clock_hz", "vpu_clock_hz", "dram_bytes_per_s"):
         table[field] *= random.uniform(0.5, 2.0, POINTS)
     table["sram_tile_bytes"] = 1024 * random.integers(512, 8192, POINTS)
-    table["dpu_mac_bytes_per_cycle"] = random.choice([4, 8, 16, 32], POINTS)
+    table["dpu_mac_bytes_per_cycle"] = random.choice([4, 8, 16, 32], (POINTS, 1))
     table["dma_engines"] = random.integers(1, 5, POINTS)
     table["npu_tiles"] = table["wanted_tiles"] = table["tiles"] = random.integers(1, 9, POINTS)
     return table

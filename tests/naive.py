@@ -122,7 +122,8 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
     """Dynamic energy of an operator on the NPU: DRAM, SRAM, MACs, DSP lanes."""
     energy = cost.dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte)
     if op.unit == Unit.DPU:
-        mac_j = arch.mac_j_int8 if op.a_item <= 1 else arch.mac_j_fp16
+        form = naive_dpu.FORMATS.index(op.a_item)
+        mac_j = arch.mac_j[form]
         pixels = op.out_w * op.out_h
         out_bytes = op.batch * pixels * op.out_c * op.c_item
         if op.dpu_operation in PRODUCTS:
@@ -137,14 +138,14 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
             reduced = op.in_c * op.kernel_w * op.kernel_h
             a_reads = pixels * reduced * op.a_item * math.ceil(op.out_c / wide)
             b_reads = op.out_c * reduced * op.b_item * math.ceil(pixels / area)
-            energy += op.macs * min(op.a_density, op.b_density) * mac_j
+            energy += op.macs * min(op.a_density, op.b_density) * mac_j * arch.energy_convolution
             return energy + (op.batch * (a_reads + b_reads) + out_bytes) * arch.sram_j_per_byte
         factor = {
             DpuOperation.DEPTHWISE: arch.energy_depthwise,
             DpuOperation.MAXPOOL: arch.energy_maxpool,
             DpuOperation.AVGPOOL: arch.energy_avgpool,
         }.get(op.dpu_operation, arch.energy_eltwise)
-        energy += max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle / op.a_item * mac_j * factor
+        energy += max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle[form] / op.a_item * mac_j * factor
         return energy + (op.elements * op.a_item + out_bytes) * arch.sram_j_per_byte
     if op.unit == Unit.DSP:
         lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0

@@ -94,12 +94,16 @@ def paces(p: Any, zeros: Zeros, weight_item: float) -> Iterator[tuple[float, flo
         yield computing, act_feed, weight_feed, p.dpu_sparse_drain_exposed
 
 
+FORMATS = (0.5, 1, 2, 4)
+"""Bytes of an element of each format of the grid."""
+
+
 def grid_cycles(
     p: Any, stencils: list[Stencil], taps: float, in_bytes: float, items: tuple[float, float, float],
     mode: int, write_tiles: float, zeros: Zeros,
 ) -> float:  # fmt: skip
     """Cycles of a list of stencils; ``items`` are the bytes of an activation, a weight and an output."""
-    steps = taps * math.ceil(in_bytes / p.dpu_mac_bytes_per_cycle)
+    steps = taps * math.ceil(in_bytes / p.dpu_mac_bytes_per_cycle[FORMATS.index(items[0])])
     reads = taps * math.ceil(in_bytes / p.dpu_feed_piece_bytes)
     ports, piece = p.dpu_read_ports, p.dpu_feed_piece_bytes
     pixels_read = p.dpu_pixel_lanes_w * p.dpu_pixel_lanes_h * piece / (p.dpu_act_bytes_per_port_cycle * ports)

@@ -7,7 +7,7 @@ figures do not determine.
 
 from pydantic import Field
 
-from npusim.arch.device import DtypeName, OpName
+from npusim.arch.device import GridFormat, OpName
 from npusim.config import Section
 from npusim.errors import UnknownNameError
 from npusim.units import (
@@ -146,8 +146,9 @@ class Dpu(Section):
     """Clock of the grid."""
     grid: Grid
     """Arrangement of the grid."""
-    macs_per_mpe: dict[DtypeName, MacsPerCycle]
-    """Input channels an MPE multiplies and accumulates in a cycle, by format."""
+    macs_per_mpe: dict[GridFormat, MacsPerCycle] = Field(min_length=1)
+    """Input channels an MPE multiplies and accumulates in a cycle, by format. Without int4 it is computed as
+    int8, without fp32 as fp16 and the other way round; integers without int8 run on the DSPs."""
     modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
     """Layouts of a stencil; the compiler takes the best for each workload."""
     eltwise_ops: list[OpName]

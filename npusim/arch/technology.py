@@ -3,7 +3,7 @@
 All energies hold at the nominal voltage; dynamic energy goes with the square of the voltage.
 """
 
-from npusim.arch.device import DtypeName
+from npusim.arch.device import GridFormat
 from npusim.config import Section
 from npusim.units import (
     Area,
@@ -22,7 +22,7 @@ __all__ = ["AreaCosts", "EnergyCosts", "Technology"]
 class EnergyCosts(Section):
     """Energy per event at the nominal voltage."""
 
-    mac: dict[DtypeName, EnergyPerMac]
+    mac: dict[GridFormat, EnergyPerMac]
     """One multiply-accumulate of a convolution, register files and control included, by format."""
     sram: EnergyPerByte
     """One byte read from, or written to, a tile's SRAM."""
@@ -35,7 +35,7 @@ class EnergyCosts(Section):
 class AreaCosts(Section):
     """Area of the building blocks of an NPU."""
 
-    mac: dict[DtypeName, AreaPerMac]
+    mac: dict[GridFormat, AreaPerMac]
     """Hardware for one multiply-accumulate a cycle, by format; the areas of two formats add up."""
     sram: AreaPerByte
     """SRAM macros, periphery included."""

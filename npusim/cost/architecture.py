@@ -7,13 +7,13 @@ estimate and a sweep agree by construction. Nothing is fitted here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.arch.device import DtypeName
+from npusim.arch.device import GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.technology import Technology
@@ -45,16 +45,17 @@ __all__ = [
     "row_numbers",
 ]
 
-MAC_FORMATS: tuple[str, ...] = get_args(DtypeName)
+MAC_FORMATS: tuple[str, ...] = get_args(GridFormat)
 """Formats a MAC unit may work in."""
 _MODES = 3
 _Modes = Annotated[Vector, _MODES, "groups"]
+_Formats = Annotated[Vector, len(MAC_FORMATS), "B"]
 _Energy = Annotated[float, "J"]
 _Area = Annotated[float, "m2"]
 
 
 @columns_of(DpuModel, "dpu_")
-@columns_of(EnergyFactors, "energy_", "convolution")
+@columns_of(EnergyFactors, "energy_")
 class SearchedColumns:
     """What the tiling search looks at: what fits where, and how many cycles it takes."""
 
@@ -66,8 +67,8 @@ class SearchedColumns:
     """VPEs along each side of the grid."""
     dpu_mpe: Number
     """MPEs along each side of a VPE."""
-    dpu_mac_bytes_per_cycle: Bytes
-    """Input channels that a MAC unit takes in a cycle."""
+    dpu_mac_bytes_per_cycle: _Formats
+    """Bytes of input channels that a MAC unit takes in a cycle, by format."""
     dpu_mode_w: _Modes
     """Groups of pixels along the width of a stencil, by MPE mode."""
     dpu_mode_h: _Modes
@@ -126,10 +127,6 @@ class PrimitiveColumns(SearchedColumns):
     """fp16 lanes of a DSP."""
     nominal_voltage: Annotated[float, "V"]
     """Voltage at which the technology's energies hold."""
-    tech_mac_j_int8: _Energy
-    """An int8 multiply-accumulate at that voltage."""
-    tech_mac_j_fp16: _Energy
-    """An fp16 multiply-accumulate at that voltage."""
     tech_sram_j_per_byte: _Energy
     """A byte read or written in SRAM at that voltage."""
     tech_dsp_j_per_lane_op: _Energy
@@ -156,6 +153,7 @@ for _format in MAC_FORMATS:
     _rate = f"Multiply-accumulates of an MPE in {_format}; 0 where the grid lacks the format."
     PrimitiveColumns.__annotations__ |= {
         f"mpe_macs_{_format}": Annotated[float, "1/cycle", _rate],
+        f"tech_mac_j_{_format}": Annotated[float, "J", f"A {_format} multiply-accumulate at that voltage."],
         f"mac_m2_{_format}": Annotated[float, "m2", f"A {_format} multiply-accumulate per cycle."],
     }
 
@@ -171,10 +169,8 @@ class ArchRecord(PrimitiveColumns):
     """Pixels that the grid takes along the height."""
     dpu_channel_lanes: Elements
     """Output channels that the grid takes."""
-    mac_j_int8: _Energy
-    """An int8 multiply-accumulate."""
-    mac_j_fp16: _Energy
-    """An fp16 multiply-accumulate."""
+    mac_j: Annotated[Vector, len(MAC_FORMATS), "J"]
+    """A multiply-accumulate at the supply's voltage, by format."""
     sram_j_per_byte: _Energy
     """A byte read or written in SRAM."""
     dsp_j_per_lane_op: _Energy
@@ -249,13 +245,25 @@ def row_numbers(row: Any) -> Any:
     return row.view(np.float64).reshape(-1)
 
 
+_BYTES = {"int4": 0.5, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
+_WIDER = {"int4": ("int4", "int8"), "int8": ("int8",), "fp16": ("fp16", "fp32"), "fp32": ("fp32", "fp16")}
+"""Formats that a grid may compute in what it is given in, the first that it has."""
+
+
+def _computed_in(form: str, formats: Collection[Any]) -> Any:
+    """Return the format that a grid computes in; one that it never computes counts as any that it has."""
+    return next((one for one in _WIDER[form] if one in formats), next(iter(formats)))
+
+
 def _npu(record: Any, npu: Npu) -> None:
     dpu, grid = npu.dpu, npu.dpu.grid
     record["npu_tiles"], record["launch_s"] = npu.tiles, npu.launch_overhead
     record["dpu_clock_hz"], record["vpu_clock_hz"], record["voltage"] = dpu.clock, npu.vpu_clock, npu.voltage
     record["dpu_vpe"], record["dpu_mpe"], record["dpu_sum_bytes"] = grid.vpe, grid.mpe, grid.accumulator
-    record["dpu_mac_bytes_per_cycle"] = dpu.macs_per_mpe["int8"]
-    for dtype, rate in dpu.macs_per_mpe.items():
+    rates = dict(dpu.macs_per_mpe)
+    for i, form in enumerate(MAC_FORMATS):
+        record["dpu_mac_bytes_per_cycle"][i] = rates[_computed_in(form, rates)] * _BYTES[form]
+    for dtype, rate in rates.items():
         record[f"mpe_macs_{dtype}"] = rate
     modes = list(dpu.modes.values())
     for i in range(_MODES):  # a grid with fewer modes has its last one more than once
@@ -280,7 +288,8 @@ def _npu(record: Any, npu: Npu) -> None:
 def _technology(record: Any, technology: Technology) -> None:
     energy, area = technology.energy, technology.area
     record["nominal_voltage"], record["leakage_w_per_m2"] = technology.nominal_voltage, technology.leakage
-    record["tech_mac_j_int8"], record["tech_mac_j_fp16"] = energy.mac["int8"], energy.mac["fp16"]
+    for dtype, joules in energy.mac.items():
+        record[f"tech_mac_j_{dtype}"] = joules
     record["tech_sram_j_per_byte"], record["tech_dsp_j_per_lane_op"] = energy.sram, energy.dsp_op
     record["dram_j_per_byte"] = energy.dram
     for name, m2 in area.mac.items():
@@ -303,7 +312,7 @@ def derive(arch: ArchRecord) -> None:
     arch.dpu_channel_lanes = arch.dpu_mpe * arch.dpu_mpe
     _energy(arch)
     _area(arch)
-    fastest = max(arch.mpe_macs_int8, max(arch.mpe_macs_fp16, arch.mpe_macs_int4))
+    fastest = max(max(arch.mpe_macs_int8, arch.mpe_macs_fp16), max(arch.mpe_macs_int4, arch.mpe_macs_fp32))
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
     for host in (arch.cpu, arch.gpu):
         derive_host(host, arch.dram_latency_s)
@@ -320,8 +329,11 @@ def _energy(arch: ArchRecord) -> None:
     """Energies at the voltage: dynamic energy goes with its square."""
     relative = arch.voltage / arch.nominal_voltage
     scale = relative * relative
-    arch.mac_j_int8 = arch.tech_mac_j_int8 * scale
-    arch.mac_j_fp16 = arch.tech_mac_j_fp16 * scale
+    # A format that the grid lacks costs what the format costs that it is computed in.
+    arch.mac_j[0] = (arch.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else arch.tech_mac_j_int8) * scale
+    arch.mac_j[1] = arch.tech_mac_j_int8 * scale
+    arch.mac_j[2] = (arch.tech_mac_j_fp16 if arch.mpe_macs_fp16 > 0.0 else arch.tech_mac_j_fp32) * scale
+    arch.mac_j[3] = (arch.tech_mac_j_fp32 if arch.mpe_macs_fp32 > 0.0 else arch.tech_mac_j_fp16) * scale
     arch.sram_j_per_byte = arch.tech_sram_j_per_byte * scale
     arch.dsp_j_per_lane_op = arch.tech_dsp_j_per_lane_op * scale
 
@@ -330,9 +342,7 @@ def _energy(arch: ArchRecord) -> None:
 def _area(arch: ArchRecord) -> None:
     """Area (mm2): building blocks, counted, times the technology's area of each; and static power."""
     mac_m2 = arch.mpe_macs_int8 * arch.mac_m2_int8 + arch.mpe_macs_fp16 * arch.mac_m2_fp16
-    mac_m2 += arch.mpe_macs_int4 * arch.mac_m2_int4 + arch.mpe_macs_bf16 * arch.mac_m2_bf16
-    mac_m2 += arch.mpe_macs_fp32 * arch.mac_m2_fp32 + arch.mpe_macs_fp64 * arch.mac_m2_fp64
-    mac_m2 += arch.mpe_macs_int16 * arch.mac_m2_int16
+    mac_m2 += arch.mpe_macs_int4 * arch.mac_m2_int4 + arch.mpe_macs_fp32 * arch.mac_m2_fp32
     sram_m2 = arch.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)
     tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + arch.dsp_m2 * arch.dsps_per_tile
     area_m2 = arch.npu_tiles * tile_m2 + arch.dma_engine_m2 * arch.dma_engines + arch.fixed_m2

@@ -75,10 +75,10 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, rates, point)
         result.dram_bytes, result.sram_peak_bytes = candidate.dram_bytes, candidate.sram_peak_bytes
-        int8_macs, fp16_macs, sram_traffic_bytes = fixed_work(arch, ops[o : o + 1])
+        macs, sram_traffic_bytes = fixed_work(arch, ops[o : o + 1])
         lane_cycles = dsp_lane_cycles(arch, op, dsp_s) if op.unit == _DSP else 0.0
         traffic = sram_traffic_bytes + candidate.grid_traffic_bytes
-        result.energy_j = dynamic_j(arch, candidate.dram_bytes, traffic, int8_macs, fp16_macs, lane_cycles)
+        result.energy_j = dynamic_j(arch, candidate.dram_bytes, traffic, macs, lane_cycles)
         result.bound = _bound(result)
         result.split, result.order, result.mode = (
             int(candidate.split),

@@ -106,7 +106,7 @@ def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
     for side in range(SIDES):
         if worth_trying(side, work):
             skipped = skipped_shares(arch, side, work)
-            reduction = reduction_cycles(arch, across * down, taps, work.in_c * work.act_bytes, skipped)
+            reduction = reduction_cycles(arch, across * down, taps, work, skipped)
             best = min(best, _conv_areas(arch, work, across, down, reduction, channels))
     return startup_cycles(arch, work.write_tiles) + best
 
@@ -159,7 +159,7 @@ def matmul_mode_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
     for side in range(SIDES if mode == 0 else 1):
         if worth_trying(side, work):
             skipped = skipped_shares(arch, side, work)
-            reduction = reduction_cycles(arch, across * down, 1.0, work.in_c * work.act_bytes, skipped)
+            reduction = reduction_cycles(arch, across * down, 1.0, work, skipped)
             best = min(best, _matmul_areas(arch, work, across, down, reduction, channels))
     return startup_cycles(arch, work.write_tiles) + best
 

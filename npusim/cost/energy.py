@@ -6,12 +6,13 @@ Leakage is added for the whole inference, by its length.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.dpu import mode_shape
+from npusim.cost.grid import mac_format
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation, OpRecord, Unit
 
@@ -48,8 +49,9 @@ def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
     ideally take.
     """
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
-        return float(op.macs * min(op.a_density, op.b_density))
-    ideal_macs = max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle / op.a_item
+        return float(op.macs * min(op.a_density, op.b_density) * arch.energy_convolution)
+    step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(op.a_item)]
+    ideal_macs = max(op.macs, op.elements) * step_bytes / op.a_item
     factor = arch.energy_eltwise
     if op.dpu_operation == _DEPTHWISE:
         factor = arch.energy_depthwise
@@ -67,13 +69,21 @@ def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
     return float(dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes)
 
 
+class FormatMacs(NamedTuple):
+    """Multiply-accumulates of the MAC grid by format (`grid_macs`), in the order of `MAC_FORMATS`."""
+
+    int4: float
+    int8: float
+    fp16: float
+    fp32: float
+
+
 @compiled
 def dynamic_j(
     arch: ArchRecord,
     dram_bytes: float,
     sram_traffic_bytes: float,
-    int8_macs: float,
-    fp16_macs: float,
+    macs: FormatMacs,
     lane_cycles: float,
 ) -> float:
     """Return the dynamic energy (J) of work on the NPU.
@@ -85,15 +95,15 @@ def dynamic_j(
         Bytes between DRAM and SRAM; each passes through SRAM once as well.
     sram_traffic_bytes : float
         Bytes that the MAC grid and the DSPs read and write in SRAM.
-    int8_macs, fp16_macs : float
-        Multiply-accumulates by format (`grid_macs`).
+    macs : FormatMacs
     lane_cycles : float
         Cycles of single DSP lanes (`dsp_lane_cycles`).
     """
     energy = (
         dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte) + sram_traffic_bytes * arch.sram_j_per_byte
     )
-    energy += int8_macs * arch.mac_j_int8 + fp16_macs * arch.mac_j_fp16
+    narrow = macs.int4 * arch.mac_j[0] + macs.int8 * arch.mac_j[1]
+    energy += narrow + macs.fp16 * arch.mac_j[2] + macs.fp32 * arch.mac_j[3]
     return float(energy + lane_cycles * arch.dsp_j_per_lane_op)
 
 
@@ -101,15 +111,17 @@ _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
 
 
 @compiled
-def fixed_work(arch: ArchRecord, ops: Any) -> tuple[float, float, float]:
-    """Return what no tiling changes: MACs in int8 and in fp16, bytes of DSPs in SRAM."""
-    int8_macs = fp16_macs = sram_traffic_bytes = 0.0
+def fixed_work(arch: ArchRecord, ops: Any) -> tuple[FormatMacs, float]:
+    """Return what no tiling changes: MACs by format, bytes of DSPs in SRAM."""
+    int4 = int8 = fp16 = fp32 = sram_traffic_bytes = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
-        if op.unit == _DPU and op.a_item <= 1.0:
-            int8_macs += grid_macs(arch, op)
-        elif op.unit == _DPU:
-            fp16_macs += grid_macs(arch, op)
+        if op.unit == _DPU:
+            macs, form = grid_macs(arch, op), mac_format(op.a_item)
+            int4 += macs if form == 0 else 0.0
+            int8 += macs if form == 1 else 0.0
+            fp16 += macs if form == 2 else 0.0
+            fp32 += macs if form == 3 else 0.0
         elif op.unit == _DSP:
             sram_traffic_bytes += op.elements * (op.a_item + op.c_item)
-    return int8_macs, fp16_macs, sram_traffic_bytes
+    return FormatMacs(int4, int8, fp16, fp32), sram_traffic_bytes

@@ -107,7 +107,7 @@ def _finish(
     archs: Any, ops: Any, independent: Any, traffic: Any, points: int, totals: Any, first: int, plans: Any
 ) -> None:  # fmt: skip
     """Fill in what follows from the plan that was taken: energy, rates, and what the machine itself is."""
-    int8_macs, fp16_macs, sram_traffic_bytes = fixed_work(archs[0, 0], ops)
+    macs, sram_traffic_bytes = fixed_work(archs[0, 0], ops)
     for p in range(points):
         arch, total = archs[p, 0], totals[first + p]
         total.area_mm2, total.peak_ops_per_s = arch.area_mm2, arch.peak_ops_per_s
@@ -121,8 +121,7 @@ def _finish(
             arch,
             npu_dram,
             traffic[p] + sram_traffic_bytes,
-            int8_macs,
-            fp16_macs,
+            macs,
             independent[_LANE_CYCLES, p],
         )
         total.energy_j = energy + independent[_HOST_J, p] + arch.static_w * interval

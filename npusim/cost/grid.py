@@ -31,6 +31,7 @@ __all__ = [
     "area_cycles",
     "channel_blocks",
     "drain_cycles_per_byte",
+    "mac_format",
     "mode_shape",
     "reduction_cycles",
     "startup_cycles",
@@ -180,8 +181,16 @@ def _weight_feed_cycles(arch: ArchRecord) -> float:
 
 
 @compiled
+def mac_format(item_bytes: float) -> int:
+    """Place of an operand's format in `npusim.cost.architecture.MAC_FORMATS`, by the bytes of an element."""
+    if item_bytes < 1.0:
+        return 0
+    return 1 if item_bytes < 2.0 else 2 if item_bytes < 4.0 else 3
+
+
+@compiled
 def reduction_cycles(
-    arch: ArchRecord, slots: float, taps: float, channel_bytes: float, skipped: SkippedShares
+    arch: ArchRecord, slots: float, taps: float, work: DpuWorkload, skipped: SkippedShares
 ) -> ReductionCycles:
     """Cycles of a whole reduction.
 
@@ -190,14 +199,18 @@ def reduction_cycles(
     arch : record of ARCH_DTYPE
     slots : float
         Pixel slots of the mode.
-    taps, channel_bytes : float
-        Kernel taps; bytes of a pixel's input channels. A MAC unit takes steps of ``dpu_mac_bytes_per_cycle``
-        and the loader reads pieces of ``dpu_feed_piece_bytes``: the same on today's parts, but a wider MAC
-        unit takes fewer steps and reads no less.
+    taps : float
+        Kernel taps.
+    work : DpuWorkload
+        A MAC unit takes its input channels in steps of ``dpu_mac_bytes_per_cycle``, and the loader reads
+        pieces of ``dpu_feed_piece_bytes``: the same on today's parts, but a wider MAC unit takes fewer steps
+        and reads no less.
     skipped : SkippedShares
         What zeros save.
     """
-    steps = taps * float(np.ceil(channel_bytes / arch.dpu_mac_bytes_per_cycle))
+    channel_bytes = work.in_c * work.act_bytes
+    step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(work.act_bytes)]
+    steps = taps * float(np.ceil(channel_bytes / step_bytes))
     pieces = taps * float(np.ceil(channel_bytes / arch.dpu_feed_piece_bytes))
     return ReductionCycles(
         arch.dpu_stencil_cycles,

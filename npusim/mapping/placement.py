@@ -63,10 +63,13 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, soc: Soc) -> 
     inputs = graph.inputs_of(op)
     dtype = inputs[0].dtype
     rates = soc.npu.dpu.macs_per_mpe
-    if not (
-        (dtype.is_float and "fp16" in rates)
-        or (dtype.bits <= 8 and "int8" in rates and dtype is not DType.BOOL)
-    ):
+    if dtype.is_float:
+        known = "fp16" in rates or "fp32" in rates
+    else:
+        known = dtype is not DType.BOOL and (
+            (dtype.bits <= 8 and "int8" in rates) or (dtype.bits <= 4 and "int4" in rates)
+        )
+    if not known:
         return False
     if operation is not DpuOperation.ELTWISE:
         return True
