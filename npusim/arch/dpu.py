@@ -5,6 +5,8 @@ The equations stand in `npusim.cost.grid`, `npusim.cost.dpu`, `npusim.cost.chann
 figures do not determine.
 """
 
+from typing import Annotated
+
 from pydantic import Field
 
 from npusim.arch.device import GridFormat, OpName
@@ -16,6 +18,7 @@ from npusim.units import (
     Cycles,
     Fraction,
     Frequency,
+    Informative,
     MacsPerCycle,
     NaturalCount,
     PositiveCount,
@@ -63,13 +66,17 @@ class EnergyFactors(Section):
     """Elementwise operators."""
 
 
+_ONE_TILE = "suites of measured workloads read it; in an estimate each tile writes its own SRAM alone"
+_NO_PADDING = "suites of measured workloads read it; estimates do not tell padding from pixels"
+
+
 class DpuModel(Section):
     """Parameters of one DPU generation, in cycles of the DPU clock; a `port` is a read port of the SRAM."""
 
     # Convolution and matrix product
     startup_cycles: Cycles
     """Before the first and after the last stencil of a workload."""
-    broadcast_cycles: Cycles
+    broadcast_cycles: Annotated[Cycles, Informative(_ONE_TILE)]
     """Further start-up where the output is written to several tiles."""
     stencil_cycles: Cycles
     """Start of each stencil."""
@@ -85,11 +92,11 @@ class DpuModel(Section):
     """Ports through which outputs leave; only the product with the rate below is determined."""
     drain_bytes_per_port_cycle: BytesPerCycle
     """Outputs that leave through a write port for the tile's own SRAM."""
-    broadcast_rate: PositiveRatio
+    broadcast_rate: Annotated[PositiveRatio, Informative(_ONE_TILE)]
     """Rate at which outputs leave for several tiles, relative to the tile's own SRAM."""
     fp16_output_rate: PositiveRatio
     """Bytes per cycle of fp16 outputs, relative to int8; also of elementwise sums."""
-    lone_row_taps: Ratio
+    lone_row_taps: Annotated[Ratio, Informative(_NO_PADDING)]
     """Kernel taps saved where a single row of pixels remains beside vertical padding."""
     # Zeros
     sparse_window_act: PositiveRatio
@@ -115,7 +122,7 @@ class DpuModel(Section):
     """Time of a kernel tap over the time its bytes need through the ports."""
     depthwise_group_cost: Ratio
     """Further taps' worth of time for each group of pixels: its write-back."""
-    padding_saving: Fraction
+    padding_saving: Annotated[Fraction, Informative(_NO_PADDING)]
     """Share of the taps that read padding which is skipped."""
     stride_conflict: Ratio
     """Further time, relative, of strided taps with one block of channels: they fall on the same banks."""

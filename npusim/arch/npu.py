@@ -75,6 +75,9 @@ class Sram(Section):
     """Words the DPU can read in a cycle."""
 
 
+_WHOLE_ROWS = "suites of transfers read it; what an estimate writes or copies lies in one piece"
+
+
 class DmaModel(Section):
     """Parameters of one generation of engines; cycles are of the VPU clock."""
 
@@ -98,9 +101,9 @@ class DmaModel(Section):
     """A copy within SRAM moves this much at full width before its share applies."""
     ddr2cmx_row_cycles: Cycles
     """Gap before each further row read from DRAM."""
-    cmx2ddr_row_cycles: Cycles
+    cmx2ddr_row_cycles: Annotated[Cycles, Informative(_WHOLE_ROWS)]
     """Gap before each further row written to DRAM."""
-    cmx2cmx_row_cycles: Cycles
+    cmx2cmx_row_cycles: Annotated[Cycles, Informative(_WHOLE_ROWS)]
     """Gap before each further row copied within SRAM."""
 
 
