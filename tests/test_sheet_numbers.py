@@ -18,7 +18,7 @@ from npusim.config import Override, parse_override
 from npusim.config.paths import field_key
 from npusim.config.reading import read_yaml
 from npusim.cost.execution import execution_of
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import map_graph
 from npusim.ops import OPERATORS, DType, Family, Storage
@@ -211,7 +211,7 @@ def changes(number: Quantity | Count) -> Iterator[Any]:
     if isinstance(number, Count):
         yield from (int(number) + 1, max(0, int(number) - 1), 3 * int(number) + 2)
         return
-    for factor in (1.5, 0.5, 8.0, 0.01) if number else ():
+    for factor in (1.5, 0.5, 8.0, 0.01, 1e-4) if number else ():
         yield Quantity(float(number) * factor, number.unit).as_written()
     if not number:
         yield from (Quantity(value, number.unit).as_written() for value in (1.0, 0.5, 30.0))
@@ -230,7 +230,10 @@ def moves(soc: Soc, path: str, number: Quantity | Count) -> bool:
             continue
         for graph, run in probes(path):
             before = _before(soc.name, beside, graph, tuple(run.items()))
-            after = figures(machine, graph, run)
+            try:
+                after = figures(machine, graph, run)
+            except InfeasibleError:  # what ran does not fit any more
+                return True
             if before.shape != after.shape or not np.array_equal(before, after):
                 return True
     return False
