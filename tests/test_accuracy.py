@@ -15,7 +15,7 @@ pytest.importorskip("torch_geometric")
 pytest.importorskip("openvino")
 pytest.importorskip("nncf")
 
-from npusim.accuracy import kept  # noqa: E402
+from npusim.accuracy import training  # noqa: E402
 from npusim.accuracy.judging import judge  # noqa: E402
 from npusim.accuracy.training import Recipe  # noqa: E402
 from npusim.cli.accuracy import parse_seeds  # noqa: E402
@@ -49,7 +49,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
     """A larder of these tests, so that they train what they judge; compiled kernels stay where they are."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept, "cache_dir", lambda *_: folder)
+        patch.setattr(training, "cache_dir", lambda *_: folder)
         yield
 
 
@@ -136,15 +136,15 @@ def test_the_report_is_a_document_of_its_schema_and_a_page(cora: AccuracyReport)
 def test_a_training_is_kept_and_found_again(
     planetoid_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "cache_dir", lambda *_: tmp_path)
+    monkeypatch.setattr(training, "cache_dir", lambda *_: tmp_path)
     trainings: list[int] = []
-    train = kept.train
+    train = training.train
 
     def counted(*given: object) -> object:
         trainings.append(1)
         return train(*given)
 
-    monkeypatch.setattr(kept, "train", counted)
+    monkeypatch.setattr(training, "train", counted)
     quick = Recipe(epochs=2)
     first, again = (judge(["gcn-cora"], ["stagr"], planetoid_root, recipe=quick) for _ in range(2))
     assert (len(trainings), first) == (1, again)
@@ -165,7 +165,7 @@ def test_bad_requests_are_told_before_any_training(
     planetoid_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NPUSIM_DATA", raising=False)
-    monkeypatch.setattr(kept, "train", None)
+    monkeypatch.setattr(training, "train", None)
     with pytest.raises(IllegalTechniqueError, match="grax1 needs a masked softmax"):
         judge(["gcn-cora"], ["grax1"], planetoid_root)
     with pytest.raises(FileError, match="pass --data DIR"):

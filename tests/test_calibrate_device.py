@@ -282,7 +282,7 @@ class TestSweeps:
         "techniques": "stagr",
         "run": {"device": "cpu"},
         "axes": {
-            "dram.latency": {"values": ["80 ns", "100 ns"]},
+            "cpu.dispatch_overhead": {"values": ["2 us", "4 us"]},
             "cpu.clock": {"values": ["2 GHz", "3 GHz"]},
         },
         "minimise": ["latency_s"],
