@@ -1,9 +1,9 @@
 """The walks of docs/architecture.md: no more files than the page says."""
 
 import re
-from importlib.util import module_from_spec, spec_from_file_location
+import subprocess
+import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -11,7 +11,6 @@ pytest.importorskip("onnx")
 pytest.importorskip("openvino")
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("## Which files")[2]
 TITLES = {
     "npu.sram.per_tile": "`npu.sram.per_tile`",
     "Softmax of an ONNX file": "A Softmax of an ONNX file",
@@ -20,19 +19,16 @@ TITLES = {
 }
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = spec_from_file_location("walk", ROOT / "scripts" / "walk.py")
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.warm_up()
-    return module
-
-
-@pytest.mark.parametrize("name", list(TITLES))
-def test_a_walk_is_no_longer_than_the_page_says(name: str, script: ModuleType) -> None:
-    stated = re.search(rf"\*\*{re.escape(TITLES[name])}: (\d+) files\.\*\*", PAGE)
-    assert stated is not None
-    files = script.walk(*script.FOLLOWED[name])
-    assert len(files) <= int(stated[1]), files
+def test_a_walk_is_no_longer_than_the_page_says() -> None:
+    """In an interpreter of its own, for modules that other tests load would count."""
+    run = [sys.executable, str(ROOT / "scripts" / "walk.py")]
+    printed = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    counted = {name: int(count) for name, count in re.findall(r"^(.*): (\d+) files$", printed, re.MULTILINE)}
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    stated = {
+        name: int(count)
+        for name, title in TITLES.items()
+        for count in re.findall(rf"\*\*{re.escape(title)}: (\d+) files\.\*\*", page)
+    }
+    assert set(counted) == set(stated) == set(TITLES)
+    assert {name: count for name, count in counted.items() if count > stated[name]} == {}
