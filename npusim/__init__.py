@@ -4,7 +4,7 @@ The public interface. Each name is imported from its package on first use, so th
 Type checkers read `__init__.pyi`.
 """
 
-from importlib import import_module
+from npusim.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -34,20 +34,6 @@ _NAMES = {
 }
 """Public names by the package they live in."""
 
-_HOME_OF = {name: package for package, names in _NAMES.items() for name in names}
+__getattr__, __dir__, _public = lazy_names("npusim", _NAMES)
 
-__all__ = ["__version__", *_HOME_OF]
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name on first use and keep it."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'npusim' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names, also those that nobody has asked for yet."""
-    return sorted({*globals(), *_HOME_OF})
+__all__ = ["__version__", *_public]

@@ -115,7 +115,7 @@ def ops() -> list[Entry]:
 
 def _units(op: OpType) -> list[str]:
     """Return the units that can run a type; none for a view, which costs nothing."""
-    from npusim.cost.execution import execution_of
+    from npusim.cost import execution_of
 
     execution = execution_of(op)
     able = {"npu.dpu": execution.dpu is not None, "npu.dsp": bool(execution.dsp_kernel)}

@@ -15,8 +15,7 @@ from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest
 from npusim.graph import Graph, GraphStructure
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import Mapped, Run, map_graph
-from npusim.mapping.placement import DeviceChoice
+from npusim.mapping import DeviceChoice, Mapped, Run, map_graph
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, load_gnn, load_workload
 

@@ -204,16 +204,19 @@ def test_every_name_of_the_front_door_is_there(name: str) -> None:
     assert name in dir(npusim)
 
 
-def test_type_checkers_see_the_same_front_door(repository: Path) -> None:
-    stub = ast.parse((repository / "npusim" / "__init__.pyi").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("package", ["npusim", "npusim.cost", "npusim.mapping"])
+def test_type_checkers_see_the_same_names(package: str, repository: Path) -> None:
+    face = import_module(package)
+    stub = ast.parse((repository / package.replace(".", "/") / "__init__.pyi").read_text(encoding="utf-8"))
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     seen = {
         alias.asname: getattr(import_module(str(node.module)), alias.name)
         for node in imports
         for alias in node.names
     }
-    assert {"__version__", *seen} == set(npusim.__all__)
-    assert all(getattr(npusim, name) is value for name, value in seen.items())
+    assert set(seen) == set(face.__all__) - {"__version__"}
+    assert all(getattr(face, name) is value for name, value in seen.items())
+    assert set(face.__all__) <= set(dir(face))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

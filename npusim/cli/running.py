@@ -21,7 +21,7 @@ from typer.main import get_command
 
 from npusim.cli.output import COMMAND_LINE, forget_output, standard_output, tolerant
 from npusim.cli.program import program
-from npusim.cost.compilation_notice import COMPILING_S, tell_once
+from npusim.cost import COMPILING_S, tell_once
 from npusim.errors import NpusimError, nearest
 
 __all__ = ["run"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npusim import __version__
-from npusim.cost.decisions import Group
-from npusim.cost.tables import Bound, Unit
+from npusim.cost import Bound, Group, Unit
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, metrics_in

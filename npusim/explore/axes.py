@@ -15,11 +15,10 @@ import numpy as np
 
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override, valid_paths
-from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
+from npusim.cost import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.spaces import AxisSpec, RunSpec, Space
-from npusim.mapping import Run
-from npusim.mapping.tables import READ_BY_LOWERING
+from npusim.mapping import READ_BY_LOWERING, Run
 from npusim.scenario import resolve_run
 from npusim.techniques import parse
 from npusim.units import Count, Quantity, format_quantity

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.evaluation import evaluate_points
-from npusim.cost.tables import TOTAL_DTYPE
+from npusim.cost import TOTAL_DTYPE, evaluate_points
 from npusim.errors import ConfigError
 from npusim.explore.axes import Axis, resolve_axes
 from npusim.explore.points import Points, decode, positions_in_unit_cube

@@ -11,8 +11,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.jit import compiled_parallel
-from npusim.cost.tables import TOTAL_DTYPE
+from npusim.cost import TOTAL_DTYPE, compiled_parallel
 from npusim.explore.pareto import WORST, finite_front, front
 from npusim.explore.spaces import Space, parse_keep
 from npusim.metrics import METRICS, objectives

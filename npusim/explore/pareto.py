@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.jit import compiled, compiled_parallel
+from npusim.cost import compiled, compiled_parallel
 
 __all__ = ["WORST", "corner_of", "corner_of_unit", "finite_front", "front", "hypervolume", "scaled"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost.jit import compiled_parallel
+from npusim.cost import compiled_parallel
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import DesignSpec

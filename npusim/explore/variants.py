@@ -18,9 +18,7 @@ from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.explore.axes import Axis, machine_row, run_on
 from npusim.explore.spaces import RunSpec, Scalar, Space
 from npusim.graph import Graph
-from npusim.mapping import map_graph
-from npusim.mapping.graphsplit import wished
-from npusim.mapping.tables import plan_tables
+from npusim.mapping import map_graph, plan_tables, wished
 from npusim.scenario import Network, load_network
 from npusim.techniques import apply
 

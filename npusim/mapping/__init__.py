@@ -1,6 +1,24 @@
 """Decisions that need costs: what runs where, what is fused, what stays in SRAM."""
 
-from npusim.mapping.mapped import Mapped, Run, map_graph
-from npusim.mapping.memory import MemoryUse
+from npusim.lazy import lazy_names
 
-__all__ = ["Mapped", "MemoryUse", "Run", "map_graph"]
+_NAMES = {
+    "npusim.mapping.graphsplit": (
+        "Objective",
+        "Problem",
+        "Terms",
+        "best_placement",
+        "objective_of",
+        "placed",
+        "placement_problem",
+        "wished",
+    ),
+    "npusim.mapping.mapped": ("Mapped", "Run", "map_graph", "map_placed"),
+    "npusim.mapping.memory": ("MemoryUse",),
+    "npusim.mapping.order": ("entries",),
+    "npusim.mapping.placement": ("DeviceChoice",),
+    "npusim.mapping.tables": ("READ_BY_LOWERING", "plan_tables"),
+}
+"""Public names by the module they live in; other packages import them from here."""
+
+__getattr__, __dir__, __all__ = lazy_names("npusim.mapping", _NAMES)

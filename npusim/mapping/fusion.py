@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from npusim.arch import Soc
-from npusim.cost.decisions import Group
-from npusim.cost.execution import listed_as
-from npusim.cost.tables import Unit
+from npusim.cost import Group, Unit, listed_as
 from npusim.graph import Graph
 from npusim.mapping.order import in_runs
 from npusim.mapping.placement import DeviceChoice, unit_of

@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost.architecture import arch_row, row_numbers
-from npusim.cost.breakdown import operator_costs
-from npusim.cost.decisions import Decisions
-from npusim.cost.evaluation import evaluate_plans
-from npusim.cost.lowering import Lowered
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
+from npusim.cost import (
+    RESULT_DTYPE,
+    TOTAL_DTYPE,
+    Decisions,
+    Lowered,
+    arch_row,
+    evaluate_plans,
+    operator_costs,
+    row_numbers,
+)
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.memory import MemoryUse, memory_use

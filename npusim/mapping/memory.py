@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pydantic import ConfigDict
 
 from npusim.arch import Cpu, Gpu, Soc
-from npusim.cost.decisions import Decisions, Group
-from npusim.cost.liveness import roots
-from npusim.cost.tables import Unit
+from npusim.cost import Decisions, Group, Unit, roots
 from npusim.graph import Graph
 from npusim.ops import Storage, Tensor, TensorKind
 

@@ -6,8 +6,9 @@ allow. Work that stays on one device keeps the graph's order.
 
 from __future__ import annotations
 
-from npusim.cost.decisions import Group
-from npusim.cost.tables import Unit
+from heapq import heappop, heappush
+
+from npusim.cost import Group, Unit
 from npusim.graph import Graph
 
 __all__ = ["entries", "in_runs", "is_split"]
@@ -65,18 +66,26 @@ def _producers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
 
 def _greedy(groups: tuple[Group, ...], producers: list[set[int]], first: str) -> tuple[Group, ...]:
     """Work through all that is ready on one device, then go on to that of the earliest group that is left."""
-    left, done, device = list(range(len(groups))), set[int](), first
+    missing = [len(needed) for needed in producers]
+    consumers: list[list[int]] = [[] for _ in groups]
+    for i, needed in enumerate(producers):
+        for producer in needed:
+            consumers[producer].append(i)
+    ready: dict[str, list[int]] = {device: [] for device in ("", first, *(g.unit.device for g in groups))}
+    for i, count in enumerate(missing):
+        if not count:
+            ready[groups[i].unit.device].append(i)  # in order, so each list is a heap
     order: list[Group] = []
-    while left:
-        rest: list[int] = []
-        for i in left:  # one pass suffices: producers stand before their readers
-            if producers[i] <= done and (groups[i].unit is Unit.VIEW or groups[i].unit.device == device):
-                done.add(i)
-                order.append(groups[i])
-            else:
-                rest.append(i)
-        left = rest
-        ready = [i for i in left if producers[i] <= done]
-        if ready:
-            device = groups[ready[0]].unit.device
+    device = first
+    while any(ready.values()):
+        while heaps := [heap for heap in (ready[device], ready[""]) if heap]:  # views run anywhere
+            i = heappop(min(heaps, key=lambda heap: heap[0]))
+            order.append(groups[i])
+            for consumer in consumers[i]:
+                missing[consumer] -= 1
+                if not missing[consumer]:
+                    heappush(ready[groups[consumer].unit.device], consumer)
+        left = [heap[0] for heap in ready.values() if heap]
+        if left:
+            device = groups[min(left)].unit.device
     return tuple(order)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from npusim.arch import Soc
-from npusim.cost.execution import execution_of, listed_as
-from npusim.cost.tables import DpuOperation, Unit
+from npusim.cost import DpuOperation, Unit, execution_of, listed_as
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator

@@ -15,9 +15,7 @@ stays for one request in flight only; the kernel leaves such plans out where the
 
 from __future__ import annotations
 
-from npusim.cost.decisions import Group, Plan, Plans
-from npusim.cost.liveness import roots
-from npusim.cost.tables import Unit
+from npusim.cost import Group, Plan, Plans, Unit, roots
 from npusim.graph import Graph
 from npusim.mapping.row_fusion import row_fusable
 from npusim.ops import TensorKind

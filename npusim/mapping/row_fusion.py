@@ -8,8 +8,7 @@ rows, nobody else asks for it, and no host works in between.
 
 from __future__ import annotations
 
-from npusim.cost.decisions import Group
-from npusim.cost.tables import Unit
+from npusim.cost import Group, Unit
 from npusim.graph import Graph
 from npusim.ops import Operator, RowUse, Tensor
 

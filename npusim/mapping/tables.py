@@ -9,9 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npusim.arch import Soc
-from npusim.cost.decisions import Decisions, Group, Plans
-from npusim.cost.lowering import Lowered, lower_plans
-from npusim.cost.plan_table import PlanTable, operators_of
+from npusim.cost import Decisions, Group, Lowered, Plans, PlanTable, lower_plans, operators_of
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
 from npusim.mapping.order import is_split

@@ -15,10 +15,7 @@ from pydantic import BaseModel
 
 from npusim.arch import Soc
 from npusim.config.paths import children, field_key, kind_of
-from npusim.cost.dsp_table import kernel_of
-from npusim.cost.evaluation import evaluate
-from npusim.cost.lowering import fill_dsp, lower
-from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, kernel_of, lower
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 

@@ -12,18 +12,19 @@ from npusim.arch import Soc
 from npusim.documents import Document, Part
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.graph import Graph
-from npusim.mapping import Mapped, Run
-from npusim.mapping.graphsplit import (
+from npusim.mapping import (
+    Mapped,
     Objective,
     Problem,
+    Run,
     Terms,
     best_placement,
+    entries,
+    map_placed,
     objective_of,
     placed,
     placement_problem,
 )
-from npusim.mapping.mapped import map_placed
-from npusim.mapping.order import entries
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
 

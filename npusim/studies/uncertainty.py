@@ -25,7 +25,7 @@ import numpy as np
 
 from npusim.arch import Calibration, Soc
 from npusim.arch.calibration import OTHER_OPERATORS
-from npusim.cost.architecture import arch_row
+from npusim.cost import arch_row
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import Uncertain, evaluated, sampled, uncertain_numbers, with_library

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Pair
-from npusim.cost.tables import DpuOperation
+from npusim.cost import DpuOperation
 from npusim.validation.dpu_figures import FORMS
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures, key_of

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number
-from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR
+from npusim.cost import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures, key_of
 from npusim.validation.unit_models import Machine, transfer_seconds

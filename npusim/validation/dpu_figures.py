@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Pair, Text
-from npusim.cost.tables import DpuOperation
+from npusim.cost import DpuOperation
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures, key_of
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows

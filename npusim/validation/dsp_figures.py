@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Text
-from npusim.cost.dsp_table import fill_numbers
-from npusim.cost.tables import DSP_KERNEL_DTYPE
+from npusim.cost import DSP_KERNEL_DTYPE, fill_numbers
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.unit_models import Machine, dsp_seconds

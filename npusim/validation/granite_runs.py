@@ -8,7 +8,7 @@ from npusim.arch import Soc, load_soc
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph, GraphStructure
-from npusim.mapping.mapped import map_placed
+from npusim.mapping import map_placed
 from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.techniques.preprocessing import preprocessing_operators

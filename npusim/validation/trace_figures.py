@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Text
-from npusim.cost.dma import DDR2CMX
-from npusim.cost.dsp_table import fill_numbers
-from npusim.cost.tables import DSP_KERNEL_DTYPE, DpuOperation
+from npusim.cost import DDR2CMX, DSP_KERNEL_DTYPE, DpuOperation, fill_numbers
 from npusim.engines.event import run_events
 from npusim.errors import ConfigError
 from npusim.graph import Editor, Graph

@@ -10,14 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.arch import DspGeneration, DspKernel, Soc, load_soc
-from npusim.cost.architecture import arch_row
-from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
-from npusim.cost.dma import transfer_s
-from npusim.cost.dpu import conv_cycles, matmul_cycles
-from npusim.cost.dsp import dsp_kernel_cycles
-from npusim.cost.grid import DpuWorkload
-from npusim.cost.jit import compiled
-from npusim.cost.tables import DpuOperation
+from npusim.cost import (
+    DpuOperation,
+    DpuWorkload,
+    arch_row,
+    compiled,
+    conv_cycles,
+    depthwise_cycles,
+    dsp_kernel_cycles,
+    eltwise_cycles,
+    matmul_cycles,
+    maxpool_cycles,
+    transfer_s,
+)
 from npusim.validation.suite import MachineAt
 
 __all__ = ["DPU_ROW", "Machine", "dpu_cycles", "dpu_rows", "dsp_seconds", "machine_at", "transfer_seconds"]

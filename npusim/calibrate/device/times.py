@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from npusim.arch import Soc
 from npusim.calibrate.device.parameters import Parameter
 from npusim.calibrate.device.rows import DeviceRow
-from npusim.cost.architecture import arch_row
+from npusim.cost import arch_row
 from npusim.studies.perturbation import evaluated, lowered_on, moved
 
 __all__ = ["INFLUENCE", "DeviceTimes", "Floats"]

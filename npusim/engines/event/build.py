@@ -5,10 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-from npusim.cost.decisions import Group
-from npusim.cost.hosts import host_waits_s
-from npusim.cost.liveness import roots
-from npusim.cost.tables import Unit
+from npusim.cost import Group, Unit, host_waits_s, roots
 from npusim.engines.event.emission import Emitted, Job, emit
 from npusim.engines.event.fused_chains import FusedChain, fused_chains
 from npusim.engines.event.jobs import NpuUnits, job_of

@@ -9,8 +9,18 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
-from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, copy_s, latency_s
-from npusim.cost.tables import DpuOperation, Order, Split, Unit
+from npusim.cost import (
+    CMX2CMX,
+    CMX2DDR,
+    DDR2CMX,
+    DpuOperation,
+    Order,
+    Split,
+    Unit,
+    bytes_per_s,
+    copy_s,
+    latency_s,
+)
 from npusim.engines.event.emission import DmaTimes, Job
 from npusim.engines.event.steps import is_fetched_once, product_steps, stream_steps, triangle_steps
 from npusim.engines.timeline import TaskKind

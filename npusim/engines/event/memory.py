@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ulp
 from typing import Any
 
-from npusim.cost.dma import CMX2DDR, DDR2CMX, bytes_per_s
+from npusim.cost import CMX2DDR, DDR2CMX, bytes_per_s
 from npusim.engines.event.clock import Clock, Timer
 from npusim.engines.timeline import TaskKind
 

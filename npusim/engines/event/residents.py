@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npusim.cost.liveness import packing, roots, row_block_sizes
-from npusim.cost.tables import Unit
+from npusim.cost import Unit, packing, roots, row_block_sizes
 from npusim.mapping import Mapped
 from npusim.ops import Family, Storage
 

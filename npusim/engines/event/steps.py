@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from npusim.cost.dpu import mode_shape
-from npusim.cost.products import tile_share
-from npusim.cost.tables import DpuOperation, Order, Split
+from npusim.cost import DpuOperation, Order, Split, mode_shape, tile_share
 
 __all__ = ["TilingStep", "apportion", "is_fetched_once", "product_steps", "stream_steps", "triangle_steps"]
 

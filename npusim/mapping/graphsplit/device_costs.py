@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost.architecture import arch_row
-from npusim.cost.breakdown import operator_costs
-from npusim.cost.decisions import Decisions, Group, Residency
-from npusim.cost.liveness import roots
-from npusim.cost.lowering import lower
-from npusim.cost.tables import RESULT_DTYPE, Unit
+from npusim.cost import (
+    RESULT_DTYPE,
+    Decisions,
+    Group,
+    Residency,
+    Unit,
+    arch_row,
+    lower,
+    operator_costs,
+    roots,
+)
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
@@ -103,7 +109,8 @@ def _in_order(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
     work = [g for g in groups if g.unit is not Unit.VIEW]
     structural = graph.structural
     first = [g for g in work if structural.issuperset(graph.operators[g.main].outputs)]
-    rest = [g for g in work if g not in first]
+    early = {g.main for g in first}
+    rest = [g for g in work if g.main not in early]
     return (*_by_branches(graph, first), *_by_branches(graph, rest))
 
 
@@ -116,16 +123,27 @@ def _by_branches(graph: Graph, groups: list[Group]) -> list[Group]:
         read = {root[t] for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
         writers = {home.get(w.name) for w in map(graph.writer, read) if w is not None}
         needs[group.main] = {w for w in writers if w is not None and w != group.main}
-    left = {g.main: g for g in groups}
+    place = {g.main: i for i, g in enumerate(groups)}
+    missing = {name: len(needed) for name, needed in needs.items()}
+    readers: dict[str, list[str]] = {}
+    for name, needed in needs.items():
+        for writer in needed:
+            readers.setdefault(writer, []).append(name)
+    ready = [place[name] for name, count in missing.items() if not count]  # in order, so it is a heap
     order: list[Group] = []
     done: set[str] = set()
     last = ""
-    while left:
-        ready = [name for name in left if needs[name] <= done]
-        name = next((n for n in ready if last in needs[n]), ready[0])
-        order.append(left.pop(name))
-        done.add(name)
-        last = name
+    while ready:
+        following = [name for name in readers.get(last, ()) if not missing[name] and name not in done]
+        name = min(following, key=place.__getitem__) if following else groups[heappop(ready)].main
+        if name not in done:
+            order.append(groups[place[name]])
+            done.add(name)
+            last = name
+            for reader in readers.get(name, ()):
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heappush(ready, place[reader])
     return order
 
 

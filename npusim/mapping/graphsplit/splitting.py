@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost.architecture import arch_row
+from npusim.cost import arch_row
 from npusim.graph import Editor, Graph
 from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
 from npusim.mapping.graphsplit.dynamic import solve

@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from npusim.arch import Soc
-from npusim.cost.architecture import arch_row
-from npusim.cost.hosts import cost_host
-from npusim.cost.tables import Unit, empty_ops
+from npusim.cost import Unit, arch_row, cost_host, empty_ops
 from npusim.graph import Graph
 from npusim.mapping import Run
 from npusim.ops import Role
