@@ -27,6 +27,7 @@ from npusim.cost.dpu import conv_cycles as conv_cycles
 from npusim.cost.dpu import matmul_cycles as matmul_cycles
 from npusim.cost.dpu import mode_shape as mode_shape
 from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
+from npusim.cost.dsp_table import fill_dsp as fill_dsp
 from npusim.cost.dsp_table import fill_numbers as fill_numbers
 from npusim.cost.dsp_table import kernel_of as kernel_of
 from npusim.cost.evaluation import evaluate as evaluate
@@ -43,7 +44,6 @@ from npusim.cost.liveness import packing as packing
 from npusim.cost.liveness import roots as roots
 from npusim.cost.liveness import row_block_sizes as row_block_sizes
 from npusim.cost.lowering import Lowered as Lowered
-from npusim.cost.lowering import fill_dsp as fill_dsp
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
 from npusim.cost.plan_table import PlanTable as PlanTable

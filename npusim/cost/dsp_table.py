@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from npusim.arch import Soc
 from npusim.arch.dsp import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
 from npusim.cost.execution import execution_of
-from npusim.ops import Operator
+from npusim.graph import Graph
+from npusim.ops import Family, Operator, TensorKind, WorkClass
 
-__all__ = ["fill_kernel", "fill_numbers", "kernel_of"]
+__all__ = ["fill_dsp", "fill_numbers", "kernel_of"]
 
 _SPELLINGS = {
     "add": ("eltwise_add",),
@@ -40,7 +42,7 @@ _SPELLINGS = {
 """Other names of a kernel in the tables of npu-nn-cost-model."""
 
 
-def fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
+def _fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
     """Fill a record of DSP_KERNEL_DTYPE with the kernel of an operator; a missing one adds to `warnings`."""
     found = kernel_of(npu, op)
     if found is not None:
@@ -87,3 +89,27 @@ def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> N
         kernel.vector_share if kernel.vector_share is not None else generation.vector_share
     )
     record["reference_lanes"] = generation.reference_lanes
+
+
+def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[str]) -> None:
+    """Fill a record of DSP_KERNEL_DTYPE with an operator's kernel and the copies that it needs beforehand.
+
+    Copies are charged at the rate of Broadcast. An operand that was computed and is smaller than the result
+    is spread out first (GraNNite, Fig. 17: broadcasts and a transpose around the sum of scores); a mask or a
+    bias is known beforehand and laid out as the kernel likes it. A scatter starts from a copy of the tensor
+    that it updates, and one DSP does all of it: indices may meet.
+    """
+    _fill_kernel(record, soc.npu, op, warnings)
+    copy = soc.npu.dsp.kernel("broadcast")
+    copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
+    result = graph.outputs_of(op)[0]
+    if op.traits.work_class is WorkClass.POINTWISE:
+        known = graph.structural
+        computed = [t for t in graph.inputs_of(op) if t.kind is TensorKind.ACTIVATION and t.name not in known]
+        small = sum(1 < t.elements < result.elements for t in computed)
+        record["cycles_per_element"] += copy_cycles * small
+    elif op.family is Family.SCATTER:
+        work = graph.work(op)
+        alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
+        record["fixed_cycles"] += alone + copy_cycles * result.elements
+        record["cycles_per_element"] = record["cycles_per_row"] = 0.0

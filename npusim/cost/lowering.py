@@ -14,16 +14,16 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
-from npusim.cost.dsp_table import fill_kernel
+from npusim.cost.dsp_table import fill_dsp
 from npusim.cost.execution import execution_of
 from npusim.cost.host_lowering import fill_host_work
 from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
-from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
+from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work
 
-__all__ = ["Lowered", "fill_dsp", "lower", "lower_plans"]
+__all__ = ["Lowered", "lower", "lower_plans"]
 
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 _OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
@@ -383,27 +383,3 @@ def _chain_numbers(live: Liveness) -> Any:
     for number, members in enumerate(live.chains, start=1):
         numbers[list(members)] = number
     return numbers
-
-
-def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[str]) -> None:
-    """Fill a record of DSP_KERNEL_DTYPE with an operator's kernel and the copies that it needs beforehand.
-
-    Copies are charged at the rate of Broadcast. An operand that was computed and is smaller than the result
-    is spread out first (GraNNite, Fig. 17: broadcasts and a transpose around the sum of scores); a mask or a
-    bias is known beforehand and laid out as the kernel likes it. A scatter starts from a copy of the tensor
-    that it updates, and one DSP does all of it: indices may meet.
-    """
-    fill_kernel(record, soc.npu, op, warnings)
-    copy = soc.npu.dsp.kernel("broadcast")
-    copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
-    result = graph.outputs_of(op)[0]
-    if op.traits.work_class is WorkClass.POINTWISE:
-        known = graph.structural
-        computed = [t for t in graph.inputs_of(op) if t.kind is TensorKind.ACTIVATION and t.name not in known]
-        small = sum(1 < t.elements < result.elements for t in computed)
-        record["cycles_per_element"] += copy_cycles * small
-    elif op.family is Family.SCATTER:
-        work = graph.work(op)
-        alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
-        record["fixed_cycles"] += alone + copy_cycles * result.elements
-        record["cycles_per_element"] = record["cycles_per_row"] = 0.0
