@@ -44,7 +44,7 @@ def models() -> dict[str, Any]:
     for size in (1 << 14, 1 << 20, 1 << 25):
         found[f"Copy {size}"] = Benchmark(operator="Copy", sizes={"bytes": size})
     found["gcn"] = Workload(workload="gcn-cora", techniques="stagr")
-    found["resnet"] = Network(network="resnet-50", precision="int8")
+    found["alexnet"] = Network(network="alexnet", precision="int8")
     return found
 
 
@@ -155,7 +155,7 @@ class TestIntervals:
 
 class TestTheReport:
     def test_rows_that_cannot_be_built_are_named(self, fitted: Calibrated) -> None:
-        assert [row.id for row in fitted.report.left_out] == ["resnet"]
+        assert [row.id for row in fitted.report.left_out] == ["alexnet"]
 
     def test_networks_are_predicted_and_not_fitted_to(self, fitted: Calibrated) -> None:
         checks = [row for row in fitted.report.rows if not row.fitted]
@@ -263,7 +263,7 @@ class TestTheCommand:
         only = whole.model_copy(update={"rows": whole.rows[-1:]})
         path = tmp_path / "networks.json"
         path.write_text(only.to_json())
-        assert "resnet" in self.refused([SOC, "--measurements", str(path)], tmp_path, capsys)
+        assert "alexnet" in self.refused([SOC, "--measurements", str(path)], tmp_path, capsys)
 
     def test_the_parent_is_not_overwritten(self, files: dict[str, Path], tmp_path, capsys) -> None:
         parent = tmp_path / "parent.yaml"

@@ -15,6 +15,7 @@ from npusim.measure.benchmarks import benchmark_graph
 from npusim.measure.document import Benchmark, ModelFile, ModelRef, Network, Workload
 from npusim.ops import DType
 from npusim.scenario import Scenario
+from npusim.workloads import load_workload, workload_published_as
 
 __all__ = ["PRECISIONS", "UnbuildableError", "graph_of"]
 
@@ -75,9 +76,19 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
     if isinstance(ref, ModelFile):
         return _imported(ref, floats, files or {})
     assert isinstance(ref, Network)
-    raise UnbuildableError(
-        f"network {ref.network} ({ref.precision}) is known by its name only; measure its model file instead"
-    )
+    return _published(ref, floats)
+
+
+def _published(ref: Network, floats: DType | None) -> Graph:
+    """Build a network of a published table, in the format that the table names."""
+    name = workload_published_as(ref.network)
+    if name is None:
+        named = f"network {ref.network} ({ref.precision})"
+        raise UnbuildableError(f"{named} is known by its name only; measure its model file instead")
+    precision = DType.parse(ref.precision)
+    if precision.is_float and floats is not None:
+        precision = floats
+    return load_workload(name, [f"workload.precision={precision.value}"])
 
 
 def _float_dtype(precision: str | None) -> DType | None:

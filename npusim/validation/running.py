@@ -36,6 +36,7 @@ PREDICTORS = {
     "costmodel-sparse": "npusim.validation.costmodel_figures:SPARSE_PRODUCTS",
     "dsp": "npusim.validation.dsp_figures:KERNELS",
     "engines": "npusim.validation.engine_agreement:ENGINES",
+    "networks": "npusim.validation.network_figures:PUBLISHED",
     "silicon-dma": "npusim.validation.dma_figures:MEASURED",
     "silicon-dpu": "npusim.validation.dpu_figures:WORKLOADS",
     "silicon-networks": "npusim.validation.trace_figures:NETWORKS",

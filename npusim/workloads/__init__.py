@@ -8,7 +8,14 @@ from npusim.workloads.gnn import (
     load_statistics,
     sampled_edges,
 )
-from npusim.workloads.loading import load_gnn, load_spec, load_workload, workload_names, workload_path
+from npusim.workloads.loading import (
+    load_gnn,
+    load_spec,
+    load_workload,
+    workload_names,
+    workload_path,
+    workload_published_as,
+)
 from npusim.workloads.registry import KINDS, workload_file
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec
 
@@ -28,4 +35,5 @@ __all__ = [
     "workload_file",
     "workload_names",
     "workload_path",
+    "workload_published_as",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,14 @@ from npusim.workloads.gnn import GnnSpec
 from npusim.workloads.registry import KINDS, kind_of
 from npusim.workloads.spec import WorkloadSettings, WorkloadSpec
 
-__all__ = ["load_gnn", "load_spec", "load_workload", "workload_names", "workload_path"]
+__all__ = [
+    "load_gnn",
+    "load_spec",
+    "load_workload",
+    "workload_names",
+    "workload_path",
+    "workload_published_as",
+]
 
 _YAML = (".yaml", ".yml")
 _MODELS = (".xml", ".onnx")
@@ -36,6 +44,30 @@ def workload_names(kind: str | None = None) -> list[str]:
     theirs = (file.stem for one in KINDS.values() if one.folder for file in one.folder.glob("*.yaml"))
     names = [*_own_names(), *sorted(set(theirs).difference(_own_names()))]
     return names if kind is None else [name for name in names if load_spec(name).kind == kind]
+
+
+def workload_published_as(name: str) -> str | None:
+    """Return the shipped workload that others publish figures of under a name; None where there is none.
+
+    Upper case, underscores and hyphens make no difference.
+
+    Examples
+    --------
+    >>> workload_published_as("ssd_mobilenet_v1_coco")
+    'ssd-mobilenet-v1'
+    """
+    return _published_names().get(_plain(name))
+
+
+@cache
+def _published_names() -> dict[str, str]:
+    specs = {name: load_spec(name) for name in _own_names()}
+    aliases = {_plain(alias): name for name, spec in specs.items() for alias in spec.published_as}
+    return aliases | {_plain(name): name for name in specs}
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("_", "-")
 
 
 def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:

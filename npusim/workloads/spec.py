@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from npusim.config import Override, Section
 from npusim.errors import NpusimError
@@ -45,6 +45,8 @@ class WorkloadSpec(WorkloadSettings):
     """Format of the tensors."""
     description: str = ""
     """What a reader should know."""
+    published_as: list[str] = Field(default_factory=list)
+    """Names under which others publish figures of the network, as benchmark tables have them."""
 
     @property
     def facts(self) -> dict[str, Any]:
