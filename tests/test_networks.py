@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim.arch import load_soc
 from npusim.errors import ConfigError
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, TensorKind
+from npusim.scenario import Scenario
 from npusim.workloads import load_spec, load_workload, workload_names
+from npusim.workloads.network import Network
 
 NETWORKS = [*workload_names("cnn"), *workload_names("transformer")]
 PRODUCTS = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
@@ -187,3 +190,31 @@ def test_a_file_may_leave_sizes_to_the_model(tmp_path: Path) -> None:
     assert load_workload(file).tensors["image"].shape == (1, 3, 640, 640)
     file.write_text("kind: transformer\nmodel: vit\nimage: 384\n", encoding="utf-8")
     assert load_spec(file).sequence == 577  # type: ignore[attr-defined]
+
+
+def grouped(groups: int, channels: int = 256, size: int = 28) -> Graph:
+    net = Network("grouped", "grouped", "fp16")
+    x = net.editor.input("x", (1, channels, size, size))
+    return net.finish(net.convolution(x, channels, "layer", 3, groups=groups, bias=False))
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
+@pytest.mark.parametrize("groups", [1, 2, 8, 32])
+def test_groups_of_several_channels_take_the_time_of_their_multiplications(groups: int, device: str) -> None:
+    graph, soc = grouped(groups), load_soc("core-ultra-series1")
+    assert graph.macs == 9 * 256 * 256 * 28 * 28 / groups
+    found = Scenario(graph, soc, device=device).mapped.total["latency_s"]
+    assert found < Scenario(grouped(1), soc, device=device).mapped.total["latency_s"] * 1.01 or groups > 8
+    if device == "npu":
+        assert found > graph.macs / soc.npu.peak_macs_per_s("fp16")
+
+
+def test_one_group_is_a_plain_convolution() -> None:
+    plain = grouped(1)
+    editor = Editor.of(plain)
+    (op,) = plain
+    editor.change_tensor(op.inputs[1], shape=(1, 256, 256, 3, 3))
+    editor.change_operator(op.name, type="GroupConvolution")
+    for device in ("npu", "cpu", "gpu"):
+        one, other = (Scenario(g, device=device).mapped.total for g in (plain, editor.finish()))
+        assert float(one["latency_s"]) == float(other["latency_s"])

@@ -143,7 +143,7 @@ _EXECUTIONS: dict[str, Execution] = {
     **_runs(
         {
             "Elu": "elu", "Selu": "selu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Gelu": "gelu", "Erf": "erf",
-            "Swish": "swish", "Mish": "mish", "SoftPlus": "softplus",
+            "Swish": "swish", "Mish": "mish", "SoftPlus": "softplus", "RegionYolo": "sigmoid",
         },
         element="sigmoid",
     ),

@@ -37,7 +37,7 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
     if main.traits.work_class is WorkClass.CONTRACTION:
         row["host_macs"] = row["macs"]
         # Channels that are worked on one by one keep a core busy as ever.
-        alone = main.family is Family.DEPTHWISE
+        alone = main.family is Family.DEPTHWISE and graph.work(main).in_c == 1
         row["host_results"] = float("inf") if alone else graph.outputs_of(main)[0].elements
     for op in members:
         _add_elements(row, graph, op)

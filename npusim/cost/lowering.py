@@ -146,7 +146,10 @@ class _Lowering:
         for name in _QUANTITIES:
             row[name] = getattr(work, name)
         if group.unit is Unit.DPU:
-            row["dpu_operation"] = operation = execution_of(op.traits).dpu
+            operation = execution_of(op.traits).dpu
+            if operation is DpuOperation.DEPTHWISE and work.in_c > 1:  # a convolution for each group
+                operation = DpuOperation.CONVOLUTION
+            row["dpu_operation"] = operation
             if operation is DpuOperation.ELTWISE:  # pixels of as many channels as the last axis has
                 channels = inputs[0].shape[-1] if inputs[0].shape else 1
                 row["out_c"], row["out_w"] = float(channels), max(1.0, work.elements / max(1, channels))
@@ -166,7 +169,7 @@ class _Lowering:
         row["c_item"] = results[0].dtype.bytes
         if not inputs:  # made from nothing, such as a Range
             return found
-        product = group.unit is Unit.DPU and execution_of(op.traits).dpu in _PRODUCTS
+        product = group.unit is Unit.DPU and row["dpu_operation"] in _PRODUCTS
         a = inputs[0]
         b = inputs[1] if product else None
         if b is not None and group.swapped:

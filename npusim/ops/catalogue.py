@@ -103,7 +103,7 @@ _activation("Relu", int8=_PASSES)
 _activation("Elu", settings=Settings(attributes=("alpha",)), int8=_FLOAT)
 _activation(
     "PRelu Sigmoid Tanh Exp Log Sqrt Abs Negative Sign Floor Ceiling Erf Gelu Swish HSwish HSigmoid SoftPlus "
-    "Mish Selu Clamp Sin Cos Tan Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Round SoftSign",
+    "Mish Selu Clamp Sin Cos Tan Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Round SoftSign RegionYolo",
     int8=_FLOAT,
 )
 _activation("HardSigmoid", settings=_ports(1, 2), int8=_FLOAT)
