@@ -25,6 +25,7 @@ import numpy as np
 
 from npusim.arch import Calibration, Soc
 from npusim.arch.calibration import OTHER_OPERATORS
+from npusim.config import SET_BY_YOU, valid_paths
 from npusim.cost import arch_row
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
@@ -86,10 +87,16 @@ class Draws:
 
 
 def method_of(soc: Soc, samples: int, seed: int) -> str:
-    """Return how intervals of a SoC were found, in a sentence."""
+    """Return how intervals of a SoC were found and what they rest on, in a sentence."""
+    chosen = [
+        path for path, number in valid_paths(soc).items() if getattr(number, "source", "") == SET_BY_YOU
+    ]
+    rests_on = f"; as you set them, without error: {', '.join(chosen)}" if chosen else ""
     if soc.calibration is None:
-        return METHOD.format(samples=samples, seed=seed)
-    return METHOD_CALIBRATED.format(samples=samples, seed=seed, chip=soc.calibration.chip)
+        return METHOD.format(samples=samples, seed=seed) + rests_on
+    refitted = [path for path in chosen if path in soc.calibration.parameters]
+    rests_on += " (the calibration was fitted with other values)" if refitted else ""
+    return METHOD_CALIBRATED.format(samples=samples, seed=seed, chip=soc.calibration.chip) + rests_on
 
 
 def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed: int = 0) -> Estimate:
