@@ -98,6 +98,7 @@ def _stream(arch: Any, op: Any) -> Any:
     first = 0.0 if op.a_prefetch else first
     cost.edges_s = dma.stream_s(arch, first, last)
     cost.waits_s = float(dma.waits_s(arch, first, read > 0, op.c_dram_bytes > 0))
+    cost.waits_s += op.dispatches * arch.dispatch_s
     cost.refilling_s = read / free * dma.first_byte_s(arch) if read > 0 else 0.0
     work = max(cost.dpu_s, cost.dsp_s)
     cost.latency_s = float(dma.overlapped_s(work, cost.dma_s, cost.edges_s, cost.refilling_s) + cost.waits_s)

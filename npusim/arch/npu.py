@@ -20,6 +20,7 @@ from npusim.units import (
     PositiveCount,
     PositiveFraction,
     Power,
+    Quantity,
     TileCount,
     Voltage,
     refuse,
@@ -171,6 +172,9 @@ class Npu(Section):
     """Inferences in flight, by performance hint."""
     launch_overhead: Duration
     """Fixed time of one inference: driver, command queue, interrupt. Hidden where several are in flight."""
+    dispatch_overhead: Duration = Quantity(0.0, "s", source="absent")
+    """Fixed time of each operator that DSPs or DMA engines do by themselves, and of each requantisation that
+    rides along with none: the management processor is called. Further requests do not hide it."""
     vpu_clock: Frequency
     """Clock of DSPs, SRAM and DMA engines."""
     voltage: Voltage

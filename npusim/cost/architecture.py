@@ -103,6 +103,8 @@ class PrimitiveColumns(SearchedColumns):
     """Inferences in flight."""
     launch_s: Seconds
     """Call of the NPU's runtime."""
+    dispatch_s: Seconds
+    """Call of an operator that DSPs or DMA engines do by themselves."""
     dpu_clock_hz: Hertz
     """Clock of the MAC grid."""
     vpu_clock_hz: Hertz
@@ -258,6 +260,7 @@ def _computed_in(form: str, formats: Collection[Any]) -> Any:
 def _npu(record: Any, npu: Npu) -> None:
     dpu, grid = npu.dpu, npu.dpu.grid
     record["npu_tiles"], record["launch_s"] = npu.tiles, npu.launch_overhead
+    record["dispatch_s"] = npu.dispatch_overhead
     record["dpu_clock_hz"], record["vpu_clock_hz"], record["voltage"] = dpu.clock, npu.vpu_clock, npu.voltage
     record["dpu_vpe"], record["dpu_mpe"], record["dpu_sum_bytes"] = grid.vpe, grid.mpe, grid.accumulator
     rates = dict(dpu.macs_per_mpe)

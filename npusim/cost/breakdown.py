@@ -71,7 +71,7 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         wait_s = (rates[_READ_WAIT, 0] if reads_dram(op) else 0.0) + (
             rates[_WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0
         )
-        result.latency_s = choices[_BEST, 0] + wait_s
+        result.latency_s = choices[_BEST, 0] + wait_s + op.dispatches * arch.dispatch_s
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, rates, point)
         result.dram_bytes, result.sram_peak_bytes = candidate.dram_bytes, candidate.sram_peak_bytes

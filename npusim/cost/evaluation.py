@@ -55,7 +55,8 @@ _CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S = (
     int(c)
     for c in (PlanIndependent.CPU_S, PlanIndependent.GPU_S, PlanIndependent.LAUNCHES_S, PlanIndependent.DSP_S)
 )
-_LANE_CYCLES, _HOST_J, _HOST_DRAM = (
+_DISPATCH_S, _LANE_CYCLES, _HOST_J, _HOST_DRAM = (
+    int(PlanIndependent.DISPATCH_S),
     int(PlanIndependent.LANE_CYCLES),
     int(PlanIndependent.HOST_J),
     int(PlanIndependent.HOST_DRAM),
@@ -95,6 +96,7 @@ def _independent_costs(arch: ArchRecord, ops: Any, dsp_s: Any, independent: Any,
             independent[_LAUNCHES_S, p] += op.launches * arch.gpu.launch_s
         else:
             independent[_LAUNCHES_S, p] += op.launches * arch.launch_s
+            independent[_DISPATCH_S, p] += op.dispatches * arch.dispatch_s
             if op.unit == _DSP:
                 time = dsp_time_s(arch, op)
                 dsp_s[o, p] = time

@@ -111,6 +111,7 @@ class _Lowering:
                 continue
             entered = group.unit.device
             row["launches"] = 1.0 if entered != device else 0.0
+            row["dispatches"] = float(self._is_dispatched(group))
             self._fill(row, i, group, first=entered != device)
             device = entered
         if not device:  # nothing but views: the runtime is called all the same
@@ -120,6 +121,11 @@ class _Lowering:
         for i, operands in self.operands.items():
             for name in operands.names():
                 self.users.setdefault(name, []).append(i)
+
+    def _is_dispatched(self, group: Group) -> bool:
+        """Whether the NPU's management processor is called for a group."""
+        requantises = self.graph.operators[group.main].family is Family.CONVERT
+        return group.unit in (Unit.DSP, Unit.DMA) or (group.unit is Unit.DPU and requantises)
 
     def _fill(self, row: Any, index: int, group: Group, first: bool) -> None:
         op = self.graph.operators[group.main]

@@ -51,6 +51,8 @@ class PlanIndependent(IntEnum):
     """Energy of CPU and GPU."""
     HOST_DRAM = 6
     """Bytes between DRAM and CPU or GPU."""
+    DISPATCH_S = 7
+    """Time of the calls of operators that DSPs or DMA engines do by themselves."""
 
 
 _CPU_S, _GPU_S, _LAUNCHES_S = (
@@ -58,7 +60,7 @@ _CPU_S, _GPU_S, _LAUNCHES_S = (
     int(PlanIndependent.GPU_S),
     int(PlanIndependent.LAUNCHES_S),
 )
-_HOST_DRAM = int(PlanIndependent.HOST_DRAM)
+_HOST_DRAM, _DISPATCH_S = int(PlanIndependent.HOST_DRAM), int(PlanIndependent.DISPATCH_S)
 
 # Rows of the table of sums that a plan makes at each point.
 _NPU_S, _DRAM, _SRAM_TRAFFIC, _SRAM_PEAK, _DPU_S, _DMA_S = range(6)
@@ -306,7 +308,7 @@ def keep_better_plan(
         dram = sums[_DRAM, p] + independent[_HOST_DRAM, p]
         latency, interval = inference_times(
             arch,
-            sums[_NPU_S, p],
+            sums[_NPU_S, p] + independent[_DISPATCH_S, p],
             independent[_CPU_S, p],
             independent[_GPU_S, p],
             independent[_LAUNCHES_S, p],

@@ -280,6 +280,8 @@ class OpRecord:
     """Bytes among which these fall."""
     launches: Number
     """1 where work enters a device: its runtime is called."""
+    dispatches: Number
+    """1 where the NPU's management processor is called: DSPs, DMA alone, requantisation by itself."""
 
 
 class ResultRecord:

@@ -107,6 +107,8 @@ def _rides_along(
         return False
     if unit.is_host:
         return True
+    if graph.tensors[op.outputs[0]].dtype.bits > graph.tensors[result].dtype.bits:
+        return False  # outputs are narrowed on their way out, not widened: traced networks do that on DSPs
     others = [graph.tensors[t] for t in op.inputs if t != result]
     if (
         op.type == "Add"

@@ -73,6 +73,8 @@ class Job:
     """What must be over before work can start: operands that wait in SRAM."""
     producers: tuple[int, ...] = ()
     """Places in the chain of those whose results come row by row: work starts on what is there."""
+    dispatch_s: float = 0.0
+    """Time of the call before the work starts."""
     residents: list[tuple[str, float]] = field(default_factory=list)
     """Resident tensors that are allocated here: (name, bytes)."""
 
@@ -272,6 +274,12 @@ class _Emission:
     def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
         job = self.job
         waits = [*after, *job.start, self.reservations.last]
+        if i == 0 and job.dispatch_s > 0.0:
+            # A DSP that is called does nothing else meanwhile.
+            waits = [
+                self.builder.task(TaskKind.LAUNCH, unit, job.operator, job.dispatch_s, after=waits)
+                for unit in job.units or [-1]
+            ]
         if job.kind is TaskKind.SYNC:
             return [self.builder.sync(waits, job.operator)]
         macs = apportion(self.macs[i], [1.0] * len(job.units))
