@@ -1,4 +1,4 @@
-"""Public names of a package, imported from its modules on first use, so that starting is quick."""
+"""Public names of a package, imported from its modules on first use, so that starting is quick.
 
 Type checkers read the package's `__init__.pyi`; a test holds both in step.
 """
