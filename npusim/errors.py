@@ -20,6 +20,7 @@ __all__ = [
     "ModelFileError",
     "NpusimError",
     "ShapeError",
+    "UnfixedSizeError",
     "UnknownNameError",
     "nearest",
     "shown",
@@ -236,6 +237,28 @@ class DynamicShapeError(ShapeError):
         listed = ", ".join(f"{name} {shape}" for name, shape in inputs.items())
         fixes = " ".join(f"--shape '{name}=[...]'" for name in inputs)
         super().__init__(f"the model has dynamic shapes: {listed}; give each a fixed one: {fixes}")
+
+
+class UnfixedSizeError(ShapeError):
+    """A tensor inside a model whose size depends on values.
+
+    Parameters
+    ----------
+    operator : str
+        Name of the operator that makes it.
+    kind : str
+        OpenVINO operation name.
+    shape : str
+        Its shape as far as it is known.
+    """
+
+    def __init__(self, operator: str, kind: str, shape: str) -> None:
+        self.operator = operator
+        super().__init__(
+            f"operator {shown(operator)} ({kind}): its result {shape} has no fixed size although the inputs "
+            "have; export the model with sizes that do not depend on values (NonZero, Unique and masks make "
+            "them so)"
+        )
 
 
 class GraphError(NpusimError):

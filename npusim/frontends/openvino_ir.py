@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from npusim.errors import DynamicShapeError, FileError, ModelFileError, ShapeError, UnknownNameError
+from npusim.errors import (
+    DynamicShapeError,
+    FileError,
+    ModelFileError,
+    ShapeError,
+    UnfixedSizeError,
+    UnknownNameError,
+    shown,
+)
+from npusim.frontends.ir_structure import LARGEST_XML, read_ir_structure
+from npusim.frontends.model_structure import ModelStructure
+from npusim.frontends.onnx_structure import read_onnx_structure
+from npusim.frontends.origin import user_line
 from npusim.frontends.translation import translate
 from npusim.graph import Graph
 from npusim.ops import DType, Role
@@ -20,6 +34,8 @@ _NO_REPORTS = "TF_BUILD"
 _READERS = {".xml": "ir", ".onnx": "onnx"}
 SUFFIXES = tuple(_READERS)
 """Endings of the files that `import_model` reads."""
+_NO_RULE = re.compile(r"No conversion rule found for operations: (.*)")
+_OPERATOR = re.compile(r"ONNX node '<Node\((\w+)\): ([^>]*)>'")
 
 
 @contextmanager
@@ -96,21 +112,85 @@ def import_model(
         When `shapes` or `roles` name an input that the model does not have.
     """
     path = Path(path)
+    model, structure = _read(path)
+    try:
+        _fix_shapes(model, path.stem, shapes or {}, roles or {})
+        return _graph(path, model, structure, shapes, roles, precision)
+    except DynamicShapeError:
+        raise
+    except ShapeError as error:
+        node = structure.find(error.operator) if isinstance(error, UnfixedSizeError) else None
+        line = user_line(node.origin) if node is not None else ""
+        raise ShapeError(f"{path}: {error}" + (f"; it comes from {line}" if line else "")) from None
+
+
+def _graph(
+    path: Path,
+    model: Any,
+    structure: ModelStructure,
+    shapes: Mapping[str, Sequence[int]] | None,
+    roles: Mapping[str, Role] | None,
+    precision: DType | None,
+) -> Graph:
+    """Optimise and translate a model whose inputs have fixed shapes."""
+    if not shapes:
+        problem = structure.declared(_shapes_made(model, path.suffix))
+        if problem:
+            raise ModelFileError(str(path), problem, "mend the declaration, or give its inputs other shapes")
+    try:
+        optimise(model)
+        return translate(model, path.stem, roles or {}, precision)
+    except RuntimeError as error:
+        raise ModelFileError(str(path), f"cannot be optimised: {_reason(error)}", _remedy(path)) from None
+
+
+def _read(path: Path) -> tuple[Any, ModelStructure]:
+    """Return the model in a file, as it is, and what the file says of itself."""
     _check_file(path)
     openvino()
     from openvino.frontend import FrontEndManager
 
+    structure = read_ir_structure(path) if path.suffix == ".xml" else read_onnx_structure(path)
+    structure.check(path)
     # The reader of the format is asked for by name: Core.read_model would try every reader on a damaged file,
     # and some of them write to standard error by themselves.
     reader = FrontEndManager().load_by_framework(_READERS[path.suffix])
     try:
-        model = reader.convert(reader.load(str(path)))
+        return reader.convert(reader.load(str(path))), structure
     except Exception as error:  # the readers raise exceptions of their own, without a common base
+        missing = _NO_RULE.search(str(error))
+        if missing:
+            known = "export it with operators that OpenVINO reads, of the domains ai.onnx and com.microsoft"
+            raise ModelFileError(
+                str(path), f"cannot be read as a model: {_unread(missing[1], structure)}", known
+            ) from None
         reason = _reason(error)
-        raise ModelFileError(str(path), f"cannot be read as a model: {reason}", _remedy(path)) from None
-    _fix_shapes(model, path.stem, shapes or {}, roles or {})
-    optimise(model)
-    return translate(model, path.stem, roles or {}, precision)
+        remedy = "mend that operator" if reason.startswith("operator ") else _remedy(path)
+        raise ModelFileError(str(path), f"cannot be read as a model: {reason}", remedy) from None
+
+
+def _unread(types: str, structure: ModelStructure) -> str:
+    """Name the operator that OpenVINO has no rule for; `types` are listed as `domain.Type-version`."""
+    first = types.split(",")[0].strip().partition("-")[0]
+    domain, _, kind = first.rpartition(".")
+    node = next((n for n in structure.nodes if (n.domain, n.type) == (domain, kind)), None)
+    return f"OpenVINO has no operator {types}" if node is None else f"{node.label} is unknown to OpenVINO"
+
+
+def _shapes_made(model: Any, suffix: str) -> dict[str, tuple[int, ...]]:
+    """Fixed shapes that a model makes, by the names that its file declares shapes for."""
+    found: dict[str, tuple[int, ...]] = {}
+    if suffix == ".onnx":
+        for output in model.outputs:
+            if output.get_partial_shape().is_static:
+                found.update(dict.fromkeys(output.get_names(), tuple(output.get_shape())))
+        return found
+    names = Counter(node.get_friendly_name() for node in model.get_ops())
+    for node in model.get_ops():
+        name = node.get_friendly_name()
+        if names[name] == 1 and node.get_output_size() == 1 and node.get_output_partial_shape(0).is_static:
+            found[name] = tuple(node.get_output_shape(0))
+    return found
 
 
 def graph_of_model(
@@ -133,11 +213,20 @@ def _fix_shapes(
     for given in (*shapes, *roles):
         if given not in known:
             raise UnknownNameError("input", given, known)
+    for given, shape in shapes.items():
+        _check_shape(given, shape, known[given].get_partial_shape())
     if shapes:
         try:
             model.reshape({known[key]: list(shape) for key, shape in shapes.items()})
         except RuntimeError as error:
             raise ShapeError(f"{name}: the model does not take these shapes: {_reason(error)}") from None
+    for key, port in known.items():
+        sizes = port.get_partial_shape()
+        if sizes.is_static and not all(sizes.to_shape()):
+            raise ShapeError(
+                f"input {shown(key)} has the shape {sizes} and holds nothing; sizes are at least 1: "
+                f"--shape '{key}=[...]'"
+            )
     dynamic = {
         key: str(port.get_partial_shape())
         for key, port in known.items()
@@ -145,6 +234,17 @@ def _fix_shapes(
     }
     if dynamic:
         raise DynamicShapeError(dynamic)
+
+
+def _check_shape(name: str, given: Sequence[int], declared: Any) -> None:
+    """Refuse a shape of another rank than the model's, or sizes below 1."""
+    if declared.rank.is_static and len(given) != declared.rank.get_length():
+        raise ShapeError(
+            f"--shape {name}={list(given)}: {len(given)} sizes for an input that has "
+            f"{declared.rank.get_length()}: {declared}"
+        )
+    if any(size < 1 for size in given):
+        raise ShapeError(f"--shape {name}={list(given)}: sizes are at least 1")
 
 
 def optimise(model: Any) -> None:
@@ -169,17 +269,30 @@ def _check_file(path: Path) -> None:
         raise ModelFileError(
             str(path), f"is not one of {', '.join(SUFFIXES)}", "export the model as OpenVINO IR or ONNX"
         )
-    if not path.is_file():
-        raise ModelFileError(
-            str(path), "is a directory" if path.is_dir() else "does not exist", "check the path"
-        )
+    _check_regular(path)
     if path.stat().st_size == 0:
         raise ModelFileError(str(path), "is empty", _remedy(path))
+    if path.suffix != ".xml":
+        return
+    if path.stat().st_size > LARGEST_XML:
+        raise ModelFileError(str(path), f"has more than {LARGEST_XML >> 20} MiB, and is no IR", _remedy(path))
     weights = path.with_suffix(".bin")
-    if path.suffix == ".xml" and not weights.is_file() and b'type="Const"' in path.read_bytes():
+    if weights.exists():
+        _check_regular(weights)
+    elif b'type="Const"' in path.read_bytes():
         raise ModelFileError(
             str(path), f"its weights {weights.name} are missing", "put the .bin file beside the .xml"
         )
+
+
+def _check_regular(path: Path) -> None:
+    """Refuse what is no file to read to its end: a folder, a pipe, a device."""
+    if path.is_file():
+        return
+    problem = (
+        "is a directory" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
+    )
+    raise ModelFileError(str(path), problem, "check the path")
 
 
 def _remedy(path: Path) -> str:
@@ -188,8 +301,11 @@ def _remedy(path: Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the last informative line of OpenVINO's message; the first ones are source places."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    places = ("Exception from", "Check ", "src/", "FrontEnd API failed")
+    """Return the operator and the last telling line of OpenVINO's message; the first name source files."""
+    text = str(error).partition("\nSummary:")[0]
+    lines = [line.strip() for line in text.splitlines()]
+    places = ("Exception from", "Check ", "src/", "FrontEnd API failed", "While validating")
     telling = [line for line in lines if line and not line.startswith(places)]
-    return (telling[-1] if telling else str(error).strip())[:300]
+    operator = _OPERATOR.search(text)
+    named = f"operator {shown(operator[2])} ({operator[1]}): " if operator else ""
+    return named + (telling[-1] if telling else str(error).strip())[:300]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from npusim.errors import FileError, NpusimError
+from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
+from npusim.frontends.origin import advice_of_module
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
@@ -53,7 +54,12 @@ def from_pyg(
     160.0
     """
     named = inputs if isinstance(inputs, Mapping) else dict(zip(_names(len(inputs)), inputs, strict=True))
-    return graph_of_model(convert(module, named), name or type(module).__name__, None, roles, precision)
+    model = convert(module, named)
+    try:
+        return graph_of_model(model, name or type(module).__name__, None, roles, precision)
+    except UnfixedSizeError as error:
+        advice = advice_of_module(module, tuple(named.values()))
+        raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None
 
 
 def _names(count: int) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from npusim.errors import EmptyGraphError, ShapeError
+from npusim.errors import EmptyGraphError, ShapeError, UnfixedSizeError, shown
 from npusim.frontends.decomposition import DECOMPOSITIONS
 from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
@@ -305,13 +305,15 @@ def _shape(output: Any) -> tuple[int, ...]:
     node = output.get_node()
     if partial.rank.is_static:
         longest = tuple(d.get_max_length() for d in partial)
-        if all(d >= 0 for d in longest) and all(d.is_static or d.get_max_length() >= 0 for d in partial):
+        if all(d > 0 for d in longest):
             return tuple(int(d) for d in longest)
-    raise ShapeError(
-        f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): its result {partial} has no fixed "
-        "size although the inputs have; export the model with sizes that do not depend on values (NonZero, "
-        "Unique and masks make them so)"
-    )
+        if 0 in longest:
+            name = shown(node.get_friendly_name())
+            raise ShapeError(
+                f"operator {name} ({node.get_type_name()}): its result {partial} holds nothing; sizes are at "
+                "least 1"
+            )
+    raise UnfixedSizeError(node.get_friendly_name(), node.get_type_name(), str(partial))
 
 
 def _attributes(
