@@ -84,7 +84,7 @@ ONNX: dict[str, tuple[bytes, str]] = {
     "a size of zero": (model([RELU], value("x", 0, 4), value("y", 0, 4)), r"`x` .* \[0,4\] .* at least 1"),
     "an empty result": (
         model([node("Slice", "x s s", "z"), node("Relu", "z")], X, OPEN, integers("s", 1)),
-        r"`the_Slice` \(Slice\): its result \[0,4\] holds nothing",
+        r"`y` \(Relu\): the model's result \[0, 4\] holds nothing",
     ),
     "another result": (
         model([PRODUCT], X, value("y", 1, 9), constant(4, 8)), r"declared \[1, 9\], .* \[1, 8\]"

@@ -136,7 +136,7 @@ def _graph(
     if not shapes:
         problem = structure.declared(_shapes_made(model, path.suffix))
         if problem:
-            raise ModelFileError(str(path), problem, "mend the declaration, or give its inputs other shapes")
+            raise ModelFileError(str(path), problem, "mend it, or give its inputs by --shape")
     try:
         optimise(model)
         return translate(model, path.stem, roles or {}, precision)

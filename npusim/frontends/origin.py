@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
-__all__ = ["advice_of_module", "user_line"]
+__all__ = ["advice_of_trace", "user_line"]
 
 _PYTHON = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
 _SCRIPT = re.compile(r"^\s*(\S[^\n]*?)\((\d+)\): (\S+)", re.MULTILINE)
@@ -62,23 +61,14 @@ def user_line(trace: str) -> str:
     return f"{file}:{line}, in {function}"
 
 
-def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:
+def advice_of_trace(graph: Any) -> str:
     """Say which lines of a module make sizes that depend on values, and what to write; '' where none does.
 
     Parameters
     ----------
-    module : torch.nn.Module
-    examples : tuple of Tensor
-        Its inputs.
+    graph : torch.Graph
+        The module's trace, inlined.
     """
-    import torch
-
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            graph = torch.jit.trace(module, examples, check_trace=False).inlined_graph
-    except Exception:  # whatever a user's module raises: another message stands already
-        return ""
     found: dict[str, str] = {}
     for node in graph.nodes():
         kind = node.kind()

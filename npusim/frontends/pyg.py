@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
-from npusim.frontends.origin import advice_of_module
+from npusim.frontends.origin import advice_of_trace
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
-__all__ = ["convert", "from_pyg"]
+__all__ = ["advice_of_module", "convert", "from_pyg"]
 
 
 def from_pyg(
@@ -60,6 +61,24 @@ def from_pyg(
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None
+
+
+def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:
+    """Say which lines of a module make sizes that depend on values, and what to write instead of them.
+
+    Returns
+    -------
+    str
+        '' where there are none, or the module cannot be traced with its examples.
+    """
+    import torch
+
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return advice_of_trace(torch.jit.trace(module, examples, check_trace=False).inlined_graph)
+    except Exception:  # whatever a user's module raises: another message stands already
+        return ""
 
 
 def _names(count: int) -> list[str]:

@@ -72,7 +72,14 @@ def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType
     for node in model.get_ordered_ops():
         translation.add(node)
     for result in model.get_results():
-        output = translation.tensor_at(result.input(0).get_source_output())
+        source = result.input(0).get_source_output()
+        output = translation.tensor_at(source)
+        if not translation.editor.tensors[output].elements:
+            node = source.get_node()
+            raise ShapeError(
+                f"operator {shown(node.get_friendly_name())} ({node.get_type_name()}): the model's result "
+                f"{list(_shape(source))} holds nothing; sizes are at least 1"
+            )
         if output not in translation.editor.outputs:
             translation.editor.outputs.append(output)
     if not translation.editor.operators:
@@ -305,14 +312,8 @@ def _shape(output: Any) -> tuple[int, ...]:
     node = output.get_node()
     if partial.rank.is_static:
         longest = tuple(d.get_max_length() for d in partial)
-        if all(d > 0 for d in longest):
+        if all(d >= 0 for d in longest):
             return tuple(int(d) for d in longest)
-        if 0 in longest:
-            name = shown(node.get_friendly_name())
-            raise ShapeError(
-                f"operator {name} ({node.get_type_name()}): its result {partial} holds nothing; sizes are at "
-                "least 1"
-            )
     raise UnfixedSizeError(node.get_friendly_name(), node.get_type_name(), str(partial))
 
 
