@@ -1,4 +1,4 @@
-"""What an ONNX or IR file says of itself, read before OpenVINO does, and refused where it contradicts itself.
+"""What an ONNX or IR file says of itself, and contradictions in it that are refused.
 
 OpenVINO's readers accept some contradictions (two operators that write one tensor, unknown versions) and name
 others badly (a cycle). No weight is looked at here.

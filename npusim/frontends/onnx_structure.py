@@ -1,4 +1,4 @@
-"""Structure of an ONNX file by its protobuf wire format, without the onnx package and without its weights."""
+"""Structure of an ONNX file by its protobuf wire format: no onnx package, no weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line of a user's module that makes a size that depends on values, and how to write it statically."""
+"""Lines of a user module that make sizes which depend on values, and how to write them statically."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def user_line(trace: str) -> str:
 
 
 def advice_of_trace(graph: Any) -> str:
-    """Say which lines of a module make sizes that depend on values, and what to write; '' where none does.
+    """Say which lines of a module make sizes that depend on values, and what to write.
 
     Parameters
     ----------
