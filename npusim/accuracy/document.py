@@ -9,8 +9,6 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
-__all__ = ["AccuracyReport", "LeftOut", "OneSeed", "StackAccuracy", "Training"]
-
 
 class Training(Part):
     """How the models were trained."""

@@ -24,8 +24,6 @@ from npusim.ops import DType
 from npusim.techniques import EdgeData, Stack, apply, parse, technique_with
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
-__all__ = ["Export", "Model", "export_model", "refuse_unexportable", "save_model", "trained_model"]
-
 
 @dataclass(frozen=True, slots=True)
 class Model:

@@ -16,8 +16,6 @@ from torch.nn import functional
 
 from npusim.accuracy.views import EdgeView, GraphMatrix, MatrixView, scatter_rows
 
-__all__ = ["GAT", "LOWERED", "MASKED", "SLOPE", "masked", "scores_of"]
-
 MASKED = -9e15
 """What stands for minus infinity where a score is replaced."""
 LOWERED = 1e4

@@ -11,8 +11,6 @@ from torch.nn import functional
 
 from npusim.accuracy.views import EdgeView, GraphMatrix, scatter_rows
 
-__all__ = ["GCN"]
-
 
 class GCN(nn.Module):
     """Graph convolution: each layer a Linear with its bias, then the aggregation.

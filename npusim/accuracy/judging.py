@@ -22,8 +22,6 @@ from npusim.techniques import Stack, apply, parse
 from npusim.techniques.technique import Technique
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
-__all__ = ["judge", "outputs_of"]
-
 Scores = npt.NDArray[np.float32]
 Tell = Callable[[str, float], None]
 

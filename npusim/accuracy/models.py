@@ -51,17 +51,6 @@ from npusim.ops import Annotation
 from npusim.techniques import EdgeData, Stack
 from npusim.workloads import GnnSpec
 
-__all__ = [
-    "ModelInstance",
-    "from_triangle",
-    "from_zvc",
-    "model_instance",
-    "stored",
-    "to_triangle",
-    "to_zvc",
-    "trainable",
-]
-
 Matrix = npt.NDArray[np.float32]
 
 

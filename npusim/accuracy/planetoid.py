@@ -11,8 +11,6 @@ import numpy.typing as npt
 from npusim.errors import FileError, UnknownNameError
 from npusim.locate import DATA_VARIABLE, dataset_root
 
-__all__ = ["DATASETS", "GraphData", "read_planetoid"]
-
 DATASETS = ("citeseer", "cora")
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 

@@ -29,8 +29,6 @@ from npusim.errors import FileError
 from npusim.frontends.openvino_ir import openvino
 from npusim.frontends.pyg import convert
 
-__all__ = ["LARGEST", "quantised", "run_in_half", "run_int8", "run_model", "to_half"]
-
 LARGEST = 65504.0
 """Largest finite number of fp16 (IEEE 754 binary16)."""
 

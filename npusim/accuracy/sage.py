@@ -16,18 +16,6 @@ from torch.nn import functional
 from npusim.accuracy.gat import LOWERED
 from npusim.accuracy.views import EdgeView, GraphMatrix, View, scatter_rows
 
-__all__ = [
-    "ABSENT",
-    "SAGE",
-    "FinishedRows",
-    "GatheredMatrix",
-    "GatheredView",
-    "SparseMaximum",
-    "masked_maximum",
-    "sample_neighbours",
-    "sampled_edge_index",
-]
-
 ABSENT = -1e4
 """What stands for a missing neighbour in a maximum."""
 

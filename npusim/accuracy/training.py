@@ -25,8 +25,6 @@ from npusim.accuracy.planetoid import GraphData
 from npusim.locate import cache_dir
 from npusim.workloads import GnnSpec
 
-__all__ = ["Recipe", "Trained", "accuracy", "cached_training", "one_thread", "train"]
-
 
 @dataclass(frozen=True, slots=True)
 class Recipe:

@@ -18,17 +18,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "EdgeView",
-    "GraphMatrix",
-    "InGraphMatrix",
-    "MatrixView",
-    "View",
-    "WeightedMatrix",
-    "dense_adjacency",
-    "scatter_rows",
-]
-
 
 class View(nn.Module):
     """Inputs and constants by which a model gets its graph."""

@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 from npusim.config import Section
 from npusim.units import refuse
 
-__all__ = ["OTHER_OPERATORS", "Calibration"]
-
 OTHER_OPERATORS = "other"
 """Key of `model_error` for operators that were not measured."""
 

@@ -27,26 +27,6 @@ from npusim.units import (
     refuse,
 )
 
-__all__ = [
-    "CACHE_LEVELS",
-    "ELEMENT_KINDS",
-    "ROW_KINDS",
-    "Accelerator",
-    "Cache",
-    "Cpu",
-    "Dataflow",
-    "DeviceName",
-    "DevicePoint",
-    "DevicePower",
-    "DtypeName",
-    "ElementKind",
-    "Gpu",
-    "GridFormat",
-    "OpName",
-    "RooflineDevice",
-    "RowKind",
-]
-
 DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]
 """Formats a CPU or GPU may multiply in; signed and unsigned integers run alike."""
 

@@ -26,8 +26,6 @@ from npusim.units import (
     Ratio,
 )
 
-__all__ = ["Dpu", "DpuMode", "DpuModel", "EnergyFactors", "Grid"]
-
 
 class Grid(Section):
     """M x M VPEs of N x N MPEs each, one output element an MPE at a time."""

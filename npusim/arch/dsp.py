@@ -29,8 +29,6 @@ from npusim.units import (
     refuse,
 )
 
-__all__ = ["Dsp", "DspGeneration", "DspKernel", "DspKernelFile", "library_generation"]
-
 GenerationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 """Name of a generation of DSP kernels."""
 

@@ -13,8 +13,6 @@ from npusim.config.texts import read_text
 from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.locate import data_root, resource_names
 
-__all__ = ["load_soc", "sheet_text", "soc_data", "soc_file", "soc_names", "with_overrides"]
-
 _EXTENDS = ("extends",)
 _MOST_SHEETS = 8
 """Data sheets that may start from each other."""

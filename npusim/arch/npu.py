@@ -26,20 +26,6 @@ from npusim.units import (
     refuse,
 )
 
-__all__ = [
-    "Dma",
-    "DmaModel",
-    "Npu",
-    "NpuPoint",
-    "NpuPower",
-    "PerHint",
-    "Schedule",
-    "Sparsity",
-    "Sram",
-    "Symg",
-]
-
-
 _SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
 
 

@@ -17,8 +17,6 @@ from npusim.config import SET_BY_STUDY, Override, Section
 from npusim.errors import ConfigError, UnknownNameError, nearest
 from npusim.units import Bandwidth, Bytes, Duration, refuse
 
-__all__ = ["Device", "Dram", "Soc"]
-
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 """Any device, told apart by its `kind`."""
 

@@ -16,8 +16,6 @@ from npusim.units import (
     Voltage,
 )
 
-__all__ = ["AreaCosts", "EnergyCosts", "Technology"]
-
 
 class EnergyCosts(Section):
     """Energy per event at the nominal voltage."""

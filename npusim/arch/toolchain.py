@@ -11,8 +11,6 @@ from npusim.errors import UnknownNameError
 from npusim.locate import resource, resource_names
 from npusim.units import Bandwidth, BytesOrZero, Duration
 
-__all__ = ["Toolchain", "load_toolchain"]
-
 
 class Toolchain(Section):
     """A compiler for NPUs, as seen from outside."""

@@ -16,8 +16,6 @@ from npusim.validation.running import Judged, figures_path, judge, machines_of
 
 Floats = NDArray[np.float64]
 
-__all__ = ["FOLDS", "HELD_OUT", "cross_validate", "folds_of"]
-
 FOLDS = 5
 HELD_OUT = "(held out)"
 """What a cross-validated suite's name ends in."""

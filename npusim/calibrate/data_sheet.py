@@ -13,8 +13,6 @@ from npusim.errors import ConfigError
 from npusim.units import format_quantity, unit_factor
 from npusim.units.symbols import split_number
 
-__all__ = ["FittedNumber", "as_written", "with_numbers"]
-
 _WIDEST = 10.0
 """A wider error bar says no more than this one: the figures do not determine the number."""
 

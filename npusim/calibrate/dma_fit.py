@@ -15,8 +15,6 @@ from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.unit_models import Machine
 
-__all__ = ["fit"]
-
 Floats = NDArray[np.float64]
 
 _DRAM = "dram_bytes_per_s"

@@ -30,8 +30,6 @@ from npusim.validation.running import machines_of, run_suite
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_models import Machine, dpu_cycles
 
-__all__ = ["SOURCES", "Source", "fit"]
-
 Floats = NDArray[np.float64]
 
 

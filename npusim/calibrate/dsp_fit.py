@@ -15,8 +15,6 @@ from npusim.validation.figures import Figures
 from npusim.validation.running import Judged
 from npusim.validation.unit_models import Machine
 
-__all__ = ["USABLE_ERROR", "fit", "fit_generation", "held_out_errors", "library_text"]
-
 _SCALAR_CYCLES = 150.0
 """A kernel that costs more than this for a vector's worth of elements runs a plain scalar loop."""
 _VECTOR_CYCLES = 1.0

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LOOPS", "Calls", "FittedKernel", "KernelLoops", "Tie", "cycles_of", "fit_numbers", "ties_of"]
-
 Floats = NDArray[np.float64]
 
 _SOFTNESS = 0.005

@@ -25,8 +25,6 @@ from npusim.validation.granite import Key, parse_key, predict
 from npusim.validation.granite_definitions import load_definitions
 from npusim.validation.granite_runs import GraniteRunner
 
-__all__ = ["GraniteFit", "Plan", "Result", "fit_shipped", "given_figures", "load_plan"]
-
 Positive = Annotated[float, Field(gt=0.0)]
 Floats = NDArray[np.float64]
 

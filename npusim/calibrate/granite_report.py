@@ -15,8 +15,6 @@ from npusim.locate import resource
 from npusim.validation.granite_definitions import Definitions, PublishedVariant
 from npusim.validation.granite_runs import GraniteRunner
 
-__all__ = ["alternatives", "figure_table", "main", "numbers_of", "parameter_table", "tied"]
-
 Floats = NDArray[np.float64]
 
 _TIED = 0.6

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FreeNumber", "Solution", "solve"]
-
 Floats = NDArray[np.float64]
 
 _ROBUST = 1.4826

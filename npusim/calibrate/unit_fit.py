@@ -20,8 +20,6 @@ from npusim.validation.running import figures_path, predictor_of
 from npusim.validation.suite import Suite, load_suite
 from npusim.validation.unit_models import Machine
 
-__all__ = ["FITS", "Fit", "Fitted", "TrainingRows", "fit_named", "shipped_rows", "table_of"]
-
 TrainingRows = Callable[[str], Figures]
 """From a suite's name to the rows that may be fitted to, of one machine."""
 

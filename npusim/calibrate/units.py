@@ -18,8 +18,6 @@ from npusim.validation.running import machines_of, run_suite
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_models import Machine
 
-__all__ = ["fit_units", "main", "report"]
-
 _SUITE_OF = {"dma": "silicon-dma", "dpu": "silicon-dpu", "dsp": "dsp"}
 """Suite whose machines a fit is run for."""
 

@@ -10,8 +10,6 @@ import typer
 from npusim.cli.options import Format, Output, Settings, complete_stacks, complete_workload
 from npusim.errors import ConfigError
 
-__all__ = ["DataFolder", "app", "parse_seeds"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """

@@ -13,22 +13,6 @@ from npusim.errors import ConfigError, FileError
 
 if TYPE_CHECKING:
     pass
-__all__ = [
-    "FitNetworks",
-    "FittedFile",
-    "FittedSoc",
-    "FoldSeed",
-    "Folds",
-    "ForceSoc",
-    "Free",
-    "Hold",
-    "Measurements",
-    "ModelFiles",
-    "MoreFiles",
-    "NewName",
-    "ReportFile",
-    "app",
-]
 
 _WHAT, _FIT, _OUTPUT = "What is fitted", "How it is fitted", "Output"
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from npusim.engines.event import EventRun
     from npusim.scenario import Scenario
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """

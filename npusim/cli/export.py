@@ -10,8 +10,6 @@ import typer
 from npusim.cli.options import Settings, TechniqueStack, WorkloadName
 from npusim.errors import ConfigError
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """

@@ -11,8 +11,6 @@ from npusim.errors import ConfigError
 if TYPE_CHECKING:
     from npusim.scenario import Scenario
 
-__all__ = ["parse_shapes", "scenario_of", "use_cores"]
-
 _SIZE = re.compile(r"[0-9]{1,12}")
 
 

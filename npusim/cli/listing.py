@@ -8,8 +8,6 @@ import typer
 
 from npusim.cli.options import Format, Output, choice_argument
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _KINDS = ("socs", "workloads", "techniques", "ops", "suites", "spaces")

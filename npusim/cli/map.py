@@ -8,8 +8,6 @@ import typer
 
 from npusim.cli import options as opt
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """

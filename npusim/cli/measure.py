@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from npusim.measure.document import ModelRef
     from npusim.measure.suites import Item
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _Hint = Literal["latency", "throughput"]

@@ -10,24 +10,6 @@ import typer
 from npusim.cli.options import choice_option, complete_workload
 from npusim.errors import UnknownNameError
 
-__all__ = [
-    "Hints",
-    "HwinfoFile",
-    "InFlight",
-    "MeasuredDevice",
-    "MeasurementFile",
-    "NpuTiles",
-    "Platform",
-    "Precision",
-    "RanModel",
-    "Seconds",
-    "Shown",
-    "Suite",
-    "Tool",
-    "What",
-    "WorkloadSettings",
-]
-
 _TOOLS = ("benchmark_app", "npu-profiling", "openvino-benchmarks")
 _CLASSES = ("NPU", "GPU", "CPU")
 _RUN, _FROM, _OUTPUT = "How it runs", "Files of other tools", "Output"

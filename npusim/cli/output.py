@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from npusim.documents import Document
 
-__all__ = [
-    "COMMAND_LINE",
-    "Destination",
-    "file_target",
-    "forget_output",
-    "standard_output",
-    "tolerant",
-    "write_html",
-]
-
 _STAND_INS = {
     **dict.fromkeys("█▉▊▋▌", "#"),
     **dict.fromkeys("▍▎▏", "|"),

@@ -16,8 +16,6 @@ from typer.main import get_command
 from npusim import __version__
 from npusim.errors import UnknownNameError
 
-__all__ = ["COMMANDS", "command_names", "program"]
-
 COMMANDS = {
     "estimate": "npusim.cli.estimate",
     "whatif": "npusim.cli.whatif",

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["Progress", "Stopper"]
-
 _EVERY_S = 5.0
 """Where standard error is no terminal, a line this often (s)."""
 

@@ -24,8 +24,6 @@ from npusim.cli.program import program
 from npusim.cost import COMPILING_S, tell_once
 from npusim.errors import NpusimError, nearest
 
-__all__ = ["run"]
-
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
 
 _EXTRA_OF = {

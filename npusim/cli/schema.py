@@ -10,8 +10,6 @@ import typer
 
 from npusim.cli.options import Output, choice_argument
 
-__all__ = ["DOCUMENTS", "FILES", "app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 FILES = {

@@ -13,8 +13,6 @@ from npusim.errors import ConfigError
 if TYPE_CHECKING:
     from npusim.studies.stream import Update
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """

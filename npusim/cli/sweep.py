@@ -10,8 +10,6 @@ import typer
 from npusim.cli.options import Cores, Format, Quiet, Resume, SpaceName
 from npusim.errors import NpusimError
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """

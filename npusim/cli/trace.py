@@ -9,8 +9,6 @@ import typer
 
 from npusim.cli.options import Format, Output
 
-__all__ = ["app"]
-
 _EXAMPLES = """
 [dim]Examples[/dim]
   npusim estimate gcn-cora --engine event --trace simulated.json

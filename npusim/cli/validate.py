@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from npusim.cli.output import Destination
     from npusim.validation import Judged
 
-__all__ = ["app"]
-
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 _EXAMPLES = """

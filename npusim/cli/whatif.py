@@ -15,8 +15,6 @@ from npusim.errors import ConfigError
 if TYPE_CHECKING:
     from npusim.studies import WhatIf
 
-__all__ = ["Accuracy", "app", "parse_over", "refuse_unjudgeable", "with_accuracy"]
-
 Accuracy = Annotated[
     bool,
     typer.Option(

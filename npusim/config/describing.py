@@ -18,8 +18,6 @@ from pydantic import BaseModel
 
 from npusim.config.paths import children, field_key, models_at, options_of
 
-__all__ = ["field_descriptions", "schema_of", "texts_under_fields"]
-
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON schema of a model's files.

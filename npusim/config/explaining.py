@@ -15,8 +15,6 @@ from npusim.config.paths import children, key_path, kind_of, models_at
 from npusim.config.reading import Key, ParsedFile
 from npusim.errors import ConfigError, nearest, shown
 
-__all__ = ["explain"]
-
 _SHOWN = 10
 """Errors listed at most."""
 

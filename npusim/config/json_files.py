@@ -14,8 +14,6 @@ from npusim.config.reading import ParsedFile, compose
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, NpusimError
 
-__all__ = ["as_model", "parse_json", "read_json"]
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 

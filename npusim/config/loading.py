@@ -14,8 +14,6 @@ from npusim.config.explaining import explain
 from npusim.config.overrides import Override, Settings, apply_overrides, as_overrides
 from npusim.config.reading import Key, ParsedFile, plain_scalar, read_yaml
 
-__all__ = ["dump_model", "load_model", "override_model", "validate_data"]
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 

@@ -15,17 +15,6 @@ from npusim.config.section import Section
 from npusim.errors import ConfigError, nearest
 from npusim.units import Count, Quantity
 
-__all__ = [
-    "SET_BY_YOU",
-    "Override",
-    "Settings",
-    "apply_overrides",
-    "as_overrides",
-    "parse_override",
-    "valid_paths",
-]
-
-
 SET_BY_YOU = "set by you"
 """Source of a quantity that a setting changed."""
 

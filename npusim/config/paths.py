@@ -11,17 +11,6 @@ from pydantic.fields import FieldInfo
 
 from npusim.units import CountKind, Informative, Kind
 
-__all__ = [
-    "children",
-    "field_key",
-    "informative_of",
-    "key_path",
-    "kind_of",
-    "leaves",
-    "models_at",
-    "options_of",
-]
-
 
 def field_key(name: str, info: FieldInfo) -> str:
     """Return the key that a file writes for a field."""

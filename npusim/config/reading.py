@@ -16,8 +16,6 @@ import yaml
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, nearest, shown
 
-__all__ = ["Key", "ParsedFile", "compose", "merge_files", "plain_scalar", "read_yaml"]
-
 Key = tuple[str | int, ...]
 """Path of a value: keys of mappings and positions in lists."""
 

@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict
 if TYPE_CHECKING:
     from npusim.config.overrides import Override
 
-__all__ = ["Section"]
-
 
 class Section(BaseModel):
     """A frozen model that refuses unknown keys; the text under a field is its description."""

@@ -12,8 +12,6 @@ from pathlib import Path
 from npusim.config.texts import csv_records, read_text
 from npusim.errors import ConfigError, nearest, shown
 
-__all__ = ["Choice", "Column", "Number", "Pair", "Table", "Text", "places_of", "read_table"]
-
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from npusim.errors import ConfigError, FileError
 
-__all__ = ["csv_records", "decoded", "read_text"]
-
 
 def read_text(
     path: Path,

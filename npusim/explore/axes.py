@@ -23,8 +23,6 @@ from npusim.scenario import resolve_run
 from npusim.techniques import parse
 from npusim.units import Count, Quantity, format_quantity
 
-__all__ = ["Axis", "is_of_variant", "machine_row", "resolve_axes", "run_on"]
-
 _READERS: dict[str, Callable[[str], object]] = {"techniques": parse, "soc": load_soc}
 """Raise where a value of an axis of names names nothing, before anything is evaluated."""
 _VARIANT_ROOTS = ("workload", "techniques", "soc")

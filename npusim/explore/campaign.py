@@ -18,8 +18,6 @@ from npusim.explore.variants import Variant, base_soc, make_variant, place_each
 from npusim.metrics import METRICS
 from npusim.scenario import Network
 
-__all__ = ["Campaign", "campaign_of"]
-
 _TRIED_VARIANTS, _TRIED_POINTS, _TRIED_VALUES = 4, 32, 5
 """Choices of the variant axes, points with each, and values of a continuous axis that judge an axis."""
 _LONGEST_GROUP = 16_384

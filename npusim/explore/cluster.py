@@ -19,8 +19,6 @@ from npusim.explore.spaces import Space
 from npusim.explore.sweep import Runner, chunk_bytes
 from npusim.scenario import Network
 
-__all__ = ["on_cluster"]
-
 _RETRIES = 10
 """Times that a chunk is tried again when its worker is lost."""
 _CONNECT_S = 20

@@ -17,8 +17,6 @@ from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
 from npusim.metrics import METRICS, objectives
 
-__all__ = ["Front", "knee", "pareto", "with_objectives"]
-
 
 class Front(Document):
     """The points of a sweep that no other of its kept points beats."""

@@ -17,8 +17,6 @@ from npusim.explore.variants import base_soc, graph_at, overrides_of
 from npusim.mapping import Mapped, map_graph
 from npusim.studies.uncertainty import SAMPLES, draw
 
-__all__ = ["COLUMNS", "MOST_POINTS", "has_calibration", "with_intervals"]
-
 COLUMNS = ("latency_s_low", "latency_s_high")
 """Columns of the 90 % interval of the latency."""
 MOST_POINTS = 1000

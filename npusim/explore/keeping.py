@@ -16,8 +16,6 @@ from npusim.explore.pareto import WORST, finite_front, front
 from npusim.explore.spaces import Space, parse_keep
 from npusim.metrics import METRICS, objectives
 
-__all__ = ["best_of", "keep"]
-
 _BLOCK = 4096
 _COLUMNS = list(TOTAL_DTYPE.names or ())
 _LATENCY = _COLUMNS.index("latency_s")

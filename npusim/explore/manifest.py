@@ -26,18 +26,6 @@ from npusim.locate import data_root
 from npusim.plugins import plugin_packages
 from npusim.scenario import load_network, name_of
 
-__all__ = [
-    "MANIFEST",
-    "Manifest",
-    "changed_inputs",
-    "equations",
-    "inputs_of",
-    "manifest_of",
-    "read_manifest",
-    "refuse_other",
-    "space_hash",
-]
-
 MANIFEST = "manifest.json"
 _PACKAGES = (
     "arch",

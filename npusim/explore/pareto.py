@@ -15,8 +15,6 @@ import numpy as np
 
 from npusim.cost import compiled, compiled_parallel
 
-__all__ = ["WORST", "corner_of", "corner_of_unit", "finite_front", "front", "hypervolume", "scaled"]
-
 _STRETCH = 8192
 _STRETCHES = 64
 """Stretches of at least so many points, and of a large set so many of them: where most points of a small

@@ -20,8 +20,6 @@ from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import DesignSpec
 
-__all__ = ["Points", "decode", "positions_in_unit_cube"]
-
 _MOST_POINTS = 2**53
 
 

@@ -13,8 +13,6 @@ from npusim.errors import NpusimError
 from npusim.explore.manifest import read_manifest
 from npusim.explore.store import Store
 
-__all__ = ["TABLE", "Answer", "points_table", "query"]
-
 TABLE = "points"
 """Name of the table of kept points."""
 

@@ -32,8 +32,6 @@ from npusim.explore.store import Store, table_of, to_bytes, write_whole
 from npusim.explore.sweep import Interrupted
 from npusim.metrics import admitted, objectives
 
-__all__ = ["SearchResult", "SearchStep", "search"]
-
 _INFEASIBLE = 1e3
 """Objective (a logarithm) of a point that cannot run the network."""
 _STEPS = 20

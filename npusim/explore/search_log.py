@@ -18,8 +18,6 @@ from npusim.explore.manifest import equations, space_hash
 from npusim.explore.spaces import Space
 from npusim.explore.store import write_whole
 
-__all__ = ["SearchLog"]
-
 _FILE = "search.npz"
 _EVERY = 20
 """Generations between two writings of the log."""

@@ -17,8 +17,6 @@ from npusim.explore.points import positions_in_unit_cube
 from npusim.explore.spaces import Space
 from npusim.metrics import METRICS
 
-__all__ = ["Influence", "influences"]
-
 _SAMPLES = 1024
 
 

@@ -26,8 +26,6 @@ from npusim.locate import DEFAULT_SOC, resource, resource_names
 from npusim.metrics import MetricName
 from npusim.scenario import Network, name_of
 
-__all__ = ["AxisSpec", "Bound", "DesignSpec", "RunSpec", "Space", "load_space", "parse_keep", "space_names"]
-
 Scalar = bool | int | float | str
 """What a file writes for one value of an axis: a number, a text with a unit, a name, true or false."""
 

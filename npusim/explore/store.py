@@ -16,8 +16,6 @@ from npusim import files
 from npusim.explore.axes import Axis
 from npusim.metrics import METRICS
 
-__all__ = ["POINT", "Store", "table_of", "to_bytes", "write_whole"]
-
 write_whole = partial(files.write_whole, remedy="what is written already stays valid: make room and resume")
 
 POINT = "point"

@@ -19,8 +19,6 @@ from npusim.explore.manifest import MANIFEST, Manifest, manifest_of, read_manife
 from npusim.explore.spaces import Space, load_space, parse_keep
 from npusim.explore.store import POINT, Store, table_of, to_bytes, write_whole
 
-__all__ = ["Interrupted", "Progress", "SweepResult", "chunk_bytes", "sweep"]
-
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
 """Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
 

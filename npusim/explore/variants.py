@@ -22,8 +22,6 @@ from npusim.mapping import map_graph, plan_tables, wished
 from npusim.scenario import Network, load_network
 from npusim.techniques import apply
 
-__all__ = ["Variant", "base_soc", "graph_at", "make_variant", "overrides_of", "place_each"]
-
 _WORKLOAD = "workload"
 
 

@@ -13,8 +13,6 @@ from npusim.errors import ConfigError, UnknownNameError
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Operator, Role, Tensor
 
-__all__ = ["OPERATORS", "Microbenchmark", "benchmark_graph", "benchmark_id"]
-
 _COPIED = 256
 """Numbers of a row of each half of a copy: long enough for every cache line to be used whole."""
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from npusim.measure.document import Counter
 
-__all__ = ["profile_operators", "times_from_last", "times_from_means"]
-
 _NOT_RUN = "NOT_RUN"
 _BATCHES = 5
 _TICK_S = 1e-6

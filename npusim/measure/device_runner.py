@@ -20,8 +20,6 @@ from npusim.measure.timing import TimeBudget, TimedNetwork
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
-__all__ = ["DeviceRunner", "LoadedModel", "RowRun"]
-
 _MOST_NAMED = 3
 """Rows that a warning names; it counts the others."""
 

@@ -8,17 +8,6 @@ from typing import Any, Literal, cast
 from npusim.errors import ConfigError, NpusimError
 from npusim.frontends.openvino_ir import openvino
 
-__all__ = [
-    "DEVICES",
-    "PRECISIONS",
-    "DeviceMissingError",
-    "Setting",
-    "devices_found",
-    "find_device",
-    "kind_of",
-    "load_openvino",
-]
-
 DEVICES = ("NPU", "GPU", "CPU")
 """Classes of device, as OpenVINO writes them."""
 

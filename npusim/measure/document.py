@@ -17,20 +17,6 @@ from pydantic import Field, model_validator
 
 from npusim.documents import Document, Part
 
-__all__ = [
-    "Benchmark",
-    "Counter",
-    "Device",
-    "EnergySource",
-    "Measurement",
-    "ModelFile",
-    "ModelRef",
-    "Network",
-    "Row",
-    "Spread",
-    "Workload",
-]
-
 Seconds = Annotated[float, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]

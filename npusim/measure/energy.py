@@ -21,8 +21,6 @@ from npusim.measure.document import EnergySource, Row
 from npusim.measure.hwinfo import read_hwinfo
 from npusim.units import Energy
 
-__all__ = ["EnergyReading", "Meter", "Telemetry", "find_meter", "load_telemetry", "with_logged_energy"]
-
 _RAPL_JOULES_PER_COUNT = 1e-6
 """The counter is in microjoules (Linux, Documentation/power/powercap)."""
 

@@ -16,8 +16,6 @@ from typing import Any
 from npusim.measure.devices import kind_of, load_openvino
 from npusim.measure.document import Device
 
-__all__ = ["describe", "properties_of", "written"]
-
 _SETTINGS = (
     "INFERENCE_PRECISION_HINT",
     "EXECUTION_MODE_HINT",

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from npusim.config.texts import csv_records, read_text
 from npusim.errors import ConfigError, shown
 
-__all__ = ["ROLES", "HwinfoLog", "read_hwinfo"]
-
 ROLES: Mapping[str, tuple[str, ...]] = {
     "npu": (r"\bNPU\b.*\bpower\b",),
     "cpu": (r"\bCPU package power\b",),

@@ -21,8 +21,6 @@ from npusim.measure.document import ModelFile, ModelRef, Workload
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
-__all__ = ["footprint_bytes", "model_of", "short_reason", "with_file_names", "without_folders"]
-
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
 _YAML = (".yaml", ".yml")
 _PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")

@@ -17,8 +17,6 @@ from npusim.ops import DType
 from npusim.scenario import Scenario
 from npusim.workloads import load_workload, workload_published_as
 
-__all__ = ["PRECISIONS", "UnbuildableError", "graph_of"]
-
 PRECISIONS: Mapping[str, DType] = {"f32": DType.FP32, "f16": DType.FP16, "bf16": DType.BF16}
 """What OpenVINO calls the formats that a device computes floating point in."""
 

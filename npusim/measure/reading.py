@@ -11,8 +11,6 @@ from npusim.config.json_files import read_json
 from npusim.errors import ConfigError, NpusimError, shown
 from npusim.measure.document import Device, Measurement, Row
 
-__all__ = ["merge", "read_measurement"]
-
 _NUMBERED = re.compile(r"(?P<base>.*\S) #\d+")
 _ROW = re.compile(r"rows\.(?P<number>\d+)(\.(?P<rest>.*))?")
 

@@ -31,8 +31,6 @@ from npusim.measure.timing import TimeBudget
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
-__all__ = ["NothingMeasuredError", "Progress", "measure", "noise_warnings"]
-
 Progress = Callable[[float, int, str], None]
 """Told how many rows are done (in parts, too), how many there are, and what runs."""
 

@@ -21,8 +21,6 @@ from npusim.techniques import parse
 from npusim.units import refuse
 from npusim.workloads import workload_names
 
-__all__ = ["BenchmarkGrid", "Item", "MeasurementSuite", "Networks", "load_suite", "suite_names"]
-
 Hint = Literal["latency", "throughput"]
 Size = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Sizes = Annotated[dict[str, Size], Field(min_length=1)]

@@ -14,8 +14,6 @@ import psutil
 from npusim.measure.devices import load_openvino
 from npusim.measure.document import SHORTEST_S, Spread
 
-__all__ = ["Batch", "CpuTimes", "TimeBudget", "TimedNetwork", "background_cores"]
-
 _HEADLINE, _WARM_UP, _COUNTERS = 0.6, 0.15, 0.25
 """Shares of a row's time: readings, warm-up, counters. Readings matter most."""
 _DISCARD_BELOW = 0.25

@@ -15,8 +15,6 @@ from npusim.documents import Document, Part
 from npusim.errors import FileError
 from npusim.measure.traces import ENGINES, LAYER, Event, read_trace
 
-__all__ = ["LayerPair", "TraceDiff", "diff_traces", "read_layers"]
-
 _SUFFIX = re.compile(r"(\?t_\w+.*|/cluster_\d+|/_?fused.*|/convert_\w+)$")
 _NOISE = re.compile(r"[^a-z0-9]+")
 

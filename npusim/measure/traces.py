@@ -12,8 +12,6 @@ from npusim.config.json_files import read_json
 from npusim.config.reading import ParsedFile
 from npusim.errors import ConfigError, shown
 
-__all__ = ["ENGINES", "LAYER", "Event", "Trace", "read_trace"]
-
 _US = 1e-6
 _MHZ = 1e6
 LAYER = "Layer"

@@ -11,8 +11,6 @@ from rich.text import Text
 from npusim.accuracy.document import AccuracyReport, StackAccuracy
 from npusim.report.terminal import LongName, headed, remarks
 
-__all__ = ["accuracy_page", "share"]
-
 _WORTH_A_LOOK = 0.005
 """A change of accuracy that is shown in colour: half a point."""
 

@@ -14,8 +14,6 @@ from npusim.report.terminal import headed, remarks
 if TYPE_CHECKING:
     from npusim.calibrate.device.report import CalibrationReport, FamilyError, FittedParameter
 
-__all__ = ["FITTED", "calibration_page", "interval_text", "percent_text", "value_text"]
-
 FITTED = ("identified", "tied", "loose")
 """What a number that moved is called."""
 _MOST_LEFT_OUT = 5

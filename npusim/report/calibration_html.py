@@ -14,8 +14,6 @@ from npusim.report.html import COLOURS, bullets, page, plot, seconds_axis, table
 if TYPE_CHECKING:
     from npusim.calibrate.device.report import CalibratedRow, CalibrationReport
 
-__all__ = ["calibration_html"]
-
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 
 

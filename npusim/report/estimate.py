@@ -18,8 +18,6 @@ from npusim.report.terminal import LongName, bar, grid, headed, remarks, title
 if TYPE_CHECKING:
     from npusim.engines import OperatorCost
 
-__all__ = ["estimate_page"]
-
 _MOST_OPERATORS = 15
 """Operators that get a line; the JSON document holds all."""
 _WORTH_A_LINE = 0.005

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from npusim.explore.search import SearchResult
     from npusim.explore.sensitivity import Influence
 
-__all__ = ["influence_table", "pareto_page", "rows_page", "search_page", "shown_value", "sweep_page"]
-
 _MOST_ROWS = 1000
 _POINT = "point"
 _LONG = 12

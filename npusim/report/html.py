@@ -9,8 +9,6 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-__all__ = ["COLOURS", "GREY", "bullets", "page", "plot", "seconds_axis", "table", "text"]
-
 COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
     "#aa3377", "#885522", "#000000", "#ee7733", "#44bb99",

@@ -13,8 +13,6 @@ from npusim.catalogues import Entry, Listing
 from npusim.report.engineering import engineering
 from npusim.report.terminal import grid
 
-__all__ = ["listing_page"]
-
 _UNIT_WORDS = {"npu.dpu": "DPU", "npu.dsp": "DSP", "cpu": "CPU", "gpu": "GPU"}
 
 

@@ -14,8 +14,6 @@ from npusim.report.terminal import LongName, headed, remarks
 if TYPE_CHECKING:
     from npusim.measure import Device, Measurement, Row
 
-__all__ = ["measurement_page"]
-
 _MOST_OPERATORS = 3
 _UNAVAILABLE = "not available"
 

@@ -12,8 +12,6 @@ from npusim.plugins import Registry
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["PAGES", "Page", "with_pages"]
-
 
 @dataclass(frozen=True)
 class Page:

@@ -14,8 +14,6 @@ from npusim.report.html import COLOURS, page, plot, table, text
 if TYPE_CHECKING:
     from npusim.explore.fronts import Front
 
-__all__ = ["pareto_html"]
-
 _MOST_LINES = 2000
 """Points drawn as parallel coordinates at most; more would be a grey block."""
 _MOST_ROWS = 500

@@ -15,8 +15,6 @@ from npusim.report.terminal import LongName, headed, remarks, title
 if TYPE_CHECKING:
     from npusim.studies.placement import Cut, PlacedGroup, Placement
 
-__all__ = ["placement_page"]
-
 _JOINTS = "/."
 _CHOSEN = "bold green"
 

@@ -14,8 +14,6 @@ from npusim.report.terminal import bar, headed, remarks, title
 if TYPE_CHECKING:
     from npusim.studies.stream import Followed
 
-__all__ = ["stream_page"]
-
 
 def stream_page(result: Followed) -> RenderableType:
     """Return a followed stream for the terminal: strategies, capacities, break-even."""

@@ -13,8 +13,6 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["LongName", "bar", "grid", "headed", "remarks", "title"]
-
 _THINNEST = 1 / 64
 """Least length drawn, as a part of the whole: what is not nothing must not look like nothing."""
 

@@ -16,8 +16,6 @@ from npusim.report.terminal import headed
 if TYPE_CHECKING:
     from npusim.studies.elasticity import Elasticity
 
-__all__ = ["help_table", "path_lines", "stall_figures", "timeline_page"]
-
 _CAUSE_HEADS = {
     "data": "data", "work": "result", "sram": "SRAM", "latency": "DMA start", "launch": "launch",
     "end": "nothing",

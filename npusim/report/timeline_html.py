@@ -18,8 +18,6 @@ from npusim.report.engineering import engineering
 from npusim.report.html import COLOURS, GREY, bullets, page, plot, table
 from npusim.report.timeline import path_lines, stall_figures
 
-__all__ = ["MOST_BARS", "timeline_html"]
-
 MOST_BARS = 3000
 """Bars that a page shows one by one; more tasks are joined."""
 _MOST_STEPS = 4000

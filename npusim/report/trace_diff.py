@@ -14,8 +14,6 @@ from npusim.report.terminal import headed, remarks
 if TYPE_CHECKING:
     from npusim.measure.trace_diff import LayerPair, TraceDiff
 
-__all__ = ["diff_page"]
-
 _MOST_ROWS = 30
 
 

@@ -14,8 +14,6 @@ from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
 from npusim.validation.unmeasured import Unmeasured
 
-__all__ = ["unmeasured_page", "validation_page"]
-
 _MOST_ROWS = 60
 """A suite with more groups than this shows those with a limit and the worst of the others."""
 _STATISTICS = {"mean_error": "mean", "median_error": "median", "p90_error": "p90"}

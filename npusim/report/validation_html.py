@@ -15,8 +15,6 @@ from npusim.report.html import COLOURS, GREY, bullets, page, plot, table, text
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
 
-__all__ = ["validation_html"]
-
 _MOST_COLOURED = len(COLOURS) - 1
 _REST = "all other groups"
 _MOST_OPEN = 24

@@ -16,8 +16,6 @@ from npusim.report.terminal import LongName, bar, grid, headed, remarks, title
 if TYPE_CHECKING:
     from npusim.studies.comparison import Crossover, Variant, WhatIf
 
-__all__ = ["over_page", "whatif_page"]
-
 _JOINTS = "+:"
 """Where the text of a stack may be broken: before a technique and before a setting."""
 _KEPT, _SAVED, _LOST = "cyan", "green", "red"

@@ -15,8 +15,6 @@ from npusim.report.whatif import crossing_lines
 if TYPE_CHECKING:
     from npusim.studies.comparison import Variant, WhatIf
 
-__all__ = ["whatif_html"]
-
 _TIME, _LOST, _SAVED = COLOURS[:3]
 
 

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
-__all__ = ["Crossover", "Interval", "Skipped", "Variant", "WhatIf"]
-
 Interval = tuple[float, float]
 """A 90 % interval that follows from the uncertainties of the data sheet."""
 

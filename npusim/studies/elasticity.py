@@ -15,8 +15,6 @@ from npusim.config import SET_BY_STUDY, parse_override
 from npusim.engines.estimate import Estimate
 from npusim.scenario import Scenario
 
-__all__ = ["STEP", "Elasticity", "elasticities"]
-
 STEP = 0.10
 """How much more of a resource is tried, where it can be had in parts."""
 

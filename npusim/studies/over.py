@@ -17,8 +17,6 @@ from npusim.studies.whatif import whatif
 from npusim.techniques import parse, technique_with
 from npusim.units.symbols import split_number, unit_factor
 
-__all__ = ["whatif_over"]
-
 Settings = tuple[tuple[str, str], ...]
 _PRECISION, _INT8 = "workload.precision", "int8"
 _TIE = 1e-3

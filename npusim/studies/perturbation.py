@@ -19,18 +19,6 @@ from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, ker
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 
-__all__ = [
-    "Uncertain",
-    "evaluated",
-    "lowered_on",
-    "moved",
-    "number_at",
-    "numbers_of",
-    "sampled",
-    "uncertain_numbers",
-    "with_library",
-]
-
 _PARTS = ("dram", "npu", "cpu", "gpu")
 _NO_TIME = frozenset({"power", "energy_factors", "voltage"})
 """Parts of a data sheet that say nothing about time."""

@@ -28,8 +28,6 @@ from npusim.mapping import (
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
 
-__all__ = ["Alone", "Cut", "DeviceCost", "PlacedGroup", "Placement", "place"]
-
 DEVICES = ("npu", "cpu", "gpu")
 _TRIED = 7
 """Further placements found that are mapped in full."""

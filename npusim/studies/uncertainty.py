@@ -31,8 +31,6 @@ from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import Uncertain, evaluated, sampled, uncertain_numbers, with_library
 
-__all__ = ["METHOD", "METHOD_CALIBRATED", "SAMPLES", "Draws", "draw", "method_of", "with_interval"]
-
 METHOD = (
     "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}); what the "
     "equations leave out is not in them"

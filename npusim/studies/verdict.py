@@ -14,8 +14,6 @@ from npusim.ops import Annotation, Role, Storage, stored_bytes
 from npusim.studies.comparison import Variant
 from npusim.techniques import Technique, apply, get, parse, technique_names, technique_with
 
-__all__ = ["conclusion_of", "dominator_of", "notes_of", "rests_on"]
-
 _CURE = {
     "npu.dma": "fewer bytes or more DRAM bandwidth would help, more MACs would not",
     "npu.dpu": "more MACs or a higher DPU clock would help, more DRAM bandwidth would not",

@@ -15,8 +15,6 @@ from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of
 from npusim.studies.verdict import conclusion_of, dominator_of, notes_of, rests_on
 from npusim.techniques import parse
 
-__all__ = ["step_from", "whatif"]
-
 
 def whatif(scenario: Scenario, stacks: Sequence[str], *, samples: int = SAMPLES, seed: int = 0) -> WhatIf:
     """Estimate a network under several technique stacks.

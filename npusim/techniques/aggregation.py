@@ -8,8 +8,6 @@ from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator
 from npusim.techniques.preprocessing import feature_independent, unique_name
 
-__all__ = ["Aggregation", "before_broadcast", "find_aggregations", "write_product"]
-
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:

@@ -9,8 +9,6 @@ from npusim.techniques.edge_attention import find_edge_attentions
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, stored_tensors
 from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique, lacks
 
-__all__ = ["CACHEG"]
-
 NEEDS = "a constant or input matrix over the nodes that two or more operators read"
 
 

@@ -9,8 +9,6 @@ from npusim.ops import DType, Family, Operator
 from npusim.techniques.aggregation import before_broadcast
 from npusim.techniques.preprocessing import feature_independent, unique_name
 
-__all__ = ["EdgeAttention", "find_edge_attentions", "write_dense"]
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeAttention:

@@ -10,8 +10,6 @@ from npusim.techniques.node_matrices import build_matrix
 from npusim.techniques.preprocessing import unique_name, value_numbers
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
 
-__all__ = ["EFFOP"]
-
 NEEDS = "a Select on a mask or a Gather of neighbours that is summed"
 
 

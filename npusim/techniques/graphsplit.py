@@ -7,8 +7,6 @@ from npusim.ops import Annotation, Family
 from npusim.techniques.preprocessing import preprocessing_operators
 from npusim.techniques.technique import NoParameters, Stage, Technique, lacks
 
-__all__ = ["GRAPHSPLIT"]
-
 NEEDS = "preprocessing in the graph"
 
 

@@ -7,8 +7,6 @@ from npusim.ops import Annotation, Role, Storage, Tensor, TensorKind, stored_byt
 from npusim.techniques.preprocessing import MATRIX_ROLES, stored_tensors
 from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
-__all__ = ["GRASP", "GraspParameters"]
-
 NEEDS = "a constant or input that zero-value compression makes smaller"
 
 

@@ -8,8 +8,6 @@ from npusim.techniques.masking import Masking, find_maskings, mask_pair
 from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import NoParameters, Stage, Technique, lacks
 
-__all__ = ["GRAX1"]
-
 NEEDS = "a masked softmax (Select, or Multiply and Add)"
 
 

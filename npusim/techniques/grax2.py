@@ -10,8 +10,6 @@ from npusim.ops import Family, Operator
 from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
-__all__ = ["GRAX2", "Grax2Parameters", "ScoreForm"]
-
 NEEDS = "a broadcast addition of attention scores"
 _LAID_OUT = frozenset({"Broadcast", "Tile"})
 

@@ -11,8 +11,6 @@ from npusim.techniques.masking import Masking, find_maskings, mask_pair
 from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
-__all__ = ["GRAX3", "Grax3Parameters", "MaximumOperator"]
-
 NEEDS = "a masked maximum over gathered neighbours [N, K, F]"
 
 

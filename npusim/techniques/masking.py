@@ -9,8 +9,6 @@ from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.preprocessing import feature_independent, unique_name
 
-__all__ = ["Masking", "find_maskings", "mask_pair"]
-
 
 @dataclass(frozen=True, slots=True)
 class Masking:

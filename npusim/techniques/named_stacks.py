@@ -11,8 +11,6 @@ from npusim.graph import Graph
 from npusim.locate import resource
 from npusim.techniques.stack import Stack, legal, parse
 
-__all__ = ["BASE", "NamedStacks", "completed", "stacks", "variants"]
-
 
 class NamedStacks(Section):
     """A file of named lists of stacks."""

@@ -9,8 +9,6 @@ from npusim.ops import DType, Role
 from npusim.techniques.aggregation import Aggregation
 from npusim.techniques.preprocessing import nodes_of, unique_name
 
-__all__ = ["GRANULE", "aggregation_density", "build_matrix", "matrix_fields"]
-
 GRANULE = 16
 """Edge of the blocks that `Tensor.block_density` counts."""
 REGION = "preprocess"

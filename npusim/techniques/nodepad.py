@@ -14,8 +14,6 @@ from npusim.techniques.preg import normalised_matrices
 from npusim.techniques.preprocessing import nodes_of
 from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique, lacks
 
-__all__ = ["NODEPAD", "NodepadParameters", "capacity_of"]
-
 NEEDS = "the number of nodes of a data graph"
 ROUND = 1000
 """Without a capacity, the nodes are rounded up to whole thousands: GraNNite's 292 spare nodes for Cora's

@@ -19,8 +19,6 @@ from npusim.techniques.preprocessing import (
     value_numbers,
 )
 
-__all__ = ["can_precompute", "precompute", "precompute_aggregations"]
-
 
 def can_precompute(graph: Graph, kind: TensorKind) -> bool:
     """Whether there is anything for `precompute` to do."""

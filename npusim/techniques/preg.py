@@ -11,8 +11,6 @@ from npusim.techniques.node_matrices import build_matrix
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
 
-__all__ = ["PREG", "normalised_matrices"]
-
 NEEDS = "a degree normalisation (root, power or quotient) that the model computes from the edges alone"
 _NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
 

@@ -5,19 +5,6 @@ from __future__ import annotations
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
-__all__ = [
-    "MATRIX_ROLES",
-    "compute_operators",
-    "feature_independent",
-    "is_node_matrix",
-    "nodes_of",
-    "preprocessing_operators",
-    "preprocessing_results",
-    "stored_tensors",
-    "unique_name",
-    "value_numbers",
-]
-
 MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
 
 

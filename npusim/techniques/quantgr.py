@@ -10,8 +10,6 @@ from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKin
 from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique, lacks
 
-__all__ = ["QUANTGR", "InputConversion", "QuantgrParameters"]
-
 NEEDS = "a floating-point matrix product or convolution"
 
 

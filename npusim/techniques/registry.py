@@ -19,8 +19,6 @@ from npusim.techniques.stagr import STAGR
 from npusim.techniques.symg import SYMG
 from npusim.techniques.technique import Technique
 
-__all__ = ["TECHNIQUES", "get", "position", "technique_names", "technique_with"]
-
 TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
 """Every technique by name: npusim's own, and those that other packages register."""
 

@@ -14,8 +14,6 @@ from npusim.ops import DType
 from npusim.techniques.registry import get, position
 from npusim.techniques.technique import Parameters, Technique
 
-__all__ = ["NONE", "Stack", "StackEntry", "apply", "legal", "parse"]
-
 NONE = "none"
 """How the empty stack is written."""
 

@@ -7,8 +7,6 @@ from npusim.ops import TensorKind
 from npusim.techniques.precompute import can_precompute, precompute
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
 
-__all__ = ["STAGR"]
-
 NEEDS = "tensors that the model computes from the edges alone"
 
 

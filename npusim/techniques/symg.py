@@ -7,8 +7,6 @@ from npusim.ops import Annotation, Role, Storage, Tensor
 from npusim.techniques.preprocessing import preprocessing_results, stored_tensors
 from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique, lacks
 
-__all__ = ["SYMG"]
-
 NEEDS = "a symmetric constant or input norm matrix"
 
 

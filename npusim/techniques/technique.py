@@ -12,9 +12,6 @@ from pydantic import BaseModel, ConfigDict
 from npusim.graph import Graph
 from npusim.ops import Annotation, DType
 
-__all__ = ["NPU_MEMORY_ONLY", "EdgeData", "NoParameters", "Parameters", "Stage", "Technique", "lacks"]
-
-
 NPU_MEMORY_ONLY = "made for the memory of an NPU; none is used here, so nothing is gained"
 """Host note of techniques that change nothing but what an NPU keeps and moves."""
 

@@ -14,8 +14,6 @@ from pydantic_core import CoreSchema, core_schema
 
 from npusim.units.symbols import spellings, unit_factor
 
-__all__ = ["Count", "Quantity", "format_quantity"]
-
 USER = "user"
 """The source of a number that was given without one."""
 

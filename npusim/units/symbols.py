@@ -15,8 +15,6 @@ import re
 from decimal import Decimal
 from typing import Any
 
-__all__ = ["NUMBER_PATTERN", "spellings", "split_number", "unit_factor"]
-
 NUMBER_PATTERN = r"(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,2})?"
 """An unsigned decimal number; the two digits of exponent keep every product finite."""
 

@@ -12,8 +12,6 @@ from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures, key_of
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows
 
-__all__ = ["CHANNELWISE", "PRODUCTS", "SPARSE_PRODUCTS", "channelwise_table", "product_table"]
-
 Floats = NDArray[np.float64]
 
 _BYTES = {"int8": 1.0, "fp16": 2.0}

@@ -11,8 +11,6 @@ from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures, key_of
 from npusim.validation.unit_models import Machine, transfer_seconds
 
-__all__ = ["ENGINES", "MEASURED", "ROWS"]
-
 Floats = NDArray[np.float64]
 
 _DIRECTIONS = {"ddr2cmx": DDR2CMX, "cmx2ddr": CMX2DDR, "cmx2cmx": CMX2CMX, "ddr2ddr": DDR2DDR}

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
-__all__ = ["GroupResult", "RowResult", "SuiteResult", "Validation"]
-
 
 class GroupResult(Part):
     """The errors of one group of rows; an error is |predicted - measured| / measured."""

@@ -13,8 +13,6 @@ from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures, key_of
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows
 
-__all__ = ["FORMS", "MODES", "SPARSE", "WORKLOADS", "sparse_table", "workload_table"]
-
 Floats = NDArray[np.float64]
 
 MODES = {"16x16": 0, "8x16": 1, "4x16": 2}

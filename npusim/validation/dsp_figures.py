@@ -11,8 +11,6 @@ from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.unit_models import Machine, dsp_seconds
 
-__all__ = ["KERNELS", "SOURCES", "row_counts"]
-
 Floats = NDArray[np.float64]
 
 SOURCES = ("fitted", "vpuem", "classic")

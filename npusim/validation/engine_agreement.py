@@ -24,8 +24,6 @@ from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_names
 
-__all__ = ["ENGINES", "reasons"]
-
 _WORTH_A_REASON = 0.05
 _MOST_REASONS = 12
 _IN_FLIGHT_STACKS = ("none", "graphsplit", "stagr", "graphsplit+preg+stagr")

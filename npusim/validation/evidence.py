@@ -16,8 +16,6 @@ from npusim.validation.figures import Figures, read_csv
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 
-__all__ = ["Evidence", "Predictor", "TablePredictor"]
-
 Floats = NDArray[np.float64]
 
 

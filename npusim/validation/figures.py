@@ -14,8 +14,6 @@ from npusim.config.reading import read_yaml
 from npusim.config.tables import Column, Number, read_table
 from npusim.errors import ConfigError, shown
 
-__all__ = ["Figures", "KeyedFigure", "key_of", "read_csv", "read_keyed"]
-
 
 @dataclass(frozen=True)
 class Figures:

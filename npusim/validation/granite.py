@@ -19,8 +19,6 @@ from npusim.validation.granite_runs import GraniteRunner
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 
-__all__ = ["FIGURES", "GraniteFigures", "Key", "parse_key", "predict"]
-
 _DATASET = r"(?P<dataset>cora|citeseer)"
 _MODEL = r"(?P<model>gcn|gat|sage_max|sage_mean)"
 _FORMS = {

@@ -13,17 +13,6 @@ from pydantic import Field
 from npusim.config import Section, load_model
 from npusim.locate import resource
 
-__all__ = [
-    "Definitions",
-    "LayerGraph",
-    "LayerVariant",
-    "Layers",
-    "Peak",
-    "Place",
-    "PublishedVariant",
-    "load_definitions",
-]
-
 Count = Annotated[int, Field(ge=1)]
 
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Operator, Role
 
-__all__ = ["FORMS", "each_layer", "formula", "peak_product", "row_scaled"]
-
 _PREPROCESS = "preprocess"
 
 

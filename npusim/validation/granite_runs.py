@@ -16,8 +16,6 @@ from npusim.validation.granite_definitions import Definitions, LayerVariant, Pla
 from npusim.validation.granite_graphs import FORMS, peak_product
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
-__all__ = ["GraniteRunner", "Outcome", "Shares"]
-
 
 @dataclass(frozen=True)
 class Outcome:

@@ -14,8 +14,6 @@ from npusim.errors import ConfigError
 from npusim.validation.evidence import Evidence
 from npusim.validation.suite import Condition, Group
 
-__all__ = ["GroupErrors", "errors_by_group", "group_of_rows"]
-
 OTHER = "other rows"
 """Group of rows that meet no group's conditions."""
 

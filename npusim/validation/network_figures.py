@@ -25,8 +25,6 @@ from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_published_as
 
-__all__ = ["PUBLISHED"]
-
 _HOSTS = "openvino_published_hosts.csv"
 """Read after the suite's own file, where no other is given."""
 _LATENCY = "latency_ms_sync_int8"

@@ -15,18 +15,6 @@ from npusim.validation.grouping import GroupErrors, errors_by_group, group_of_ro
 from npusim.validation.suite import Suite, load_suite, suite_names
 from npusim.validation.unit_models import Machine, machine_at
 
-__all__ = [
-    "PREDICTORS",
-    "Judged",
-    "figures_path",
-    "judge",
-    "machines_of",
-    "predictor_of",
-    "run_suite",
-    "run_suites",
-    "validate",
-]
-
 PREDICTORS = {
     "granite": "npusim.validation.granite:FIGURES",
     "costmodel-dma": "npusim.validation.dma_figures:ENGINES",

@@ -11,8 +11,6 @@ from npusim.errors import UnknownNameError
 from npusim.locate import resource, resource_names
 from npusim.units import PositiveRatio, refuse
 
-__all__ = ["Condition", "Group", "MachineAt", "Statistic", "Suite", "load_suite", "suite_names"]
-
 Statistic = Literal["mean_error", "median_error", "p90_error"]
 """What a limit binds: a statistic over the errors of a group's rows."""
 

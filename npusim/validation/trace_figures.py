@@ -21,8 +21,6 @@ from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures, key_of
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
 
-__all__ = ["NETWORKS", "TASKS", "traced_network"]
-
 Floats = NDArray[np.float64]
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")

@@ -25,8 +25,6 @@ from npusim.cost import (
 )
 from npusim.validation.suite import MachineAt
 
-__all__ = ["DPU_ROW", "Machine", "dpu_cycles", "dpu_rows", "dsp_seconds", "machine_at", "transfer_seconds"]
-
 Floats = NDArray[np.float64]
 
 _MATMUL, _CONVOLUTION, _MAXPOOL = (

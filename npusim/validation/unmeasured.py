@@ -11,8 +11,6 @@ from npusim.arch import Soc, load_soc, soc_names
 from npusim.documents import Document, Part
 from npusim.units import Count, Quantity
 
-__all__ = ["Unmeasured", "UnmeasuredParameter", "unmeasured"]
-
 _MEASURED = ("[SILICON]", "] measured cycles")
 """What the source of a number says where measured rows bear on it."""
 _FACTS = ("[VPUNN]", "[NPUC]", "[ITT]")

@@ -34,8 +34,6 @@ from npusim.measure.document import Measurement
 from npusim.measure.reading import merge, read_measurement
 from npusim.studies.uncertainty import draw
 
-__all__ = ["FOLDS", "Calibrated", "calibrate"]
-
 FOLDS = 5
 _MOST_ROUNDS = 3
 """Largest number of times that fusion and residency are decided again."""

@@ -12,8 +12,6 @@ from npusim.calibrate.device.report import CalibratedRow, FamilyError
 from npusim.calibrate.device.rows import LAUNCH_ONLY, DeviceRow
 from npusim.calibrate.device.times import Floats
 
-__all__ = ["ALL", "assign_folds", "family_errors", "held_out", "model_errors"]
-
 ALL = "all"
 _SHRINK = 4.0
 """Weight of all types' pooled variance against a type's own, in rows (shrinkage)."""

@@ -21,8 +21,6 @@ from npusim.calibrate.device.rows import DeviceRow
 from npusim.calibrate.device.times import DeviceTimes, Floats
 from npusim.calibrate.least_squares import FreeNumber, solve
 
-__all__ = ["IDENTIFIED", "DeviceFit", "FitResult"]
-
 IDENTIFIED = 0.7
 """A number is identified where the data leave less than this share of its uncertainty beforehand."""
 _SOFT = 3.0

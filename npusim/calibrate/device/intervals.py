@@ -16,8 +16,6 @@ import numpy as np
 from npusim.calibrate.device.fit import DeviceFit, FitResult
 from npusim.calibrate.device.times import Floats
 
-__all__ = ["NORMAL", "half_widths", "quantile_of"]
-
 NORMAL = 1.6448536269514722
 """Half a 90 % interval of a normal variable, in standard deviations."""
 _STEPS = 3

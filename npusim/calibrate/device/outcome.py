@@ -20,8 +20,6 @@ from npusim.calibrate.device.times import Floats
 from npusim.measure.document import Measurement
 from npusim.studies.perturbation import number_at
 
-__all__ = ["calibration_of", "fitted_numbers", "fitted_parameters", "fitted_text", "source_after", "statuses"]
-
 _BEFORE = "; before "
 _TOGETHER = 0.5
 """Correlation from which two errors are called tied."""

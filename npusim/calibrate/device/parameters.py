@@ -13,8 +13,6 @@ from npusim.errors import ConfigError, nearest
 from npusim.mapping import Mapped
 from npusim.studies.perturbation import Uncertain, number_at, numbers_of, uncertain_numbers, with_library
 
-__all__ = ["Parameter", "candidates", "chosen"]
-
 _FAR = 100.0
 """A fit may change a number by this factor at most."""
 _VAGUE = 1.0

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
-__all__ = ["CalibratedRow", "CalibrationReport", "FamilyError", "FittedParameter", "SkippedRow"]
-
 
 class FittedParameter(Part):
     """One number of the data sheet, before and after."""

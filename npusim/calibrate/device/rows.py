@@ -16,18 +16,6 @@ from npusim.mapping import Mapped, map_graph
 from npusim.measure.document import Benchmark, Device, Measurement, ModelFile, Network, Row, Workload
 from npusim.scenario import Scenario
 
-__all__ = [
-    "LAUNCH_ONLY",
-    "DeviceRow",
-    "LeftOut",
-    "chip_text",
-    "family_of",
-    "map_rows",
-    "match_device",
-    "noise_of",
-    "remapped",
-]
-
 NOISE_FLOOR = 1e-3
 """Relative standard error below which no row's median is believed: clocks and caches drift."""
 

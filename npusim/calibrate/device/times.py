@@ -14,8 +14,6 @@ from npusim.calibrate.device.rows import DeviceRow
 from npusim.cost import arch_row
 from npusim.studies.perturbation import evaluated, lowered_on, moved
 
-__all__ = ["INFLUENCE", "DeviceTimes", "Floats"]
-
 Floats = NDArray[np.float64]
 
 INFLUENCE = 0.01

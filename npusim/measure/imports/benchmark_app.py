@@ -24,8 +24,6 @@ from npusim.measure.imports.benchmark_report import (
     read_printed_report,
 )
 
-__all__ = ["from_benchmark_app"]
-
 DeviceKind = Literal["npu", "gpu", "cpu"]
 Hint = Literal["latency", "throughput"]
 

@@ -15,8 +15,6 @@ from npusim.config.texts import read_text
 from npusim.errors import ConfigError, shown
 from npusim.measure.document import Counter
 
-__all__ = ["read_csv_counters", "read_json_counters"]
-
 _MS = 1e-3
 _EXECUTED = "EXECUTED"
 _STATUSES = ("NOT_RUN", "OPTIMIZED_OUT", _EXECUTED)

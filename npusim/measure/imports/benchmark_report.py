@@ -12,15 +12,6 @@ from npusim.config.tables import Number
 from npusim.config.texts import read_text
 from npusim.errors import ConfigError, shown
 
-__all__ = [
-    "Report",
-    "ReportValue",
-    "is_printed_report",
-    "read_csv_report",
-    "read_json_report",
-    "read_printed_report",
-]
-
 _MS, _US = 1e-3, 1e-6
 _SECTIONS = {
     "Command line parameters": "options",

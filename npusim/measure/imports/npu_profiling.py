@@ -9,8 +9,6 @@ from npusim.errors import ConfigError, nearest, shown
 from npusim.measure.document import Counter, Device, Measurement, ModelFile, Row, Spread
 from npusim.measure.traces import ENGINES, LAYER, Event, Trace, read_trace
 
-__all__ = ["from_npu_profiling"]
-
 _TIMES = {
     "DPU time:": "DPU",
     "Shave time:": "Shave",

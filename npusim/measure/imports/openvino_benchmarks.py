@@ -12,8 +12,6 @@ from npusim.config.tables import Choice, Number, Table, Text, read_table
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, shown
 from npusim.measure.document import Device, Measurement, Network, Row, Spread
 
-__all__ = ["choose_platform", "from_openvino_benchmarks"]
-
 Hint = Literal["latency", "throughput"]
 
 _LATENCY = "latency_ms_sync_int8"

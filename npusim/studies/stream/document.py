@@ -8,8 +8,6 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 
-__all__ = ["CapacityCost", "Followed", "Strategy"]
-
 
 class Strategy(Part):
     """One way to keep up with the updates."""

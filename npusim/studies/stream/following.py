@@ -15,8 +15,6 @@ from npusim.studies.stream.strategies import KNOTS, Costs, Versions, padded, rec
 from npusim.studies.stream.updates import Size, Update, sizes
 from npusim.techniques import EdgeData, parse, technique_with
 
-__all__ = ["follow"]
-
 _WAYS = (EdgeData.CONSTANT, EdgeData.INPUT, EdgeData.CAPACITY)
 """What the strategies do with the edges: recompile, update a mask, leave room for more nodes."""
 _ROUND = 1000

@@ -15,8 +15,6 @@ from npusim.mapping import Run
 from npusim.ops import Role
 from npusim.studies.stream.updates import Size, Update
 
-__all__ = ["MaskKeeper", "entries_changed"]
-
 
 def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> float:
     """Return how many entries of the mask an update changes, at the mean degree.

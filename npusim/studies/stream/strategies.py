@@ -17,8 +17,6 @@ from npusim.studies.stream.document import Strategy
 from npusim.studies.stream.updates import Size
 from npusim.techniques import EdgeData, apply, parse, technique_with
 
-__all__ = ["KNOTS", "Costs", "Version", "Versions", "padded", "recompiled", "resized"]
-
 _Name = Literal["recompile", "recompile on nodes", "pad and mask"]
 KNOTS = 17
 """Numbers of nodes at which inferences are estimated; between them latency is interpolated."""

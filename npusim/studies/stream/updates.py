@@ -11,8 +11,6 @@ import numpy as np
 
 from npusim.errors import ConfigError, FileError, UnknownNameError
 
-__all__ = ["EVENTS", "MIX", "Size", "Update", "generated", "read_events", "sizes"]
-
 EVENTS = ("add_node", "remove_node", "add_edge", "remove_edge")
 """What can happen; an edge is undirected."""
 MIX: Mapping[str, float] = {"add_node": 3.0, "remove_node": 1.0, "add_edge": 5.0, "remove_edge": 1.0}

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from npusim.graph import Editor
 from npusim.ops import DType, Role
 
-__all__ = ["EdgeList", "edge_list"]
-
 PREPROCESS = "preprocess"
 
 

@@ -13,8 +13,6 @@ from npusim.workloads.gnn.spec import GnnSpec
 from npusim.workloads.gnn.statistics import load_statistics
 from npusim.workloads.spec import WorkloadKind
 
-__all__ = ["GNN", "build_gnn"]
-
 _BUILDERS: Mapping[str, Callable[[GnnSpec, GraphStructure], Graph]] = {
     "gcn": build_gcn,
     "gat": build_gat,

@@ -12,8 +12,6 @@ from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
 from npusim.workloads.gnn.layers import add_bias, finish_layer, linear, start, weight
 from npusim.workloads.gnn.spec import GnnSpec
 
-__all__ = ["build_gat"]
-
 
 def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """Build a GAT.

@@ -8,8 +8,6 @@ from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
 from npusim.workloads.gnn.layers import finish_layer, linear, start
 from npusim.workloads.gnn.spec import GnnSpec
 
-__all__ = ["build_gcn"]
-
 
 def build_gcn(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """Build a GCN with in-graph normalisation d^-1/2 (A + I) d^-1/2.

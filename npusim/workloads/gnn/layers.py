@@ -14,8 +14,6 @@ from npusim.graph import Editor, GraphMeta, GraphStructure
 from npusim.ops import DType, Role
 from npusim.workloads.gnn.spec import GnnSpec
 
-__all__ = ["activation", "add_bias", "finish_layer", "linear", "start", "weight"]
-
 
 def start(spec: GnnSpec, structure: GraphStructure, sampled_edges: int | None = None) -> tuple[Editor, str]:
     """Return an editor for a workload, and the name of its features [N, F]."""

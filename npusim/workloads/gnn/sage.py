@@ -15,8 +15,6 @@ from npusim.workloads.gnn.layers import finish_layer, linear, start
 from npusim.workloads.gnn.spec import GnnSpec
 from npusim.workloads.gnn.statistics import sampled_edges
 
-__all__ = ["build_sage"]
-
 
 def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """Build a GraphSAGE network with mean or maximum.

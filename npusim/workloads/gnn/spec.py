@@ -10,8 +10,6 @@ from npusim.ops import DType
 from npusim.units import refuse
 from npusim.workloads.spec import WorkloadSpec
 
-__all__ = ["Form", "GnnSpec", "Model", "Order"]
-
 Model = Literal["gcn", "gat", "sage-mean", "sage-max"]
 Form = Literal["edges", "dense", "gathered"]
 Order = Literal["transform_first", "aggregate_first"]

@@ -16,8 +16,6 @@ from npusim.errors import UnknownNameError
 from npusim.graph import GraphStructure
 from npusim.locate import resource, resource_names
 
-__all__ = ["DatasetStatistics", "dataset_names", "load_statistics", "sampled_edges"]
-
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 BlockEdge = Annotated[int, Field(ge=1, strict=False)]  # the reader of YAML hands keys over as text
