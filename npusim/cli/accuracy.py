@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Format, Output, Settings, complete_stacks, complete_workload
+from npusim.cli.options import (
+    Data,
+    Format,
+    Output,
+    Settings,
+    argument,
+    complete_stacks,
+    complete_workload,
+    option,
+)
 from npusim.errors import ConfigError
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -20,48 +28,31 @@ _EXAMPLES = """
 """
 _MOST_SEEDS = 1000
 
-DataFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="DIR",
-        help="Folder with the raw data sets, as cora/raw/ind.cora.x and so on. "
-        "[dim]\\[default: the environment variable NPUSIM_DATA][/dim]",
-        show_default=False,
-    ),
-]
-
 
 @app.command(epilog=_EXAMPLES)
 def accuracy(
     workloads: Annotated[
         list[str],
-        typer.Argument(
-            metavar="WORKLOAD...",
-            help="Names from `npusim list workloads`, or workload YAMLs.",
+        argument(
+            "WORKLOAD...",
+            "Names from `npusim list workloads`, or workload YAMLs.",
             autocompletion=complete_workload,
-            show_default=False,
         ),
     ],
     techniques: Annotated[
         str,
-        typer.Option(
-            "--techniques",
-            "-t",
-            metavar="STACK",
-            help="A stack, stacks parted by commas, or a named list (accuracy: every technique). "
+        option(
+            "--techniques -t STACK",
+            "A stack, stacks parted by commas, or a named list (accuracy: every technique). "
             "The model without techniques is always judged.",
             autocompletion=complete_stacks,
         ),
     ] = "accuracy",
-    data: DataFolder = None,
-    seeds: Annotated[
-        str,
-        typer.Option("--seeds", metavar="LIST", help="Trainings, such as 0-2 or 0,3,7.", show_default=True),
-    ] = "0",
+    data: Data = None,
+    seeds: Annotated[str, option("--seeds LIST", "Trainings, such as 0-2 or 0,3,7.")] = "0",
     settings: Settings = None,
     retrain: Annotated[
-        bool, typer.Option("--retrain", help="Train even where the cache has the trained parameters.")
+        bool, option("--retrain", "Train even where the cache has the trained parameters.")
     ] = False,
     form: Format = None,
     output: Output = None,

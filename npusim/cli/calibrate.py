@@ -4,122 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Format, Quiet, complete_soc
+from npusim.cli.options import OUTPUT, Format, Quiet, argument, complete_soc, option
 from npusim.errors import ConfigError, FileError
 
-if TYPE_CHECKING:
-    pass
-
-_WHAT, _FIT, _OUTPUT = "What is fitted", "How it is fitted", "Output"
-
-FittedSoc = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOC",
-        help="Machine to fit: a name from `npusim list socs` or a SoC YAML.",
-        autocompletion=complete_soc,
-        show_default=False,
-    ),
-]
-MoreFiles = Annotated[
-    list[Path] | None,
-    typer.Argument(metavar="[FILE]...", help="Further files of measurements.", show_default=False),
-]
-Measurements = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--measurements",
-        "-m",
-        metavar="FILE",
-        help="Measurements that `npusim measure` wrote; several files of one device are joined.",
-        show_default=False,
-    ),
-]
-FittedFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE.yaml",
-        help="Write the fitted SoC: the file of SOC with other numbers.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-ReportFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE.html",
-        help="Write a page with the fit before and after, what is left, and every number.",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-NewName = Annotated[
-    str | None,
-    typer.Option(
-        "--name",
-        metavar="NAME",
-        help="Short name of the fitted SoC. [dim]\\[default: that of SOC][/dim]",
-        rich_help_panel=_OUTPUT,
-    ),
-]
-Free = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--free",
-        metavar="PATH",
-        help="Fit this number, or all below this path, and no others. Repeatable. [dim]\\[default: all "
-        "uncertain numbers of the device and the DRAM that bear on a measured row][/dim]",
-        rich_help_panel=_WHAT,
-    ),
-]
-Hold = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--hold",
-        metavar="PATH",
-        help="Leave this number, or all below this path, as it is. Repeatable.",
-        rich_help_panel=_WHAT,
-    ),
-]
-FitNetworks = Annotated[
-    bool,
-    typer.Option(
-        "--fit-networks",
-        help="Fit to whole networks too. By default they are predicted as a check.",
-        rich_help_panel=_WHAT,
-    ),
-]
-ModelFiles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="NAME=FILE",
-        help="Where a model file lies that the measurement names. Repeatable.",
-        rich_help_panel=_WHAT,
-    ),
-]
-ForceSoc = Annotated[
-    bool,
-    typer.Option(
-        "--force-soc",
-        help="Take the measurement of a chip that is none of this SoC's.",
-        rich_help_panel=_WHAT,
-    ),
-]
-Folds = Annotated[
-    int,
-    typer.Option("--folds", min=2, metavar="K", help="Parts of the cross-validation.", rich_help_panel=_FIT),
-]
-FoldSeed = Annotated[
-    int,
-    typer.Option("--seed", min=0, metavar="N", help="Seed of the cross-validation.", rich_help_panel=_FIT),
-]
-
+_WHAT, _FIT = "What is fitted", "How it is fitted"
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -134,19 +26,82 @@ _EXAMPLES = """
 
 @app.command(epilog=_EXAMPLES)
 def calibrate(
-    soc: FittedSoc,
-    more: MoreFiles = None,
-    measurements: Measurements = None,
-    output: FittedFile = None,
-    report: ReportFile = None,
-    name: NewName = None,
-    free: Free = None,
-    hold: Hold = None,
-    fit_networks: FitNetworks = False,
-    model: ModelFiles = None,
-    force_soc: ForceSoc = False,
-    folds: Folds = 5,
-    seed: FoldSeed = 0,
+    soc: Annotated[
+        str,
+        argument(
+            "SOC",
+            "Machine to fit: a name from `npusim list socs` or a SoC YAML.",
+            autocompletion=complete_soc,
+        ),
+    ],
+    more: Annotated[list[Path] | None, argument("[FILE]...", "Further files of measurements.")] = None,
+    measurements: Annotated[
+        list[Path] | None,
+        option(
+            "--measurements -m FILE",
+            "Measurements that `npusim measure` wrote; several files of one device are joined.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        option(
+            "--output -o FILE.yaml",
+            "Write the fitted SoC: the file of SOC with other numbers.",
+            panel=OUTPUT,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        option(
+            "--report FILE.html",
+            "Write a page with the fit before and after, what is left, and every number.",
+            panel=OUTPUT,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None,
+        option("--name NAME", "Short name of the fitted SoC.", default="that of SOC", panel=OUTPUT),
+    ] = None,
+    free: Annotated[
+        list[str] | None,
+        option(
+            "--free PATH",
+            "Fit this number, or all below this path, and no others. Repeatable.",
+            default="all uncertain numbers of the device and the DRAM that bear on a measured row",
+            panel=_WHAT,
+        ),
+    ] = None,
+    hold: Annotated[
+        list[str] | None,
+        option(
+            "--hold PATH",
+            "Leave this number, or all below this path, as it is. Repeatable.",
+            panel=_WHAT,
+        ),
+    ] = None,
+    fit_networks: Annotated[
+        bool,
+        option(
+            "--fit-networks",
+            "Fit to whole networks too. By default they are predicted as a check.",
+            panel=_WHAT,
+        ),
+    ] = False,
+    model: Annotated[
+        list[str] | None,
+        option(
+            "--model NAME=FILE",
+            "Where a model file lies that the measurement names. Repeatable.",
+            panel=_WHAT,
+        ),
+    ] = None,
+    force_soc: Annotated[
+        bool,
+        option("--force-soc", "Take the measurement of a chip that is none of this SoC's.", panel=_WHAT),
+    ] = False,
+    folds: Annotated[int, option("--folds K", "Parts of the cross-validation.", panel=_FIT, min=2)] = 5,
+    seed: Annotated[int, option("--seed N", "Seed of the cross-validation.", panel=_FIT, min=0)] = 0,
     quiet: Quiet = False,
     form: Format = None,
 ) -> None:

@@ -28,35 +28,6 @@ _EXAMPLES = """
 """
 
 
-Engine = Annotated[
-    str,
-    opt.choice_option(
-        "--engine",
-        ("analytical", "event"),
-        "Add costs up, or act every tile and transfer out and see what they wait for.",
-        rich_help_panel="How it runs",
-    ),
-]
-Interval = Annotated[
-    bool,
-    typer.Option(
-        "--interval",
-        help="Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
-        "fitted to measurements always gets one.",
-        rich_help_panel="Output",
-    ),
-]
-TraceFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        metavar="FILE",
-        help="Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
-        rich_help_panel="Output",
-    ),
-]
-
-
 @app.command(epilog=_EXAMPLES)
 def estimate(
     workload: opt.WorkloadName,
@@ -68,9 +39,32 @@ def estimate(
     requests: opt.Requests = None,
     tiles: opt.Tiles = None,
     device: opt.Device = "auto",
-    engine: Engine = "analytical",
-    interval: Interval = False,
-    trace: TraceFile = None,
+    engine: Annotated[
+        str,
+        opt.option(
+            "--engine",
+            "Add costs up, or act every tile and transfer out and see what they wait for.",
+            choices=("analytical", "event"),
+            panel=opt.RUN,
+        ),
+    ] = "analytical",
+    interval: Annotated[
+        bool,
+        opt.option(
+            "--interval",
+            "Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
+            "fitted to measurements always gets one.",
+            panel=opt.OUTPUT,
+        ),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        opt.option(
+            "--trace FILE",
+            "Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
+            panel=opt.OUTPUT,
+        ),
+    ] = None,
     form: opt.Format = None,
     output: opt.Output = None,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Settings, TechniqueStack, WorkloadName
+from npusim.cli.options import Data, Settings, TechniqueStack, WorkloadName, option
 from npusim.errors import ConfigError
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -24,24 +24,13 @@ def export(
     workload: WorkloadName,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The .xml file to write; the weights go to the .bin file beside it.",
+        option(
+            "--output -o FILE",
+            "The .xml file to write; the weights go to the .bin file beside it.",
             show_default=False,
         ),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="Folder with the raw data sets, as cora/raw/ind.cora.x and so on. "
-            "[dim]\\[default: the environment variable NPUSIM_DATA][/dim]",
-            show_default=False,
-        ),
-    ] = None,
+    data: Data = None,
     techniques: TechniqueStack = "none",
     settings: Settings = None,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Format, Output, choice_argument
+from npusim.cli.options import Format, Output, argument
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -17,12 +17,12 @@ _KINDS = ("socs", "workloads", "techniques", "ops", "suites", "spaces")
 def list_(
     what: Annotated[
         str,
-        choice_argument(
+        argument(
             "WHAT",
-            "catalogue",
-            _KINDS,
             "socs: machines; workloads: networks on data sets; techniques; ops: operator types; "
             "suites: published figures to check against; spaces: designs to sweep.",
+            kind="catalogue",
+            choices=_KINDS,
         ),
     ],
     form: Format = None,

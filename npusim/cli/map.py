@@ -25,14 +25,14 @@ def map_(
     techniques: opt.TechniqueStack = "none",
     minimise: Annotated[
         str,
-        opt.choice_option("--minimise", ("latency", "energy"), "What the placement is to make least."),
+        opt.option("--minimise", "What the placement is to make least.", choices=("latency", "energy")),
     ] = "latency",
     devices: Annotated[
         str | None,
-        typer.Option(
-            "--devices",
-            metavar="LIST",
-            help="Devices to choose from, parted by commas. [dim]\\[default: all there are][/dim]",
+        opt.option(
+            "--devices LIST",
+            "Devices to choose from, parted by commas.",
+            default="all there are",
             autocompletion=lambda: ["npu,cpu,gpu", "npu,cpu", "npu,gpu", "cpu,gpu"],
             show_default=False,
         ),

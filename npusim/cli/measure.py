@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
-from npusim.cli import measure_options as opt
-from npusim.cli.options import Quiet, TechniqueStack
-from npusim.errors import ConfigError, NpusimError
+from npusim.cli.options import OUTPUT, RUN, Quiet, TechniqueStack, argument, complete_workload, option
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
 
 if TYPE_CHECKING:
     from npusim.cli.output import Destination
@@ -24,6 +23,10 @@ _Hint = Literal["latency", "throughput"]
 _HINTS: tuple[_Hint, ...] = ("latency", "throughput")
 
 _MODEL_FILES, _WORKLOAD_FILES = (".xml", ".onnx"), (".yaml", ".yml")
+
+_TOOLS = ("benchmark_app", "npu-profiling", "openvino-benchmarks")
+_CLASSES = ("NPU", "GPU", "CPU")
+_FROM = "Files of other tools"
 
 _EXAMPLES = """
 [dim]Examples[/dim]
@@ -42,25 +45,144 @@ class InterruptedMeasurementError(NpusimError):
     exit_status = 130
 
 
+def _device(value: str | None) -> str | None:
+    """Refuse what can be no device; whether it is there OpenVINO says."""
+    if value is None:
+        return None
+    if value.partition(".")[0].upper() not in _CLASSES:
+        raise UnknownNameError("value of --device", value, _CLASSES)
+    return value.upper()
+
+
+def _complete_suite(incomplete: str) -> list[str]:
+    """Return shipped suites of measurements that begin as written."""
+    from npusim.measure.suites import suite_names
+
+    return [name for name in suite_names() if name.startswith(incomplete)]
+
+
 @app.command(epilog=_EXAMPLES)
 def measure(
-    workload: opt.What = None,
-    suite: opt.Suite = None,
-    device: opt.MeasuredDevice = None,
+    workload: Annotated[
+        str | None,
+        argument(
+            "WORKLOAD",
+            "A workload's name or YAML file, an OpenVINO .xml or an .onnx file; with --from what the "
+            "other tool wrote. [dim]\\[default: the suite][/dim]",
+            autocompletion=complete_workload,
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        option(
+            "--suite NAME|FILE",
+            "What to measure where no WORKLOAD is named (`npusim schema measurement-suite`).",
+            default="default, which takes under 10 minutes",
+            autocompletion=_complete_suite,
+        ),
+    ] = None,
+    device: Annotated[
+        str | None,
+        option(
+            "--device NPU|GPU|CPU",
+            "Device that runs; GPU.1 is a second one.",
+            default="NPU",
+            callback=_device,
+        ),
+    ] = None,
     techniques: TechniqueStack = "none",
-    settings: opt.WorkloadSettings = None,
-    hint: opt.Hints = "both",
-    requests: opt.InFlight = None,
-    tiles: opt.NpuTiles = None,
-    precision: opt.Precision = None,
-    seconds: opt.Seconds = None,
-    hwinfo: opt.HwinfoFile = None,
-    tool: opt.Tool = None,
-    platform: opt.Platform = None,
-    model: opt.RanModel = None,
-    output: opt.MeasurementFile = None,
+    settings: Annotated[
+        list[str] | None,
+        option(
+            "--set workload.KEY=VALUE", "Change a value of the workload (workload.hidden=128). Repeatable."
+        ),
+    ] = None,
+    hint: Annotated[
+        str,
+        option(
+            "--hint",
+            "One inference at a time, several in flight, or a row of each; for a WORKLOAD.",
+            choices=(*_HINTS, "both"),
+            panel=RUN,
+        ),
+    ] = "both",
+    requests: Annotated[
+        int | None,
+        option(
+            "--requests R",
+            "Inferences in flight, for a WORKLOAD.",
+            default="1 for latency, the device's optimum for throughput",
+            panel=RUN,
+            min=1,
+            max=1024,
+        ),
+    ] = None,
+    tiles: Annotated[
+        int | None,
+        option(
+            "--tiles T",
+            "Tiles of the NPU to compile for.",
+            default="the compiler's choice",
+            panel=RUN,
+            min=1,
+        ),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        option(
+            "--precision",
+            "Format of floating point to compute in.",
+            choices=("f32", "bf16", "f16"),
+            default="f32 on a CPU, f16 elsewhere",
+            panel=RUN,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        option(
+            "--seconds S",
+            "Time for a row, without compiling; slow networks take longer.",
+            default="2",
+            panel=RUN,
+            min=0.05,
+            max=3600,
+        ),
+    ] = None,
+    hwinfo: Annotated[
+        Path | None,
+        option("--hwinfo FILE", "Log that HWiNFO is writing meanwhile: energy on Windows.", panel=RUN),
+    ] = None,
+    tool: Annotated[
+        str | None,
+        option("--from", "Take in what this tool wrote; nothing is run.", choices=_TOOLS, panel=_FROM),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        option("--platform NAME", "Chip, where the file does not tell or has several.", panel=_FROM),
+    ] = None,
+    model: Annotated[
+        str | None,
+        option("--model FILE", "Model that ran, where the file does not tell (npu-profiling).", panel=_FROM),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        option(
+            "--output -o FILE",
+            "Write the measurement as JSON (`npusim schema measurement`); the table is shown as well.",
+            panel=OUTPUT,
+        ),
+    ] = None,
     quiet: Quiet = False,
-    form: opt.Shown = None,
+    form: Annotated[
+        str | None,
+        option(
+            "--format",
+            "Table to read, or the JSON document, on the terminal.",
+            choices=("table", "json"),
+            default="table",
+            panel=OUTPUT,
+        ),
+    ] = None,
 ) -> None:
     """Measure networks on a device of this machine with OpenVINO, or take in what Intel's tools measured.
 
@@ -100,9 +222,9 @@ def measure(
 
 def _refuse(given: Mapping[str, object], allowed: str) -> None:
     """Refuse options that would do nothing."""
-    for option, value in given.items():
+    for name, value in given.items():
         if value:
-            raise ConfigError(f"`{value}`", file=option, allowed=allowed)
+            raise ConfigError(f"`{value}`", file=name, allowed=allowed)
 
 
 def _suite_items(suite: str) -> tuple[Item, ...]:

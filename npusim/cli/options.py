@@ -2,88 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from npusim.errors import UnknownNameError
-from npusim.locate import DEFAULT_SOC
-
-__all__ = [
-    "DEFAULT_SOC",
-    "Cores",
-    "Device",
-    "Directory",
-    "Format",
-    "Hint",
-    "Minimise",
-    "Output",
-    "Quiet",
-    "Requests",
-    "Resume",
-    "Settings",
-    "Shapes",
-    "SocName",
-    "SpaceName",
-    "TechniqueStack",
-    "Tiles",
-    "WorkloadName",
-    "choice_argument",
-    "choice_option",
-    "complete_soc",
-    "complete_stack",
-    "complete_stacks",
-    "complete_workload",
-]
+from npusim.locate import DEFAULT_SOC as DEFAULT_SOC
 
 
-def choice_option(name: str, choices: Sequence[str], help: str, **settings: Any) -> Any:
-    """Return the typer option that takes one of `choices`.
+def option(
+    flags: str,
+    help: str,
+    *,
+    choices: Sequence[str] = (),
+    default: str = "",
+    panel: str | None = None,
+    **settings: Any,
+) -> Any:
+    """Return a typer option.
 
     Parameters
     ----------
-    name : str
-        The option, with its dashes.
-    choices : sequence of str
-        What may stand behind it.
+    flags : str
+        Its names, and what stands behind them: ``--output -o FILE``.
     help : str
         What it is for.
+    choices : sequence of str
+        The only values it takes; any where empty.
+    default : str
+        What holds without it, where that is no value that typer shows.
+    panel : str, optional
+        The part of the help in which it stands.
     **settings
         Further settings of `typer.Option`.
     """
-    return typer.Option(
-        name, metavar="|".join(choices), help=help, **_settings(f"value of {name}", choices), **settings
-    )
+    names = [word for word in flags.split() if word.startswith("-")]
+    metavar = " ".join(flags.split()[len(names) :]) or "|".join(choices) or None
+    if default:
+        help += f" [dim]\\[default: {default}][/dim]"
+    if choices:
+        settings |= _one_of(f"value of {names[0]}", choices)
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **settings)
 
 
-def choice_argument(name: str, kind: str, choices: Sequence[str], help: str) -> Any:
-    """Return the typer argument that takes one of `choices`.
+def argument(metavar: str, help: str, *, kind: str = "", choices: Sequence[str] = (), **settings: Any) -> Any:
+    """Return a typer argument that the help calls `metavar`.
 
     Parameters
     ----------
-    name : str
-        What the help calls it, in capitals.
     kind : str
-        What it names, as in "unknown schema".
-    choices, help
-        As for `choice_option`.
+        What one of `choices` is, as in "unknown schema".
+    metavar, help, choices, **settings
+        As for `option`.
     """
-    return typer.Argument(metavar=name, help=help, **_settings(kind, choices))
+    if choices:
+        settings |= _one_of(kind, choices)
+    return typer.Argument(metavar=metavar, help=help, show_default=False, **settings)
 
 
-def _settings(kind: str, choices: Sequence[str]) -> dict[str, Any]:
-    return {"callback": _checked(kind, choices), "autocompletion": lambda: list(choices)}
-
-
-def _checked(kind: str, choices: Sequence[str]) -> Callable[[str | None], str | None]:
+def _one_of(kind: str, choices: Sequence[str]) -> dict[str, Any]:
     def check(value: str | None) -> str | None:
         if value is not None and value not in choices:
             raise UnknownNameError(kind, value, choices)
         return value
 
-    return check
+    return {"callback": check, "autocompletion": lambda: list(choices)}
 
 
 MODEL_FILES = (".yaml", ".yml", ".xml", ".onnx")
@@ -153,135 +138,110 @@ def _files(incomplete: str, suffixes: tuple[str, ...]) -> list[str]:
     return _matching(found, incomplete)
 
 
-_RUN, _OUTPUT = "How it runs", "Output"
+RUN, OUTPUT = "How it runs", "Output"
 
 WorkloadName = Annotated[
     str,
-    typer.Argument(
-        metavar="WORKLOAD",
-        help="A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file.",
+    argument(
+        "WORKLOAD",
+        "A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file.",
         autocompletion=complete_workload,
-        show_default=False,
     ),
 ]
 SocName = Annotated[
     str,
-    typer.Option(
-        "--soc",
-        metavar="NAME|FILE",
-        help="Machine: a name from `npusim list socs` or a SoC YAML.",
+    option(
+        "--soc NAME|FILE",
+        "Machine: a name from `npusim list socs` or a SoC YAML.",
         autocompletion=complete_soc,
     ),
 ]
 TechniqueStack = Annotated[
     str,
-    typer.Option(
-        "--techniques",
-        "-t",
-        metavar="STACK",
-        help="Techniques joined by +, such as stagr+quantgr or nodepad:capacity=3000+grad.",
+    option(
+        "--techniques -t STACK",
+        "Techniques joined by +, such as stagr+quantgr or nodepad:capacity=3000+grad.",
         autocompletion=complete_stack,
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128). "
+    option(
+        "--set PATH=VALUE",
+        "Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128). "
         "Repeatable.",
     ),
 ]
 Shapes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--shape",
-        metavar="INPUT=[N,...]",
-        help="Fixed shape of an input that a model file leaves open. Repeatable.",
-    ),
+    option("--shape INPUT=[N,...]", "Fixed shape of an input that a model file leaves open. Repeatable."),
 ]
+_HINTS, _DEVICES, _FORMS = ("latency", "throughput"), ("auto", "npu", "cpu", "gpu"), ("table", "json")
 Hint = Annotated[
-    str,
-    choice_option(
-        "--hint",
-        ("latency", "throughput"),
-        "One inference at a time, or several in flight.",
-        rich_help_panel=_RUN,
-    ),
+    str, option("--hint", "One inference at a time, or several in flight.", choices=_HINTS, panel=RUN)
 ]
 Requests = Annotated[
     int | None,
-    typer.Option(
-        "--requests",
-        min=1,
-        metavar="R",
-        help="Inferences in flight. [dim]\\[default: the SoC's for the hint][/dim]",
-        rich_help_panel=_RUN,
-    ),
+    option("--requests R", "Inferences in flight.", default="the SoC's for the hint", panel=RUN, min=1),
 ]
 Tiles = Annotated[
     int | None,
-    typer.Option(
-        "--tiles",
+    option(
+        "--tiles T",
+        "NPU tiles an inference is compiled for.",
+        default="the SoC's for the hint",
+        panel=RUN,
         min=1,
-        metavar="T",
-        help="NPU tiles an inference is compiled for. [dim]\\[default: the SoC's for the hint][/dim]",
-        rich_help_panel=_RUN,
     ),
 ]
 Device = Annotated[
     str,
-    choice_option(
+    option(
         "--device",
-        ("auto", "npu", "cpu", "gpu"),
         "Device that runs the operators; auto takes the NPU for what it can do.",
-        rich_help_panel=_RUN,
+        choices=_DEVICES,
+        panel=RUN,
     ),
 ]
 Format = Annotated[
     str | None,
-    choice_option(
+    option(
         "--format",
-        ("table", "json"),
-        "Table to read, or one JSON document. [dim]\\[default: table; json where -o ends in .json][/dim]",
-        rich_help_panel=_OUTPUT,
+        "Table to read, or one JSON document.",
+        choices=_FORMS,
+        default="table; json where -o ends in .json",
+        panel=OUTPUT,
     ),
 ]
 Output = Annotated[
+    Path | None, option("--output -o FILE", "Write to a file instead of the terminal.", panel=OUTPUT)
+]
+Data = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="Write to a file instead of the terminal.",
-        rich_help_panel=_OUTPUT,
+    option(
+        "--data DIR",
+        "Folder with the raw data sets, as cora/raw/ind.cora.x and so on.",
+        default="the environment variable NPUSIM_DATA",
+        show_default=False,
     ),
 ]
 SpaceName = Annotated[
     str,
-    typer.Argument(
-        metavar="SPACE",
-        help="A design space: a shipped name such as gcn-cora, or a YAML file (`npusim schema space`).",
+    argument(
+        "SPACE",
+        "A design space: a shipped name such as gcn-cora, or a YAML file (`npusim schema space`).",
         autocompletion=complete_space,
-        show_default=False,
     ),
 ]
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="Directory that `npusim sweep` wrote.", show_default=False)
-]
+Directory = Annotated[Path, argument("DIR", "Directory that `npusim sweep` wrote.")]
 Minimise = Annotated[
     str | None,
-    typer.Option(
-        "--minimise",
-        metavar="METRICS",
-        help="Metrics parted by commas, such as latency_s,energy_j,area_mm2. "
-        "[dim]\\[default: what the space says][/dim]",
+    option(
+        "--minimise METRICS",
+        "Metrics parted by commas, such as latency_s,energy_j,area_mm2.",
+        default="what the space says",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on standard error.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with what an earlier run left in the directory.")
-]
-Cores = Annotated[
-    int | None, typer.Option("--cores", min=1, metavar="N", help="Cores to use. [dim]\\[default: all][/dim]")
-]
+Quiet = Annotated[bool, option("--quiet -q", "No progress on standard error.")]
+Resume = Annotated[bool, option("--resume", "Go on with what an earlier run left in the directory.")]
+Cores = Annotated[int | None, option("--cores N", "Cores to use.", default="all", min=1)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Directory, Format, Minimise
+from npusim.cli.options import Directory, Format, Minimise, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -22,18 +22,12 @@ _EXAMPLES = """
 def pareto(
     directory: Directory,
     minimise: Minimise = None,
-    where: Annotated[
-        str | None,
-        typer.Option("--where", metavar="SQL", help="A condition, such as '\"npu.tiles\" <= 4'."),
-    ] = None,
+    where: Annotated[str | None, option("--where SQL", "A condition, such as '\"npu.tiles\" <= 4'.")] = None,
     form: Format = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="An .html file gets the interactive page, a .json file the front as JSON.",
+        option(
+            "--output -o FILE", "An .html file gets the interactive page, a .json file the front as JSON."
         ),
     ] = None,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Directory, Format, Output
+from npusim.cli.options import Directory, Format, Output, argument
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -22,11 +22,10 @@ def query(
     directory: Directory,
     sql: Annotated[
         str,
-        typer.Argument(
-            metavar="SQL",
-            help="A query of the table `points`: a column for each axis by its path, in double quotes, "
+        argument(
+            "SQL",
+            "A query of the table `points`: a column for each axis by its path, in double quotes, "
             "and one for each metric.",
-            show_default=False,
         ),
     ],
     form: Format = None,

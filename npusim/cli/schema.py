@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Output, choice_argument
+from npusim.cli.options import Output, argument
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -52,12 +52,12 @@ MODELS = FILES | DOCUMENTS
 def schema(
     name: Annotated[
         str,
-        choice_argument(
+        argument(
             "NAME",
-            "schema",
-            tuple(MODELS),
             f"A file that npusim reads ({', '.join(FILES)}) or a document that it writes "
             f"({', '.join(DOCUMENTS)}).",
+            kind="schema",
+            choices=tuple(MODELS),
         ),
     ],
     output: Output = None,

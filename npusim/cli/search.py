@@ -21,27 +21,19 @@ _EXAMPLES = """
 @app.command(epilog=_EXAMPLES)
 def search(
     space: opt.SpaceName,
-    budget: Annotated[
-        int,
-        typer.Option("--budget", "-n", min=1, metavar="N", help="Points to evaluate.", show_default=False),
-    ],
+    budget: Annotated[int, opt.option("--budget -n N", "Points to evaluate.", min=1, show_default=False)],
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="New directory for front and log.", show_default=False
-        ),
+        Path, opt.option("--output -o DIR", "New directory for front and log.", show_default=False)
     ],
     minimise: opt.Minimise = None,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, metavar="S", help="The same seed finds the same.")
-    ] = 0,
+    seed: Annotated[int, opt.option("--seed S", "The same seed finds the same.", min=0)] = 0,
     population: Annotated[
         int | None,
-        typer.Option(
-            "--population",
+        opt.option(
+            "--population P",
+            "Points of a generation.",
+            default="about the square root of the budget",
             min=4,
-            metavar="P",
-            help="Points of a generation. [dim]\\[default: about the square root of the budget][/dim]",
         ),
     ] = None,
     resume: opt.Resume = False,

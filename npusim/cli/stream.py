@@ -27,49 +27,34 @@ _EXAMPLES = """
 _TOOLCHAIN = "toolchain."
 """Beginning of the paths that lead into the compiler's data sheet."""
 
-Updates = Annotated[
-    int, typer.Option("--updates", min=1, max=100_000, metavar="N", help="Length of a generated stream.")
-]
-Seed = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of a generated stream.")]
-Mix = Annotated[
-    str | None,
-    typer.Option(
-        "--mix",
-        metavar="EVENT=W,...",
-        help="How often add_node, remove_node, add_edge, remove_edge happen. [dim]\\[3, 1, 5, 1][/dim]",
-    ),
-]
-Events = Annotated[
-    Path | None,
-    typer.Option(
-        "--events", metavar="FILE", help="CSV with update, event, count instead of a generated stream."
-    ),
-]
-Capacity = Annotated[
-    int | None,
-    typer.Option(
-        "--capacity",
-        min=1,
-        metavar="N",
-        help="Nodes that pad and mask is compiled for. [dim]\\[default: whole thousands][/dim]",
-    ),
-]
-Inferences = Annotated[
-    int, typer.Option("--inferences", min=1, metavar="K", help="Inferences after each update.")
-]
-
 
 @app.command(epilog=_EXAMPLES)
 def stream(
     workload: opt.WorkloadName,
     soc: opt.SocName = opt.DEFAULT_SOC,
     techniques: opt.TechniqueStack = "none",
-    updates: Updates = 200,
-    seed: Seed = 0,
-    mix: Mix = None,
-    events: Events = None,
-    capacity: Capacity = None,
-    inferences: Inferences = 1,
+    updates: Annotated[
+        int, opt.option("--updates N", "Length of a generated stream.", min=1, max=100_000)
+    ] = 200,
+    seed: Annotated[int, opt.option("--seed N", "Seed of a generated stream.", min=0)] = 0,
+    mix: Annotated[
+        str | None,
+        opt.option(
+            "--mix EVENT=W,...",
+            "How often add_node, remove_node, add_edge, remove_edge happen. [dim]\\[3, 1, 5, 1][/dim]",
+        ),
+    ] = None,
+    events: Annotated[
+        Path | None,
+        opt.option("--events FILE", "CSV with update, event, count instead of a generated stream."),
+    ] = None,
+    capacity: Annotated[
+        int | None,
+        opt.option(
+            "--capacity N", "Nodes that pad and mask is compiled for.", default="whole thousands", min=1
+        ),
+    ] = None,
+    inferences: Annotated[int, opt.option("--inferences K", "Inferences after each update.", min=1)] = 1,
     settings: opt.Settings = None,
     hint: opt.Hint = "latency",
     requests: opt.Requests = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npusim.cli.options import Cores, Format, Quiet, Resume, SpaceName
+from npusim.cli.options import Cores, Format, Quiet, Resume, SpaceName, option
 from npusim.errors import NpusimError
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -21,52 +21,38 @@ _EXAMPLES = """
 """
 
 
-NewDirectory = Annotated[
-    Path,
-    typer.Option("--output", "-o", metavar="DIR", help="New directory for the results.", show_default=False),
-]
-Keep = Annotated[
-    str | None,
-    typer.Option(
-        "--keep",
-        metavar="all|pareto|top:N",
-        help="Points to write: all, those that no other beats, or the N best in the first metric "
-        "that the space minimises. [dim]\\[default: what the space says][/dim]",
-    ),
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        "--scheduler", metavar="tcp://HOST:PORT", help="Evaluate on the workers of a Dask scheduler."
-    ),
-]
-Chunk = Annotated[
-    int | None,
-    typer.Option(
-        "--chunk", min=1, metavar="N", help="Points of a chunk, the unit of work on disk and of resuming."
-    ),
-]
-Intervals = Annotated[
-    bool | None,
-    typer.Option(
-        "--intervals/--no-intervals",
-        help="Give kept points the 90 % interval of their latency, where at most 1000 are kept. "
-        "[dim]\\[default: where the SoC was fitted to measurements][/dim]",
-        show_default=False,
-    ),
-]
-
-
 @app.command(epilog=_EXAMPLES)
 def sweep(
     space: SpaceName,
-    output: NewDirectory,
-    keep: Keep = None,
+    output: Annotated[Path, option("--output -o DIR", "New directory for the results.", show_default=False)],
+    keep: Annotated[
+        str | None,
+        option(
+            "--keep all|pareto|top:N",
+            "Points to write: all, those that no other beats, or the N best in the first metric "
+            "that the space minimises.",
+            default="what the space says",
+        ),
+    ] = None,
     resume: Resume = False,
-    scheduler: Scheduler = None,
+    scheduler: Annotated[
+        str | None,
+        option("--scheduler tcp://HOST:PORT", "Evaluate on the workers of a Dask scheduler."),
+    ] = None,
     cores: Cores = None,
-    chunk: Chunk = None,
-    intervals: Intervals = None,
+    chunk: Annotated[
+        int | None,
+        option("--chunk N", "Points of a chunk, the unit of work on disk and of resuming.", min=1),
+    ] = None,
+    intervals: Annotated[
+        bool | None,
+        option(
+            "--intervals/--no-intervals",
+            "Give kept points the 90 % interval of their latency, where at most 1000 are kept.",
+            default="where the SoC was fitted to measurements",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
     form: Format = None,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Format, Output
+from npusim.cli.options import Format, Output, argument
 
 _EXAMPLES = """
 [dim]Examples[/dim]
@@ -25,10 +25,8 @@ def trace() -> None:
 
 @app.command(epilog=_EXAMPLES)
 def diff(
-    measured: Annotated[
-        Path, typer.Argument(metavar="MEASURED", help="A profiling.json of Intel's NPU profiler, or a trace.")
-    ],
-    simulated: Annotated[Path, typer.Argument(metavar="SIMULATED", help="A trace of npusim.")],
+    measured: Annotated[Path, argument("MEASURED", "A profiling.json of Intel's NPU profiler, or a trace.")],
+    simulated: Annotated[Path, argument("SIMULATED", "A trace of npusim.")],
     form: Format = None,
     output: Output = None,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npusim.cli.options import Format, Output
+from npusim.cli.options import Format, Output, argument, option
 
 if TYPE_CHECKING:
     from npusim.cli.output import Destination
@@ -36,37 +36,29 @@ def _complete_suite() -> list[str]:
 def validate(
     suites: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[SUITE]...",
-            help="Names from `npusim list suites`; none: all.",
+        argument(
+            "[SUITE]...",
+            "Names from `npusim list suites`; none: all.",
             autocompletion=_complete_suite,
-            show_default=False,
         ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            "--figures", metavar="FILE", help="Run the one named suite on another file of the same form."
-        ),
+        option("--figures FILE", "Run the one named suite on another file of the same form."),
     ] = None,
     html: Annotated[
-        Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Also write scatter plots and residuals as one HTML file."
-        ),
+        Path | None, option("--html FILE", "Also write scatter plots and residuals as one HTML file.")
     ] = None,
     cross_validate: Annotated[
         bool,
-        typer.Option(
+        option(
             "--cross-validate",
-            help="Also predict each row with parameters fitted to four fifths of the others.",
+            "Also predict each row with parameters fitted to four fifths of the others.",
         ),
     ] = False,
     parameters: Annotated[
         bool,
-        typer.Option(
-            "--parameters", help="Instead list the numbers of the equations that rest on no measured row."
-        ),
+        option("--parameters", "Instead list the numbers of the equations that rest on no measured row."),
     ] = False,
     form: Format = None,
     output: Output = None,

@@ -9,20 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npusim.cli import options as opt
-from npusim.cli.accuracy import DataFolder
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
     from npusim.studies import WhatIf
 
-Accuracy = Annotated[
-    bool,
-    typer.Option(
-        "--accuracy",
-        help="Also train the model on its real data, found by --data, and say how many test nodes each stack "
-        "classifies correctly. Needs the extra `gnn`.",
-    ),
-]
 _MODEL_FILES = (".xml", ".onnx")
 
 
@@ -78,64 +69,55 @@ _EXAMPLES = """
 """
 
 
-StackList = Annotated[
-    str,
-    typer.Option(
-        "--stack",
-        metavar="LIST",
-        help="A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
-        "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
-        autocompletion=opt.complete_stacks,
-    ),
-]
-Over = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--over",
-        metavar="PATH=V1,V2,...",
-        help="Compare at each of these values, and find where stacks change places. Repeatable: every "
-        "combination.",
-    ),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        "--seed",
-        min=0,
-        metavar="N",
-        help="Seed of the draws behind the 90 % intervals.",
-        rich_help_panel="How it runs",
-    ),
-]
-Html = Annotated[
-    Path | None,
-    typer.Option(
-        "--html",
-        metavar="FILE",
-        help="Also write the waterfall, or the charts of --over, as one HTML file.",
-        rich_help_panel="Output",
-    ),
-]
-
-
 @app.command(epilog=_EXAMPLES)
 def whatif(
     workload: opt.WorkloadName,
     soc: opt.SocName = opt.DEFAULT_SOC,
-    stack: StackList = "default",
-    over: Over = None,
+    stack: Annotated[
+        str,
+        opt.option(
+            "--stack LIST",
+            "A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
+            "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
+            autocompletion=opt.complete_stacks,
+        ),
+    ] = "default",
+    over: Annotated[
+        list[str] | None,
+        opt.option(
+            "--over PATH=V1,V2,...",
+            "Compare at each of these values, and find where stacks change places. Repeatable: every "
+            "combination.",
+        ),
+    ] = None,
     settings: opt.Settings = None,
     shapes: opt.Shapes = None,
     hint: opt.Hint = "latency",
     requests: opt.Requests = None,
     tiles: opt.Tiles = None,
     device: opt.Device = "auto",
-    seed: Seed = 0,
-    html: Html = None,
+    seed: Annotated[
+        int, opt.option("--seed N", "Seed of the draws behind the 90 % intervals.", panel=opt.RUN, min=0)
+    ] = 0,
+    html: Annotated[
+        Path | None,
+        opt.option(
+            "--html FILE",
+            "Also write the waterfall, or the charts of --over, as one HTML file.",
+            panel=opt.OUTPUT,
+        ),
+    ] = None,
     form: opt.Format = None,
     output: opt.Output = None,
-    accuracy: Accuracy = False,
-    data: DataFolder = None,
+    accuracy: Annotated[
+        bool,
+        opt.option(
+            "--accuracy",
+            "Also train the model on its real data, found by --data, and say how many test nodes each stack "
+            "classifies correctly. Needs the extra `gnn`.",
+        ),
+    ] = False,
+    data: opt.Data = None,
 ) -> None:
     """Compare technique stacks: what would SymG, CacheG or INT8 give this network?
 
