@@ -159,6 +159,56 @@ def _avg_pool(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, res
     return ops.avg_pool(inputs[0], **window, kernel_shape=kernel, exclude_pad=True)
 
 
+def _backprop(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    window = _window(op, len(source.shape) - 2)
+    return ops.convolution_backprop_data(inputs[0], inputs[1], window.pop("strides"), **window)
+
+
+def _interpolate(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    axes = range(2, len(source.shape))
+    sizes, places = _integers(ops, result.shape[2:]), _integers(ops, list(axes))
+    return ops.interpolate(inputs[0], sizes, op.attrs.get("mode", "nearest"), "sizes", axes=places)
+
+
+def _variadic_split(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    axis = _axis(op, 0)
+    return ops.variadic_split(inputs[0], ops.constant(np.int64(axis)), _integers(ops, op.attrs["lengths"]))
+
+
+def _mvn(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.mvn(inputs[0], _integers(ops, op.attrs["axes"]), True, 1e-5, "inside_sqrt")
+
+
+def _swish(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.swish(inputs[0], ops.constant(1.0, inputs[0].get_element_type()))
+
+
+def _clamp(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.clamp(inputs[0], float(op.attrs["min"]), float(op.attrs["max"]))
+
+
+def _region(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    boxes, coordinates = int(op.attrs["num"]), 4
+    classes = source.shape[1] // boxes - coordinates - 1
+    anchors = [1.0] * (2 * boxes)
+    return ops.region_yolo(
+        inputs[0], coordinates, classes, boxes, False, list(range(boxes)), 1, 3, anchors=anchors
+    )
+
+
+_DETECTION = {
+    "background_label_id": 0, "share_location": True, "code_type": "caffe.PriorBoxParameter.CENTER_SIZE",
+    "nms_threshold": 0.6, "confidence_threshold": 0.3, "normalized": True,
+    "variance_encoded_in_target": False,
+}  # fmt: skip
+"""Settings of detection that change no shape, as the Open Model Zoo's SSDs have them."""
+
+
+def _detection(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    kept = list(op.attrs["keep_top_k"])
+    return ops.detection_output(*inputs, {**_DETECTION, "top_k": int(op.attrs["top_k"]), "keep_top_k": kept})
+
+
 WRITERS: Mapping[str, Writer] = {
     **{
         name: _same_name(function)
@@ -199,5 +249,14 @@ WRITERS: Mapping[str, Writer] = {
     "GroupConvolution": _convolution("group_convolution"),
     "MaxPool": _max_pool,
     "AvgPool": _avg_pool,
+    "ConvolutionBackpropData": _backprop,
+    "Interpolate": _interpolate,
+    "VariadicSplit": _variadic_split,
+    "MVN": _mvn,
+    "Clamp": _clamp,
+    "Gelu": lambda ops, _, inputs, __, ___: ops.gelu(inputs[0], "erf"),
+    "Swish": _swish,
+    "RegionYolo": _region,
+    "DetectionOutput": _detection,
 }  # fmt: skip
 """How each type that can be written is written."""

@@ -21,6 +21,8 @@ __all__ = ["UnmeasurableError", "UnwritableError", "model_of_graph"]
 
 _LEVELS = 256
 _LARGEST = 127
+_ROUNDS = ("Convert", "FakeQuantize")
+"""Operators that round where their result is 8-bit."""
 _PRODUCTS = (Family.MATMUL, Family.CONVOLUTION, Family.DEPTHWISE)
 _SAME_VALUES = (Family.GATHER, Family.VIEW, Family.MOVE)
 """Operators whose result is rounded where their operand is."""
@@ -141,31 +143,32 @@ class _Writing:
 
     def _operator(self, op: Operator) -> None:
         inputs = [self.outputs[name] for name in op.inputs]
-        tensors = self.graph.inputs_of(op)
-        result = self.graph.tensors[op.outputs[0]]
-        node = self._node(op, inputs, tensors, result)
+        results = self.graph.outputs_of(op)
+        node = self._node(op, inputs, self.graph.inputs_of(op), results[0])
         node.set_friendly_name(op.name)
-        found = tuple(node.output(0).get_shape())
-        if found != result.shape:
-            raise UnwritableError(
-                f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: OpenVINO makes "
-                f"{found} of it, the graph {result.shape}"
-            )
-        if op.type != "Convert" and _quantizes_result(self.graph, result):
+        for port, result in enumerate(results):
+            found = tuple(node.output(port).get_shape())
+            if found != result.shape:
+                raise UnwritableError(
+                    f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: OpenVINO makes "
+                    f"{found} of it, the graph {result.shape}"
+                )
+            self.outputs[result.name] = node.output(port)
+        if op.type not in _ROUNDS and _quantizes_result(self.graph, results[0]):
             node = _fake_quantized(self.ops, node, self.carrier)
             node.set_friendly_name(f"{op.name}/rounded")
-        self.outputs[result.name] = node.output(0)
+            self.outputs[results[0].name] = node.output(0)
 
     def _node(self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], result: Tensor) -> Any:
         write = WRITERS.get(op.type)
-        if write is None or len(op.outputs) != 1:
+        if op.type in _ROUNDS and result.dtype is DType.INT8:
+            return _fake_quantized(self.ops, inputs[0], self.carrier)
+        if write is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
             several = " with several results" if write is not None else ""
             raise UnwritableError(
                 f"{self.graph.name}: operator {op.name!r} cannot be written for a real device: type "
                 f"{op.type}{several}; there are {', '.join(sorted(WRITERS))}"
             )
-        if op.type == "Convert" and result.dtype is DType.INT8:
-            return _fake_quantized(self.ops, inputs[0], self.carrier)
         if op.type == "Convert" and tensors[0].dtype is DType.INT8:
             return self.ops.convert(inputs[0], ELEMENT_TYPES[result.dtype])
         return write(self.ops, op, inputs, tensors[0], result)
@@ -209,6 +212,14 @@ def _quantizes_result(graph: Graph, tensor: Tensor) -> bool:
     writer = graph.writer(tensor.name)
     if writer is None:
         return False
-    if writer.family in _SAME_VALUES and graph.tensors[writer.inputs[0]].dtype is DType.INT8:
+    if (writer.family in _SAME_VALUES or writer.type == "MaxPool") and graph.tensors[
+        writer.inputs[0]
+    ].dtype is DType.INT8:
         return False
-    return any(op.family in (*_PRODUCTS, *_SAME_VALUES) for op in graph.readers(tensor.name))
+    return any(_reads_bytes(graph, op) for op in graph.readers(tensor.name))
+
+
+def _reads_bytes(graph: Graph, op: Operator) -> bool:
+    """Whether quantising tools round what an operator reads: also both operands of a sum of images."""
+    images = all(len(t.shape) == 4 and t.dtype is DType.INT8 for t in graph.inputs_of(op))
+    return op.family in (*_PRODUCTS, *_SAME_VALUES) or (op.type in ("Add", "MaxPool") and images)

@@ -10,7 +10,7 @@ from npusim.errors import EmptyGraphError, ShapeError, UnfixedSizeError, shown
 from npusim.frontends.decomposition import DECOMPOSITIONS
 from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
-from npusim.ops import DType, Operator, Role, Settings, Tensor, TensorKind, op_type
+from npusim.ops import DType, Family, Int8Use, Operator, Role, Settings, Tensor, TensorKind, op_type
 
 __all__ = ["translate"]
 
@@ -40,6 +40,8 @@ _DTYPES = {
 _FOLDED_SHAPE_ARITHMETIC = 64
 """Elements up to which a constant subgraph counts as shape arithmetic."""
 _LEVELS_OF_A_BYTE = 256
+_MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
+"""Families whose operators hand on the numbers that they read, where they take bytes at all."""
 
 
 def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType | None) -> Graph:
@@ -142,6 +144,7 @@ class _Translation:
         elif not (
             self._folds(node, kind)
             or self._is_identity(node, kind)
+            or self._is_rounded(node, kind)
             or self._is_absorbed(node, kind)
             or self._decomposes(node, kind)
         ):
@@ -217,6 +220,24 @@ class _Translation:
             self._set(node, port, self.editor.constant(name, _shape(output), dtype, **fields))
             if values is not None:
                 self.values[name] = values
+
+    def _is_rounded(self, node: Any, kind: str) -> bool:
+        """Skip a FakeQuantize of bytes that were only scaled to real numbers: compilers keep the bytes."""
+        if kind != "FakeQuantize" or int(node.get_attributes()["levels"]) > _LEVELS_OF_A_BYTE:
+            return False
+        source, converted = node.input_value(0), False
+        while source.get_node().get_type_name() in ("Multiply", "Subtract", "Convert"):
+            converted = source.get_node().get_type_name() == "Convert"
+            others = source.get_node().inputs()[1:]
+            kinds = [self.editor.tensors[self.tensor_at(one.get_source_output())].kind for one in others]
+            if any(one is not TensorKind.CONSTANT for one in kinds):
+                return False
+            source = source.get_node().input_value(0)
+        tensor = self.editor.tensors[self.tensor_at(source)]
+        if not converted or tensor.dtype is not DType.INT8:
+            return False
+        self._set(node, 0, tensor.name)
+        return True
 
     def _is_identity(self, node: Any, kind: str) -> bool:
         """Skip an operator whose result is its operand: a full slice, a conversion to the same format."""
@@ -294,10 +315,24 @@ class _Translation:
         for output in used:
             index = output.get_index()
             tensor = self._unused(name if index == used[0].get_index() else f"{name}:{index}")
-            results.append(Tensor(tensor, _shape(output), self._result_dtype(node, kind, output)))
+            dtype = (
+                DType.INT8
+                if self._moves_bytes(kind, attrs, inputs)
+                else self._result_dtype(node, kind, output)
+            )
+            results.append(Tensor(tensor, _shape(output), dtype))
             self._set(node, index, tensor)
         operator = Operator(name, kind, tuple(inputs), tuple(t.name for t in results), attrs)
         self.editor.add_operator(operator, results)
+
+    def _moves_bytes(self, kind: str, attrs: Mapping[str, Any], inputs: list[str]) -> bool:
+        """Whether a result is made of rounded numbers as they are: compilers keep it in bytes."""
+        traits = op_type(kind)
+        moves = traits.family in _MOVING and traits.int8 is Int8Use.PASSES
+        data = [self.editor.tensors[t].dtype for t in inputs]
+        data = [dtype for dtype in data if dtype.is_float or dtype is DType.INT8]
+        picks = moves or (kind == "Interpolate" and attrs.get("mode") == "nearest")
+        return picks and bool(data) and all(dtype is DType.INT8 for dtype in data)
 
     def _result_dtype(self, node: Any, kind: str, output: Any) -> DType:
         """Format of a result; what FakeQuantize returns is held in the format of its levels."""

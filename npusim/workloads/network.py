@@ -274,9 +274,9 @@ class Network:
             for i, length in enumerate(lengths)
         ]
         names = tuple(part.name for part in parts)
-        self.editor.add_operator(
-            Operator(name, "VariadicSplit", (x,), names, {"axes": (axis,)}, self.editor.region), parts
-        )
+        attrs = {"axes": (axis,), "lengths": tuple(lengths)}
+        operator = Operator(name, "VariadicSplit", (x,), names, attrs, self.editor.region)
+        self.editor.add_operator(operator, parts)
         return list(names)
 
     def reshape(self, x: str, shape: Sequence[int], name: str) -> str:
