@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -113,19 +113,27 @@ class _Row:
         return "npu" if self.unit.startswith("npu") else self.unit
 
 
-class _Published:
+@dataclass(frozen=True)
+class PublishedNetworks:
     """Predicts each published number on the data sheet of the very chip."""
+
+    settings: tuple[str, ...] = ()
+    """Changes to the data sheets, as for `--set` ..."""
+    unit: str = ""
+    """... and the device of the rows to predict; nothing: all."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
         """Return the rows that can be predicted; see `npusim.validation.evidence.Predictor`."""
         assert path is not None and suite.figures is not None, "published networks are a table"
         shipped = resource("validate", "figures", suite.figures)
         files = [path, shipped.with_name(_HOSTS)] if path == shipped else [path]
-        known, predictions = _definitions(), _Predictions()
+        known, predictions = _definitions(), _Predictions(self.settings)
         notes: dict[str, None] = {}
         kept: list[tuple[_Row, str, float]] = []
         for file in files:
             for row in _rows(file):
+                if self.unit and row.unit != self.unit:
+                    continue
                 workload, why = _workload(row)
                 soc = known.soc(row.platform)
                 if soc is None:
@@ -172,7 +180,8 @@ def _workload(row: _Row) -> tuple[str | None, str]:
 class _Predictions:
     """Predictions; each network is built once, and mapped once for each way it is run."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Sequence[str]) -> None:
+        self._settings = list(settings)
         self._graphs: dict[tuple[str, str], Graph] = {}
         self._socs: dict[str, Soc] = {}
         self._found: dict[tuple[str, ...], float] = {}
@@ -185,7 +194,9 @@ class _Predictions:
             if graph is None:
                 graph = load_workload(workload, [f"workload.precision={row.precision}"])
                 self._graphs[workload, row.precision] = graph
-            machine = self._socs.setdefault(soc, load_soc(soc))
+            if soc not in self._socs:
+                self._socs[soc] = load_soc(soc, self._settings)
+            machine = self._socs[soc]
             total = Scenario(graph, machine, hint=row.quantity, device=row.device).mapped.total
             self._found[key] = float(
                 total["latency_s"] if row.quantity == "latency" else total["throughput_per_s"]
@@ -223,5 +234,5 @@ def _rows(path: Path) -> Iterator[_Row]:
             yield replace(one, quantity="latency", measured=values[_LATENCY] * _MS)
 
 
-PUBLISHED = _Published()
+PUBLISHED = PublishedNetworks()
 """Throughput and latency of whole networks on NPU, CPU and GPU."""
