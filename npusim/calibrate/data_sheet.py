@@ -19,30 +19,20 @@ _WIDEST = 10.0
 
 @dataclass(frozen=True)
 class FittedNumber:
-    """One fitted number of a data sheet.
-
-    Attributes
-    ----------
-    path : str
-        Where it stands in the SoC's file, as in `--set`: `npu.dma.model.start_cycles`.
-    value : float
-        In `unit`.
-    unit : str
-        As the file writes it; empty for a plain number.
-    relative_sigma : float or None
-        One standard deviation over the value; None where the number was chosen, not fitted.
-    source : str
-        Where it comes from, as the file shall say.
-    on_silicon : bool
-        Whether any measured row affects it.
-    """
+    """One fitted number of a data sheet."""
 
     path: str
+    """Where it stands in the SoC's file, as in `--set`: `npu.dma.model.start_cycles`."""
     value: float
+    """In `unit`."""
     unit: str
+    """As the file writes it; empty for a plain number."""
     relative_sigma: float | None
+    """One standard deviation over the value; None where the number was chosen, not fitted."""
     source: str
+    """Where it comes from, as the file shall say."""
     on_silicon: bool
+    """Whether any measured row affects it."""
 
 
 def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:

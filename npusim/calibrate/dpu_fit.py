@@ -35,30 +35,20 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Source:
-    """Figures of the fit, with their weight.
-
-    Attributes
-    ----------
-    predictor : TablePredictor
-    table : callable
-        Makes a table of DPU_ROW of figures.
-    sigma : float
-        Error of a row that the equations cannot be expected to explain, relative.
-    counts_as : int or None
-        Independent rows that all of them are worth; None: as many as there are. A cost model's grid is
-        many correlated rows, which must not outweigh the few measurements.
-    rows_used : callable
-        Which rows count.
-    is_speedup : bool
-        Whether the measured value is dense cycles over cycles.
-    """
+    """Figures of the fit, with their weight."""
 
     predictor: TablePredictor
     table: Callable[[Figures], NDArray[Any]]
+    """Makes a table of DPU_ROW of figures."""
     sigma: float
+    """Error of a row that the equations cannot be expected to explain, relative."""
     counts_as: int | None = None
+    """Independent rows that all of them are worth; None: as many as there are. A cost model's grid is many
+    correlated rows, which must not outweigh the few measurements."""
     rows_used: Callable[[Figures], NDArray[np.bool_]] = lambda figures: np.ones(len(figures), bool)
+    """Which rows count."""
     is_speedup: bool = False
+    """Whether the measured value is dense cycles over cycles."""
 
 
 SOURCES = {

@@ -56,7 +56,6 @@ def fit(machine: Machine, rows: TrainingRows) -> Fitted:
 
     Parameters
     ----------
-    machine : Machine
     rows : callable
         Training rows of `dsp`.
 

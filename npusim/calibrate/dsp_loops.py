@@ -130,7 +130,6 @@ def fit_numbers(form: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[st
 
     Parameters
     ----------
-    form : KernelLoops
     calls : Calls
         What to fit to.
     ties : sequence of Tie
@@ -185,24 +184,16 @@ _SPREAD = 0.05
 
 @dataclass(frozen=True)
 class FittedKernel:
-    """One kernel of a generation as it was fitted alone.
-
-    Attributes
-    ----------
-    form : str
-        Name of its form.
-    inputs : int
-        Tensors it reads.
-    calls : Calls
-        What it was fitted to.
-    numbers : mapping
-        Its numbers.
-    """
+    """One kernel of a generation as it was fitted alone."""
 
     form: str
+    """Name of its form."""
     inputs: int
+    """Tensors it reads."""
     calls: Calls
+    """What it was fitted to."""
     numbers: Mapping[str, float]
+    """Its numbers."""
 
     @property
     def main(self) -> float:

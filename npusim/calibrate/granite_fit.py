@@ -114,25 +114,17 @@ def load_plan() -> Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """Fitted parameters.
-
-    Attributes
-    ----------
-    names : tuple of str
-    logs : array, shape (parameters,)
-        Their logarithms.
-    predicted : array, shape (figures,)
-    slopes : array, shape (figures, parameters)
-        d log(prediction) / d log(parameter).
-    covariance : array, shape (parameters, parameters)
-        Of the logarithms, priors included.
-    """
+    """Fitted parameters."""
 
     names: tuple[str, ...]
     logs: Floats
+    """Their logarithms. Shape (parameters,)."""
     predicted: Floats
+    """Shape (figures,)."""
     slopes: Floats
+    """d log(prediction) / d log(parameter). Shape (figures, parameters)."""
     covariance: Floats
+    """Of the logarithms, priors included. Shape (parameters, parameters)."""
 
     @property
     def values(self) -> Floats:
@@ -155,7 +147,6 @@ class GraniteFit:
 
     Parameters
     ----------
-    plan : Plan
     figures : sequence of KeyedFigure
         Published figures; their ids are keys of the suite.
     """

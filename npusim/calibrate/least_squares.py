@@ -23,45 +23,30 @@ _UNKNOWN = 0.5
 
 @dataclass(frozen=True)
 class FreeNumber:
-    """A number to fit, in log space: it is positive, and its error bar is relative.
-
-    Attributes
-    ----------
-    name : str
-    start, low, high : float
-        First guess and bounds, in the number's unit.
-    prior : tuple of float and float, optional
-        What was known before: median, in the number's unit, and standard deviation of the logarithm. None:
-        nothing.
-    """
+    """A number to fit, in log space: it is positive, and its error bar is relative."""
 
     name: str
     start: float
     low: float
     high: float
+    """`start`, `low`, `high`: first guess and bounds, in the number's unit."""
     prior: tuple[float, float] | None = None
+    """What was known before: median, in the number's unit, and standard deviation of the logarithm. None:
+    nothing."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Fitted numbers.
-
-    Attributes
-    ----------
-    values : dict
-        By name.
-    relative_sigma : dict
-        One standard deviation over the value, by name.
-    covariance : array, shape (numbers, numbers)
-        Of the logarithms, in the order of `values`.
-    undetermined : tuple of str
-        Numbers that the figures leave open: at a bound, or with a standard deviation above half the value.
-    """
+    """Fitted numbers."""
 
     values: dict[str, float]
+    """By name."""
     relative_sigma: dict[str, float]
+    """One standard deviation over the value, by name."""
     covariance: Floats
+    """Of the logarithms, in the order of `values`. Shape (numbers, numbers)."""
     undetermined: tuple[str, ...]
+    """Numbers that the figures leave open: at a bound, or with a standard deviation above half the value."""
 
 
 def solve(

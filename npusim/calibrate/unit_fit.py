@@ -26,21 +26,14 @@ TrainingRows = Callable[[str], Figures]
 
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome of a fit.
-
-    Attributes
-    ----------
-    machine : Machine
-        With the fitted numbers in place.
-    numbers : list of FittedNumber
-        Numbers of the SoC's file.
-    undetermined : tuple of str
-        Paths of the numbers that the figures leave open.
-    """
+    """The outcome of a fit."""
 
     machine: Machine
+    """With the fitted numbers in place."""
     numbers: list[FittedNumber] = field(default_factory=list)
+    """Numbers of the SoC's file."""
     undetermined: tuple[str, ...] = ()
+    """Paths of the numbers that the figures leave open."""
 
 
 Fit = Callable[[Machine, TrainingRows], Fitted]

@@ -25,24 +25,16 @@ SET_BY_STUDY = "set by the study"
 
 @dataclass(frozen=True)
 class Override:
-    """One setting.
-
-    Attributes
-    ----------
-    path : tuple of str
-        Path of the key, as users write it.
-    value : Any
-        The new value, as a file would hold it: a scalar, a list or a mapping.
-    origin : str
-        Who set it; stands in the file's place in an error.
-    source : str
-        Source that a quantity set this way gets.
-    """
+    """One setting."""
 
     path: tuple[str, ...]
+    """Path of the key, as users write it."""
     value: Any
+    """The new value, as a file would hold it: a scalar, a list or a mapping."""
     origin: str
+    """Who set it; stands in the file's place in an error."""
     source: str = SET_BY_YOU
+    """Source that a quantity set this way gets."""
 
     def at(self, path: tuple[str, ...], value: Any) -> Override:
         """Return the same setting at another path and with another value, as macros and short names need."""

@@ -39,24 +39,16 @@ _STANDARD_TAGS = frozenset(
 
 @dataclass
 class ParsedFile:
-    """What a YAML file holds.
-
-    Attributes
-    ----------
-    name : str
-        The file, as messages call it.
-    data : Any
-        Mappings, lists and scalars.
-    lines : dict
-        Line, from 1, of each key path.
-    files : dict
-        The file of each key path that stands in another file than `name`.
-    """
+    """What a YAML file holds."""
 
     name: str
+    """The file, as messages call it."""
     data: Any
+    """Mappings, lists and scalars."""
     lines: dict[Key, int] = field(default_factory=dict)
+    """Line, from 1, of each key path."""
     files: dict[Key, str] = field(default_factory=dict)
+    """The file of each key path that stands in another file than `name`."""
 
     def line(self, path: Key) -> int | None:
         """Return the line of a path, or of the nearest enclosing one that the file holds."""

@@ -114,24 +114,16 @@ class Pair(Column):
 
 @dataclass(frozen=True)
 class Table:
-    """A table of values.
-
-    Attributes
-    ----------
-    file : str
-        The file, as messages call it.
-    lines : list of int
-        The line of each row.
-    columns : dict
-        Values by column, one entry per row.
-    skipped : tuple of str
-        Columns that nobody asked for.
-    """
+    """A table of values."""
 
     file: str
+    """The file, as messages call it."""
     lines: list[int]
+    """The line of each row."""
     columns: dict[str, list[float | str]]
+    """Values by column, one entry per row."""
     skipped: tuple[str, ...]
+    """Columns that nobody asked for."""
 
 
 def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -> Table:

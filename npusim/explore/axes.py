@@ -123,7 +123,6 @@ def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
 
     Parameters
     ----------
-    space : Space
     soc : Soc
         The machine with the settings that hold at every point.
 

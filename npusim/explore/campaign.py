@@ -27,10 +27,6 @@ _LONGEST_GROUP = 16_384
 class Campaign:
     """A space with its axes resolved.
 
-    Parameters
-    ----------
-    space : Space
-
     Attributes
     ----------
     axes : tuple of Axis

@@ -41,7 +41,6 @@ def with_intervals(
     ----------
     table : pyarrow.Table
         Points of the space, by number.
-    space : Space
     samples, seed : int
         Machines drawn for a point; the same for all points.
     progress : callable, optional

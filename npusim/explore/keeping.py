@@ -83,7 +83,6 @@ def keep(space: Space, totals: Any) -> tuple[Any, int]:
 
     Parameters
     ----------
-    space : Space
     totals : array of TOTAL_DTYPE, shape (points,)
 
     Returns

@@ -25,16 +25,10 @@ _MOST_POINTS = 2**53
 
 @dataclass(frozen=True)
 class Points:
-    """All points of a design.
-
-    Attributes
-    ----------
-    axes : sequence of Axis
-        In the order of numbering.
-    design : DesignSpec
-    """
+    """All points of a design."""
 
     axes: tuple[Axis, ...]
+    """In the order of numbering."""
     design: DesignSpec
 
     def __post_init__(self) -> None:

@@ -30,10 +30,8 @@ class SearchLog:
     ----------
     directory : Path
         New or empty, unless `resume`.
-    space : Space
     seed, population : int
         They belong to the search: with others it would ask other questions.
-    resume : bool
     """
 
     def __init__(self, directory: Path, space: Space, seed: int, population: int, resume: bool) -> None:

@@ -36,10 +36,8 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
 
     Parameters
     ----------
-    space : Space
     samples : int
         A power of two; `samples` times (axes + 2) points are evaluated.
-    seed : int
 
     Notes
     -----

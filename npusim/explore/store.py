@@ -25,12 +25,7 @@ _ADMITTED = b"npusim.admitted"
 
 
 class Store:
-    """A directory of results.
-
-    Parameters
-    ----------
-    directory : Path
-    """
+    """A directory of results."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -77,7 +72,6 @@ def table_of(axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any
 
     Parameters
     ----------
-    axes : tuple of Axis
     numbers : array of int64, shape (points,)
     coordinates : array of float, shape (points, axes)
     scores : mapping of metric to array, or array of TOTAL_DTYPE; shape (points,)

@@ -87,10 +87,6 @@ def sweep(
         `latency_s_high`, where a file of kept points is written and there are at most 1000; None: where the
         SoC was fitted to measurements.
 
-    Returns
-    -------
-    SweepResult
-
     Raises
     ------
     NpusimError

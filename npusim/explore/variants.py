@@ -62,7 +62,6 @@ def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
 
     Parameters
     ----------
-    space : Space
     chosen : mapping of path to value
         The values of the variant axes.
     """
@@ -100,7 +99,6 @@ def place_each(variant: Variant, axes: Iterable[Axis], points: Any, run: RunSpec
         All axes; the machine's are set at each point.
     points : array of float, shape (points, axes)
         Coordinates.
-    run : RunSpec
     totals : array of TOTAL_DTYPE, shape (points,)
         Written.
     """

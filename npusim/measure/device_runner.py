@@ -26,19 +26,12 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with values for its inputs, for all rows of a group that run it.
-
-    Attributes
-    ----------
-    model : openvino.Model
-    feed : list of openvino.Tensor
-    bytes : int
-        About how much memory one compiled network of it takes.
-    """
+    """A model with values for its inputs, for all rows of a group that run it."""
 
     model: Any
     feed: list[Any]
     bytes: int
+    """About how much memory one compiled network of it takes."""
 
 
 @dataclass
@@ -75,36 +68,23 @@ class RowRun:
 
 @dataclass
 class DeviceRunner:
-    """Compiles and runs networks on one device in one setting.
-
-    Attributes
-    ----------
-    core : openvino.Core
-    setting : Setting
-    budget : TimeBudget
-    files : mapping of str to Path
-        Where model files lie, by name.
-    meter : Meter or None
-        What counts energy.
-    stop : callable
-        Whether to stop.
-    root : Path
-        Where ``sys`` and ``proc`` lie.
-    device : Device or None
-        What is measured; known once the first network is compiled.
-    failures : dict of str to str
-        Rows that could not be measured, and why.
-    """
+    """Compiles and runs networks on one device in one setting."""
 
     core: Any
     setting: Setting
     budget: TimeBudget
     files: Mapping[str, Path]
+    """Where model files lie, by name."""
     meter: Meter | None
+    """What counts energy."""
     stop: Callable[[], bool]
+    """Whether to stop."""
     root: Path
+    """Where ``sys`` and ``proc`` lie."""
     device: Device | None = None
+    """What is measured; known once the first network is compiled."""
     failures: dict[str, str] = field(default_factory=dict)
+    """Rows that could not be measured, and why."""
     _computed_in: dict[str, list[str]] = field(default_factory=dict)
     _disturbed: list[str] = field(default_factory=list)
 

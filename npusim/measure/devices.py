@@ -94,23 +94,16 @@ class Setting:
     """How all networks of a measurement are compiled.
 
     The format is always set: a CPU that knows bf16 computes an fp32 model in bf16 unless told otherwise.
-
-    Attributes
-    ----------
-    device : str
-        OpenVINO's name.
-    precision : str
-        Format of floating point asked for.
-    tiles : int or None
-        Tiles of an NPU; None leaves it to the compiler.
-    supported : frozenset of str
-        Properties that the device takes.
     """
 
     device: str
+    """OpenVINO's name."""
     precision: str
+    """Format of floating point asked for."""
     tiles: int | None
+    """Tiles of an NPU; None leaves it to the compiler."""
     supported: frozenset[str]
+    """Properties that the device takes."""
 
     @classmethod
     def of(cls, core: Any, device: str, precision: str | None, tiles: int | None) -> Setting:

@@ -44,25 +44,18 @@ class Meter(Protocol):
 
 @dataclass(frozen=True)
 class EnergyReading:
-    """Energy of a run of repeated inferences, or when it ran.
-
-    Attributes
-    ----------
-    began_s, ended_s : float
-        Seconds of the wall clock (Unix time), to find it again in the log of another tool.
-    inferences : int
-        Number of inferences.
-    joules : float or None
-        Energy of all of them (J); None where nothing counted it.
-    source : str or None
-        What counted.
-    """
+    """Energy of a run of repeated inferences, or when it ran."""
 
     began_s: float
     ended_s: float
+    """`began_s`, `ended_s`: seconds of the wall clock (Unix time), to find it again in the log of another
+    tool."""
     inferences: int
+    """Number of inferences."""
     joules: float | None
+    """Energy of all of them (J); None where nothing counted it."""
     source: EnergySource | None
+    """What counted."""
 
     @property
     def per_inference_j(self) -> float | None:
@@ -72,18 +65,12 @@ class EnergyReading:
 
 @dataclass(frozen=True)
 class RaplMeter:
-    """RAPL energy counter of one domain, as Linux shows it.
-
-    Attributes
-    ----------
-    counter : Path
-        Its file ``energy_uj``.
-    wraps_at : int
-        Its largest value; the next is 0.
-    """
+    """RAPL energy counter of one domain, as Linux shows it."""
 
     counter: Path
+    """Its file ``energy_uj``."""
     wraps_at: int
+    """Its largest value; the next is 0."""
     source: EnergySource = "intel-rapl"
 
     @classmethod
@@ -183,19 +170,12 @@ class PmtMeter:
     """Energy counter of an NPU in Intel's platform monitoring telemetry (PMT).
 
     A GUID names the layout of the page of counters; `configs/telemetry/intel-pmt.yaml` holds the known ones.
-
-    Attributes
-    ----------
-    page : Path
-        File ``telem`` with all counters.
-    offset : int
-        First byte of this one.
-    counter_bits : int
-    joules_per_count : float
     """
 
     page: Path
+    """File ``telem`` with all counters."""
     offset: int
+    """First byte of this one."""
     counter_bits: int
     joules_per_count: float
     source: EnergySource = "intel-pmt"

@@ -37,30 +37,20 @@ _LISTED = 12
 
 @dataclass(frozen=True)
 class HwinfoLog:
-    """A log of power over time.
-
-    Attributes
-    ----------
-    file : str
-        The file, as messages call it.
-    start : datetime
-        When the first reading was taken, by the clock of the machine, without a time zone.
-    seconds : array, shape (readings,)
-        Times of the readings, from the first one, in s.
-    power_w : mapping
-        Readings by role (`ROLES`), each of shape (readings,), in W.
-    columns : mapping
-        The column that each role was read from.
-    notes : tuple of str
-        Columns of power that only ever read 0, which tells nothing.
-    """
+    """A log of power over time."""
 
     file: str
+    """The file, as messages call it."""
     start: datetime
+    """When the first reading was taken, by the clock of the machine, without a time zone."""
     seconds: NDArray[np.float64]
+    """Times of the readings, from the first one, in s. Shape (readings,)."""
     power_w: Mapping[str, NDArray[np.float64]]
+    """Readings by role (`ROLES`), each of shape (readings,), in W."""
     columns: Mapping[str, str]
+    """The column that each role was read from."""
     notes: tuple[str, ...] = ()
+    """Columns of power that only ever read 0, which tells nothing."""
 
     def mean_power_w(self, role: str, start_s: float, stop_s: float) -> float | None:
         """Return the mean power (W) of a role between two moments, by linear interpolation.

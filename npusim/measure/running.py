@@ -56,7 +56,6 @@ class NothingMeasuredError(NpusimError):
 
     Parameters
     ----------
-    device : str
     failures : mapping of str to str
         Why each row failed.
     found : sequence of str, optional

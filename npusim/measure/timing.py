@@ -29,30 +29,20 @@ _STEP_S = 0.01
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """Time budget of a row: how it is divided among warm-up, readings, energy and profiling.
-
-    Attributes
-    ----------
-    row_s : float
-        Time for one row, without compilation (s); slow networks take longer for the sake of the minima.
-    rounds : int
-        Turns that each network gets, alternating with the others.
-    min_readings : int
-        Readings that even a slow network gives.
-    max_readings : int
-        Readings of a turn after which more tell nothing.
-    energy_s : float
-        Length of the run over which energy is counted (s).
-    max_background_cores : float
-        Cores that other programs may take during a turn; where they take more it is repeated.
-    """
+    """Time budget of a row: how it is divided among warm-up, readings, energy and profiling."""
 
     row_s: float = 2.0
+    """Time for one row, without compilation (s); slow networks take longer for the sake of the minima."""
     rounds: int = 8
+    """Turns that each network gets, alternating with the others."""
     min_readings: int = 5
+    """Readings that even a slow network gives."""
     max_readings: int = 500
+    """Readings of a turn after which more tell nothing."""
     energy_s: float = 1.0
+    """Length of the run over which energy is counted (s)."""
     max_background_cores: float = 0.25
+    """Cores that other programs may take during a turn; where they take more it is repeated."""
 
     @property
     def warm_up_s(self) -> float:
@@ -107,48 +97,31 @@ def background_cores(begun: CpuTimes, ended: CpuTimes) -> float:
 
 @dataclass(frozen=True)
 class Batch:
-    """The readings of one turn.
-
-    Attributes
-    ----------
-    latencies_s : list of float
-        Time of each inference, from its start to its end (s).
-    seconds : float
-        Time of all of them (s).
-    background_cores : float
-        Cores that other programs took meanwhile.
-    """
+    """The readings of one turn."""
 
     latencies_s: list[float]
+    """Time of each inference, from its start to its end (s)."""
     seconds: float
+    """Time of all of them (s)."""
     background_cores: float = 0.0
+    """Cores that other programs took meanwhile."""
 
 
 @dataclass
 class TimedNetwork:
-    """A compiled network with its readings.
-
-    Attributes
-    ----------
-    compiled : openvino.CompiledModel
-    feed : list of openvino.Tensor
-        A value for each input.
-    requests : int
-        Inferences in flight.
-    batches : list of Batch
-        Readings so far, a batch per turn.
-    turns_left : int
-        Number of turns still to come.
-    repeats_left : int
-        Number of disturbed turns that may still be repeated.
-    """
+    """A compiled network with its readings."""
 
     compiled: Any
     feed: list[Any]
+    """A value for each input."""
     requests: int
+    """Inferences in flight."""
     batches: list[Batch] = field(default_factory=list)
+    """Readings so far, a batch per turn."""
     turns_left: int = 0
+    """Number of turns still to come."""
     repeats_left: int = 0
+    """Number of disturbed turns that may still be repeated."""
     _run: Callable[[int], Batch] = field(init=False, repr=False)
     inference_s: float = 0.0
     """About how long one inference takes (s), in the budget of all requests together."""

@@ -43,27 +43,18 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A Chrome trace.
-
-    Attributes
-    ----------
-    file : str
-        The file, as messages call it.
-    events : tuple of Event
-        All events that have a length, in the order of the file.
-    statistics : mapping
-        The profiler's block `taskStatistics`, in us.
-    clock_hz : float or None
-        Clock of the DPU, where it is told.
-    simulated : bool
-        Whether npusim wrote it.
-    """
+    """A Chrome trace."""
 
     file: str
+    """The file, as messages call it."""
     events: tuple[Event, ...]
+    """All events that have a length, in the order of the file."""
     statistics: Mapping[str, float]
+    """The profiler's block `taskStatistics`, in us."""
     clock_hz: float | None
+    """Clock of the DPU, where it is told."""
     simulated: bool
+    """Whether npusim wrote it."""
 
 
 def read_trace(path: Path) -> Trace:

@@ -67,7 +67,6 @@ def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
 
     Parameters
     ----------
-    scenario : Scenario
     engine : callable
         What estimates: `npusim.engines.estimate`, or the event engine.
 

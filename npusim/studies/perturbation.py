@@ -54,7 +54,6 @@ def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str]] = frozenset(
 
     Parameters
     ----------
-    soc : Soc
     kernels : frozenset of (generation, kernel)
         DSP kernels that are used; the others are left out.
     """

@@ -154,7 +154,6 @@ def place(
     ----------
     scenario : Scenario
         All operators are placed freely, whatever GraphSplit wishes.
-    minimise : {"latency", "energy"}
     devices : sequence of str, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
 

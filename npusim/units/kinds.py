@@ -110,28 +110,20 @@ def _core_schema(parse: Callable[[Any], Quantity | Count]) -> CoreSchema:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of quantity: what it is called, its SI unit and its bounds.
-
-    Attributes
-    ----------
-    name : str
-        What it is, with its article: "a frequency".
-    unit : str
-        SI unit a `Quantity` of this kind is in; empty for a plain number.
-    example : str
-        A value as one would write it.
-    lower, upper : float or None
-        Bounds, in `unit`; None for no bound. Beyond the upper one lies what no machine has.
-    above : bool
-        Whether the lower bound itself is excluded.
-    """
+    """One kind of quantity: what it is called, its SI unit and its bounds."""
 
     name: str
+    """What it is, with its article: "a frequency"."""
     unit: str
+    """SI unit a `Quantity` of this kind is in; empty for a plain number."""
     example: str
+    """A value as one would write it."""
     lower: float | None = 0.0
     upper: float | None = None
+    """`lower`, `upper`: bounds, in `unit`; None for no bound. Beyond the upper one lies what no machine
+    has."""
     above: bool = False
+    """Whether the lower bound itself is excluded."""
 
     @property
     def allowed(self) -> str:
@@ -309,15 +301,10 @@ NaturalCount = Annotated[Count, CountKind(0)]
 
 @dataclass(frozen=True)
 class Informative:
-    """Marks a field that no estimate reads: it may stand in a file, and is refused in settings and axes.
-
-    Attributes
-    ----------
-    reason : str
-        What the field is for, or what will read it; completes "it is informative: ...".
-    """
+    """Marks a field that no estimate reads: it may stand in a file, and is refused in settings and axes."""
 
     reason: str
+    """What the field is for, or what will read it; completes "it is informative: ..."."""
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Mark the field in the schema."""

@@ -21,31 +21,21 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Evidence:
-    """Rows of a suite with their predictions.
-
-    Attributes
-    ----------
-    ids : sequence of int or str
-        Line in a CSV file, or path in a YAML file.
-    columns : mapping
-        What is known of each row, for groups and plots; arrays of shape (rows,).
-    measured, predicted : array, shape (rows,)
-        In `unit`.
-    unit : str
-        Unit of both; empty for a ratio.
-    dimensions : sequence of str
-        Columns worth plotting the residuals against.
-    notes : sequence of str
-        What was skipped, and what a reader should know.
-    """
+    """Rows of a suite with their predictions."""
 
     ids: Sequence[int | str]
+    """Line in a CSV file, or path in a YAML file."""
     columns: Mapping[str, NDArray[Any]]
+    """What is known of each row, for groups and plots; arrays of shape (rows,)."""
     measured: Floats
     predicted: Floats
+    """`measured`, `predicted`: in `unit`. Shape (rows,)."""
     unit: str
+    """Unit of both; empty for a ratio."""
     dimensions: Sequence[str]
+    """Columns worth plotting the residuals against."""
     notes: Sequence[str]
+    """What was skipped, and what a reader should know."""
 
     @property
     def errors(self) -> Floats:
@@ -63,37 +53,25 @@ class Predictor(Protocol):
 
 @dataclass(frozen=True)
 class TablePredictor:
-    """A CSV table whose rows are predicted machine by machine.
-
-    Attributes
-    ----------
-    columns : sequence of Column
-        What the table must hold beside `npu`.
-    measured : callable
-        Measured values of a table's rows, in `unit`.
-    predict : callable
-        Predicted values of rows that belong to one machine.
-    unit : str
-        Unit of both; empty for a ratio.
-    dimensions : sequence of str
-        Columns worth plotting the residuals against.
-    prepare : callable
-        Adds columns that follow from others; it may leave rows out, with a note.
-    unmodelled : callable or None
-        For rows of one machine: which of them have a fallback prediction, because no equation or parameter is
-        theirs.
-    duplicates : callable
-        A key per row; rows that share it are near-duplicates and stay together in a cross-validation.
-    """
+    """A CSV table whose rows are predicted machine by machine."""
 
     columns: Sequence[Column]
+    """What the table must hold beside `npu`."""
     measured: Callable[[Figures], Floats]
+    """Measured values of a table's rows, in `unit`."""
     predict: Callable[[Figures, Machine], Floats]
+    """Predicted values of rows that belong to one machine."""
     unit: str
+    """Unit of both; empty for a ratio."""
     dimensions: Sequence[str]
+    """Columns worth plotting the residuals against."""
     duplicates: Callable[[Figures], Sequence[str]]
+    """A key per row; rows that share it are near-duplicates and stay together in a cross-validation."""
     prepare: Callable[[Figures], Figures] = field(default=lambda figures: figures)
+    """Adds columns that follow from others; it may leave rows out, with a note."""
     unmodelled: Callable[[Figures, Machine], Sequence[bool]] | None = None
+    """For rows of one machine: which of them have a fallback prediction, because no equation or parameter is
+    theirs."""
 
     def read(self, suite: Suite, path: Path) -> Figures:
         """Return the rows of a file that belong to a machine of the suite."""

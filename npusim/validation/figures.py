@@ -17,24 +17,16 @@ from npusim.errors import ConfigError, shown
 
 @dataclass(frozen=True)
 class Figures:
-    """A table of figures: numbers as floats, words as objects, one array per column.
-
-    Attributes
-    ----------
-    file : str
-        The file, as messages call it.
-    ids : array, shape (rows,)
-        What a result calls each row: its line in the file.
-    columns : dict
-        Values by column, each of shape (rows,).
-    notes : tuple of str
-        What was skipped.
-    """
+    """A table of figures: numbers as floats, words as objects, one array per column."""
 
     file: str
+    """The file, as messages call it."""
     ids: NDArray[Any]
+    """What a result calls each row: its line in the file. Shape (rows,)."""
     columns: dict[str, NDArray[Any]]
+    """Values by column, each of shape (rows,)."""
     notes: tuple[str, ...] = ()
+    """What was skipped."""
 
     def __len__(self) -> int:
         """Number of rows."""

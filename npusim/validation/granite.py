@@ -75,7 +75,6 @@ def predict(key: Key, runner: GraniteRunner) -> float:
 
     Parameters
     ----------
-    key : Key
     runner : GraniteRunner
         Machines and definitions.
 

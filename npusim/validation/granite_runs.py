@@ -19,49 +19,31 @@ from npusim.workloads import build_gnn, load_gnn, load_workload
 
 @dataclass(frozen=True)
 class Outcome:
-    """One network at one place.
-
-    Attributes
-    ----------
-    interval_s : float
-        Time between inferences in steady state.
-    package_j : float
-        Energy that the package draws in that time: the device at work, the others idle.
-    """
+    """One network at one place."""
 
     interval_s: float
+    """Time between inferences in steady state."""
     package_j: float
+    """Energy that the package draws in that time: the device at work, the others idle."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Where the time of a layer goes, by operators' latencies.
-
-    Attributes
-    ----------
-    preprocessing : float
-        Preprocessing over everything (Fig. 4).
-    control : float
-        Control operators over the layer's own (Fig. 5).
-    """
+    """Where the time of a layer goes, by operators' latencies."""
 
     preprocessing: float
+    """Preprocessing over everything (Fig. 4)."""
     control: float
+    """Control operators over the layer's own (Fig. 5)."""
 
 
 @dataclass
 class GraniteRunner:
-    """Runs definitions; graphs are made once, SoCs may stand in for the shipped ones.
-
-    Attributes
-    ----------
-    definitions : Definitions
-    socs : dict
-        SoC by name; shipped ones are loaded when asked for.
-    """
+    """Runs definitions; graphs are made once, SoCs may stand in for the shipped ones."""
 
     definitions: Definitions
     socs: dict[str, Soc] = field(default_factory=dict)
+    """SoC by name; shipped ones are loaded when asked for."""
     _graphs: dict[tuple[str, str], Graph] = field(default_factory=dict)
 
     def with_socs(self, socs: dict[str, Soc]) -> GraniteRunner:

@@ -22,20 +22,13 @@ _PLACE = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True)
 class GroupErrors:
-    """One group's errors beside its limit.
-
-    Attributes
-    ----------
-    name : str
-    rule : Group or None
-        The suite's entry that made the group; None for rows that met none.
-    errors : array, shape (rows,)
-        |predicted - measured| / measured.
-    """
+    """One group's errors beside its limit."""
 
     name: str
     rule: Group | None
+    """The suite's entry that made the group; None for rows that met none."""
     errors: NDArray[np.float64]
+    """|predicted - measured| / measured. Shape (rows,)."""
 
     @property
     def mean_error(self) -> float:

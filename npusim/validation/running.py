@@ -36,28 +36,18 @@ PREDICTORS = {
 
 @dataclass(frozen=True)
 class Judged:
-    """A suite that has been run.
-
-    Attributes
-    ----------
-    name : str
-    suite : Suite
-    evidence : Evidence
-        Its rows.
-    row_groups : list of str
-        Group of each row.
-    row_parts : list of str
-        Part of the breakdown that each row falls in; its group where the suite has no breakdown.
-    groups : list of GroupErrors
-        Errors by group, those with a limit first; the suite's breakdown last.
-    """
+    """A suite that has been run."""
 
     name: str
     suite: Suite
     evidence: Evidence
+    """Its rows."""
     row_groups: list[str]
+    """Group of each row."""
     row_parts: list[str]
+    """Part of the breakdown that each row falls in; its group where the suite has no breakdown."""
     groups: list[GroupErrors]
+    """Errors by group, those with a limit first; the suite's breakdown last."""
 
     @property
     def ok(self) -> bool:

@@ -58,24 +58,16 @@ DPU_ROW = np.dtype(
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a measurement: a SoC at its clocks, and replaceable numbers.
-
-    Attributes
-    ----------
-    name : str
-        As the figures call it, such as npu4000.
-    soc : Soc
-        Its data sheet.
-    arch : array of ARCH_DTYPE, shape (1,)
-        Its row of the architecture table, one tile.
-    generations : mapping of str to DspGeneration
-        DSP kernels that stand in for the shipped ones, by generation.
-    """
+    """The machine of a measurement: a SoC at its clocks, and replaceable numbers."""
 
     name: str
+    """As the figures call it, such as npu4000."""
     soc: Soc
+    """Its data sheet."""
     arch: Any
+    """Its row of the architecture table, one tile. Shape (1,)."""
     generations: Mapping[str, DspGeneration]
+    """DSP kernels that stand in for the shipped ones, by generation."""
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Machine:
         """Return the machine with other numbers in columns of its row, such as ``dma_start_cycles``."""

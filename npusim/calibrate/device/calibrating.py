@@ -46,20 +46,13 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A fitted SoC.
-
-    Attributes
-    ----------
-    report : CalibrationReport
-    text : str
-        The fitted SoC file.
-    soc : Soc
-        The same, loaded.
-    """
+    """A fitted SoC."""
 
     report: CalibrationReport
     text: str
+    """The fitted SoC file."""
     soc: Soc
+    """The same, loaded."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +106,6 @@ def calibrate(
         From a row to its graph; default: what the row's model names.
     progress : callable, optional
         Told about the stages of the work.
-
-    Returns
-    -------
-    Calibrated
 
     Raises
     ------

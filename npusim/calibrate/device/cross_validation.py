@@ -27,7 +27,6 @@ def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
 
     Parameters
     ----------
-    rows : sequence of DeviceRow
     folds : int
         At least 2; no more than there are networks are used.
     seed : int
@@ -74,7 +73,6 @@ def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float
 
     Parameters
     ----------
-    rows : sequence of DeviceRow
     held_out : array, shape (rows,)
         Logarithms of their predicted times, from fits that did not see them.
     """

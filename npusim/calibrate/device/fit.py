@@ -35,36 +35,25 @@ _FIRST_ERROR = 0.1
 
 @dataclass(frozen=True)
 class FitResult:
-    """A fitted device.
-
-    Attributes
-    ----------
-    logs : array, shape (parameters,)
-        Logarithms of all parameters, those that were held included.
-    moving : array of bool, shape (parameters,)
-        Which of them were fitted.
-    covariance : array, shape (parameters, parameters)
-        Of the errors of the logarithms: what was held errs as the data sheet says, and what moved errs with
-        it.
-    predicted : array, shape (rows,)
-        Logarithms of the predicted times.
-    slopes : array, shape (rows, parameters)
-    model_error : float
-        Relative standard deviation of what the equations leave out.
-    freedom : float
-        Rows less what the parameters took up.
-    at_bound : tuple of str
-        Parameters that a bound stopped.
-    """
+    """A fitted device."""
 
     logs: Floats
+    """Logarithms of all parameters, those that were held included. Shape (parameters,)."""
     moving: NDArray[np.bool_]
+    """Which of them were fitted. Shape (parameters,)."""
     covariance: Floats
+    """Of the errors of the logarithms: what was held errs as the data sheet says, and what moved errs with
+    it. Shape (parameters, parameters)."""
     predicted: Floats
+    """Logarithms of the predicted times. Shape (rows,)."""
     slopes: Floats
+    """Shape (rows, parameters)."""
     model_error: float
+    """Relative standard deviation of what the equations leave out."""
     freedom: float
+    """Rows less what the parameters took up."""
     at_bound: tuple[str, ...]
+    """Parameters that a bound stopped."""
 
     @property
     def sigma(self) -> Floats:

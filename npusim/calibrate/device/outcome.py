@@ -48,8 +48,6 @@ def fitted_parameters(
 
     Parameters
     ----------
-    fit : DeviceFit
-    best : FitResult
     influence : array, shape (rows, parameters)
         From `DeviceFit.find_influence`.
     affects : float
@@ -84,8 +82,6 @@ def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
 
     Parameters
     ----------
-    fit : DeviceFit
-    best : FitResult
     widths : array, shape (2, parameters)
         From `npusim.calibrate.device.intervals.half_widths`.
     """
@@ -186,7 +182,6 @@ def fitted_text(
     ----------
     text : str
         The parent's file; comments, order and blanks stay.
-    numbers : sequence of FittedNumber
     calibration : Calibration
         Takes the place of the one that the file has, if any.
     name : str, optional

@@ -21,24 +21,16 @@ _VAGUE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A number of a data sheet that a fit may change.
-
-    Attributes
-    ----------
-    number : Uncertain
-        Path, value and uncertainty beforehand.
-    unit : str
-    low, high : float
-        Bounds, in the unit.
-    in_file : bool
-        Whether the SoC's own file holds it, and not a library beside it.
-    """
+    """A number of a data sheet that a fit may change."""
 
     number: Uncertain
+    """Path, value and uncertainty beforehand."""
     unit: str
     low: float
     high: float
+    """`low`, `high`: bounds, in the unit."""
     in_file: bool
+    """Whether the SoC's own file holds it, and not a library beside it."""
 
     @property
     def name(self) -> str:
@@ -51,7 +43,6 @@ def candidates(soc: Soc, kind: str, mapped: Sequence[Mapped]) -> tuple[Soc, list
 
     Parameters
     ----------
-    soc : Soc
     kind : {"npu", "gpu", "cpu"}
         Class of the device that was measured.
     mapped : sequence of Mapped
@@ -91,7 +82,6 @@ def chosen(
 
     Parameters
     ----------
-    soc : Soc
     parameters : sequence of Parameter
         From `candidates`.
     free : sequence of str

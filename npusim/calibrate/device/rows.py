@@ -29,38 +29,23 @@ GraphOf = Callable[[Row], Graph]
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A row that can be predicted.
-
-    Attributes
-    ----------
-    id : str
-    family : str
-        Family of its errors: the operator of a benchmark, or the kind of model.
-    instance : str
-        Rows of the same network share it, however they were run: they are held out together.
-    text : str
-        What ran, for a reader.
-    end_to_end : bool
-        Whether it is a whole network, and not one operator.
-    interval : bool
-        Whether the time between two inferences was measured, not the latency of one.
-    measured_s : float
-        That time.
-    noise : float
-        Relative standard error of it.
-    hint : str
-    requests : int
-    mapped : Mapped
-    """
+    """A row that can be predicted."""
 
     id: str
     family: str
+    """Family of its errors: the operator of a benchmark, or the kind of model."""
     instance: str
+    """Rows of the same network share it, however they were run: they are held out together."""
     text: str
+    """What ran, for a reader."""
     end_to_end: bool
+    """Whether it is a whole network, and not one operator."""
     interval: bool
+    """Whether the time between two inferences was measured, not the latency of one."""
     measured_s: float
+    """That time."""
     noise: float
+    """Relative standard error of it."""
     hint: str
     requests: int
     mapped: Mapped
@@ -91,8 +76,6 @@ def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = Fa
 
     Parameters
     ----------
-    measurement : Measurement
-    soc : Soc
     file : str
         Where the measurement comes from, for messages.
     force : bool
@@ -167,8 +150,6 @@ def map_rows(
 
     Parameters
     ----------
-    measurement : Measurement
-    soc : Soc
     files : mapping of str to Path, optional
         Where model files lie, by name.
     graph_of : callable, optional

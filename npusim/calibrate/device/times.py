@@ -30,7 +30,6 @@ class DeviceTimes:
     ----------
     soc : Soc
         The machine as its data sheet has it.
-    rows : sequence of DeviceRow
     parameters : sequence of Parameter
         Numbers that are not known exactly.
 

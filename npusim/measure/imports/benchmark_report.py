@@ -74,27 +74,18 @@ class ReportValue:
 
 @dataclass
 class Report:
-    """One report of a run.
-
-    Attributes
-    ----------
-    file : str
-        The file, as messages call it.
-    options : dict
-        Options of the command line, without their dashes.
-    setup : dict
-        How the run was set up, and properties that were read back.
-    results : dict
-        Counts, and the rate `throughput` in inputs per second.
-    times_s : dict
-        `median`, `average`, `min`, `max`, as far as they are told, in s.
-    """
+    """One report of a run."""
 
     file: str
+    """The file, as messages call it."""
     options: dict[str, ReportValue] = field(default_factory=dict)
+    """Options of the command line, without their dashes."""
     setup: dict[str, ReportValue] = field(default_factory=dict)
+    """How the run was set up, and properties that were read back."""
     results: dict[str, ReportValue] = field(default_factory=dict)
+    """Counts, and the rate `throughput` in inputs per second."""
     times_s: dict[str, float] = field(default_factory=dict)
+    """`median`, `average`, `min`, `max`, as far as they are told, in s."""
 
     def rate(self) -> float:
         """Return the inputs per second; a report without is cut off."""

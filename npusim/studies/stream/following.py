@@ -41,7 +41,6 @@ def follow(
     scenario : Scenario
         A network on a data graph, which is the graph before the first update; techniques on top of StaGr,
         GrAd and NodePad; a SoC with a CPU, which keeps the mask.
-    updates : sequence of Update
     toolchain : Toolchain, optional
         What compiling costs; None: the shipped one.
     capacity : int, optional

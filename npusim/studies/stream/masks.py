@@ -23,7 +23,6 @@ def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> 
     ----------
     model : str
         gcn, gat, sage-mean or sage-max.
-    update : Update
     size : Size
         The graph before it.
     neighbours : int
@@ -48,8 +47,6 @@ class MaskKeeper:
     ----------
     graph : Graph
         With a mask as input; its format says how many bytes an entry takes.
-    soc : Soc
-    run : Run
     """
 
     def __init__(self, graph: Graph, soc: Soc, run: Run) -> None:

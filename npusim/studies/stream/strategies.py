@@ -138,7 +138,6 @@ def recompiled(
 
     Parameters
     ----------
-    compiled : Versions
     stack : str
         Technique stack.
     course : sequence of Size

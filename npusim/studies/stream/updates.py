@@ -45,7 +45,6 @@ def generated(updates: int, seed: int = 0, mix: Mapping[str, float] = MIX) -> li
 
     Parameters
     ----------
-    updates : int
     seed : int
         The same seed gives the same stream.
     mix : mapping of str to float
