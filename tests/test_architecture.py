@@ -21,10 +21,12 @@ def relative(path: Path) -> str:
 
 
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function without its docstring: words that explain must not count against it."""
-    assert function.end_lineno is not None
-    lines = function.end_lineno - function.lineno + 1
+    """Lines of a function's body without its docstring: neither words that explain nor the declarations of
+    parameters, such as a command's options, must count against it.
+    """
     first = function.body[0]
+    assert function.end_lineno is not None
+    lines = function.end_lineno - first.lineno + 1
     if (
         isinstance(first, ast.Expr)
         and isinstance(first.value, ast.Constant)

@@ -67,15 +67,15 @@ def _technique_facts(entry: Entry) -> Text:
 
 
 def _workloads(entries: Sequence[Entry]) -> RenderableType:
-    table = _headed("name", "kind", "model", "input", "precision", "operators", "MACs")
+    table = _headed("name", "kind", "input", "format", "operators", "MACs")
     own = {"name", "kind", "model", "precision", "description", "operators", "macs", "file"}
     for entry in entries:
         facts = ", ".join(str(value) for key, value in entry.items() if key not in own)
-        words = (entry["kind"], entry["model"], facts, entry["precision"])
+        words = (entry["kind"], facts, entry["precision"])
         macs = engineering(entry["macs"], "")
         table.add_row(Text(entry["name"], style="bold cyan"), *words, str(entry["operators"]), macs)
     table.columns[0].no_wrap = True
-    for column in table.columns[5:]:
+    for column in table.columns[4:]:
         column.justify = "right"
     return table
 

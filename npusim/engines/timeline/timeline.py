@@ -156,8 +156,8 @@ class Timeline:
         return rows[starts[operator] : starts[operator + 1]] + inference * self.per_inference
 
     def busy_s(self) -> dict[str, float]:
-        """Busy time of each unit, by name."""
-        spent = self.end - self.start
+        """Busy time of each unit, by name; a DSP that is being called is not at work."""
+        spent = np.where(self.kind == TaskKind.LAUNCH, 0.0, self.end - self.start)
         return {u.name: float(spent[rows].sum()) for u, rows in zip(self.units, self.by_unit, strict=True)}
 
     def group_busy_s(self) -> dict[str, float]:
