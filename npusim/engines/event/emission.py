@@ -275,11 +275,13 @@ class _Emission:
         job = self.job
         waits = [*after, *job.start, self.reservations.last]
         if i == 0 and job.dispatch_s > 0.0:
-            # A DSP that is called does nothing else meanwhile.
-            waits = [
+            # One management processor calls all, in program order; a DSP that is called does nothing else.
+            waits = [*waits, *self.builder.dispatched]
+            calls = [
                 self.builder.task(TaskKind.LAUNCH, unit, job.operator, job.dispatch_s, after=waits)
                 for unit in job.units or [-1]
             ]
+            waits = self.builder.dispatched = [self.builder.sync(calls, job.operator)]
         if job.kind is TaskKind.SYNC:
             return [self.builder.sync(waits, job.operator)]
         macs = apportion(self.macs[i], [1.0] * len(job.units))

@@ -71,6 +71,8 @@ class ProgramBuilder:
         self._program = Program(units, operators, sram_bytes)
         self._edges_from, self._edges_to = array("i"), array("i")
         self._frees_of, self._frees = array("i"), array("i")
+        self.dispatched: list[int] = []
+        """The last call of an operator by the management processor, if any."""
 
     def task(
         self,
