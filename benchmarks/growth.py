@@ -90,14 +90,16 @@ def picture(found: dict[str, list[tuple[int, float, float]]]) -> str:
     (x1, y1), (x2, y2) = place(100, 2e-3), place(100_000, 2)
     parts.append(f'<path d="M{x1:.0f} {y1:.0f}L{x2:.0f} {y2:.0f}" stroke="#999" stroke-dasharray="5 4"/>')
     parts.append(f'<text x="{x2 - 6:.0f}" y="{y2 + 26:.0f}" text-anchor="end" fill="#777">slope 1</text>')
-    for (engine, rows), colour in zip(found.items(), ("#0072b2", "#d55e00"), strict=True):
+    for (engine, rows), (colour, below) in zip(
+        found.items(), (("#0072b2", 22), ("#d55e00", -8)), strict=True
+    ):
         points = [place(size, seconds) for size, seconds, _ in rows]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>' for x, y in points]
         x, y = points[-1]
         parts.append(
-            f'<text x="{x - 8:.0f}" y="{y - 8:.0f}" text-anchor="end" fill="{colour}">{engine}</text>'
+            f'<text x="{x - 8:.0f}" y="{y + below:.0f}" text-anchor="end" fill="{colour}">{engine}</text>'
         )
     return "\n".join([*parts, "</svg>\n"])
 
