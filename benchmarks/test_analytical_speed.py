@@ -39,7 +39,7 @@ def mapped() -> Mapped:
 def architectures() -> Any:
     """Rows of the architecture table around a real machine: clocks, bandwidth, SRAM, MACs and engines
     vary."""
-    table = np.repeat(arch_row(load_soc("core-ultra-series2"), 4, 8), POINTS)
+    table = np.repeat(arch_row(load_soc("core-ultra-series2"), 4, 8, "throughput"), POINTS)
     random = np.random.default_rng(1)
     for field in ("dpu_clock_hz", "vpu_clock_hz", "dram_bytes_per_s"):
         table[field] *= random.uniform(0.5, 2.0, POINTS)

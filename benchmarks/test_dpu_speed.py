@@ -40,7 +40,7 @@ def convolutions(arch, w, k, n, density, cycles):
 
 @pytest.fixture
 def arch():
-    return np.array(arch_row(load_soc("core-ultra-series2"), tiles=1, requests=1))
+    return np.array(arch_row(load_soc("core-ultra-series2"), tiles=1, requests=1, hint="latency"))
 
 
 def sizes(count):

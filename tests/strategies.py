@@ -70,7 +70,7 @@ def arch_rows(draw: Any) -> Any:
     """A row of the architecture table."""
     machine = draw(machines())
     tiles = draw(st.integers(1, int(machine.soc.npu.tiles)))
-    return arch_row(machine.soc, tiles, draw(st.sampled_from([1, 8])))[0]
+    return arch_row(machine.soc, tiles, draw(st.sampled_from([1, 8])), "latency")[0]
 
 
 @st.composite

@@ -120,7 +120,7 @@ def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(arch_and_op):
 
 @given(machines(), st.integers(1, 4), st.floats(0.0, 1e8), st.floats(0.0, 1e8), st.floats(0.0, 1e5))
 def test_transfers_agree_with_their_twin(machine, tiles, read, written, row_bytes):
-    arch = arch_row(machine.soc, tiles, 1)[0]
+    arch = arch_row(machine.soc, tiles, 1, "latency")[0]
     plain = record(arch)
     gaps_s = naive_dma.read_gaps_s(plain, read, row_bytes) if row_bytes else 0.0
     assert same(stream_s(arch, read, 0.0, row_bytes), naive_dma.stream_s(plain, read, 0.0) + gaps_s)
@@ -190,7 +190,7 @@ def test_requests_in_flight_wait_for_the_busiest_device_where_launches_are_short
 
 
 def test_a_product_fits_into_just_enough_sram_and_not_into_a_byte_less():
-    arch = arch_row(soc_with("core-ultra-series2", ()), 1, 1)[0]
+    arch = arch_row(soc_with("core-ultra-series2", ()), 1, 1, "latency")[0]
     op = map_graph(product(70, 40, 50), soc_with("core-ultra-series2", ()), Run()).lowered.ops[0]
     need = min(c.sram_peak_bytes for c in naive_products.choices(record(arch), record(op)))
     arch["sram_tile_bytes"] = need
@@ -203,7 +203,9 @@ def test_a_product_fits_into_just_enough_sram_and_not_into_a_byte_less():
 def test_many_architectures_at_once_cost_what_each_costs_alone():
     soc = soc_with("core-ultra-series2", ())
     ops = map_graph(product(300, 200, 100), soc, Run()).lowered.ops
-    archs = np.concatenate([arch_row(soc, tiles, requests) for tiles in (1, 2, 6) for requests in (1, 8)])
+    archs = np.concatenate(
+        [arch_row(soc, tiles, requests, "latency") for tiles in (1, 2, 6) for requests in (1, 8)]
+    )
     totals, alone = np.zeros(len(archs), TOTAL_DTYPE), np.zeros(len(archs), TOTAL_DTYPE)
     numbers, columns = archs.view(np.float64).reshape(len(archs), -1), np.array(PRIMITIVE_COLUMNS)
     groups, plans = np.arange(len(archs) + 1), np.zeros(len(archs), np.int64)

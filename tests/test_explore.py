@@ -82,7 +82,7 @@ def test_the_search_looks_at_nothing_but_its_columns():
     rows = plan_tables(graph, soc).table.rows
     rate_bounds, bounds = np.empty((RATES, 2)), np.empty(len(rows) + 1, np.int64)
     clear_rate_bounds(rate_bounds)
-    table = arch_row(soc, 4, 1)
+    table = arch_row(soc, 4, 1, "latency")
     before = search_rows(table[0], rows, rate_bounds, bounds)[: bounds[-1]].copy()
     numbers = row_numbers(table)
     for column in set(PRIMITIVE_COLUMNS) - SEARCH_COLUMNS:
@@ -106,7 +106,7 @@ def test_tables_of_operators_depend_on_no_number_of_the_machine_that_an_axis_may
         apply(load_workload("sage-max-cora"), "none"),
     ]
     tables = [rows_and_changes(graph, soc) for graph in graphs]
-    base = row_numbers(arch_row(soc, np.inf, 1))
+    base = row_numbers(arch_row(soc, np.inf, 1, "latency"))
     for path, value in valid_paths(soc).items():
         if not isinstance(value, Quantity | Count) or path.startswith(("npu.dsp.kernels", *READ_BY_LOWERING)):
             continue
@@ -114,7 +114,7 @@ def test_tables_of_operators_depend_on_no_number_of_the_machine_that_an_axis_may
         other = with_overrides(
             soc, {path: new if not getattr(value, "unit", "") else f"{new!r} {value.unit}"}
         )
-        if np.array_equal(row_numbers(arch_row(other, np.inf, 1)), base):
+        if np.array_equal(row_numbers(arch_row(other, np.inf, 1, "latency")), base):
             continue  # it is a variant axis anyway
         assert [rows_and_changes(g, other) for g in graphs] == tables, path
 

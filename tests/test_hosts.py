@@ -1,5 +1,7 @@
 """CPU and GPU: what must hold of their equations, and of what rides along on them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,11 +11,14 @@ from naive_hosts import host_row
 from naive_records import record
 
 import npusim
-from npusim.arch import load_soc
+from npusim.arch import load_soc, with_overrides
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
+from npusim.calibrate.host_fit import FREE, HostFit, shipped_fit
+from npusim.cost.architecture import arch_row
 from npusim.cost.execution import execution_of
 from npusim.cost.hosts import cost_host, derive_host, host_waits_s
 from npusim.cost.tables import HostFormat, Unit, empty_ops
+from npusim.errors import ConfigError
 from npusim.graph.editor import Editor
 from npusim.mapping import Run, map_graph
 from npusim.ops import DType, Operator, Tensor
@@ -270,3 +275,76 @@ def test_where_devices_share_an_inference_everything_passes_through_dram():
     rows = mapped.lowered.ops[mapped.lowered.ops["unit"] == Unit.CPU]
     assert len(rows) and (rows["host_handed_bytes"] > 0).all()
     assert not rows["host_read_bytes"].any()
+
+
+# ------------------------------------------------------------------------------------ cores and clock by hint
+BY_HINT = load_soc("core-ultra-7-165h")
+
+
+def cpu_row(soc, hint):
+    return arch_row(soc, 1, 1, hint)[0]["cpu"]
+
+
+@pytest.mark.parametrize(("hint", "cores"), [("latency", 6), ("throughput", 14)])
+def test_a_hint_takes_its_cores_and_the_clock_that_they_sustain(hint, cores):
+    row = cpu_row(BY_HINT, hint)
+    share = getattr(BY_HINT.cpu.sustained_clock_share, hint)
+    assert row["cores"] == cores
+    assert row["clock_hz"] == pytest.approx(float(BY_HINT.cpu.clock) * float(share))
+    note = next(
+        n
+        for n in npusim.estimate("resnet-50", BY_HINT, hint=hint, device="cpu").provenance["notes"]
+        if "CPU" in n
+    )
+    assert f"{cores} of 14 cores" in note
+
+
+def test_a_data_sheet_without_hints_has_all_cores_at_their_clock_for_each():
+    for hint in ("latency", "throughput"):
+        row = cpu_row(CPU, hint)
+        assert (row["cores"], row["clock_hz"]) == (int(CPU.cpu.cores), float(CPU.cpu.clock))
+
+
+def test_never_more_cores_than_the_chip_has():
+    with pytest.raises(ConfigError, match="at most 14"):
+        load_soc("core-ultra-7-165h", ["cpu.cores_for.latency=15"])
+    fewer = load_soc("core-ultra-7-165h", ["cpu.cores=4"])
+    assert [cpu_row(fewer, hint)["cores"] for hint in ("latency", "throughput")] == [4, 4]
+
+
+@given(st.floats(0.05, 4.0))
+@settings(max_examples=10)
+def test_the_element_rate_divides_cycles_of_elements_and_rows(rate):
+    plain = cpu_row(CPU, "latency")
+    scaled = cpu_row(with_overrides(CPU, {"cpu.element_rate": rate}), "latency")
+    for cycles in ("element_cycles", "row_cycles"):
+        np.testing.assert_allclose(scaled[cycles], plain[cycles] / rate)
+
+
+# ----------------------------------------------------------------------------------------- published networks
+def test_the_fit_to_published_networks_finds_numbers_that_made_the_figures():
+    shipped = shipped_fit("gpu")
+    truth = {free.name: free.start for free, _, _ in FREE["gpu"]}
+    made = shipped.predicted(truth, range(len(shipped.rows)))
+    rows = [replace(row, measured=value) for row, value in zip(shipped.rows, made.tolist(), strict=True)]
+    found = HostFit("gpu", rows).solve().values
+    assert found == pytest.approx(truth, rel=1e-3)
+
+
+def test_a_network_left_out_has_no_part_in_its_own_prediction():
+    shipped = shipped_fit("gpu")
+    network = shipped.rows[0].network
+    spoilt = [
+        replace(row, measured=row.measured * (7 if row.network == network else 1)) for row in shipped.rows
+    ]
+    found = HostFit("gpu", spoilt).solve(without=network).values
+    assert found == pytest.approx(shipped.solve(without=network).values)
+
+
+def test_the_next_generation_of_gpu_is_the_faster_one():
+    """A number that was fitted to narrow products once made it five times slower."""
+
+    def latency_s(soc):
+        return npusim.estimate("resnet-50", soc, device="gpu").latency_s
+
+    assert latency_s("core-ultra-9-288v") < latency_s("core-ultra-7-165h")

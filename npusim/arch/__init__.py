@@ -1,7 +1,17 @@
 """Typed, frozen data sheets of SoCs, read from YAML; nothing here knows what work costs."""
 
 from npusim.arch.calibration import Calibration
-from npusim.arch.device import Accelerator, Cache, Cpu, DevicePoint, DevicePower, Gpu, RooflineDevice
+from npusim.arch.device import (
+    Accelerator,
+    Cache,
+    Cpu,
+    DevicePoint,
+    DevicePower,
+    Gpu,
+    PerHint,
+    RooflineDevice,
+    SharePerHint,
+)
 from npusim.arch.dpu import Dpu, DpuMode, DpuModel, EnergyFactors, Grid
 from npusim.arch.dsp import Dsp, DspGeneration, DspKernel
 from npusim.arch.loading import load_soc, sheet_text, soc_file, soc_names, with_overrides
@@ -11,7 +21,6 @@ from npusim.arch.npu import (
     Npu,
     NpuPoint,
     NpuPower,
-    PerHint,
     Schedule,
     Sparsity,
     Sram,
@@ -48,6 +57,7 @@ __all__ = [
     "PerHint",
     "RooflineDevice",
     "Schedule",
+    "SharePerHint",
     "Soc",
     "Sparsity",
     "Sram",

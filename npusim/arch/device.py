@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from npusim.config import Section
+from npusim.config import SET_BY_STUDY, SET_BY_YOU, Section
 from npusim.errors import UnknownNameError, nearest
 from npusim.ops import OPERATORS
 from npusim.units import (
     Bandwidth,
     Bytes,
+    Count,
     Cycles,
     CyclesPerElement,
     Duration,
@@ -20,6 +21,7 @@ from npusim.units import (
     Informative,
     MacsPerCycle,
     PositiveCount,
+    PositiveFraction,
     PositiveRatio,
     Power,
     Ratio,
@@ -84,6 +86,35 @@ _HOST_VOLTAGE = "power of CPU and GPU is `power.busy` at the clock given; the vo
 _ACCELERATOR = "accelerators can be described, but nothing is mapped to them yet"
 
 
+_SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
+
+
+class PerHint(Section):
+    """A number by OpenVINO's performance hint."""
+
+    latency: PositiveCount
+    """With `--hint latency`."""
+    throughput: PositiveCount
+    """With `--hint throughput`."""
+
+
+class SharePerHint(Section):
+    """A share by OpenVINO's performance hint."""
+
+    latency: PositiveFraction
+    """With `--hint latency`."""
+    throughput: PositiveFraction
+    """With `--hint throughput`."""
+
+
+def check_at_most(wanted: PerHint, available: Count, unit: str, at: str, limit: str) -> None:
+    """Refuse a number by hint above what the chip has, unless a setting took away from the chip only."""
+    for hint in PerHint.model_fields:
+        one = getattr(wanted, hint)
+        if one > available and (available.source not in _SET or one.source in _SET):
+            refuse(f"{one} {unit} of {available}", f"at most {available}, {limit}", at=f"{at}.{hint}")
+
+
 class DevicePower(Section):
     """Power a device draws by what it does."""
 
@@ -120,8 +151,13 @@ class RooflineDevice(Section):
     """Commercial name of the part."""
     cores: PositiveCount
     """Cores that share one operator."""
+    cores_for: PerHint | None = None
+    """Cores that work at all, by performance hint; never more than `cores`. None: all."""
     clock: Frequency
-    """Clock all cores sustain together."""
+    """Clock all cores sustain together; with `sustained_clock_share` the clock that they turbo to."""
+    sustained_clock_share: SharePerHint | None = None
+    """Share of `clock` that the cores of `cores_for` sustain under the package's power limit, by performance
+    hint. None: all."""
     voltage: Annotated[Voltage, Informative(_HOST_VOLTAGE)]
     """Supply voltage at that clock; dynamic energy goes with its square."""
     operating_points: dict[str, DevicePoint] = Field(default_factory=dict)
@@ -143,6 +179,9 @@ class RooflineDevice(Section):
     arithmetic, and arithmetic that is not listed as one multiply-accumulate."""
     row_cycles: dict[RowKind, Cycles] = Field(default_factory=dict)
     """Cycles of a core for each row on top; none where a kind is not listed."""
+    element_rate: PositiveRatio | None = None
+    """Rate of the work on elements and rows over that of `element_cycles` and `row_cycles`, where those were
+    measured on another core. None: the same."""
     fused_ops: list[OpName] = Field(default_factory=list)
     """Operator types that are done together with the operator whose result they read: what lies between them
     is neither written nor read, and nothing is dispatched again."""
@@ -164,6 +203,22 @@ class RooflineDevice(Section):
     """Fixed time of one operator."""
     power: DevicePower
     """Power by activity."""
+
+    @model_validator(mode="after")
+    def _cores_exist(self) -> Self:
+        if self.cores_for is not None:
+            check_at_most(self.cores_for, self.cores, "cores", "cores_for", "the device's `cores`")
+        return self
+
+    def cores_used(self, hint: str) -> int:
+        """Return the cores that work under a performance hint."""
+        wanted = self.cores if self.cores_for is None else getattr(self.cores_for, hint)
+        return min(int(wanted), int(self.cores))
+
+    def clock_used(self, hint: str) -> float:
+        """Return the clock of those cores (Hz)."""
+        share = self.sustained_clock_share
+        return float(self.clock) * (1.0 if share is None else float(getattr(share, hint)))
 
     def peak_macs_per_s(self, dtype: str) -> float:
         """Return the multiply-accumulates a second of all cores in a format.

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import model_validator
 
-from npusim.arch.device import IDLE_POWER, DeviceName
+from npusim.arch.device import IDLE_POWER, DeviceName, PerHint, check_at_most
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
-from npusim.config import SET_BY_STUDY, SET_BY_YOU, Section
+from npusim.config import Section
 from npusim.units import (
     Bytes,
     BytesOrZero,
@@ -23,19 +23,7 @@ from npusim.units import (
     Quantity,
     TileCount,
     Voltage,
-    refuse,
 )
-
-_SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
-
-
-class PerHint(Section):
-    """A number by OpenVINO's performance hint."""
-
-    latency: PositiveCount
-    """With `--hint latency`."""
-    throughput: PositiveCount
-    """With `--hint throughput`."""
 
 
 class NpuPoint(Section):
@@ -186,15 +174,7 @@ class Npu(Section):
 
     @model_validator(mode="after")
     def _tiles_exist(self) -> "Npu":
-        for hint in ("latency", "throughput"):
-            wanted = getattr(self.tiles_for, hint)
-            # Where only `tiles` is set, an inference uses those of `tiles_for` that are left.
-            if wanted > self.tiles and (self.tiles.source not in _SET or wanted.source in _SET):
-                refuse(
-                    f"{wanted} tiles of {self.tiles}",
-                    f"at most {self.tiles}, the chip's `tiles`",
-                    at=f"tiles_for.{hint}",
-                )
+        check_at_most(self.tiles_for, self.tiles, "tiles", "tiles_for", "the chip's `tiles`")
         return self
 
     def tiles_used(self, hint: Literal["latency", "throughput"]) -> int:

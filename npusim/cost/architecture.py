@@ -207,7 +207,7 @@ PRIMITIVE_COLUMNS = tuple(sorted(_places(dtype_of(PrimitiveColumns).names)))
 """Places of all columns that are one number of the data sheet each; none depends on another."""
 
 
-def arch_row(soc: Soc, tiles: float, requests: float) -> Any:
+def arch_row(soc: Soc, tiles: float, requests: float, hint: str) -> Any:
     """Return the architecture table of one design point.
 
     Parameters
@@ -218,6 +218,8 @@ def arch_row(soc: Soc, tiles: float, requests: float) -> Any:
         NPU has none, and none of its numbers: their columns are 0.
     requests : float
         Inferences in flight.
+    hint : {"latency", "throughput"}
+        Performance hint, on which the cores and clocks of CPU and GPU depend.
 
     Returns
     -------
@@ -237,7 +239,7 @@ def arch_row(soc: Soc, tiles: float, requests: float) -> Any:
         ("gpu", soc.gpu if soc.has("gpu") else None),
     ):
         if device is not None:
-            fill_host(record[name], device)
+            fill_host(record[name], device, hint)
     derive(record)
     return table
 

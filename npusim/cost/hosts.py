@@ -109,7 +109,7 @@ HOST_DTYPE = dtype_of(HostRecord)
 HOST_PRIMITIVES = tuple(dtype_of(HostPrimitives).names)
 
 
-def fill_host(record: Any, device: Cpu | Gpu) -> None:
+def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     """Fill the primitives of a CPU or GPU.
 
     Parameters
@@ -117,8 +117,10 @@ def fill_host(record: Any, device: Cpu | Gpu) -> None:
     record : record of HOST_DTYPE
         Written.
     device : Cpu or Gpu
+    hint : {"latency", "throughput"}
+        Performance hint, on which cores and clock depend.
     """
-    record["cores"], record["clock_hz"] = device.cores, device.clock
+    record["cores"], record["clock_hz"] = device.cores_used(hint), device.clock_used(hint)
     rates = {str(name): float(rate) for name, rate in device.macs_per_cycle.items()}
     fastest = max(rates.values())
     for host_format, names in _FORMATS.items():
@@ -135,6 +137,9 @@ def fill_host(record: Any, device: Cpu | Gpu) -> None:
         record["element_cycles"][i] = device.element_cycles.get(kind, plain)
     for i, row in enumerate(ROW_KINDS):
         record["row_cycles"][i] = device.row_cycles.get(row, 0.0)
+    if device.element_rate is not None:
+        for cycles in ("element_cycles", "row_cycles"):
+            record[cycles] /= float(device.element_rate)
     for i, cache in enumerate(device.caches.values()):
         record["cache_bytes"][i], record["cache_bytes_per_s"][i] = cache.size, cache.bandwidth
         record["cache_latency_s"][i] = cache.latency

@@ -96,7 +96,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
     if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
         generation = soc.npu.dsp.kernel_generation
         notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.generation(generation).title})")
-    notes += _technique_notes(mapped)
+    notes += _technique_notes(mapped) + _host_notes(mapped)
     kept = dict(mapped.decisions.residency.cached)
     return {
         "npusim": __version__,
@@ -105,6 +105,23 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         "kept_in_sram": kept,
         "notes": notes,
     }
+
+
+def _host_notes(mapped: Mapped) -> list[str]:
+    """Return with how many cores and at which clock a host works, where the data sheet says so by hint."""
+    soc, hint, notes = mapped.soc, mapped.run.hint, []
+    used = {group.unit for group in mapped.decisions.groups}
+    for unit in (Unit.CPU, Unit.GPU):
+        if unit not in used:
+            continue
+        device = soc.cpu if unit is Unit.CPU else soc.gpu
+        if device.cores_for is not None or device.sustained_clock_share is not None:
+            clock = device.clock_used(hint) / 1e9
+            notes.append(
+                f"{unit.path.upper()}: {device.cores_used(hint)} of {device.cores} cores at {clock:.3g} GHz, "
+                f"as hint {hint} has it"
+            )
+    return notes
 
 
 def _technique_notes(mapped: Mapped) -> list[str]:

@@ -98,7 +98,7 @@ def machine_row(soc: Soc, run: RunSpec) -> Any:
     """Return the numbers of a machine's row of the architecture table, run as the space says."""
     definite = run_on(soc, run)
     tiles = float("inf") if run.tiles == "all" else run.tiles or _tiles_for(soc, run.hint)
-    return row_numbers(arch_row(soc, tiles, definite.requests))
+    return row_numbers(arch_row(soc, tiles, definite.requests, definite.hint))
 
 
 def run_on(soc: Soc, run: RunSpec) -> Run:

@@ -81,7 +81,7 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
         DRAM.
     """
     tables = plan_tables(graph, soc, run.device, run.swap_operands)
-    arch = arch_row(soc, run.tiles, run.requests)
+    arch = arch_row(soc, run.tiles, run.requests, run.hint)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     evaluate_plans(row_numbers(arch), tables.table, total, plan)
     chosen = int(plan[0])

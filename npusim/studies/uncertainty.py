@@ -119,6 +119,7 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
         The same seed draws the same machines.
     """
     soc, used = with_library(mapped[0].soc, mapped)
+    run = mapped[0].run
     numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
     known = len(numbers)
     if soc.calibration is not None:
@@ -131,7 +132,7 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     sigma = np.array([number.sigma for number in numbers[known:]])
     for s in range(samples):
         machine = sampled(soc, numbers[:known], normals[s, :known])
-        arch = arch_row(machine, mapped[0].run.tiles, mapped[0].run.requests)[0]
+        arch = arch_row(machine, run.tiles, run.requests, run.hint)[0]
         factors = np.exp(shares @ (sigma * normals[s, known:]))
         for i, one in enumerate(mapped):
             total = evaluated(one, machine, arch)

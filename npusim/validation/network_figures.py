@@ -25,7 +25,7 @@ from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_published_as
 
-_HOSTS = "openvino_published_hosts.csv"
+HOST_FIGURES = "openvino_published_hosts.csv"
 """Read after the suite's own file, where no other is given."""
 _LATENCY = "latency_ms_sync_int8"
 _MS = 1e-3
@@ -90,7 +90,7 @@ class _Maybe(Number):
 
 
 @dataclass(frozen=True)
-class _Row:
+class PublishedRow:
     """One published number."""
 
     line: int
@@ -126,15 +126,15 @@ class PublishedNetworks:
         """Return the rows that can be predicted; see `npusim.validation.evidence.Predictor`."""
         assert path is not None and suite.figures is not None, "published networks are a table"
         shipped = resource("validate", "figures", suite.figures)
-        files = [path, shipped.with_name(_HOSTS)] if path == shipped else [path]
+        files = [path, shipped.with_name(HOST_FIGURES)] if path == shipped else [path]
         known, predictions = _definitions(), _Predictions(self.settings)
         notes: dict[str, None] = {}
-        kept: list[tuple[_Row, str, float]] = []
+        kept: list[tuple[PublishedRow, str, float]] = []
         for file in files:
-            for row in _rows(file):
+            for row in published_rows(file):
                 if self.unit and row.unit != self.unit:
                     continue
-                workload, why = _workload(row)
+                workload, why = workload_of(row)
                 soc = known.soc(row.platform)
                 if soc is None:
                     why = f"there is no data sheet of {row.platform}"
@@ -167,7 +167,7 @@ class PublishedNetworks:
         )
 
 
-def _workload(row: _Row) -> tuple[str | None, str]:
+def workload_of(row: PublishedRow) -> tuple[str | None, str]:
     """Return the workload of a row, or None and why there is none."""
     if row.unit_of_work not in (_FRAMES, ""):
         return None, "a token is no inference of it"
@@ -186,7 +186,7 @@ class _Predictions:
         self._socs: dict[str, Soc] = {}
         self._found: dict[tuple[str, ...], float] = {}
 
-    def of(self, row: _Row, workload: str, soc: str) -> float:
+    def of(self, row: PublishedRow, workload: str, soc: str) -> float:
         """Return the prediction of a row on a SoC."""
         key = (soc, row.device, workload, row.precision, row.quantity)
         if key not in self._found:
@@ -204,7 +204,7 @@ class _Predictions:
         return self._found[key]
 
 
-def _rows(path: Path) -> Iterator[_Row]:
+def published_rows(path: Path) -> Iterator[PublishedRow]:
     """Yield the numbers of a table; its device stands in a column `device` or `npu`."""
     _, header = next(csv_records(read_text(path), str(path)), (1, []))
     device: Column = Choice("device", ("npu", "cpu", "gpu")) if "device" in header else Text("npu")
@@ -217,7 +217,7 @@ def _rows(path: Path) -> Iterator[_Row]:
         unit = str(values[device.name]).lower()
         if not unit:
             raise ConfigError("nothing", file=table.file, line=line, key=device.name, allowed=device.allowed)
-        one = _Row(
+        one = PublishedRow(
             line=line,
             platform=values["platform"],
             unit=unit,

@@ -100,7 +100,7 @@ class Machine:
 def machine_at(name: str, place: MachineAt) -> Machine:
     """Return the machine of a suite, at its operating point and otherwise as shipped."""
     soc = load_soc(place.soc, {"npu.operating_point": place.operating_point})
-    return Machine(name, soc, np.array(arch_row(soc, tiles=1, requests=1)), {})
+    return Machine(name, soc, np.array(arch_row(soc, tiles=1, requests=1, hint="latency")), {})
 
 
 def dpu_rows(count: int, **columns: Any) -> NDArray[Any]:

@@ -75,12 +75,12 @@ class DeviceTimes:
 
     def _evaluate(self, logs: Floats, which: Sequence[int]) -> Floats:
         machine = self.machine(logs)
-        archs: dict[tuple[int, int], object] = {}
+        archs: dict[tuple[int, int, str], object] = {}
         found = np.empty(len(which))
         for place, i in enumerate(which):
             row = self.rows[i]
             run = row.mapped.run
-            key = (run.tiles, run.requests)
+            key = (run.tiles, run.requests, run.hint)
             if key not in archs:
                 archs[key] = arch_row(machine, *key)[0]
             found[place] = np.log(row.seconds(evaluated(row.mapped, machine, archs[key], self.tables[i])))

@@ -72,7 +72,7 @@ def placement_problem(
     """
     devices, fixed = tuple(devices), fixed or {}
     groups = _in_order(graph, grouped(graph, soc, devices))
-    arch = arch_row(soc, run.tiles, run.requests)
+    arch = arch_row(soc, run.tiles, run.requests, run.hint)
     shape = (len(groups), len(devices))
     costs = {field: np.zeros(shape) for field in _FIELDS}
     links: tuple[Link, ...] = ()

@@ -62,7 +62,7 @@ class Terms:
     @classmethod
     def of(cls, soc: Soc, run: Run, minimise: Objective) -> Terms:
         """Read them off the machine's data sheet."""
-        arch = arch_row(soc, run.tiles, run.requests)[0]
+        arch = arch_row(soc, run.tiles, run.requests, run.hint)[0]
         return cls(float(run.requests), float(arch["dram_bytes_per_s"]), float(arch["static_w"]), minimise)
 
 

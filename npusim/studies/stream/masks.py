@@ -50,7 +50,7 @@ class MaskKeeper:
     """
 
     def __init__(self, graph: Graph, soc: Soc, run: Run) -> None:
-        arch: Any = arch_row(soc, run.tiles, run.requests)[0]
+        arch: Any = arch_row(soc, run.tiles, run.requests, run.hint)[0]
         self._cpu = arch["cpu"]
         masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
         self._copies = max(1, sum(t.structural for t in masks))
