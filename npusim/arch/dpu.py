@@ -172,11 +172,6 @@ class Dpu(Section):
         """MPEs of one tile: M * M * N * N."""
         return int(self.grid.vpe) ** 2 * int(self.grid.mpe) ** 2
 
-    @property
-    def channel_lanes(self) -> int:
-        """Output channels the grid works on at once: N * N."""
-        return int(self.grid.mpe) ** 2
-
     def macs_per_cycle(self, dtype: str) -> float:
         """Return the multiply-accumulates of one tile in a cycle of the DPU clock, in a format.
 

@@ -194,7 +194,3 @@ class Npu(Section):
     def sram_bytes(self, tiles: int | None = None) -> float:
         """Return the bytes of SRAM that tensors may use, on all tiles or on some."""
         return self.sram.per_tile * (self.tiles if tiles is None else tiles)
-
-    def dma_peak_bytes_per_s(self) -> float:
-        """Return the bytes per second all engines could move by width and clock alone."""
-        return self.dma.engines * self.dma.width * self.vpu_clock

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.calibrate.least_squares import Floats
 from npusim.calibrate.unit_fit import TrainingRows, fit_named, shipped_rows, table_of
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import Figures
 from npusim.validation.running import Judged, figures_path, judge, machines_of
-
-Floats = NDArray[np.float64]
 
 FOLDS = 5
 HELD_OUT = "(held out)"

@@ -8,14 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npusim.calibrate.data_sheet import FittedNumber
-from npusim.calibrate.least_squares import FreeNumber, Solution, solve
+from npusim.calibrate.least_squares import Floats, FreeNumber, Solution, solve
 from npusim.calibrate.unit_fit import Fitted, TrainingRows
 from npusim.validation.dma_figures import MEASURED, ROWS
 from npusim.validation.evidence import TablePredictor
 from npusim.validation.figures import Figures
 from npusim.validation.unit_models import Machine
-
-Floats = NDArray[np.float64]
 
 _DRAM = "dram_bytes_per_s"
 """Bandwidth of DRAM in the architecture table."""

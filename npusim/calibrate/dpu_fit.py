@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from npusim.calibrate.cross import cross_validate
 from npusim.calibrate.data_sheet import FittedNumber
+from npusim.calibrate.least_squares import Floats
 from npusim.calibrate.unit_fit import Fitted, TrainingRows, shipped_rows
 from npusim.validation.costmodel_figures import (
     CHANNELWISE,
@@ -29,8 +30,6 @@ from npusim.validation.figures import Figures
 from npusim.validation.running import machines_of, run_suite
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_models import Machine, dpu_cycles
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

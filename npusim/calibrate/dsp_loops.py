@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from npusim.calibrate.least_squares import Floats
 
 _SOFTNESS = 0.005
 """Log error above which a row counts less than its square; the tables are smooth to about that."""

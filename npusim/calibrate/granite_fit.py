@@ -13,10 +13,10 @@ from functools import cache, cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from npusim.arch import Soc, load_soc
+from npusim.calibrate.least_squares import Floats
 from npusim.config import Section, load_model
 from npusim.errors import ConfigError
 from npusim.locate import resource
@@ -26,7 +26,6 @@ from npusim.validation.granite_definitions import load_definitions
 from npusim.validation.granite_runs import GraniteRunner
 
 Positive = Annotated[float, Field(gt=0.0)]
-Floats = NDArray[np.float64]
 
 _STEP = 1e-3
 """Step of the logarithms for slopes: small beside every width, large beside rounding."""

@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 from npusim.calibrate.granite_fit import GraniteFit, Result, fit_shipped
+from npusim.calibrate.least_squares import Floats
 from npusim.locate import resource
 from npusim.validation.granite_definitions import Definitions, PublishedVariant
 from npusim.validation.granite_runs import GraniteRunner
-
-Floats = NDArray[np.float64]
 
 _TIED = 0.6
 """Two parameters are tied when their logarithms are correlated more than this."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.calibrate.least_squares import Floats
 from npusim.locate import resource
 from npusim.validation.evidence import Evidence
 from npusim.validation.network_figures import PublishedNetworks
 from npusim.validation.suite import load_suite
 
-Floats = NDArray[np.float64]
 _NMS = "npu.dsp.kernels.implied.kernels.nonmaxsuppression.per_element"
 FREE: dict[str, dict[str, tuple[float, float, str]]] = {
     "npu3720": {"npu.dispatch_overhead": (20e-6, 40e-6, "s"), _NMS: (0.2, 0.4, "cycle/element")},

@@ -66,6 +66,7 @@ def accuracy(
     from npusim.cli.output import Destination
     from npusim.cli.progress import Progress
     from npusim.scenario import split_settings
+    from npusim.techniques.named_stacks import listed
 
     destination = Destination(output, form)
     of_workload, of_soc = split_settings(settings or ())
@@ -75,7 +76,7 @@ def accuracy(
             file=of_soc[0].origin,
             allowed="settings of the workload, such as workload.hidden=128: accuracy depends on no machine",
         )
-    chosen, parsed_seeds = _stacks(techniques), parse_seeds(seeds)
+    chosen, parsed_seeds = [str(stack) for stack in listed(techniques)], parse_seeds(seeds)
 
     from npusim.accuracy.judging import judge
 
@@ -110,19 +111,3 @@ def parse_seeds(text: str) -> list[int]:
             )
         seeds |= dict.fromkeys(range(int(first), int(last) + 1))
     return list(seeds)
-
-
-def _stacks(techniques: str) -> list[str]:
-    """Return the stacks that were asked for; whether a workload allows them is found out later."""
-    from npusim.errors import UnknownNameError
-    from npusim.techniques import parse, stacks
-
-    named = stacks()
-    if techniques in named:
-        return [str(stack) for stack in named[techniques]]
-    try:
-        return [str(parse(text)) for text in techniques.split(",")]
-    except UnknownNameError as error:
-        if any(mark in techniques for mark in "+,:"):
-            raise
-        raise UnknownNameError("stack or technique", techniques, (*named, *error.known)) from None

@@ -37,17 +37,12 @@ COMMANDS = {
 """Module of each command, in the order in which `npusim --help` shows them."""
 
 
-def command_names() -> list[str]:
-    """Names of the commands."""
-    return list(COMMANDS)
-
-
 class LazyGroup(TyperGroup):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the names of all commands."""
-        return command_names()
+        return list(COMMANDS)
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
         """Return a command; refuse an unknown name with the nearest that there is."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from npusim.cost import TOTAL_DTYPE, evaluate_points
 from npusim.errors import ConfigError
-from npusim.explore.axes import Axis, resolve_axes
+from npusim.explore.axes import resolve_axes
 from npusim.explore.points import Points, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space
 from npusim.explore.variants import Variant, base_soc, make_variant, place_each
@@ -125,12 +125,6 @@ class Campaign:
                 cube[0, :, i] = 0.0
         yield from (positions_in_unit_cube(self.axes, points) for points in cube)
 
-    def searches(self) -> int:
-        """Return how many times the tilings of a whole network are searched in a full design."""
-        sizes = [axis.size for axis in self.axes if axis.is_variant or axis.is_searched]
-        rest = self.total // prod(sizes)
-        return prod(sizes) * -(-rest // _LONGEST_GROUP)
-
     def _full(self, start: int, stop: int, totals: Any) -> None:
         """Evaluate consecutive points of a full design: one variant after the other."""
         sizes = [self.axes[i].size for i in self._machine]
@@ -226,8 +220,3 @@ def campaign_of(space: Space | Mapping[str, Any]) -> Campaign:
     """Return the campaign of a space; a process makes it once."""
     space = space if isinstance(space, Space) else Space.model_validate(space)
     return _campaign(space.model_dump_json(by_alias=True), space.workload)
-
-
-def axes_table(axes: tuple[Axis, ...], coordinates: Any) -> dict[str, Any]:
-    """Return the values of points by axis: a mapping of path to array."""
-    return {axis.path: axis.values_at(coordinates[:, i]) for i, axis in enumerate(axes)}

@@ -13,7 +13,7 @@ from rich.text import Text
 from npusim.engines import Estimate
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering, percent
-from npusim.report.terminal import LongName, bar, grid, headed, remarks, title
+from npusim.report.terminal import LongName, bar, conditions, counted, grid, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.engines import OperatorCost
@@ -49,9 +49,8 @@ def estimate_page(estimate: Estimate) -> RenderableType:
 
 def _circumstances(estimate: Estimate) -> str:
     machine = estimate.provenance.get("soc_title", estimate.soc)
-    requests = f"{estimate.requests} request{'s' if estimate.requests != 1 else ''} in flight"
-    tiles = f", {estimate.tiles} tile{'s' if estimate.tiles != 1 else ''}" if estimate.tiles else ""
-    return f"{machine}; hint {estimate.hint}, {requests}{tiles}; {estimate.engine} engine"
+    how = conditions(estimate.hint, estimate.requests, estimate.tiles)
+    return f"{machine}; {how}; {estimate.engine} engine"
 
 
 def _figures(estimate: Estimate) -> Table:
@@ -132,5 +131,5 @@ def _rest(others: Sequence[OperatorCost], latency_s: float) -> str:
     if not others:
         return overlap
     longest = others[0].latency_s
-    count = f"{len(others)} more operator{'s' if len(others) != 1 else ''}"
+    count = counted(len(others), "more operator")
     return f"{count} of at most {engineering(longest, 's')} each ({percent(longest / latency_s)}). {overlap}"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, factor
-from npusim.report.terminal import LongName, headed, remarks, title
+from npusim.report.terminal import LongName, conditions, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.placement import Cut, PlacedGroup, Placement
@@ -21,11 +21,10 @@ _CHOSEN = "bold green"
 
 def placement_page(result: Placement) -> RenderableType:
     """Return a placement for the terminal: devices compared, operators and cuts, notes, verdict."""
-    tiles = f", {result.tiles} tile{'s' if result.tiles != 1 else ''}" if result.tiles else ""
-    requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
+    how = conditions(result.hint, result.requests, result.tiles)
     parts: list[RenderableType] = [
         title(result.workload, result.soc, result.techniques),
-        Text(f"hint {result.hint}, {requests}{tiles}; least {_aim(result)}", style="dim"),
+        Text(f"{how}; least {_aim(result)}", style="dim"),
         Text(),
         _summary(result),
         Text(),

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering
-from npusim.report.terminal import bar, headed, remarks, title
+from npusim.report.terminal import bar, counted, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.stream import Followed
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def stream_page(result: Followed) -> RenderableType:
     """Return a followed stream for the terminal: strategies, capacities, break-even."""
     source = "events of a file" if result.seed is None else f"seed {result.seed}"
-    each = f"{result.inferences_per_update} inference{'s' if result.inferences_per_update != 1 else ''} each"
+    each = f"{counted(result.inferences_per_update, 'inference')} each"
     course = f"nodes {_course(result.nodes)}, edges {_course(result.edges)}"
     head = f"{result.updates} updates ({source}), {each}; {course}"
     parts: list[RenderableType] = [

@@ -30,6 +30,17 @@ def title(workload: str, soc: str, techniques: str) -> Text:
     return text
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things: 1 request, 2 requests."""
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
+def conditions(hint: str, requests: int, tiles: int) -> str:
+    """Return how a network runs: hint, inferences in flight and, where there is an NPU, its tiles."""
+    of_npu = f", {counted(tiles, 'tile')}" if tiles else ""
+    return f"hint {hint}, {counted(requests, 'request')} in flight{of_npu}"
+
+
 def grid(gap: int = 2) -> Table:
     """Return a table without lines and edges, its columns `gap` characters apart."""
     return Table(box=None, show_header=False, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))

@@ -240,8 +240,7 @@ def _worst_words(values: NDArray[Any], errors: NDArray[np.float64]) -> NDArray[n
 
 
 def _ratio(judged: Judged) -> NDArray[np.float64]:
-    ratio: NDArray[np.float64] = judged.evidence.predicted / judged.evidence.measured
-    return ratio
+    return judged.evidence.predicted / judged.evidence.measured
 
 
 def _short(values: NDArray[np.float64]) -> list[float]:

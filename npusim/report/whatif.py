@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, factor
-from npusim.report.terminal import LongName, bar, grid, headed, remarks, title
+from npusim.report.terminal import LongName, bar, conditions, grid, headed, remarks, title
 
 if TYPE_CHECKING:
     from npusim.studies.comparison import Crossover, Variant, WhatIf
@@ -28,11 +28,10 @@ def whatif_page(result: WhatIf) -> RenderableType:
     """Return a comparison of technique stacks for the terminal; the conclusion is the last line."""
     if result.over:
         return over_page(result)
-    requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
-    tiles = f", {result.tiles} tile{'s' if result.tiles != 1 else ''}" if result.tiles else ""
+    how = conditions(result.hint, result.requests, result.tiles)
     parts: list[RenderableType] = [
         title(result.workload, result.soc, ""),
-        Text(f"hint {result.hint}, {requests}{tiles}; inf/s: inferences per second", style="dim"),
+        Text(f"{how}; inf/s: inferences per second", style="dim"),
         Text(),
         _table(result),
         Text(),
@@ -160,10 +159,8 @@ _BAR = 8
 def over_page(result: WhatIf) -> RenderableType:
     """Return a comparison over one or more settings for the terminal; the conclusion is the last line."""
     axis = next(iter(result.over))
-    requests = f"{result.requests} request{'s' if result.requests != 1 else ''} in flight"
-    head = (
-        f"hint {result.hint}, {requests}; speed-up over {result.baseline} at each point, and 90 % intervals"
-    )
+    how = conditions(result.hint, result.requests, tiles=0)
+    head = f"{how}; speed-up over {result.baseline} at each point, and 90 % intervals"
     parts: list[RenderableType] = [title(result.workload, result.soc, ""), Text(head, style="dim")]
     others = {path: values for path, values in result.over.items() if path != axis}
     for values in product(*others.values()):

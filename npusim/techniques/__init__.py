@@ -10,7 +10,7 @@ A technique changes operators and annotates storage, residency and device prefer
 from npusim.techniques.named_stacks import completed, stacks, variants
 from npusim.techniques.registry import TECHNIQUES, get, technique_names, technique_with
 from npusim.techniques.stack import NONE, Stack, StackEntry, apply, legal, parse
-from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique, lacks
+from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
 
 __all__ = [
     "NONE",
@@ -25,7 +25,6 @@ __all__ = [
     "apply",
     "completed",
     "get",
-    "lacks",
     "legal",
     "parse",
     "stacks",

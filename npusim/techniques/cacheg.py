@@ -7,21 +7,17 @@ from npusim.ops import Annotation, Tensor
 from npusim.techniques.aggregation import find_aggregations
 from npusim.techniques.edge_attention import find_edge_attentions
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, stored_tensors
-from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique, lacks
-
-NEEDS = "a constant or input matrix over the nodes that two or more operators read"
+from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique
 
 
 def _shared(graph: Graph) -> list[Tensor]:
     return [t for t in stored_tensors(graph) if is_node_matrix(graph, t) and len(graph.readers(t.name)) >= 2]
 
 
-def _check(graph: Graph, _: NoParameters) -> str | None:
-    if _shared(graph):
-        return None
+def _hint(graph: Graph) -> str:
     in_graph = any(is_node_matrix(graph, t) for t in preprocessing_results(graph))
     in_graph = in_graph or bool(find_aggregations(graph) or find_edge_attentions(graph))
-    return lacks("cacheg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
+    return "stagr or grad makes one" if in_graph else ""
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -43,9 +39,10 @@ CACHEG = Technique(
     ),
     numerics="The same.",
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.STORAGE,
-    needs=NEEDS,
+    needs="a constant or input matrix over the nodes that two or more operators read",
+    finds=lambda graph, _: _shared(graph),
+    hint=_hint,
     annotation=Annotation.RESIDENT,
     what_if="no compiler offers it today",
     host_note=NPU_MEMORY_ONLY,

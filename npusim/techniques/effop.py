@@ -8,15 +8,7 @@ from npusim.techniques.aggregation import find_aggregations, write_product
 from npusim.techniques.masking import find_maskings, mask_pair
 from npusim.techniques.node_matrices import build_matrix
 from npusim.techniques.preprocessing import unique_name, value_numbers
-from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
-
-NEEDS = "a Select on a mask or a Gather of neighbours that is summed"
-
-
-def _check(graph: Graph, _: NoParameters) -> str | None:
-    if find_aggregations(graph) or any(m.selects for m in find_maskings(graph)):
-        return None
-    return lacks("effop", NEEDS, graph)
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -65,9 +57,9 @@ EFFOP = Technique(
         "infinity is no number."
     ),
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.OPERATORS,
-    needs=NEEDS,
+    needs="a Select on a mask or a Gather of neighbours that is summed",
+    finds=lambda graph, _: find_aggregations(graph) or any(m.selects for m in find_maskings(graph)),
     edges=EdgeData.IN_GRAPH,
     forms=lambda _: {"masking": "arithmetic"},
     source="GraNNite, section IV-B",

@@ -5,13 +5,7 @@ from __future__ import annotations
 from npusim.graph import Editor, Graph
 from npusim.ops import Annotation, Family
 from npusim.techniques.preprocessing import preprocessing_operators
-from npusim.techniques.technique import NoParameters, Stage, Technique, lacks
-
-NEEDS = "preprocessing in the graph"
-
-
-def _check(graph: Graph, _: NoParameters) -> str | None:
-    return None if preprocessing_operators(graph) else lacks("graphsplit", NEEDS, graph)
+from npusim.techniques.technique import NoParameters, Stage, Technique
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -42,9 +36,9 @@ GRAPHSPLIT = Technique(
     ),
     numerics="The same.",
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.PREPROCESSING,
-    needs=NEEDS,
+    needs="preprocessing in the graph",
+    finds=lambda graph, _: preprocessing_operators(graph),
     annotation=Annotation.DEVICE,
     note=_note,
     source="GraNNite, section IV-A",

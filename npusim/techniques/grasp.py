@@ -5,9 +5,7 @@ from __future__ import annotations
 from npusim.graph import Editor, Graph
 from npusim.ops import Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
 from npusim.techniques.preprocessing import MATRIX_ROLES, stored_tensors
-from npusim.techniques.technique import Parameters, Stage, Technique, lacks
-
-NEEDS = "a constant or input that zero-value compression makes smaller"
+from npusim.techniques.technique import Parameters, Stage, Technique
 
 
 class GraspParameters(Parameters):
@@ -39,10 +37,6 @@ def _compressed(graph: Graph, parameters: GraspParameters) -> list[Tensor]:
     return found
 
 
-def _check(graph: Graph, parameters: GraspParameters) -> str | None:
-    return None if _compressed(graph, parameters) else lacks("grasp", NEEDS, graph)
-
-
 def _rewrite(graph: Graph, parameters: GraspParameters) -> Graph:
     editor = Editor.of(graph)
     for tensor in _compressed(graph, parameters):
@@ -64,9 +58,9 @@ GRASP = Technique(
     ),
     numerics="The same.",
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.STORAGE,
-    needs=NEEDS,
+    needs="a constant or input that zero-value compression makes smaller",
+    finds=_compressed,
     parameters=GraspParameters,
     annotation=Annotation.COMPRESSED,
     host_note=(

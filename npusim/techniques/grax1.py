@@ -6,9 +6,7 @@ from npusim.graph import Editor, Graph
 from npusim.ops import Family
 from npusim.techniques.masking import Masking, find_maskings, mask_pair
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import NoParameters, Stage, Technique, lacks
-
-NEEDS = "a masked softmax (Select, or Multiply and Add)"
+from npusim.techniques.technique import NoParameters, Stage, Technique
 
 
 def _masked_softmaxes(graph: Graph) -> list[Masking]:
@@ -20,10 +18,6 @@ def _enters_softmax(graph: Graph, name: str) -> bool:
     if any(op.family is Family.SOFTMAX for op in readers):
         return True
     return any(op.family is Family.VIEW and _enters_softmax(graph, t) for op in readers for t in op.outputs)
-
-
-def _check(graph: Graph, _: NoParameters) -> str | None:
-    return None if _masked_softmaxes(graph) else lacks("grax1", NEEDS, graph)
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -56,9 +50,9 @@ GRAX1 = Technique(
         "No change of accuracy with -1e4; masks weaker than -10 let absent edges through (-29 points at -5)."
     ),
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.OPERATORS,
-    needs=NEEDS,
+    needs="a masked softmax (Select, or Multiply and Add)",
+    finds=lambda graph, _: _masked_softmaxes(graph),
     exact=False,
     forms=lambda _: {"masking": "additive"},
     source="GraNNite, section IV-C",

@@ -8,9 +8,8 @@ from enum import StrEnum
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import Parameters, Stage, Technique, lacks
+from npusim.techniques.technique import Parameters, Stage, Technique
 
-NEEDS = "a broadcast addition of attention scores"
 _LAID_OUT = frozenset({"Broadcast", "Tile"})
 
 
@@ -89,10 +88,6 @@ def _as_column(graph: Graph, name: str) -> str | None:
             return source
         writer = graph.writer(source)
     return None
-
-
-def _check(graph: Graph, _: Grax2Parameters) -> str | None:
-    return None if find_score_sums(graph) else lacks("grax2", NEEDS, graph)
 
 
 def _rewrite(graph: Graph, parameters: Grax2Parameters) -> Graph:
@@ -191,9 +186,9 @@ GRAX2 = Technique(
         "literal: attention is a uniform mean (+0.3 points on Cora, within noise); source: 0.0; rank2: exact."
     ),
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.OPERATORS,
-    needs=NEEDS,
+    needs="a broadcast addition of attention scores",
+    finds=lambda graph, _: find_score_sums(graph),
     parameters=Grax2Parameters,
     exact=False,
     forms=lambda parameters: {"scores": parameters.form.value},

@@ -9,9 +9,7 @@ from npusim.graph import Editor, Graph
 from npusim.ops import Operator
 from npusim.techniques.masking import Masking, find_maskings, mask_pair
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import Parameters, Stage, Technique, lacks
-
-NEEDS = "a masked maximum over gathered neighbours [N, K, F]"
+from npusim.techniques.technique import Parameters, Stage, Technique
 
 
 class MaximumOperator(StrEnum):
@@ -45,11 +43,9 @@ def _masked_maxima(graph: Graph) -> list[tuple[Masking, Operator]]:
     return found
 
 
-def _check(graph: Graph, _: Grax3Parameters) -> str | None:
-    if _masked_maxima(graph):
-        return None
+def _hint(graph: Graph) -> str:
     other = graph.meta.model == "sage-max" and graph.meta.form == "edges"
-    return lacks("grax3", NEEDS, graph, "the workload's form `gathered` has one" if other else "")
+    return "the workload's form `gathered` has one" if other else ""
 
 
 def _rewrite(graph: Graph, parameters: Grax3Parameters) -> Graph:
@@ -110,9 +106,10 @@ GRAX3 = Technique(
         "Exact where features are not negative (bit-exact on Cora); 90 % agreement on Gaussian features."
     ),
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.OPERATORS,
-    needs=NEEDS,
+    needs="a masked maximum over gathered neighbours [N, K, F]",
+    finds=lambda graph, _: _masked_maxima(graph),
+    hint=_hint,
     parameters=Grax3Parameters,
     exact=False,
     forms=lambda parameters: {"masking": parameters.maximum.value},

@@ -54,6 +54,25 @@ def _read(path: Path) -> dict[str, tuple[Stack, ...]]:
     return found
 
 
+def listed(which: str) -> tuple[Stack, ...]:
+    """Return a named list of stacks, or the stacks of a text that parts them by commas.
+
+    Raises
+    ------
+    UnknownNameError
+        For a single word that is neither the name of a list nor a stack.
+    """
+    named = stacks()
+    if which in named:
+        return named[which]
+    try:
+        return tuple(parse(text) for text in which.split(","))
+    except UnknownNameError as error:
+        if any(mark in which for mark in "+,:"):
+            raise
+        raise UnknownNameError("stack or technique", which, (*named, *error.known)) from None
+
+
 def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
     """Return the stacks to compare on a graph, each with the reason why it is illegal there, or None.
 
@@ -63,23 +82,8 @@ def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
         The graph, without techniques.
     which : str
         Name of a list of stacks ("paper", "all", "default"), or stacks parted by commas ("stagr,stagr+symg").
-
-    Raises
-    ------
-    UnknownNameError
-        For a single word that is neither the name of a list nor a stack.
     """
-    named = stacks()
-    if which in named:
-        chosen = named[which]
-    else:
-        try:
-            chosen = tuple(parse(text) for text in which.split(","))
-        except UnknownNameError as error:
-            if "+" in which or "," in which or ":" in which:
-                raise
-            raise UnknownNameError("stack or technique", which, (*named, *error.known)) from None
-    return tuple((stack, legal(graph, stack)) for stack in chosen)
+    return tuple((stack, legal(graph, stack)) for stack in listed(which))
 
 
 BASE = "stagr"

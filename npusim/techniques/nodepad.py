@@ -12,9 +12,8 @@ from npusim.ops import Role, Tensor, TensorKind
 from npusim.techniques.node_matrices import GRANULE
 from npusim.techniques.preg import normalised_matrices
 from npusim.techniques.preprocessing import nodes_of
-from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique, lacks
+from npusim.techniques.technique import EdgeData, Parameters, Stage, Technique
 
-NEEDS = "the number of nodes of a data graph"
 ROUND = 1000
 """Without a capacity, the nodes are rounded up to whole thousands: GraNNite's 292 spare nodes for Cora's
 2708.
@@ -37,9 +36,7 @@ def capacity_of(graph: Graph, parameters: NodepadParameters) -> int:
 
 
 def _check(graph: Graph, parameters: NodepadParameters) -> str | None:
-    nodes = nodes_of(graph)
-    if graph.structure is None or nodes is None:
-        return lacks("nodepad", NEEDS, graph)
+    nodes = nodes_of(graph) or 0
     capacity = capacity_of(graph, parameters)
     if capacity < nodes:
         return f"nodepad:capacity={capacity} is too small; {graph.name} has {nodes} nodes"
@@ -116,7 +113,8 @@ NODEPAD = Technique(
     rewrite=_rewrite,
     check=_check,
     stage=Stage.SHAPES,
-    needs=NEEDS,
+    needs="the number of nodes of a data graph",
+    finds=lambda graph, _: graph.structure is not None and nodes_of(graph) is not None,
     parameters=NodepadParameters,
     edges=EdgeData.CAPACITY,
     source="GraNNite, section IV-A",

@@ -9,9 +9,8 @@ from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import Aggregation, find_aggregations, write_product
 from npusim.techniques.node_matrices import build_matrix
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
-from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
-NEEDS = "a degree normalisation (root, power or quotient) that the model computes from the edges alone"
 _NORMALISING = frozenset({"Power", "Sqrt", "Divide"})
 
 
@@ -44,10 +43,6 @@ def _producers(graph: Graph, name: str) -> list[Operator]:
             seen[op.name] = op
             waiting.extend(op.inputs)
     return list(seen.values())
-
-
-def _check(graph: Graph, _: NoParameters) -> str | None:
-    return None if _normalised(graph) or normalised_matrices(graph) else lacks("preg", NEEDS, graph)
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -129,9 +124,9 @@ PREG = Technique(
     ),
     numerics="The same.",
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.PREPROCESSING,
-    needs=NEEDS,
+    needs="a degree normalisation (root, power or quotient) that the model computes from the edges alone",
+    finds=lambda graph, _: _normalised(graph) or normalised_matrices(graph),
     edges=EdgeData.WEIGHTS,
     source="GraNNite, section IV-B",
 )

@@ -8,9 +8,7 @@ from enum import StrEnum
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind
 from npusim.techniques.preprocessing import unique_name
-from npusim.techniques.technique import Parameters, Stage, Technique, lacks
-
-NEEDS = "a floating-point matrix product or convolution"
+from npusim.techniques.technique import Parameters, Stage, Technique
 
 
 class InputConversion(StrEnum):
@@ -33,10 +31,6 @@ class QuantgrParameters(Parameters):
     """How features and run-time masks arrive: as `int8`, or as floating point to be converted by the `cpu` or
     the `npu`.
     """
-
-
-def _check(graph: Graph, _: QuantgrParameters) -> str | None:
-    return None if float_products(graph) else lacks("quantgr", NEEDS, graph)
 
 
 def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
@@ -185,9 +179,9 @@ QUANTGR = Technique(
         "double norm's step."
     ),
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.PRECISION,
-    needs=NEEDS,
+    needs="a floating-point matrix product or convolution",
+    finds=lambda graph, _: float_products(graph),
     parameters=QuantgrParameters,
     exact=False,
     precision=DType.INT8,

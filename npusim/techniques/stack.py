@@ -230,4 +230,4 @@ def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | N
             f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack "
             "to the original graph"
         )
-    return entry.technique.check(graph, entry.parameters)
+    return entry.technique.objection(graph, entry.parameters)

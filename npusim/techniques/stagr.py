@@ -5,13 +5,7 @@ from __future__ import annotations
 from npusim.graph import Graph
 from npusim.ops import TensorKind
 from npusim.techniques.precompute import can_precompute, precompute
-from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique, lacks
-
-NEEDS = "tensors that the model computes from the edges alone"
-
-
-def _check(graph: Graph, _: NoParameters) -> str | None:
-    return None if can_precompute(graph, TensorKind.CONSTANT) else lacks("stagr", NEEDS, graph)
+from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -32,9 +26,9 @@ STAGR = Technique(
     ),
     numerics="The same sums in another order: equal but for rounding.",
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.PRECOMPUTE,
-    needs=NEEDS,
+    needs="tensors that the model computes from the edges alone",
+    finds=lambda graph, _: can_precompute(graph, TensorKind.CONSTANT),
     excludes={"grad": "the mask is either a constant or an input"},
     edges=EdgeData.CONSTANT,
     source="GraNNite, section IV-A",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from npusim.graph import Editor, Graph
 from npusim.ops import Annotation, Role, Storage, Tensor
 from npusim.techniques.preprocessing import preprocessing_results, stored_tensors
-from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique, lacks
-
-NEEDS = "a symmetric constant or input norm matrix"
+from npusim.techniques.technique import NPU_MEMORY_ONLY, NoParameters, Stage, Technique
 
 
 def _triangles(graph: Graph) -> list[Tensor]:
@@ -16,11 +14,9 @@ def _triangles(graph: Graph) -> list[Tensor]:
     ]
 
 
-def _check(graph: Graph, _: NoParameters) -> str | None:
-    if _triangles(graph):
-        return None
-    in_graph = graph.meta.model == "gcn" and bool(preprocessing_results(graph))
-    return lacks("symg", NEEDS, graph, "stagr or grad makes one" if in_graph else "")
+def _hint(graph: Graph) -> str:
+    in_graph = graph.meta.model == "gcn" and preprocessing_results(graph)
+    return "stagr or grad makes one" if in_graph else ""
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
@@ -44,9 +40,10 @@ SYMG = Technique(
     ),
     numerics="The same.",
     rewrite=_rewrite,
-    check=_check,
     stage=Stage.STORAGE,
-    needs=NEEDS,
+    needs="a symmetric constant or input norm matrix",
+    finds=lambda graph, _: _triangles(graph),
+    hint=_hint,
     annotation=Annotation.TRIANGLE,
     what_if="no hardware reads a stored triangle today",
     host_note=NPU_MEMORY_ONLY,

@@ -74,13 +74,17 @@ class Technique:
     numerics: str
     """What it does to the results."""
     rewrite: Callable[[Graph, Any], Graph]
-    """Returns the rewritten graph; called only where `check` finds no objection."""
-    check: Callable[[Graph, Any], str | None]
-    """Returns the reason why the technique does not fit the graph, or None."""
+    """Returns the rewritten graph; called only where there is no `objection`."""
     stage: Stage
     """When a stack applies it."""
     needs: str = ""
     """What the graph must hold, as it stands in the refusal."""
+    finds: Callable[[Graph, Any], object] | None = None
+    """Returns what the graph holds of what is needed: without any of it the technique refuses."""
+    hint: Callable[[Graph], str] = lambda _: ""
+    """Returns what would make what is needed, for the refusal; '': nothing is known."""
+    check: Callable[[Graph, Any], str | None] = lambda graph, parameters: None
+    """Returns any other reason why the technique does not fit the graph, or None."""
     excludes: Mapping[str, str] = field(default_factory=dict)
     """Techniques that may not stand in the same stack, each with the reason."""
     parameters: type[Parameters] = NoParameters
@@ -113,7 +117,9 @@ class Technique:
         """Whether no model file can ask for it, so that it cannot be measured or exported."""
         return self.annotation is not None and self.annotation is not Annotation.DEVICE
 
-
-def lacks(technique: str, needs: str, graph: Graph, hint: str = "") -> str:
-    """Return the one sentence in which every technique refuses a graph that does not hold what it needs."""
-    return f"{technique} needs {needs}; {graph.name} has none" + (f" ({hint})" if hint else "")
+    def objection(self, graph: Graph, parameters: Any) -> str | None:
+        """Return the reason why the technique does not fit a graph, or None."""
+        if self.finds is None or self.finds(graph, parameters):
+            return self.check(graph, parameters)
+        hint = self.hint(graph)
+        return f"{self.name} needs {self.needs}; {graph.name} has none" + (f" ({hint})" if hint else "")

@@ -7,12 +7,10 @@ from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Pair
 from npusim.cost import DpuOperation
-from npusim.validation.dpu_figures import FORMS
+from npusim.validation.dpu_figures import FORMS, cycles_by
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures, key_of
+from npusim.validation.figures import Figures, Floats, key_of
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows
-
-Floats = NDArray[np.float64]
 
 _BYTES = {"int8": 1.0, "fp16": 2.0}
 _DTYPE, _KERNEL = Choice("dtype", tuple(_BYTES)), Pair("kernel", 2, "x")
@@ -54,11 +52,6 @@ def channelwise_table(figures: Figures) -> NDArray[np.void]:
     )
 
 
-def _product_cycles(figures: Figures, machine: Machine) -> Floats:
-    cycles: Floats = dpu_cycles(machine.arch[0], product_table(figures))
-    return cycles
-
-
 def _speedup(figures: Figures, machine: Machine) -> Floats:
     """Cycles of the dense product over those with zeros."""
     table = product_table(figures)
@@ -68,17 +61,12 @@ def _speedup(figures: Figures, machine: Machine) -> Floats:
     return ratio
 
 
-def _channelwise_cycles(figures: Figures, machine: Machine) -> Floats:
-    cycles: Floats = dpu_cycles(machine.arch[0], channelwise_table(figures))
-    return cycles
-
-
 _SIZES = tuple(Number(name, whole=True) for name in ("m", "k", "n"))
 
 PRODUCTS = TablePredictor(
     columns=(_DTYPE, *_SIZES, Number("dpu_cycles")),
     measured=lambda figures: figures["dpu_cycles"],
-    predict=_product_cycles,
+    predict=cycles_by(product_table),
     unit="cycles",
     dimensions=("m", "k", "n", "dtype"),
     duplicates=key_of("npu", "dtype", "m", "k", "n"),
@@ -116,7 +104,7 @@ CHANNELWISE = TablePredictor(
         Number("dpu_cycles"),
     ),
     measured=lambda figures: figures["dpu_cycles"],
-    predict=_channelwise_cycles,
+    predict=cycles_by(channelwise_table),
     unit="cycles",
     dimensions=("op", "w", "h", "c", "dtype", "kernel", "stride"),
     duplicates=key_of("npu", "op", "dtype", "w", "h", "c", "kernel"),

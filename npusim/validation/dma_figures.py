@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number
 from npusim.cost import CMX2CMX, CMX2DDR, DDR2CMX, DDR2DDR
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures, key_of
+from npusim.validation.figures import Figures, Floats, key_of
 from npusim.validation.unit_models import Machine, transfer_seconds
-
-Floats = NDArray[np.float64]
 
 _DIRECTIONS = {"ddr2cmx": DDR2CMX, "cmx2ddr": CMX2DDR, "cmx2cmx": CMX2CMX, "ddr2ddr": DDR2DDR}
 _DIRECTION = Choice("direction", tuple(_DIRECTIONS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,16 @@ from numpy.typing import NDArray
 from npusim.config.tables import Choice, Number, Pair, Text
 from npusim.cost import DpuOperation
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures, key_of
+from npusim.validation.figures import Figures, Floats, key_of
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows
 
-Floats = NDArray[np.float64]
+
+def cycles_by(
+    table: Callable[[Figures], NDArray[np.void]],
+) -> Callable[[Figures, Machine], Floats]:
+    """Return the prediction of figures by the DPU's equations; `table` makes their rows of DPU_ROW."""
+    return lambda figures, machine: dpu_cycles(machine.arch[0], table(figures))
+
 
 MODES = {"16x16": 0, "8x16": 1, "4x16": 2}
 """Number of each MPE mode, as in `npu.dpu.modes`."""
@@ -76,11 +83,6 @@ def _weight_density(figures: Figures) -> Floats:
     return np.where(skips, 1.0 - figures["weight_sparsity"], 1.0)
 
 
-def _predict(figures: Figures, machine: Machine) -> Floats:
-    cycles: Floats = dpu_cycles(machine.arch[0], workload_table(figures))
-    return cycles
-
-
 def _prepare(figures: Figures) -> Figures:
     words = np.array([_WORDS.get(op, op) for op in figures["op"]], object)
     return figures.with_columns(operator=words)
@@ -103,7 +105,7 @@ WORKLOADS = TablePredictor(
         Number("measured_dpu_cycles"),
     ),
     measured=lambda figures: figures["measured_dpu_cycles"],
-    predict=_predict,
+    predict=cycles_by(workload_table),
     unit="cycles",
     dimensions=(
         "operator", "out_w", "out_h", "out_c", "in_c", "kernel", "stride", "pad_tblr", "mpe_mode", "in_dtype",
@@ -154,11 +156,6 @@ def sparse_table(figures: Figures) -> NDArray[np.void]:
     )
 
 
-def _predict_sparse(figures: Figures, machine: Machine) -> Floats:
-    cycles: Floats = dpu_cycles(machine.arch[0], sparse_table(figures))
-    return cycles
-
-
 SPARSE = TablePredictor(
     columns=(
         Text("workload"),
@@ -168,7 +165,7 @@ SPARSE = TablePredictor(
         Number("measured_dpu_cycles"),
     ),
     measured=lambda figures: figures["measured_dpu_cycles"],
-    predict=_predict_sparse,
+    predict=cycles_by(sparse_table),
     unit="cycles",
     dimensions=("workload", "split", "act_sparsity", "weight_sparsity"),
     duplicates=key_of("npu", "workload"),

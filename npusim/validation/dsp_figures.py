@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Number, Text
 from npusim.cost import DSP_KERNEL_DTYPE, fill_numbers
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures
+from npusim.validation.figures import Figures, Floats
 from npusim.validation.unit_models import Machine, dsp_seconds
-
-Floats = NDArray[np.float64]
 
 SOURCES = ("fitted", "vpuem", "classic")
 """Kernel sources of the table; each is a generation of `configs/dsp/<npu>`."""

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from npusim.config.tables import Column
 from npusim.errors import ConfigError, nearest, shown
-from npusim.validation.figures import Figures, read_csv
+from npusim.validation.figures import Figures, Floats, read_csv
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

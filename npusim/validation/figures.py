@@ -14,6 +14,8 @@ from npusim.config.reading import read_yaml
 from npusim.config.tables import Column, Number, read_table
 from npusim.errors import ConfigError, shown
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class Figures:

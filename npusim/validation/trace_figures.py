@@ -18,10 +18,8 @@ from npusim.graph import Editor, Graph
 from npusim.mapping import Run, map_graph
 from npusim.ops import DType
 from npusim.validation.evidence import TablePredictor
-from npusim.validation.figures import Figures, key_of
+from npusim.validation.figures import Figures, Floats, key_of
 from npusim.validation.unit_models import Machine, dpu_cycles, dpu_rows, dsp_seconds, transfer_seconds
-
-Floats = NDArray[np.float64]
 
 _SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 _ROWS = re.compile(r"(\d+) rows x (\d+) B")

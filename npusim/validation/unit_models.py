@@ -25,8 +25,6 @@ from npusim.cost import (
 )
 from npusim.validation.suite import MachineAt
 
-Floats = NDArray[np.float64]
-
 _MATMUL, _CONVOLUTION, _MAXPOOL = (
     int(DpuOperation.MATMUL),
     int(DpuOperation.CONVOLUTION),

@@ -26,7 +26,8 @@ from npusim.calibrate.device.rows import (
     match_device,
     remapped,
 )
-from npusim.calibrate.device.times import INFLUENCE, Floats
+from npusim.calibrate.device.times import INFLUENCE
+from npusim.calibrate.least_squares import Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
 from npusim.errors import ConfigError, NpusimError

@@ -10,7 +10,7 @@ from npusim.arch.calibration import OTHER_OPERATORS
 from npusim.calibrate.device.fit import DeviceFit, FitResult
 from npusim.calibrate.device.report import CalibratedRow, FamilyError
 from npusim.calibrate.device.rows import LAUNCH_ONLY, DeviceRow
-from npusim.calibrate.device.times import Floats
+from npusim.calibrate.least_squares import Floats
 
 ALL = "all"
 _SHRINK = 4.0

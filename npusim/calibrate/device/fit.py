@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from npusim.arch import Soc
 from npusim.calibrate.device.parameters import Parameter
 from npusim.calibrate.device.rows import DeviceRow
-from npusim.calibrate.device.times import DeviceTimes, Floats
-from npusim.calibrate.least_squares import FreeNumber, solve
+from npusim.calibrate.device.times import DeviceTimes
+from npusim.calibrate.least_squares import Floats, FreeNumber, solve
 
 IDENTIFIED = 0.7
 """A number is identified where the data leave less than this share of its uncertainty beforehand."""
@@ -156,12 +156,10 @@ class DeviceFit(DeviceTimes):
             return found
 
         def residual(values: Mapping[str, float]) -> Floats:
-            found: Floats = ((self.predicted(at(values)) - self.measured) * weights)[rows]
-            return found
+            return ((self.predicted(at(values)) - self.measured) * weights)[rows]
 
         def slopes(values: Mapping[str, float]) -> Floats:
-            found: Floats = (self.slopes(at(values), moving) * weights[:, None])[np.ix_(rows, places)]
-            return found
+            return (self.slopes(at(values), moving) * weights[:, None])[np.ix_(rows, places)]
 
         solution = solve(free, residual, _SOFT, slopes)
         self._memory.clear()
@@ -190,8 +188,7 @@ class DeviceFit(DeviceTimes):
         return 0.5 * (low + high)
 
     def _weighted(self, slopes: Floats, error: float) -> Floats:
-        weighted: Floats = slopes / np.sqrt(self.noise**2 + error**2)[:, None]
-        return weighted
+        return slopes / np.sqrt(self.noise**2 + error**2)[:, None]
 
     def _freedom(self, slopes: Floats, moving: NDArray[np.bool_], error: float) -> float:
         if not moving.any():
@@ -279,20 +276,17 @@ class DeviceFit(DeviceTimes):
     @staticmethod
     def loss_slope(residuals: Floats) -> Floats:
         """Return the slope of the soft loss at weighted residuals, shape (rows,)."""
-        found: Floats = residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
-        return found
+        return residuals / np.sqrt(1.0 + (residuals / _SOFT) ** 2)
 
     @staticmethod
     def loss_curvature(residuals: Floats) -> Floats:
         """Return the curvature of the soft loss at weighted residuals, shape (rows,)."""
-        found: Floats = (1.0 + (residuals / _SOFT) ** 2) ** -1.5
-        return found
+        return (1.0 + (residuals / _SOFT) ** 2) ** -1.5
 
     def weighted(self, logs: Floats, error: float) -> Floats:
         """Return the rows' residuals in standard deviations, shape (rows,)."""
         predicted = self._evaluate(logs, range(len(self.rows)))
-        found: Floats = (predicted - self.measured) / np.sqrt(self.noise**2 + error**2)
-        return found
+        return (predicted - self.measured) / np.sqrt(self.noise**2 + error**2)
 
     def objective(self, residuals: Floats, logs: Floats) -> float:
         """Return the objective: soft squares of weighted residuals, squares of all priors."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npusim.calibrate.device.fit import DeviceFit, FitResult
-from npusim.calibrate.device.times import Floats
+from npusim.calibrate.least_squares import Floats
 
 NORMAL = 1.6448536269514722
 """Half a 90 % interval of a normal variable, in standard deviations."""
@@ -78,8 +78,7 @@ def _minimum(fit: DeviceFit, best: FitResult) -> _ProfilePoint:
 
 def _hessian(fit: DeviceFit, point: _ProfilePoint) -> Floats:
     curvature = fit.loss_curvature(point.residuals)
-    found: Floats = (point.slopes.T * curvature) @ point.slopes + np.diag(fit.widths**-2.0)
-    return found
+    return (point.slopes.T * curvature) @ point.slopes + np.diag(fit.widths**-2.0)
 
 
 def _profile_steps(

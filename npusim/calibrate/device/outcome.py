@@ -16,7 +16,7 @@ from npusim.calibrate.data_sheet import FittedNumber, with_numbers
 from npusim.calibrate.device.fit import IDENTIFIED, DeviceFit, FitResult
 from npusim.calibrate.device.intervals import NORMAL, half_widths, quantile_of
 from npusim.calibrate.device.report import FittedParameter
-from npusim.calibrate.device.times import Floats
+from npusim.calibrate.least_squares import Floats
 from npusim.measure.document import Measurement
 from npusim.studies.perturbation import number_at
 

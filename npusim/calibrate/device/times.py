@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from npusim.arch import Soc
 from npusim.calibrate.device.parameters import Parameter
 from npusim.calibrate.device.rows import DeviceRow
+from npusim.calibrate.least_squares import Floats
 from npusim.cost import arch_row
 from npusim.studies.perturbation import evaluated, lowered_on, moved
-
-Floats = NDArray[np.float64]
 
 INFLUENCE = 0.01
 """A number affects a row whose time changes by more than this share when it moves by its uncertainty."""
