@@ -75,10 +75,11 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, rates, point)
         result.dram_bytes, result.sram_peak_bytes = candidate.dram_bytes, candidate.sram_peak_bytes
+        _repeat(result, op.repeats)
         macs, sram_traffic_bytes = fixed_work(arch, ops[o : o + 1])
-        lane_cycles = dsp_lane_cycles(arch, op, dsp_s) if op.unit == _DSP else 0.0
-        traffic = sram_traffic_bytes + candidate.grid_traffic_bytes
-        result.energy_j = dynamic_j(arch, candidate.dram_bytes, traffic, macs, lane_cycles)
+        lane_cycles = dsp_lane_cycles(arch, op, result.dsp_s) if op.unit == _DSP else 0.0
+        traffic = sram_traffic_bytes + op.repeats * candidate.grid_traffic_bytes
+        result.energy_j = dynamic_j(arch, result.dram_bytes, traffic, macs, lane_cycles)
         result.bound = _bound(result)
         result.split, result.order, result.mode = (
             int(candidate.split),
@@ -96,12 +97,23 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
 def _host_cost(arch: ArchRecord, op: OpRecord, result: ResultRecord) -> None:
     host = arch.cpu if op.unit == _CPU else arch.gpu
     result.latency_s, result.dram_bytes = cost_host(host, op)
+    _repeat(result, op.repeats)
     if op.unit == _CPU:
         result.cpu_s = result.latency_s
     else:
         result.gpu_s = result.latency_s
     result.energy_j = result.latency_s * host.busy_w
-    result.bound = _LAUNCH_BOUND if host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
+    result.bound = _LAUNCH_BOUND if op.repeats * host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
+
+
+@compiled
+def _repeat(result: ResultRecord, times: float) -> None:
+    """Count all times that an operator runs; what it holds in SRAM is the same each time."""
+    result.latency_s *= times
+    result.dpu_s *= times
+    result.dsp_s *= times
+    result.dma_s *= times
+    result.dram_bytes *= times
 
 
 @compiled

@@ -40,6 +40,35 @@ _SPELLINGS = {
     "xor": ("logicalxor",),
 }
 """Other names of a kernel in the tables of npu-nn-cost-model."""
+_KIN = {
+    "avgpool": "reducemean",
+    "eye": "broadcast",
+    "gridsample": "gather",
+    "grugates": "sigmoid",
+    "interpolatewh_1": "gather",
+    "lrn": "power",
+    "lstmgates": "sigmoid",
+    "maxpool": "reducemax",
+    "nonzero": "cumsum",
+    "normalizel2onlyc": "mvn",
+    "onehot": "select",
+    "pad": "concat",
+    "psroipooling": "reducemean",
+    "range": "broadcast",
+    "reducel2": "reducesum",
+    "roialign": "gather",
+    "roipooling": "reducemax",
+    "shapeof": "broadcast",
+    "slice": "concat",
+    "topk": "reducemax",
+} | dict.fromkeys(
+    (
+        "matmul", "convolution", "groupconvolution", "convolutionbackpropdata",
+        "groupconvolutionbackpropdata", "lstmsequence", "grusequence", "rnnsequence", "sdpa",
+    ),
+    "mul",
+)  # fmt: skip
+"""Kernels that no source has figures of, and the one of the most alike work, which stands in for each."""
 
 
 def _fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> None:
@@ -59,7 +88,8 @@ def _fill_kernel(record: Any, npu: Npu, op: Operator, warnings: list[str]) -> No
 def kernel_of(npu: Npu, op: Operator) -> tuple[str, tuple[str, DspGeneration, DspKernel]] | None:
     """Return an operator's kernel name and (generation, its data, kernel); None where there is none."""
     name = execution_of(op.traits).dsp_kernel or op.type.lower()
-    for spelling in (name, *_SPELLINGS.get(name, ())):
+    names = [name, *_SPELLINGS.get(name, ())]
+    for spelling in [*names, *(_KIN[other] for other in names if other in _KIN)]:
         found = npu.dsp.kernel(spelling)
         if found is not None:
             return spelling, found

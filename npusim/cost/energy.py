@@ -117,11 +117,11 @@ def fixed_work(arch: ArchRecord, ops: Any) -> tuple[FormatMacs, float]:
     for o in range(ops.shape[0]):
         op = ops[o]
         if op.unit == _DPU:
-            macs, form = grid_macs(arch, op), mac_format(op.a_item)
+            macs, form = op.repeats * grid_macs(arch, op), mac_format(op.a_item)
             int4 += macs if form == 0 else 0.0
             int8 += macs if form == 1 else 0.0
             fp16 += macs if form == 2 else 0.0
             fp32 += macs if form == 3 else 0.0
         elif op.unit == _DSP:
-            sram_traffic_bytes += op.elements * (op.a_item + op.c_item)
+            sram_traffic_bytes += op.repeats * op.elements * (op.a_item + op.c_item)
     return FormatMacs(int4, int8, fp16, fp32), sram_traffic_bytes

@@ -24,7 +24,7 @@ from npusim.cost.candidate_latency import (
     fill_rate_bounds,
     fill_rates,
 )
-from npusim.cost.candidates import CANDIDATE_DTYPE, reads_dram
+from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
 from npusim.cost.hosts import cost_host
@@ -84,24 +84,26 @@ def _independent_costs(arch: ArchRecord, ops: Any, dsp_s: Any, independent: Any,
         dsp_s[o, p] = 0.0
         if op.unit == _CPU:
             time, moved = cost_host(arch.cpu, op)
+            time, moved = time * op.repeats, moved * op.repeats
             independent[_CPU_S, p] += time
             independent[_HOST_DRAM, p] += moved
             independent[_HOST_J, p] += time * arch.cpu.busy_w
             independent[_LAUNCHES_S, p] += op.launches * arch.cpu.launch_s
         elif op.unit == _GPU:
             time, moved = cost_host(arch.gpu, op)
+            time, moved = time * op.repeats, moved * op.repeats
             independent[_GPU_S, p] += time
             independent[_HOST_DRAM, p] += moved
             independent[_HOST_J, p] += time * arch.gpu.busy_w
             independent[_LAUNCHES_S, p] += op.launches * arch.gpu.launch_s
         else:
             independent[_LAUNCHES_S, p] += op.launches * arch.launch_s
-            independent[_DISPATCH_S, p] += op.dispatches * arch.dispatch_s
+            independent[_DISPATCH_S, p] += op.repeats * op.dispatches * arch.dispatch_s
             if op.unit == _DSP:
                 time = dsp_time_s(arch, op)
                 dsp_s[o, p] = time
-                independent[_DSP_S, p] += time
-                independent[_LANE_CYCLES, p] += dsp_lane_cycles(arch, op, time)
+                independent[_DSP_S, p] += op.repeats * time
+                independent[_LANE_CYCLES, p] += op.repeats * dsp_lane_cycles(arch, op, time)
 
 
 @compiled
@@ -241,8 +243,7 @@ def _compare_plans(work: _Work, points: int, totals: Any, first: int, plans: Any
                 for p in range(points):
                     rates[_DSP_RATE, p] = dsp_s[o, p]
                 choose(found, bounds[r], bounds[r + 1], rates, points, choices)
-                reads, writes = reads_dram(rows[r]), rows[r].c_dram_bytes > 0.0
-                fill_terms(found, choices, rates, reads, writes, points, terms[r])
+                fill_terms(found, choices, rates, rows[r], points, terms[r])
             queued = mark_stale(tree, leaf_of[family, o], queued)
             queued = mark_stale(tree, chain_leaf[family, o], queued)
         waiting = 0

@@ -206,7 +206,9 @@ _EXECUTIONS: dict[str, Execution] = {
         computes=False,
     ),
     **_runs(
-        dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Result", "Assign", "ReadValue", "Identity"), ""),
+        dict.fromkeys(
+            ("Reshape", "Squeeze", "Unsqueeze", "Result", "Assign", "ReadValue", "Identity", "View"), ""
+        ),
         computes=False,
     ),
     **_runs(
@@ -219,6 +221,7 @@ _EXECUTIONS: dict[str, Execution] = {
             "ROIPooling": "roipooling", "PSROIPooling": "psroipooling",
         }
     ),
+    **_runs({"LSTMGates": "lstmgates", "GRUGates": "grugates"}, element="sigmoid"),
     **_runs({"Interpolate": "interpolate"}, dma=_repeats),
     **_runs({"LRN": "lrn"}, element="power"),
     **_runs({"GridSample": "gridsample"}, element="gather"),

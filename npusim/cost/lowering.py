@@ -21,7 +21,7 @@ from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
-from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work
+from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
 
 __all__ = ["Lowered", "lower", "lower_plans"]
 
@@ -110,6 +110,7 @@ class _Lowering:
             if group.unit is Unit.VIEW:
                 continue
             entered = group.unit.device
+            row["repeats"] = float(graph.operators[group.main].repeats)
             row["launches"] = 1.0 if entered != device else 0.0
             row["dispatches"] = float(self._is_dispatched(group))
             self._fill(row, i, group, first=entered != device)
@@ -151,6 +152,8 @@ class _Lowering:
             row["out_w"], row["out_c"] = float(work.out_c), float(work.out_w)
         for name in _QUANTITIES:
             row[name] = getattr(work, name)
+        if group.unit is Unit.DSP and op.traits.work_class is WorkClass.CONTRACTION:
+            row["elements"] = work.macs
         if group.unit is Unit.DPU:
             operation = execution_of(op.traits).dpu
             if operation is DpuOperation.DEPTHWISE and work.in_c > 1:  # a convolution for each group

@@ -9,6 +9,7 @@ import numpy as np
 
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
+from npusim.cost.candidates import reads_dram
 from npusim.cost.jit import compiled
 from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
@@ -107,10 +108,9 @@ def on_npu(op: OpRecord) -> bool:
 
 
 @compiled
-def fill_terms(
-    found: Any, choices: Any, rates: Any, reads: bool, writes: bool, points: int, terms: Any
-) -> None:
-    """Write down, for each point, what the chosen candidate of one operator comes to."""
+def fill_terms(found: Any, choices: Any, rates: Any, op: OpRecord, points: int, terms: Any) -> None:
+    """Write down, for each point, what the chosen candidate of one operator comes to, all times it runs."""
+    reads, writes = reads_dram(op), op.c_dram_bytes > 0.0
     for p in range(points):
         candidate = found[int(choices[_INDEX, p])]
         terms[_BEST_S, p] = choices[_BEST, p]
@@ -123,6 +123,8 @@ def fill_terms(
         terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[_CYCLE, p]
         terms[_ITEM_DMA_S, p] = dma_time_s(candidate, rates, p)
         terms[_ITEM_DRAM, p], terms[_ITEM_TRAFFIC, p] = candidate.dram_bytes, candidate.grid_traffic_bytes
+        for term in range(_ITEM_SRAM):
+            terms[term, p] *= op.repeats
         terms[_ITEM_SRAM, p] = candidate.sram_peak_bytes
 
 

@@ -278,6 +278,8 @@ class OpRecord:
     """Random updates."""
     host_reach_bytes: Bytes
     """Bytes among which these fall."""
+    repeats: Number
+    """Times that it runs in one inference; every other column is of one of them."""
     launches: Number
     """1 where work enters a device: its runtime is called."""
     dispatches: Number
@@ -330,7 +332,7 @@ TOTAL_DTYPE = np.dtype([(name, "f8") for name, metric in METRICS.items() if metr
 
 _NEUTRAL = (
     "batch", "out_w", "out_h", "in_c", "out_c", "in_w", "in_h", "kernel_w", "kernel_h",
-    "stride_w", "stride_h",    "a_density", "a_block_density", "b_density", "a_pack", "b_pack",
+    "stride_w", "stride_h", "a_density", "a_block_density", "b_density", "a_pack", "b_pack", "repeats",
 )  # fmt: skip
 
 

@@ -66,7 +66,8 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
         unit=group.unit.path,
         latency_s=float(result["latency_s"]),
         energy_j=float(result["energy_j"]),
-        macs=mapped.graph.work(op).macs,
+        macs=mapped.graph.macs_of(op),
+        repeats=op.repeats,
         dram_bytes=float(result["dram_bytes"]),
         bound=Bound(int(result["bound"])).name.lower(),
     )

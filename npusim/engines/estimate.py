@@ -38,6 +38,8 @@ class OperatorCost(Part):
     """Dynamic energy, in J."""
     macs: float
     """Multiply-accumulates, zeros counted."""
+    repeats: int
+    """Times that it runs in one inference, one after the other; all other figures are of all of them."""
     dram_bytes: float
     """Bytes moved to and from DRAM."""
     bound: Literal["compute", "dma", "dsp", "launch"]

@@ -72,6 +72,11 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
     FileError
         When openvino is not installed.
     """
+    loop = next((op for op in graph if op.repeats > 1), None)
+    if loop is not None:
+        raise UnwritableError(
+            f"{graph.name}: operator {loop.name!r} runs {loop.repeats} times; loops cannot be written"
+        )
     _refuse_annotations(graph)
     return _Writing(graph, seed).model()
 

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from npusim.errors import EmptyGraphError, ShapeError, UnfixedSizeError, shown
+from npusim.errors import EmptyGraphError, ShapeError, shown
+from npusim.frontends.attributes import DTYPES, attributes_of, shape_of
+from npusim.frontends.bodies import BODIES
 from npusim.frontends.decomposition import DECOMPOSITIONS
 from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
-from npusim.ops import DType, Family, Int8Use, Operator, Role, Settings, Tensor, TensorKind, op_type
+from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind, op_type
 
 __all__ = ["translate"]
-
-_DTYPES = {
-    "f64": DType.FP64,
-    "f32": DType.FP32,
-    "f16": DType.FP16,
-    "bf16": DType.BF16,
-    "i64": DType.INT64,
-    "u64": DType.INT64,
-    "i32": DType.INT32,
-    "u32": DType.INT32,
-    "i16": DType.INT16,
-    "u16": DType.INT16,
-    "i8": DType.INT8,
-    "u8": DType.UINT8,
-    "f8e4m3": DType.UINT8,
-    "f8e5m2": DType.UINT8,
-    "i4": DType.INT4,
-    "u4": DType.UINT4,
-    "nf4": DType.UINT4,
-    "f4e2m1": DType.UINT4,
-    "boolean": DType.BOOL,
-}
-"""OpenVINO's element types; formats npusim has no name for stand as the one of their size."""
 
 _FOLDED_SHAPE_ARITHMETIC = 64
 """Elements up to which a constant subgraph counts as shape arithmetic."""
@@ -80,7 +59,7 @@ def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType
             node = source.get_node()
             raise ShapeError(
                 f"operator {shown(node.get_friendly_name())} ({node.get_type_name()}): the model's result "
-                f"{list(_shape(source))} holds nothing; sizes are at least 1"
+                f"{list(shape_of(source))} holds nothing; sizes are at least 1"
             )
         if output not in translation.editor.outputs:
             translation.editor.outputs.append(output)
@@ -107,25 +86,42 @@ class _Translation:
         """Return the tensor that an output of the model became."""
         return self.names[output.get_node().get_name(), output.get_index()]
 
-    def _set(self, node: Any, port: int, tensor: str) -> None:
+    def set_result(self, node: Any, port: int, tensor: str) -> None:
+        """Say which tensor an output became."""
         self.names[node.get_name(), port] = tensor
 
-    def _unused(self, name: str) -> str:
+    def unused(self, name: str) -> str:
         """Return the name, numbered where it is taken: the IR does not promise that friendly names differ."""
         taken, number, free = self.editor.tensors, 1, name
         while free in taken or free in self.editor.operators:
             free, number = f"{name}#{number}", number + 1
         return free
 
+    def inline(self, body: Any, bound: Mapping[int, str]) -> list[str]:
+        """Translate a body whose parameters are given, and return its results.
+
+        A body is translated more than once; its constants remain the same.
+        """
+        for index, parameter in enumerate(body.get_parameters()):
+            self.set_result(parameter, 0, bound[index])
+        for node in body.get_ordered_ops():
+            known = self.names.get((node.get_name(), 0))
+            is_constant = (
+                known in self.editor.tensors and self.editor.tensors[known].kind is TensorKind.CONSTANT
+            )
+            if node.get_type_name() != "Parameter" and not (is_constant and known is not None):
+                self.add(node)
+        return [self.tensor_at(result.input(0).get_source_output()) for result in body.get_results()]
+
     def _dtype(self, output: Any) -> DType:
         element = output.get_element_type().get_type_name()
-        if element not in _DTYPES:
+        if element not in DTYPES:
             node = output.get_node()
             raise ShapeError(
                 f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): "
                 f"tensors of {element} have no known size"
             )
-        return self._at_precision(_DTYPES[element])
+        return self._at_precision(DTYPES[element])
 
     def _at_precision(self, dtype: DType) -> DType:
         """Return the format a tensor has at run time."""
@@ -141,6 +137,8 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
+        elif kind in BODIES:
+            BODIES[kind](self, node)
         elif not (
             self._folds(node, kind)
             or self._is_identity(node, kind)
@@ -155,24 +153,23 @@ class _Translation:
         if kind not in DECOMPOSITIONS:
             return False
         inputs = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
-        name = self._unused(str(node.get_friendly_name()))
-        result = DECOMPOSITIONS[kind](self.editor, name, inputs, node.get_attributes())
-        if result is not None:
-            self._set(node, 0, result)
-        return result is not None
+        name = self.unused(str(node.get_friendly_name()))
+        for port, result in enumerate(DECOMPOSITIONS[kind](self.editor, name, inputs, node.get_attributes())):
+            self.set_result(node, port, result)
+        return True
 
     def _add_input(self, node: Any) -> None:
         output = node.output(0)
         name = str(output.get_any_name()) if output.get_names() else str(node.get_friendly_name())
         role = self.roles.get(name, role_of_name(name))
-        shape, dtype = _shape(output), self._dtype(output)
-        name = self.editor.input(self._unused(name), shape, dtype, role=role, structural=role in STRUCTURAL)
-        self._set(node, 0, name)
+        shape, dtype = shape_of(output), self._dtype(output)
+        name = self.editor.input(self.unused(name), shape, dtype, role=role, structural=role in STRUCTURAL)
+        self.set_result(node, 0, name)
 
     def _add_constant(self, node: Any) -> None:
         output = node.output(0)
-        name = self._unused(str(node.get_friendly_name()).removesuffix("_compressed"))
-        dtype, shape, fields = self._dtype(output), _shape(output), {}
+        name = self.unused(str(node.get_friendly_name()).removesuffix("_compressed"))
+        dtype, shape, fields = self._dtype(output), shape_of(output), {}
         try:
             values = node.get_data()
         except RuntimeError:  # packed formats that NumPy has no type for
@@ -181,7 +178,7 @@ class _Translation:
             fields = value_statistics(values)
             if not dtype.is_float and values.size <= _FOLDED_SHAPE_ARITHMETIC:
                 self.values[name] = [int(v) for v in values.reshape(-1)]
-        self._set(node, 0, self.editor.constant(name, shape, dtype, **fields))
+        self.set_result(node, 0, self.editor.constant(name, shape, dtype, **fields))
 
     def _folds(self, node: Any, kind: str) -> bool:
         """Fold shape arithmetic and constant subgraphs unless the result would be larger.
@@ -189,13 +186,13 @@ class _Translation:
         A Broadcast of one number to a whole matrix is such a larger one: it stays an operator.
         """
         if kind == "ShapeOf":
-            self._fold_to(node, None, values=list(_shape(node.input(0).get_source_output())))
+            self._fold_to(node, None, values=list(shape_of(node.input(0).get_source_output())))
             return True
         sources = [self.editor.tensors[self.tensor_at(port.get_source_output())] for port in node.inputs()]
         if not sources or any(t.kind is not TensorKind.CONSTANT for t in sources):
             return False
         largest = max(sources, key=lambda t: t.elements)
-        size = sum(math.prod(_shape(output)) for output in node.outputs())
+        size = sum(math.prod(shape_of(output)) for output in node.outputs())
         if not op_type(kind).known or size > max(largest.elements, _FOLDED_SHAPE_ARITHMETIC):
             return False
         self._fold_to(node, largest)
@@ -209,15 +206,15 @@ class _Translation:
             if like is not None:
                 dtype = like.dtype if like.dtype.bits < dtype.bits else dtype
                 fields = {"density": like.density}
-                if like.shape == _shape(output):
+                if like.shape == shape_of(output):
                     fields |= {"block_density": like.block_density, "symmetric": like.symmetric}
             if (
                 node.get_type_name() == "FakeQuantize"
                 and int(node.get_attributes()["levels"]) <= _LEVELS_OF_A_BYTE
             ):
                 dtype = DType.INT8
-            name = self._unused(str(node.get_friendly_name()))
-            self._set(node, port, self.editor.constant(name, _shape(output), dtype, **fields))
+            name = self.unused(str(node.get_friendly_name()))
+            self.set_result(node, port, self.editor.constant(name, shape_of(output), dtype, **fields))
             if values is not None:
                 self.values[name] = values
 
@@ -236,7 +233,7 @@ class _Translation:
         tensor = self.editor.tensors[self.tensor_at(source)]
         if not converted or tensor.dtype is not DType.INT8:
             return False
-        self._set(node, 0, tensor.name)
+        self.set_result(node, 0, tensor.name)
         return True
 
     def _is_identity(self, node: Any, kind: str) -> bool:
@@ -246,13 +243,13 @@ class _Translation:
         source = node.input(0).get_source_output()
         tensor = self.editor.tensors[self.tensor_at(source)]
         output = node.output(0)
-        if tensor.shape != _shape(output) or tensor.dtype is not self._dtype(output):
+        if tensor.shape != shape_of(output) or tensor.dtype is not self._dtype(output):
             return False
         if kind == "Slice":
             steps = self.values.get(self.tensor_at(node.input(3).get_source_output()), [0])
             if any(step != 1 for step in steps):
                 return False
-        self._set(node, 0, tensor.name)
+        self.set_result(node, 0, tensor.name)
         return True
 
     def _is_absorbed(self, node: Any, kind: str) -> bool:
@@ -265,7 +262,7 @@ class _Translation:
         if len(order) < 2 or order != swapped or any(r.get_type_name() != "MatMul" for r in readers):
             return False
         self.absorbed.add(node.get_name())
-        self._set(node, 0, self.tensor_at(node.input(0).get_source_output()))
+        self.set_result(node, 0, self.tensor_at(node.input(0).get_source_output()))
         return True
 
     def _simplified(self, node: Any, kind: str, inputs: list[str]) -> tuple[str, list[str]]:
@@ -296,7 +293,7 @@ class _Translation:
             if port not in settings.ports or self.editor.tensors[t].kind is not constant
         ]
         rank = len(self.editor.tensors[sources[0]].shape) if sources else 0
-        attrs = _attributes(
+        attrs = attributes_of(
             settings,
             kind,
             node.get_attributes(),
@@ -308,20 +305,20 @@ class _Translation:
                 if node.input_value(port).get_node().get_name() in self.absorbed:
                     attrs[flag] = not attrs[flag]
         kind, inputs = self._simplified(node, kind, inputs)
-        name = self._unused(str(node.get_friendly_name()))
+        name = self.unused(str(node.get_friendly_name()))
         # An output that nobody reads (the indices of a MaxPool) is not written.
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]
         results = []
         for output in used:
             index = output.get_index()
-            tensor = self._unused(name if index == used[0].get_index() else f"{name}:{index}")
+            tensor = self.unused(name if index == used[0].get_index() else f"{name}:{index}")
             dtype = (
                 DType.INT8
                 if self._moves_bytes(kind, attrs, inputs)
                 else self._result_dtype(node, kind, output)
             )
-            results.append(Tensor(tensor, _shape(output), dtype))
-            self._set(node, index, tensor)
+            results.append(Tensor(tensor, shape_of(output), dtype))
+            self.set_result(node, index, tensor)
         operator = Operator(name, kind, tuple(inputs), tuple(t.name for t in results), attrs)
         self.editor.add_operator(operator, results)
 
@@ -339,54 +336,3 @@ class _Translation:
         if kind == "FakeQuantize" and int(node.get_attributes()["levels"]) <= _LEVELS_OF_A_BYTE:
             return DType.INT8
         return self._dtype(output)
-
-
-def _shape(output: Any) -> tuple[int, ...]:
-    """Fixed shape of an output; a dimension bounded by an interval is taken at its upper end."""
-    partial = output.get_partial_shape()
-    node = output.get_node()
-    if partial.rank.is_static:
-        longest = tuple(d.get_max_length() for d in partial)
-        if all(d >= 0 for d in longest):
-            return tuple(int(d) for d in longest)
-    raise UnfixedSizeError(node.get_friendly_name(), node.get_type_name(), str(partial))
-
-
-def _attributes(
-    settings: Settings,
-    kind: str,
-    raw: Mapping[str, Any],
-    rank: int,
-    constant: Callable[[int], list[int] | None],
-) -> dict[str, Any]:
-    """Return an operator's settings as `Operator.attrs` names them.
-
-    Parameters
-    ----------
-    settings : Settings
-        What its type brings along.
-    kind : str
-        OpenVINO operation name.
-    raw : mapping
-        The attributes as the file has them.
-    rank : int
-        Dimensions of the first input, to count negative axes from.
-    constant : callable
-        Returns the values of the constant at a port, or None where it is not known.
-    """
-    attrs = {key: _plain(raw[key]) for key in settings.attributes if key in raw}
-    if isinstance(settings.axes, int):
-        axes = constant(settings.axes)
-    else:
-        axes = [raw[settings.axes]] if settings.axes is not None and settings.axes in raw else None
-    if axes is not None:
-        attrs["axes"] = tuple(sorted(int(axis) % rank if rank else 0 for axis in axes))
-    if kind == "Transpose":
-        order = constant(1)
-        attrs["order"] = tuple(order) if order else tuple(reversed(range(rank)))
-    return attrs
-
-
-def _plain(value: Any) -> Any:
-    """Return an attribute in plain Python; OpenVINO hands lists of numbers over in types of its own."""
-    return value if isinstance(value, bool | int | float | str) else tuple(int(v) for v in value)

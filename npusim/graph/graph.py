@@ -163,6 +163,10 @@ class Graph:
         """How much an operator has to do (see `npusim.ops.work`)."""
         return op.traits.work(op, self.inputs_of(op), self.outputs_of(op))
 
+    def macs_of(self, op: Operator) -> float:
+        """Multiply-accumulates of an operator in one inference, zeros counted as work."""
+        return op.repeats * self.work(op).macs
+
     def bytes(self, op: Operator) -> float:
         """Bytes an operator reads and writes, every tensor dense and once."""
         names = dict.fromkeys((*op.inputs, *op.outputs))
@@ -171,7 +175,7 @@ class Graph:
     @property
     def macs(self) -> float:
         """Multiply-accumulates of one inference, zeros counted as work."""
-        return sum(self.work(op).macs for op in self)
+        return sum(self.macs_of(op) for op in self)
 
     def with_role(self, role: Role) -> tuple[Tensor, ...]:
         """Tensors of one role."""

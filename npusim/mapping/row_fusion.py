@@ -45,6 +45,8 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -
         last = graph.operators[group.fused[-1]] if group.fused else op
         if group.unit.device != "npu" or len(last.outputs) != 1 or not _makes_rows(op, graph):
             continue
+        if op.repeats > 1:  # its result exists as a whole each time
+            continue
         name = root[last.outputs[0]]
         if (
             name not in leaving
@@ -66,7 +68,7 @@ def _makes_rows(op: Operator, graph: Graph) -> bool:
 def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
     """Whether a group uses rows of a tensor in order, each for the same row of its result."""
     op, tensor = graph.operators[group.main], graph.tensors[name]
-    if group.unit.device != "npu" or name not in op.inputs or not tensor.shape:
+    if group.unit.device != "npu" or name not in op.inputs or not tensor.shape or op.repeats > 1:
         return False
     if _rows(tensor) != _rows(graph.tensors[stored]):  # seen under another shape
         return False

@@ -13,6 +13,7 @@ from npusim.ops.work import (
     convolution_work,
     deconvolution_work,
     element_work,
+    gates_work,
     gather_work,
     group_work,
     no_work,
@@ -168,6 +169,7 @@ _state = partial(_declare, family=Family.VIEW, work=no_work, rows=RowUse.WHOLE)
 _state("Reshape Squeeze Unsqueeze", settings=_ports(1), int8=_PASSES)
 _state("Assign ReadValue", int8=_PASSES, shape=unchanged)
 _state("Identity", int8=_PASSES, shape=unchanged, is_identity=True)
+_state("View", int8=_PASSES)
 _state("Result", int8=_FLOAT, shape=unchanged)
 
 _generate = partial(_declare, family=Family.GENERATE, work=element_work, rows=RowUse.WHOLE, int8=_FLOAT)
@@ -182,6 +184,7 @@ _composite("LRN", work=window_work, settings=_ports(1, attributes=("size",)), sh
 _composite("GridSample", work=window_work, settings=Settings(attributes=("mode",)))
 _composite("ROIAlign ROIPooling PSROIPooling", work=element_work)
 _composite("LSTMSequence GRUSequence RNNSequence", work=recurrent_work)
+_composite("LSTMGates GRUGates", work=gates_work)
 _composite("ScaledDotProductAttention", work=attention_work)
 _composite(
     "NonMaxSuppression MatrixNms MulticlassNms NMSRotated DetectionOutput Proposal", work=suppression_work

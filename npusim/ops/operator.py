@@ -32,6 +32,8 @@ class Operator:
     """Part of the network it belongs to, such as "layer0/aggregate" or "preprocess"."""
     device: str | None = None
     """Preferred device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
+    repeats: int = 1
+    """Times that it runs in one inference, each after the one before: iterations of a loop or recurrence."""
 
     @property
     def traits(self) -> OpType:

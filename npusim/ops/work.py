@@ -20,6 +20,7 @@ __all__ = [
     "convolution_work",
     "deconvolution_work",
     "element_work",
+    "gates_work",
     "gather_work",
     "group_work",
     "no_work",
@@ -92,12 +93,26 @@ def product_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     return Work(macs=float(batch * m * k * n), batch=batch, out_w=m, in_c=k, out_c=n)
 
 
-def convolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
-    """Output pixels, channels, kernel taps and strides of a convolution, 1-D or 2-D."""
-    image, weight, out = inputs[0].shape, inputs[1].shape, outputs[0].shape
+def _spatial(op: Operator, image: tuple[int, ...]) -> int:
+    """Return the spatial dimensions of an image [batch, channels, ...]."""
     spatial = len(image) - 2
-    if spatial not in (1, 2):
-        raise ShapeError(f"operator {op.name!r} ({op.type}): {spatial} spatial dimensions; 1 or 2 are known")
+    if spatial not in (1, 2, 3):
+        raise ShapeError(f"operator {op.name!r} ({op.type}): {spatial} spatial dimensions; 1 to 3 are known")
+    return spatial
+
+
+def _planes(sizes: Sequence[int]) -> int:
+    """Return how many planes a kernel or an image has: the first size of three."""
+    return sizes[0] if len(sizes) > 2 else 1
+
+
+def convolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Output pixels, channels, kernel taps and strides of a convolution, 1-D to 3-D.
+
+    A 3-D one is a 2-D one for each plane of the result, over the channels of all planes under its kernel.
+    """
+    image, weight, out = inputs[0].shape, inputs[1].shape, outputs[0].shape
+    spatial = _spatial(op, image)
     grouped = op.type == "GroupConvolution"
     groups = weight[0] if grouped else 1
     kernel = weight[-spatial:]
@@ -110,8 +125,12 @@ def convolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     out_h, out_w = (1, *out[2:])[-2:]
     in_h, in_w = (1, *image[2:])[-2:]
     depthwise = grouped and in_c == 1
-    batch = out[0] if depthwise else out[0] * groups
+    batch = (out[0] if depthwise else out[0] * groups) * _planes(out[2:])
     out_c = out[1] if depthwise else out[1] // groups
+    if depthwise:
+        kernel_h *= _planes(kernel)
+    else:
+        in_c *= _planes(kernel)
     return Work(
         macs=macs,
         elements=float(math.prod(out)),
@@ -133,8 +152,8 @@ def pooling_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     """Windows of a pooling; a ShapeError where it has no kernel."""
     image, out = inputs[0].shape, outputs[0].shape
     kernel = tuple(op.attrs.get("kernel", ()))
-    spatial = len(out) - 2
-    if len(kernel) != spatial or spatial not in (1, 2):
+    spatial = _spatial(op, out)
+    if len(kernel) != spatial:
         raise ShapeError(
             f"operator {op.name!r} ({op.type}): kernel {kernel} does not fit {spatial} spatial dimensions"
         )
@@ -145,13 +164,13 @@ def pooling_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     in_h, in_w = (1, *image[2:])[-2:]
     return Work(
         elements=float(math.prod(out) * math.prod(kernel)),
-        batch=out[0],
+        batch=out[0] * _planes(out[2:]),
         out_w=out_w,
         out_h=out_h,
         out_c=out[1],
         in_c=1,
         kernel_w=kernel_w,
-        kernel_h=kernel_h,
+        kernel_h=kernel_h * _planes(kernel),
         stride_w=stride_w,
         stride_h=stride_h,
         in_w=in_w,
@@ -189,9 +208,7 @@ def _rows_of(moved: Tensor) -> Work:
 def deconvolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     """A transposed convolution: each output pixel sums over the taps that meet an input pixel."""
     image, weight, out = inputs[0].shape, inputs[1].shape, outputs[0].shape
-    spatial = len(image) - 2
-    if spatial not in (1, 2):
-        raise ShapeError(f"operator {op.name!r} ({op.type}): {spatial} spatial dimensions; 1 or 2 are known")
+    spatial = _spatial(op, image)
     groups = weight[0] if op.type.startswith("Group") else 1
     in_c, out_c = weight[-spatial - 2], weight[-spatial - 1]
     strides = tuple(op.attrs.get("strides", (1,) * spatial))
@@ -203,10 +220,10 @@ def deconvolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     return Work(
         macs=macs,
         elements=float(math.prod(out)),
-        batch=out[0] * groups,
+        batch=out[0] * groups * _planes(out[2:]),
         out_w=out_w,
         out_h=out_h,
-        in_c=in_c,
+        in_c=in_c * _planes(taps),
         out_c=out_c,
         kernel_w=kernel_w,
         kernel_h=kernel_h,
@@ -247,6 +264,11 @@ def recurrent_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     batch, steps = inputs[0].shape[:2]
     macs = float(batch * steps * sum(t.elements for t in weights))
     return Work(macs=macs, elements=macs, rows=float(steps), row_length=macs / max(1, steps))
+
+
+def gates_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """The gates of a recurrent step, and an activation for each element of the new state."""
+    return Work(elements=float(inputs[0].elements + outputs[0].elements))
 
 
 def attention_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:

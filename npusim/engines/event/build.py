@@ -154,7 +154,7 @@ class _Build:
         self.phase.append(task)
 
     def _macs(self, group: Group) -> float:
-        return sum(self.graph.work(self.graph.operators[name]).macs for name in (group.main, *group.fused))
+        return sum(self.graph.macs_of(self.graph.operators[name]) for name in (group.main, *group.fused))
 
     def _inputs_written(self, index: int, group: Group) -> list[int]:
         return [self.done[i].written for i in self._producers(index, self._inputs(group))]

@@ -40,7 +40,7 @@ class Job:
     kind: TaskKind
     """DPU, DSP, or SYNC where DMA alone works."""
     units: Sequence[int]
-    """Units that work at the same time, each for `work_s`."""
+    """Units that work at the same time, each for `work_s` in all."""
     engines: Sequence[int]
     dma: DmaTimes
     work_s: float
@@ -73,6 +73,8 @@ class Job:
     """What must be over before work can start: operands that wait in SRAM."""
     producers: tuple[int, ...] = ()
     """Places in the chain of those whose results come row by row: work starts on what is there."""
+    repeats: float = 1.0
+    """Times that it runs, one after the other: each task stands for its part in all of them."""
     dispatch_s: float = 0.0
     """Time of the call before the work starts."""
     residents: list[tuple[str, float]] = field(default_factory=list)
@@ -263,12 +265,13 @@ class _Emission:
             if kind is TaskKind.DMA_IN:
                 near = part <= job.dma.page_bytes
                 latency = job.dma.read_latency_s if near else job.dma.far_read_latency_s
-            duration = part * len(each) * s_per_byte
+            moved = job.repeats * part
             moves.append(
                 self.builder.task(
-                    kind, engine, job.operator, duration, after=after, fixed_s=latency, bytes_=part
+                    kind, engine, job.operator, moved * len(each) * s_per_byte,
+                    after=after, fixed_s=job.repeats * latency, bytes_=moved,
                 )
-            )
+            )  # fmt: skip
         return moves
 
     def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
@@ -277,8 +280,9 @@ class _Emission:
         if i == 0 and job.dispatch_s > 0.0:
             # One management processor calls all, in program order; a DSP that is called does nothing else.
             waits = [*waits, *self.builder.dispatched]
+            dispatch_s = job.repeats * job.dispatch_s
             calls = [
-                self.builder.task(TaskKind.LAUNCH, unit, job.operator, job.dispatch_s, after=waits)
+                self.builder.task(TaskKind.LAUNCH, unit, job.operator, dispatch_s, after=waits)
                 for unit in job.units or [-1]
             ]
             waits = self.builder.dispatched = [self.builder.sync(calls, job.operator)]
@@ -301,10 +305,10 @@ class _Emission:
                 TaskKind.TRANSFER,
                 engine,
                 job.operator,
-                job.copy_s / copies,
+                job.repeats * job.copy_s / copies,
                 after=after,
-                fixed_s=job.dma.copy_latency_s,
-                bytes_=size,
+                fixed_s=job.repeats * job.dma.copy_latency_s,
+                bytes_=job.repeats * size,
             )
             for engine, size in zip(job.engines, sizes, strict=True)
         ]

@@ -94,8 +94,8 @@ def job_of(
         if product
         else _stream(arch, op, result, number, units, pieces)
     )
-    job.macs = macs
-    job.a_s_per_byte = _activation_s_per_byte(job, float(result["dma_s"]))
+    job.macs, job.repeats = macs, float(op["repeats"])
+    job.a_s_per_byte = _activation_s_per_byte(job, float(result["dma_s"]) / job.repeats)
     return job
 
 
