@@ -128,14 +128,7 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
         pixels = op.out_w * op.out_h
         out_bytes = op.batch * pixels * op.out_c * op.c_item
         if op.dpu_operation in PRODUCTS:
-            mode = cost.mode
-            wide = arch.dpu_mode_c[mode] * arch.dpu_channel_lanes
-            area = (
-                arch.dpu_mode_w[mode]
-                * arch.dpu_mode_h[mode]
-                * arch.dpu_pixel_lanes_w
-                * arch.dpu_pixel_lanes_h
-            )
+            wide, area = cost.stencil_channels, cost.stencil_pixels
             reduced = op.in_c * op.kernel_w * op.kernel_h
             a_reads = pixels * reduced * op.a_item * math.ceil(op.out_c / wide)
             b_reads = op.out_c * reduced * op.b_item * math.ceil(pixels / area)

@@ -34,40 +34,97 @@ def tiles_and_share(arch: Any, op: Any, split: Split) -> tuple[int, float, float
     return (used, min(share, whole), op.out_c) if split is Split.ROWS else (used, length, min(share, whole))
 
 
-def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int) -> float:
+def sizes(most: float, *smaller: float) -> list[float]:
+    """Sizes of a piece along one axis, none of them above `most`."""
+    return sorted({min(most, size) for size in smaller}, reverse=True)
+
+
+def strip_widths(arch: Any, op: Any) -> list[float]:
+    """Widths of 1, 2, 4, 8 ... strips in whole groups of pixels, until a strip is one group."""
+    if op.dpu_operation == DpuOperation.MATMUL:
+        return [op.out_w]
+    lanes, groups, found = arch.dpu_pixel_lanes_w, -(-op.out_w // arch.dpu_pixel_lanes_w), [op.out_w]
+    share = groups
+    while share > 1:
+        share = -(-groups // 2 ** len(found))
+        found.append(min(op.out_w, share * lanes))
+    return found
+
+
+def pieces(arch: Any, op: Any, rows: float, channels: float, mode: int) -> list[SimpleNamespace]:
+    """Every size of piece that blocks may be made of."""
+    wide = arch.dpu_mode_c[mode] * arch.dpu_channel_lanes
+    across, down = (
+        arch.dpu_mode_w[mode] * arch.dpu_pixel_lanes_w,
+        arch.dpu_mode_h[mode] * arch.dpu_pixel_lanes_h,
+    )
+    if op.dpu_operation == DpuOperation.MATMUL:
+        heights, depths = [min(rows, across * down)], [min(channels, wide)]
+    else:
+        heights = sizes(rows, down, min(down, arch.dpu_pixel_lanes_h), 1)
+        depths = sizes(channels, wide, min(wide, arch.dpu_channel_lanes))
+    found = []
+    for width in strip_widths(arch, op):
+        for height in heights:
+            for depth in depths:
+                narrow = width < op.out_w or height < heights[0]
+                found.append(
+                    SimpleNamespace(
+                        width=width,
+                        rows=height,
+                        channels=depth,
+                        whole_rows=height == heights[0],
+                        whole_channels=depth == depths[0],
+                        area=min(across, width) * min(down, height) if narrow else across * down,
+                        wide=depth if depth < depths[0] else wide,
+                    )
+                )
+    return found
+
+
+def tile_cycles(arch: Any, op: Any, rows: float, channels: float, mode: int, piece: Any) -> float:
     """Cycles of the grid on one tile's share of one product of the batch."""
     zeros = (op.a_density, op.b_density, op.a_block_density, 1.0)
     items = (op.a_item, op.b_item, op.c_item)
     if op.dpu_operation == DpuOperation.MATMUL:
         return naive_dpu.matmul_mode_cycles(arch, rows, op.in_c, channels, items, mode, 1.0, zeros)
-    image, kernel = (op.out_w, rows, channels, op.in_c), (op.kernel_w, op.kernel_h)
-    return naive_dpu.conv_cycles(arch, *image, kernel, (0.0, 0.0), items, mode, 1.0, zeros)
+    tall = rows if piece.whole_rows else piece.rows
+    deep = channels if piece.whole_channels else piece.channels
+    image, kernel = (piece.width, tall, deep, op.in_c), (op.kernel_w, op.kernel_h)
+    each = naive_dpu.conv_cycles(arch, *image, kernel, (0.0, 0.0), items, mode, 1.0, zeros)
+    count = -(-op.out_w // piece.width) * -(-rows // tall) * -(-channels // deep)
+    return count * each - (count - 1) * arch.dpu_startup_cycles
 
 
-def stencils(arch: Any, op: Any, rows: float, channels: float, mode: int) -> SimpleNamespace:
-    """Counts of stencils of a tile's share, and the bytes of one row, one column, one block of them."""
-    pixels_w = arch.dpu_mode_w[mode] * arch.dpu_pixel_lanes_w
-    pixels_h = arch.dpu_mode_h[mode] * arch.dpu_pixel_lanes_h
-    wide = min(channels, arch.dpu_mode_c[mode] * arch.dpu_channel_lanes)
+def sized(arch: Any, op: Any, rows: float, channels: float, piece: Any) -> SimpleNamespace:
+    """Counts of pieces of a tile's share, and the bytes of one row, one column, one block of them."""
+    across = 1.0
+    shared = line_share = 0.0
     if op.dpu_operation == DpuOperation.MATMUL:
-        tall = min(rows, pixels_w * pixels_h)
-        pixels, a_bytes, halo = tall, tall * op.in_c * op.a_item * op.a_pack, 0.0
-        chunks = max(1, -(-op.in_c // arch.dpu_channel_lanes))
+        pixels, a_bytes, halo = piece.rows, piece.rows * op.in_c * op.a_item * op.a_pack, 0.0
     else:
-        tall = min(rows, pixels_h)
-        line = op.in_w * op.in_c * op.a_item * op.a_pack
-        pixels, a_bytes = tall * op.out_w, tall * op.stride_h * line
-        halo, chunks = max(0.0, op.kernel_h - op.stride_h) * line, 1
-    b_bytes = wide * op.in_c * op.kernel_w * op.kernel_h * op.b_item * op.b_pack
+        across = -(-op.out_w // piece.width)
+        overlap = max(0.0, op.kernel_w - op.stride_w)
+        width = op.in_w if across == 1 else min(op.in_w, piece.width * op.stride_w + overlap)
+        line = width * op.in_c * op.a_item * op.a_pack
+        pixels, a_bytes = piece.rows * piece.width, piece.rows * op.stride_h * line
+        halo = max(0.0, op.kernel_h - op.stride_h) * line
+        shared = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
+        line_share = min(op.in_w, overlap) / op.in_w
+    b_bytes = piece.channels * op.in_c * op.kernel_w * op.kernel_h * op.b_item * op.b_pack
     return SimpleNamespace(
-        rows=int(-(-rows // tall)),
-        columns=int(-(-channels // wide)),
-        chunks=int(chunks),
+        rows=int(-(-rows // piece.rows)),
+        columns=int(-(-channels // piece.channels)),
+        chunks=int(max(1, -(-op.in_c // arch.dpu_channel_lanes))),
+        strips=int(across),
+        line_bytes=0.0 if across == 1 else width * op.in_c * op.a_item,
+        row_overlap=shared,
+        column_overlap=line_share,
         a=0.0 if op.a_resident else a_bytes,
         halo=0.0 if op.a_resident else halo,
         b=0.0 if op.b_resident else b_bytes,
-        c=0.0 if op.c_resident else pixels * wide * op.c_item,
-        sums=pixels * wide * arch.dpu_sum_bytes,
+        c=0.0 if op.c_resident else pixels * piece.channels * op.c_item,
+        sums=pixels * piece.channels * arch.dpu_sum_bytes,
     )
 
 
@@ -79,16 +136,23 @@ def working_set(s: Any, row_blocks: Any, column_blocks: Any, chunks: Any) -> Any
     def twice(pieces: Any) -> Any:
         return np.where(pieces > 1, 2.0, 1.0)
 
-    a = rows * s.a * piece * twice(row_blocks * chunks) + 2.0 * s.halo * piece
+    a = rows * s.a * piece * twice(s.strips * row_blocks * chunks) + 2.0 * s.halo * piece
     b = columns * s.b * piece * twice(column_blocks * chunks)
-    c = rows * columns * s.c * twice(row_blocks * column_blocks)
+    c = rows * columns * s.c * twice(s.strips * row_blocks * column_blocks)
     return a + b + c + np.where(chunks > 1, rows * columns * s.sums, 0.0)
 
 
-def streamed(op: Any, order: Order, row_blocks: Any, column_blocks: Any, rows: float, channels: float) -> Any:
+def overlapping(s: Any, row_blocks: Any) -> Any:
+    """Input that is fetched in one pass over the image, rows and columns at borders twice, over the image."""
+    return (1 + (row_blocks - 1) * s.row_overlap) * (1 + (s.strips - 1) * s.column_overlap)
+
+
+def streamed(
+    op: Any, s: Any, order: Order, row_blocks: Any, column_blocks: Any, rows: float, channels: float
+) -> Any:
     """Bytes that stream past on one tile with so much of the rows and channels."""
-    a = op.a_dram_bytes * rows * column_blocks
-    b = op.b_dram_bytes * channels * row_blocks
+    a = op.a_dram_bytes * rows * column_blocks * overlapping(s, row_blocks)
+    b = op.b_dram_bytes * channels * row_blocks * s.strips
     return {Order.WEIGHTS_HELD: a, Order.ACTIVATIONS_HELD: b, Order.OUTPUTS_HELD: a + b}[order]
 
 
@@ -114,24 +178,36 @@ def choices(arch: Any, op: Any) -> list[Choice]:
         kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
         free = arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles
         for mode in range(3):
-            s = stencils(arch, op, rows, channels, mode)
-            cycles = tile_cycles(arch, op, rows, channels, mode)
-            counts = (np.arange(1, n + 1) for n in (s.rows, s.columns, s.chunks))
-            row_blocks, column_blocks, chunks = (g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
-            needed = working_set(s, row_blocks, column_blocks, chunks)
-            fits = needed <= free
-            tilings = [x[fits] for x in (row_blocks, column_blocks, chunks)]
-            for order in Order:
-                length = op.out_w if op.dpu_operation == DpuOperation.MATMUL else op.out_h
-                shares = (rows / length, channels / op.out_c)
-                past = streamed(op, order, *tilings[:2], *shares)
-                table = _costs(arch, op, s, cycles, order, *tilings)
-                refills = past / np.where(past > 0, free - waiting(s, order, tilings[1]), 1.0)
-                table |= overlapped(arch, table, refills)
-                table |= {"sram_peak_bytes": used * needed[fits] + kept}
-                keep = table.pop("possible")
-                table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
-                found += _rows(table, split=split, mode=mode, order=order, tiles=used)
+            for piece in pieces(arch, op, rows, channels, mode):
+                spread = {"split": split, "mode": mode, "tiles": used}
+                found += _tilings(arch, op, rows, channels, piece, spread, free, kept)
+    return found
+
+
+def _tilings(
+    arch: Any, op: Any, rows: float, channels: float, piece: Any, spread: dict[str, Any], free: float,
+    kept: float,
+) -> list[Choice]:  # fmt: skip
+    """Every tiling of one tile's share in pieces of one size."""
+    found: list[Choice] = []
+    s = sized(arch, op, rows, channels, piece)
+    cycles = tile_cycles(arch, op, rows, channels, spread["mode"], piece)
+    counts = (np.arange(1, n + 1) for n in (s.rows, s.columns, s.chunks))
+    row_blocks, column_blocks, chunks = (g.ravel() for g in np.meshgrid(*counts, indexing="ij"))
+    needed = working_set(s, row_blocks, column_blocks, chunks)
+    fits = needed <= free
+    tilings = [x[fits] for x in (row_blocks, column_blocks, chunks)]
+    length = op.out_w if op.dpu_operation == DpuOperation.MATMUL else op.out_h
+    for order in Order:
+        past = streamed(op, s, order, *tilings[:2], rows / length, channels / op.out_c)
+        table = _costs(arch, op, s, cycles, order, *tilings)
+        refills = past / np.where(past > 0, free - waiting(s, order, tilings[1]), 1.0)
+        table |= overlapped(arch, table, refills)
+        table |= {"sram_peak_bytes": spread["tiles"] * needed[fits] + kept}
+        keep = table.pop("possible")
+        table = {name: np.broadcast_to(column, keep.shape)[keep] for name, column in table.items()}
+        area = {"stencil_pixels": piece.area, "stencil_channels": piece.wide}
+        found += _rows(table, **spread, **area, order=order, strips=s.strips, row_pieces=s.rows)
     return found
 
 
@@ -139,16 +215,18 @@ def _costs(
     arch: Any, op: Any, s: Any, cycles: float, order: Order, row_blocks: Any, column_blocks: Any, chunks: Any
 ) -> dict[str, Any]:
     a_moved = op.a_dram_bytes * (1 if order is Order.ACTIVATIONS_HELD else column_blocks)
-    b_moved = op.b_dram_bytes * (1 if order is Order.WEIGHTS_HELD else row_blocks)
+    a_moved = a_moved * overlapping(s, row_blocks)
+    b_moved = op.b_dram_bytes * (1 if order is Order.WEIGHTS_HELD else row_blocks * s.strips)
     moved = a_moved + b_moved + op.extra_dram_bytes + op.c_dram_bytes
     dma_s = dma.stream_s(arch, moved - op.c_dram_bytes, op.c_dram_bytes)
     if not op.a_constant:
-        gaps_s = dma.read_gaps_s(arch, a_moved, np.maximum(op.in_c * op.a_item / chunks, 1e-300))
-        dma_s = dma_s + np.where(chunks > 1, gaps_s, 0.0)
+        together = np.where(chunks > 1, op.in_c * op.a_item / chunks, s.line_bytes)
+        gaps_s = dma.read_gaps_s(arch, a_moved, np.maximum(together, 1e-300))
+        dma_s = dma_s + np.where(together > 0.0, gaps_s, 0.0)
     # A partial sum is put down and taken up again once for each further chunk, at the pace of outputs.
-    put_down = 2.0 * (chunks - 1) * s.rows * s.columns * s.sums
+    put_down = 2.0 * (chunks - 1) * s.strips * s.rows * s.columns * s.sums
     spilled = put_down / (arch.dpu_drain_bytes_per_port_cycle * arch.dpu_write_ports)
-    further_starts = (row_blocks * column_blocks * chunks - 1) * arch.dpu_startup_cycles
+    further_starts = (s.strips * row_blocks * column_blocks * chunks - 1) * arch.dpu_startup_cycles
     dpu_s = op.batch * (cycles + spilled + further_starts) / arch.dpu_clock_hz
     piece = -(-s.chunks // chunks) / s.chunks
     first = np.zeros_like(piece)

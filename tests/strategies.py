@@ -9,7 +9,7 @@ from npusim.arch import Soc, load_soc, soc_names
 from npusim.cost.architecture import arch_row
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Editor, Graph
-from npusim.mapping import Run
+from npusim.mapping import Run, plan_tables
 from npusim.ops import DType, Role, Storage
 
 NPU_SOCS = [name for name in soc_names(variants=False) if load_soc(name).has("npu")]
@@ -248,3 +248,19 @@ def convolutions(draw: Any) -> Graph:
             current = editor.op(type_, (current,), shape, dtype, kind, kernel=(1, 1), strides=(1, 1))
     editor.outputs.append(current)
     return editor.finish()
+
+
+@st.composite
+def tight_convolutions(draw: Any) -> tuple[Any, Any]:
+    """An architecture row and the row of a convolution, with little SRAM for it."""
+    graph, machine = draw(convolutions()), draw(machines())
+    arch = arch_row(machine.soc, draw(st.integers(1, 3)), 1)[0]
+    op = plan_tables(graph, machine.soc).lowered(0).ops[0]
+    for side in "abc":
+        if draw(st.integers(0, 3)) == 0:
+            op[f"{side}_resident"], op[f"{side}_dram_bytes"] = 1, 0.0
+        if side != "c":
+            op[f"{side}_prefetch"] = draw(st.booleans())
+    op["a_constant"] = draw(st.booleans())
+    arch["sram_tile_bytes"] = draw(st.sampled_from([1e3, 3e3, 1e4, 3e4, 1e5, 1e6]))
+    return arch, op

@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from naive_records import record
-from strategies import convolutions, graphs, machines, runs, soc_with, tight_products
+from strategies import convolutions, graphs, machines, runs, soc_with, tight_convolutions, tight_products
 
 from npusim import estimate
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
@@ -28,7 +28,10 @@ from npusim.mapping import Mapped, Run, map_graph
 from npusim.ops import DType, Storage
 
 RELATIVE = 1e-9
-TILING = ("split", "mode", "order", "row_blocks", "column_blocks", "channel_chunks", "tiles")
+TILING = (
+    "split", "mode", "order", "row_blocks", "column_blocks", "channel_chunks", "tiles", "strips",
+    "row_pieces",
+)  # fmt: skip
 COSTS = (
     "latency_s",
     "dpu_s",
@@ -65,10 +68,12 @@ def check_operator(arch: Any, op: Any, result: Any) -> Any:
         every = naive.product_choices(record(arch), plain)
         alike = [c for c in every if all(getattr(c, key) == result[key] for key in TILING)]
         keys = [key for key in COSTS if key != "energy_j" and hasattr(alike[0], key)]
-        # A stored triangle fetched once and a dense matrix cut along K can have the same counts.
-        chosen = next(c for c in alike if all(same(result[key], getattr(c, key)) for key in keys))
-        energy_j = naive.energy_j(record(arch), plain, chosen)
-        assert same(result["energy_j"], energy_j)
+        # A stored triangle fetched once and a dense matrix cut along K can have the same counts, pieces of
+        # several sizes the same costs.
+        found = [c for c in alike if all(same(result[key], getattr(c, key)) for key in keys)]
+        energies = [naive.energy_j(record(arch), plain, c) for c in found]
+        pairs = zip(found, energies, strict=True)
+        chosen, energy_j = next(pair for pair in pairs if same(result["energy_j"], pair[1]))
         return SimpleNamespace(**naive.NOTHING | vars(chosen) | {"energy_j": energy_j})
     for key in COSTS:
         assert same(result[key], getattr(twin, key)), key
@@ -152,6 +157,13 @@ def test_dsp_kernels_agree_with_their_twin(kernel, elements, rows, dsps, lanes):
     seconds = dsp_operator_s(kernel, float(elements), float(rows), float(dsps), lanes, 1e9, True)
     cycles = naive_dsp.operator_cycles(record(kernel), elements, rows, dsps, lanes)
     assert seconds == pytest.approx(cycles / 1e9, rel=RELATIVE)
+
+
+@given(tight_convolutions())
+@hypothesis_settings(max_examples=100)
+def test_no_tiling_of_a_convolution_beats_the_one_that_the_candidates_give(arch_and_op):
+    arch, op = arch_and_op
+    check_operator(arch, op, evaluated(arch, op))
 
 
 def product(m: int, k: int, n: int, **tensor: Any) -> Graph:

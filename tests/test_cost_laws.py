@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from strategies import Machine, convolutions, graphs, machines, runs, tight_products
+from strategies import Machine, convolutions, graphs, machines, runs, tight_convolutions, tight_products
 
 from npusim.cost.evaluation import evaluate
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE, Unit
@@ -90,6 +90,13 @@ def test_a_product_is_never_slower_on_a_better_machine(arch_and_op, factor):
 def test_a_product_with_a_stored_triangle_is_never_slower_on_a_better_machine(arch_and_op, factor):
     arch, op = arch_and_op
     check_never_slower(arch, np.array([op]), factor)
+
+
+@given(arch_and_op=tight_convolutions(), factor=FACTORS)
+@settings(max_examples=100)
+def test_a_convolution_is_never_slower_on_a_better_machine(arch_and_op, factor):
+    arch, op = arch_and_op
+    check_never_slower(arch, np.array([op]), factor, [name for name in BETTER if name != DEEPER])
 
 
 @given(data=st.data(), factor=FACTORS)

@@ -87,6 +87,7 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
             int(candidate.mode),
         )
         result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
+        result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
         result.column_blocks, result.channel_chunks = (
             int(candidate.column_blocks),
             int(candidate.channel_chunks),

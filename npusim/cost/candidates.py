@@ -18,7 +18,7 @@ __all__ = ["CANDIDATE_DTYPE", "CandidateRecord", "add_candidate", "reads_dram", 
 
 
 class CandidateRecord:
-    """A mapping of one operator, by what it needs of the units; the last seven columns are the tiling."""
+    """A mapping of one operator, by what it needs of the units; the last nine columns are the tiling."""
 
     grid_cycles: Cycles
     """Cycles of the busiest tile's MAC grid."""
@@ -52,8 +52,12 @@ class CandidateRecord:
     """MPE mode."""
     tiles: Number
     """Tiles that have a part in it."""
+    row_pieces: Number
+    """Pieces along the rows of a tile's share (`npusim.cost.granularity`)."""
+    strips: Number
+    """Vertical strips of the image."""
     row_blocks: Number
-    """Blocks of output rows."""
+    """Blocks of output rows of a strip."""
     column_blocks: Number
     """Blocks of output channels."""
     channel_chunks: Number

@@ -16,7 +16,14 @@ from npusim.cost.grid import mac_format
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation, OpRecord, Unit
 
-__all__ = ["dsp_lane_cycles", "dynamic_j", "fixed_work", "grid_macs", "grid_traffic_bytes"]
+__all__ = [
+    "dsp_lane_cycles",
+    "dynamic_j",
+    "fixed_work",
+    "grid_macs",
+    "grid_traffic_bytes",
+    "stencil_traffic_bytes",
+]
 
 _MATMUL, _CONVOLUTION, _DEPTHWISE = (
     int(DpuOperation.MATMUL),
@@ -31,14 +38,21 @@ def grid_traffic_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
     """Bytes of the MAC grid in SRAM: operands once for each stencil that uses them, outputs once."""
     across, down, channel_groups = mode_shape(arch, mode)
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
-        pixels = op.out_w * op.out_h
-        stencils_c = np.ceil(op.out_c / (channel_groups * arch.dpu_channel_lanes))
-        stencils_m = np.ceil(pixels / (across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h))
-        taps = op.kernel_w * op.kernel_h
-        a_bytes = pixels * op.in_c * taps * op.a_item * stencils_c
-        b_bytes = op.out_c * op.in_c * taps * op.b_item * stencils_m
-        return float(op.batch * (a_bytes + b_bytes + pixels * op.out_c * op.c_item))
+        pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
+        return stencil_traffic_bytes(op, pixels, channel_groups * arch.dpu_channel_lanes)
     return float(op.elements * op.a_item + op.batch * op.out_w * op.out_h * op.out_c * op.c_item)
+
+
+@compiled
+def stencil_traffic_bytes(op: OpRecord, stencil_pixels: float, stencil_channels: float) -> float:
+    """Bytes of the MAC grid in SRAM for a product or convolution in stencils of a size."""
+    pixels = op.out_w * op.out_h
+    stencils_c = np.ceil(op.out_c / stencil_channels)
+    stencils_m = np.ceil(pixels / stencil_pixels)
+    taps = op.kernel_w * op.kernel_h
+    a_bytes = pixels * op.in_c * taps * op.a_item * stencils_c
+    b_bytes = op.out_c * op.in_c * taps * op.b_item * stencils_m
+    return float(op.batch * (a_bytes + b_bytes + pixels * op.out_c * op.c_item))
 
 
 @compiled

@@ -6,6 +6,7 @@ SoC's switches and DSP kernels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -196,6 +197,9 @@ class _Lowering:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
             row["a_pack"], row["b_pack"] = packing(a, False, self.soc), packing(b, True, self.soc)
+            if row["dpu_operation"] == DpuOperation.CONVOLUTION:  # a transposed one has taps for each phase
+                taps = math.prod(b.shape[2 - len(results[0].shape) :])
+                row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
             found.b = self._operand(b, is_weight=True)
             self._zeros(row, a, b)
             found.triangle_bytes = self._triangle(row, a, op)

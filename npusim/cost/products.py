@@ -1,7 +1,8 @@
-"""Matrix products and convolutions: candidates by split over tiles, MPE mode, order and tiling.
+"""Matrix products and convolutions: candidates by split over tiles, MPE mode, pieces, order and tiling.
 
 Splitting by rows gives each tile some of the output pixels and all of the weights, splitting by columns some
-of the output channels and all of the activations. Which is faster depends on clocks and bandwidths too, so
+of the output channels and all of the activations. Convolutions are cut into pieces of several sizes
+(`npusim.cost.granularity`), the larger ones first. Which is faster depends on clocks and bandwidths too, so
 every candidate that can be the best is kept (`npusim.cost.candidates`).
 """
 
@@ -14,9 +15,17 @@ import numpy as np
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidate_latency import lower_bound_s, upper_bound_s
 from npusim.cost.candidates import CandidateRecord, add_candidate
-from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
-from npusim.cost.energy import grid_traffic_bytes
-from npusim.cost.grid import tile_workload
+from npusim.cost.energy import stencil_traffic_bytes
+from npusim.cost.granularity import (
+    CHANNEL_LEVELS,
+    ROW_LEVELS,
+    Piece,
+    halo_factor,
+    more_strips,
+    piece_of,
+    strip_width,
+    tile_cycles,
+)
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
 from npusim.cost.tiling import (
@@ -40,6 +49,8 @@ _WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = (
     int(Order.OUTPUTS_HELD),
 )
 
+_ROUNDING = 1e-13
+
 
 class Layout(NamedTuple):
     """A product spread over tiles and laid on the grid in one way."""
@@ -50,10 +61,12 @@ class Layout(NamedTuple):
     """MPE mode."""
     tiles: float
     """Tiles that have a part in it."""
+    piece: Piece
+    """What blocks are made of."""
     cycles: float
     """Cycles of the busiest tile's MAC grid, for one product of a batch that is not cut further."""
     block: Block
-    """A tile's share in stencils."""
+    """A tile's share in pieces."""
     a_dram_bytes: float
     """Activations that one pass over them brings from DRAM into a tile."""
     b_dram_bytes: float
@@ -79,68 +92,61 @@ def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float
 
 
 @compiled
-def _tile_cycles(arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int) -> float:
-    """Cycles of the MAC grid for one tile's share of one product of a batch."""
-    if op.dpu_operation == _MATMUL:
-        return matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, True), mode)
-    return conv_cycles(arch, tile_workload(op, op.out_w, rows, channels, True), mode)
-
-
-@compiled
-def _block(arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int) -> Block:
-    """Cut a tile's share into stencils of a mode and size them in bytes."""
-    across, down, channel_groups = mode_shape(arch, mode)
-    stencil_c = min(channels, channel_groups * arch.dpu_channel_lanes)
+def _block(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: Piece) -> Block:
+    """Cut a tile's share into pieces and size them in bytes."""
     taps = op.kernel_w * op.kernel_h
     if op.dpu_operation == _MATMUL:
-        stencil_m = min(rows, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
-        a_bytes = stencil_m * op.in_c * op.a_item * op.a_pack
+        a_bytes = piece.rows * op.in_c * op.a_item * op.a_pack
         halo = 0.0
-        pixels = stencil_m
+        pixels = piece.rows
     else:
-        stencil_m = min(rows, down * arch.dpu_pixel_lanes_h)
-        line = op.in_w * op.in_c * op.a_item * op.a_pack
-        a_bytes = stencil_m * op.stride_h * line
+        line = strip_width(op, piece) * op.in_c * op.a_item * op.a_pack
+        a_bytes = piece.rows * op.stride_h * line
         halo = max(0.0, op.kernel_h - op.stride_h) * line
-        pixels = stencil_m * op.out_w
-    b_bytes = stencil_c * op.in_c * taps * op.b_item * op.b_pack
-    c_bytes = pixels * stencil_c * op.c_item
+        pixels = piece.rows * piece.width
+    b_bytes = piece.channels * op.in_c * taps * op.b_item * op.b_pack
+    c_bytes = pixels * piece.channels * op.c_item
     return Block(
-        np.ceil(rows / stencil_m),
-        np.ceil(channels / stencil_c),
-        max(1.0, np.ceil(op.in_c / arch.dpu_channel_lanes)) if op.dpu_operation == _MATMUL else 1.0,
+        piece.strips,
+        np.ceil(rows / piece.rows),
+        np.ceil(channels / piece.channels),
+        max(1.0, np.ceil(op.in_c / arch.dpu_channel_lanes)),
         0.0 if op.a_resident else a_bytes,
         0.0 if op.a_resident else halo,
         0.0 if op.b_resident else b_bytes,
         0.0 if op.c_resident else c_bytes,
-        pixels * stencil_c * arch.dpu_sum_bytes,
+        pixels * piece.channels * arch.dpu_sum_bytes,
         free_tile_bytes(arch, op),
     )
 
 
 @compiled
-def _reads(op: OpRecord, order: int, row_blocks: float, column_blocks: float) -> tuple[float, float]:
+def _reads(
+    op: OpRecord, order: int, strips: float, row_blocks: float, column_blocks: float
+) -> tuple[float, float]:
     """Return bytes read from DRAM: (of the activations, of everything else)."""
     a_passes = 1.0 if order == _ACTIVATIONS_HELD else column_blocks
-    b_passes = 1.0 if order == _WEIGHTS_HELD else row_blocks
-    return op.a_dram_bytes * a_passes, op.b_dram_bytes * b_passes + op.extra_dram_bytes
+    b_passes = 1.0 if order == _WEIGHTS_HELD else strips * row_blocks
+    a_once = op.a_dram_bytes * halo_factor(op, row_blocks, strips)
+    return a_once * a_passes, op.b_dram_bytes * b_passes + op.extra_dram_bytes
 
 
 @compiled
-def _refills(layout: Layout, order: int, tiling: Tiling) -> float:
+def _refills(op: OpRecord, layout: Layout, order: int, tiling: Tiling) -> float:
     """Return how often what streams past fills the SRAM of a tile that is free for it.
 
     Weights that wait take their room; of other operands that wait no more is known than that they fit.
     """
     block, free_bytes, streamed = layout.block, layout.block.free_bytes, 0.0
     if order != _ACTIVATIONS_HELD:
-        streamed += layout.a_dram_bytes * tiling.column_blocks
+        halo = halo_factor(op, tiling.row_blocks, block.strips)
+        streamed += layout.a_dram_bytes * halo * tiling.column_blocks
     if order == _WEIGHTS_HELD:
         free_bytes -= (
             np.ceil(block.columns / tiling.column_blocks) * block.b_bytes * copies(tiling.column_blocks)
         )
     else:
-        streamed += layout.b_dram_bytes * tiling.row_blocks
+        streamed += layout.b_dram_bytes * (block.strips * tiling.row_blocks)
     return float(streamed / free_bytes) if streamed > 0.0 else 0.0
 
 
@@ -172,22 +178,52 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
     int
         Where the candidates end: `start` where no tiling fits into SRAM, -1 where `found` is too short.
     """
-    stop, upper_s = start, np.inf
-    for split in range(3):
-        used, rows, channels = tile_share(arch, op, split)
-        for mode in range(3):
-            length = op.out_w if op.dpu_operation == _MATMUL else op.out_h
-            layout = Layout(
-                split,
-                mode,
-                used,
-                _tile_cycles(arch, op, rows, channels, mode),
-                _block(arch, op, rows, channels, mode),
-                op.a_dram_bytes * rows / length,
-                op.b_dram_bytes * channels / op.out_c,
-            )
-            stop, upper_s = _search(arch, op, layout, rate_bounds, found, start, stop, upper_s)
+    stop, upper_s, strips = start, np.inf, 1.0
+    is_matmul = op.dpu_operation == _MATMUL
+    while strips > 0.0:
+        for level in range(1 if is_matmul else ROW_LEVELS * CHANNEL_LEVELS):
+            row_level, channel_level = level // CHANNEL_LEVELS, level % CHANNEL_LEVELS
+            for split in range(3):
+                used, rows, channels = tile_share(arch, op, split)
+                for mode in range(3):
+                    piece = piece_of(arch, op, rows, channels, mode, row_level, channel_level, strips)
+                    if piece.rows > 0.0:
+                        layout = Layout(
+                            split,
+                            mode,
+                            used,
+                            piece,
+                            tile_cycles(arch, op, rows, channels, mode, piece),
+                            _block(arch, op, rows, channels, piece),
+                            op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
+                            op.b_dram_bytes * channels / op.out_c,
+                        )
+                        stop, upper_s = _search(arch, op, layout, rate_bounds, found, start, stop, upper_s)
+        strips = more_strips(arch, op, strips)
     return stop
+
+
+@compiled
+def _contiguous_bytes(op: OpRecord, piece: Piece, chunks: float) -> float:
+    """Bytes of the activations that lie in DRAM without a gap; 0 where a whole block does.
+
+    Blocks of whole rows do; a chunk of the input channels is a part of each pixel, a strip a part of each
+    row, unless the compiler laid a constant out in the order of its use.
+    """
+    if op.a_constant:
+        return 0.0
+    if chunks > 1.0:
+        return float(op.in_c * op.a_item / chunks)
+    if piece.strips > 1.0:
+        return float(strip_width(op, piece) * op.in_c * op.a_item)
+    return 0.0
+
+
+@compiled
+def _is_slower(new: CandidateRecord, rate_bounds: Any, upper_s: float, piece: Piece) -> bool:
+    """Whether a candidate is at no point faster than another, or as fast with smaller pieces."""
+    lower_s = lower_bound_s(new, rate_bounds)
+    return bool(lower_s > upper_s or (piece.is_fine and lower_s > upper_s * (1.0 - _ROUNDING)))
 
 
 @compiled
@@ -205,18 +241,17 @@ def _search(
     block, chunks = layout.block, 1.0
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
-        spill = (chunks - 1.0) * 2.0 * block.rows * block.columns * block.sum_bytes / sum_rate(arch)
-        # Blocks of whole rows are contiguous in DRAM; a chunk of the input channels is a piece of each
-        # row, unless the compiler laid a constant out in the order of its use.
-        row_bytes = op.in_c * op.a_item / chunks if chunks > 1.0 and not op.a_constant else 0.0
+        pieces = block.strips * block.rows * block.columns
+        spill = (chunks - 1.0) * 2.0 * pieces * block.sum_bytes / sum_rate(arch)
+        row_bytes = _contiguous_bytes(op, layout.piece, chunks)
         least = found[stop]
-        _fill(op, least, 0, 1.0, 1.0, layout.cycles + spill, row_bytes)
+        _fill(op, least, _WEIGHTS_HELD, block.strips, 1.0, 1.0, layout.cycles + spill, row_bytes)
         least.refills = 0.0
         _set_prologue_epilogue(arch, op, least, block, block.chunks)
-        if lower_bound_s(least, rate_bounds) > upper_s:
+        if _is_slower(least, rate_bounds, upper_s, layout.piece):
             return stop, upper_s
         _set_prologue_epilogue(arch, op, least, block, chunks)
-        if lower_bound_s(least, rate_bounds) <= upper_s:
+        if not _is_slower(least, rate_bounds, upper_s, layout.piece):
             stop, upper_s = _try_blocks(
                 arch, op, layout, chunks, spill, row_bytes, rate_bounds, found, start, stop, upper_s
             )
@@ -232,7 +267,7 @@ def _try_blocks(
     rate_bounds: Any, found: Any, start: int, stop: int, upper_s: float,
 ) -> tuple[int, float]:  # fmt: skip
     """Try every candidate of column blocks, each with the fewest row blocks."""
-    block, columns = layout.block, 1.0
+    block, piece, columns = layout.block, layout.piece, 1.0
     while columns > 0.0:
         tiling = best_blocks(block, columns, chunks)
         if tiling.working_set_bytes < np.inf:
@@ -241,16 +276,19 @@ def _try_blocks(
                     return -1, upper_s
                 order = _OUTPUTS_HELD if chunks > 1.0 else held
                 new = found[stop]
-                starts = (tiling.row_blocks * columns * chunks - 1.0) * arch.dpu_startup_cycles
-                cycles = layout.cycles + spill + starts
-                _fill(op, new, order, tiling.row_blocks, columns, cycles, row_bytes)
+                blocks = block.strips * tiling.row_blocks * columns * chunks
+                cycles = layout.cycles + spill + (blocks - 1.0) * arch.dpu_startup_cycles
+                _fill(op, new, order, block.strips, tiling.row_blocks, columns, cycles, row_bytes)
                 _set_prologue_epilogue(arch, op, new, block, chunks)
-                new.refills = _refills(layout, order, tiling)
-                if lower_bound_s(new, rate_bounds) <= upper_s:
+                new.refills = _refills(op, layout, order, tiling)
+                if not _is_slower(new, rate_bounds, upper_s, piece):
                     upper_s = min(upper_s, upper_bound_s(new, rate_bounds))
                     new.sram_peak_bytes = layout.tiles * tiling.working_set_bytes + live_bytes(arch, op)
-                    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, layout.mode)
+                    new.grid_traffic_bytes = stencil_traffic_bytes(
+                        op, piece.stencil_pixels, piece.stencil_channels
+                    )
                     new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
+                    new.row_pieces, new.strips = block.rows, block.strips
                     new.row_blocks, new.column_blocks = tiling.row_blocks, columns
                     new.channel_chunks = chunks
                     stop = add_candidate(found, start, stop, stop)
@@ -263,13 +301,14 @@ def _fill(
     op: OpRecord,
     new: CandidateRecord,
     order: int,
+    strips: float,
     row_blocks: float,
     columns: float,
     cycles: float,
     row_bytes: float,
 ) -> None:
     """Fill in what a candidate needs of the grid and of the DMA."""
-    a_read, other_read = _reads(op, order, row_blocks, columns)
+    a_read, other_read = _reads(op, order, strips, row_blocks, columns)
     new.grid_cycles = op.batch * cycles
     new.read_bytes = a_read + other_read
     new.read_gaps = max(0.0, a_read / row_bytes - 1.0) if row_bytes > 0.0 else 0.0

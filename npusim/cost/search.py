@@ -76,6 +76,7 @@ def search_stream(arch: ArchRecord, op: OpRecord, found: Any, start: int, on_gri
     new.dram_bytes = read + op.c_dram_bytes
     new.sram_peak_bytes = live_bytes(arch, op) + min(2.0 * (first + last), free)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
+    new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
     return start + 1
 

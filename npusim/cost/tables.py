@@ -317,8 +317,12 @@ class ResultRecord:
     """MPE mode: position in the SoC's table of modes."""
     tiles: int
     """Tiles that have a part in it."""
+    row_pieces: int
+    """Pieces along the rows of a tile's share that blocks are made of."""
+    strips: int
+    """Vertical strips of the image."""
     row_blocks: int
-    """Blocks of output rows."""
+    """Blocks of output rows of a strip."""
     column_blocks: int
     """Blocks of output channels."""
     channel_chunks: int

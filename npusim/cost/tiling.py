@@ -1,21 +1,23 @@
 """How a product is cut into blocks that fit into SRAM, and why few candidates suffice.
 
 A product of M pixels, K input channels and N output channels is spread over tiles by rows or by columns, or
-done on one tile, and within a tile cut into `row_blocks` x `column_blocks` blocks of whole stencils, the
-operand of the outer loop waiting in SRAM while the other streams past (double-buffered); or both stream in
-`channel_chunks` while partial sums wait.
+done on one tile, and within a tile cut into `row_blocks` x `column_blocks` blocks of whole pieces
+(`npusim.cost.granularity`), the operand of the outer loop waiting in SRAM while the other streams past
+(double-buffered); or both stream in `channel_chunks` while partial sums wait. An image that is cut into
+strips is worked on strip by strip, each in `row_blocks`.
 
-Why the candidates suffice. For one split, mode and order, latency grows with compute, with DMA traffic and
-with how often what streams past fills its room in SRAM. Compute grows with the number of blocks (each is a
-start-up); DMA traffic, and with it what streams past, grows with `row_blocks` and `column_blocks` (the
-streamed operand is fetched again for each block of the held one); the start does not depend on either. So
+Why the candidates suffice. For one split, mode, size of piece and order, latency grows with compute, with DMA
+traffic and with how often what streams past fills its room in SRAM. Compute grows with the number of blocks
+(each is a start-up); DMA traffic, and with it what streams past, grows with `row_blocks` and `column_blocks`
+(the streamed operand is fetched again for each block of the held one, input rows at the border of two blocks
+for each of them); the start does not depend on either. So
 latency never falls when one of these counts grows, and only the smallest feasible `row_blocks` for each
 `column_blocks` (and each `channel_chunks`) can be the best. What fits, what must arrive before the start, and
 the room of what waits, depend on a count only through its largest piece, ceil(total / count); everything else
 gets worse as the count grows. So of all counts with the same largest piece the smallest is the best, which
 leaves about 2 sqrt(total) values of `column_blocks` and of `channel_chunks`. The search runs over all of
-these. The set does not depend on SRAM, and a larger SRAM makes every candidate it allowed before allowed
-again, so more SRAM is never slower.
+these for each size of piece. The set does not depend on SRAM, and a larger SRAM makes every candidate it
+allowed before allowed again, so more SRAM is never slower.
 """
 
 from __future__ import annotations
@@ -41,24 +43,26 @@ __all__ = [
 
 
 class Block(NamedTuple):
-    """One tile's share of a product, in stencils of the mode; sizes in bytes."""
+    """One tile's share of a product, in pieces; sizes in bytes."""
 
+    strips: float
+    """Strips that the image is cut into, worked on one after the other."""
     rows: float
-    """Stencils along M."""
+    """Pieces along M, in a strip."""
     columns: float
-    """Stencils along N."""
+    """Pieces along N."""
     chunks: float
     """Pieces that K can be cut into."""
     a_bytes: float
-    """Activations of one stencil row, all input channels; 0 where they are in SRAM already."""
+    """Activations of one row of pieces, all input channels; 0 where they are in SRAM already."""
     a_halo_bytes: float
-    """Further input rows that a block of stencil rows needs at its border (convolutions)."""
+    """Further input rows that a block of rows needs at its border (convolutions)."""
     b_bytes: float
-    """Weights of one stencil column; 0 where they are in SRAM already."""
+    """Weights of one column of pieces; 0 where they are in SRAM already."""
     c_bytes: float
-    """Outputs of one stencil; 0 where the output stays in SRAM as a whole."""
+    """Outputs of one piece; 0 where the output stays in SRAM as a whole."""
     sum_bytes: float
-    """Partial sums of one stencil."""
+    """Partial sums of one piece."""
     free_bytes: float
     """SRAM of the tile that is free for this product."""
 
@@ -141,11 +145,11 @@ def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Ti
     c_each = columns * block.c_bytes
     sums = columns * block.sum_bytes if channel_chunks > 1.0 else 0.0
     a_each = block.a_bytes * chunk
-    a_single = 2.0 if channel_chunks > 1.0 else 1.0
+    a_single = copies(channel_chunks * block.strips)
     halo = block.a_halo_bytes * chunk
     # Outputs of a block are written while the next one is computed, so they are double-buffered unless
     # there is only one.
-    c_single = 2.0 if column_blocks > 1.0 else 1.0
+    c_single = copies(column_blocks * block.strips)
     fixed = b_once + 2.0 * halo
     row_blocks = _fit(
         block.rows,

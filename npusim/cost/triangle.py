@@ -103,6 +103,7 @@ def _fetch_once(
     new.dram_bytes = new.read_bytes + op.c_dram_bytes
     new.sram_peak_bytes = used * working + live_bytes(arch, op)
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
+    new.row_pieces, new.strips = blocks, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
     return add_candidate(found, start, stop, stop)
 

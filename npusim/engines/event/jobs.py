@@ -19,6 +19,7 @@ from npusim.cost import (
     Unit,
     bytes_per_s,
     copy_s,
+    halo_factor,
     latency_s,
 )
 from npusim.engines.event.emission import DmaTimes, Job
@@ -112,11 +113,12 @@ def _activation_s_per_byte(job: Job, dma_s: float) -> float:
 def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int) -> Job:
     used = int(result["tiles"])
     once = is_fetched_once(op, result)
-    steps = triangle_steps(result) if once else product_steps(arch, op, result, pieces)
+    steps = triangle_steps(result) if once else product_steps(op, result, pieces)
     split = int(result["split"])
     copied_a = used if split == Split.COLUMNS else 1
     copied_b = used if split == Split.ROWS else 1
-    a_bytes = float(op["a_triangle_bytes"] if once else op["a_dram_bytes"])
+    halo = halo_factor(op, float(result["row_blocks"]), float(result["strips"]))
+    a_bytes = float(op["a_triangle_bytes"] if once else op["a_dram_bytes"] * halo)
     b_bytes, out_bytes = float(op["b_dram_bytes"]), float(op["c_dram_bytes"])
     small = float(op["extra_dram_bytes"]) <= arch["dma_page_bytes"] or once
     streamed = 0.0 if small else float(op["extra_dram_bytes"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from npusim.cost import DpuOperation, Order, Split, mode_shape, tile_share
+from npusim.cost import Order, Split
 
 __all__ = ["TilingStep", "apportion", "is_fetched_once", "product_steps", "stream_steps", "triangle_steps"]
 
@@ -70,25 +70,15 @@ def blocks(total: int, count: int) -> list[int]:
     return [min(size, total - at) for at in range(0, total, size)]
 
 
-def _rows(arch: Any, op: Any, result: Any) -> int:
-    """Stencils along the rows of a tile's share."""
-    across, down, _ = mode_shape(arch, int(result["mode"]))
-    _, rows, _ = tile_share(arch, op, int(result["split"]))
-    tall = down * float(arch["dpu_pixel_lanes_h"])
-    if op["dpu_operation"] == DpuOperation.MATMUL:
-        tall *= across * float(arch["dpu_pixel_lanes_w"])
-    return max(1, ceil(rows / tall))
-
-
-def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[TilingStep]:
+def product_steps(op: Any, result: Any, pieces: int) -> list[TilingStep]:
     """Write out the tiling of a matrix product or convolution.
 
     Parameters
     ----------
-    arch, op, result : record
-        Of `ARCH_DTYPE`, `OP_DTYPE` and `RESULT_DTYPE`.
+    op, result : record
+        Of `OP_DTYPE` and `RESULT_DTYPE`.
     pieces : int
-        Steps that DMA and work need at least to overlap; blocks are cut along whole stencils where the tiling
+        Steps that DMA and work need at least to overlap; blocks are cut along whole pieces where the tiling
         has fewer.
 
     Returns
@@ -97,12 +87,13 @@ def product_steps(arch: Any, op: Any, result: Any, pieces: int) -> list[TilingSt
     """
     batch = int(op["batch"])
     row_blocks, column_blocks = int(result["row_blocks"]), int(result["column_blocks"])
-    chunks = int(result["channel_chunks"])
-    wanted = ceil(pieces / (batch * row_blocks * column_blocks * chunks))
-    total = _rows(arch, op, result)
-    row_shares = [
-        [n / total for n in blocks(block, min(block, wanted))] for block in blocks(total, row_blocks)
+    chunks, strips, total = (int(result[name]) for name in ("channel_chunks", "strips", "row_pieces"))
+    wanted = ceil(pieces / (batch * strips * row_blocks * column_blocks * chunks))
+    strip = [
+        [n / (total * strips) for n in blocks(block, min(block, wanted))]
+        for block in blocks(total, row_blocks)
     ]
+    row_shares = strip * strips
     columns = [1.0 / column_blocks] * column_blocks
     loops = {
         Order.WEIGHTS_HELD: lambda: _weights_held(row_shares, columns),
