@@ -65,7 +65,6 @@ def test_rows_and_columns_at_the_border_of_two_blocks_are_fetched_for_both():
     assert result["column_blocks"] == 1
     assert again > 0
     assert mapped.total["dram_bytes"] == pytest.approx(read_once(graph) + again)
-    assert moved_bytes(graph, "8MiB") == pytest.approx(read_once(graph))
 
 
 def test_a_window_no_larger_than_its_step_has_no_rows_at_borders():
