@@ -1,5 +1,6 @@
-"""Fits the numbers of CPU and GPU to published networks: ``python -m npusim.calibrate.host_fit [--write]``.
+"""Fit of CPU and GPU to the published rates of whole networks.
 
+`python -m npusim.calibrate.host_fit` prints the numbers and each row, `--write` writes them into the sheet.
 Throughput and latency of whole networks determine few numbers of a device: those of `FREE`. Everything else
 of the data sheet stays. Each network is also predicted by a fit to the others.
 """
