@@ -100,8 +100,6 @@ class GAT(nn.Module):
 
     Parameters
     ----------
-    widths : list of (int, int)
-        Inputs and outputs of each layer.
     heads : int
         Heads of each layer but the last, which has one.
     view : View

@@ -17,8 +17,6 @@ class GCN(nn.Module):
 
     Parameters
     ----------
-    widths : list of (int, int)
-        Inputs and outputs of each layer.
     view : View
         How it sees the graph: edges, a matrix made of them in the graph, or a finished matrix.
     aggregate_first : bool

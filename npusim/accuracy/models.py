@@ -138,21 +138,10 @@ def model_instance(
 
     Parameters
     ----------
-    spec : GnnSpec
-        The workload.
     graph : Graph
         Its graph under the stack: legality was checked when it was made, and it knows the capacity.
     stack : Stack
         The techniques; QuantGr is done to the module afterwards (`npusim.accuracy.rounding`).
-    data : GraphData
-        The data set.
-    seed : int
-        Of the neighbours' draw (sage).
-
-    Returns
-    -------
-    ModelInstance
-        The module, untrained.
     """
     capacity = graph.tensors["x"].shape[0]
     masking = _masking_of(spec, stack)

@@ -168,8 +168,6 @@ class SAGE(nn.Module):
 
     Parameters
     ----------
-    widths : list of (int, int)
-        Inputs and outputs of each layer.
     view : View
         How it sees the sampled graph; a matrix for the mean only.
     maximum : bool
@@ -262,12 +260,6 @@ def sample_neighbours(
     ----------
     edge_index : ndarray
         Edges [2, E], source above target.
-    nodes : int
-        Nodes of the graph.
-    count : int
-        Neighbours a node keeps.
-    seed : int
-        Of the draw.
     capacity : int, optional
         Nodes the model is compiled for; added ones have no neighbours.
 

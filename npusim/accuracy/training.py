@@ -60,17 +60,8 @@ def train(
     ----------
     model : module
         With fresh parameters; its view gives the inputs beside the features.
-    data : GraphData
-        The data set.
-    recipe : Recipe
-        Learning rate and so on.
     tell : callable, optional
         Is told after each epoch which share of the training is done.
-
-    Returns
-    -------
-    Trained
-        The parameters after the last epoch.
     """
     with one_thread():
         return _train(model, data, recipe, tell or (lambda _: None))
@@ -158,10 +149,6 @@ def cached_training(
     ----------
     spec : GnnSpec
         The network; its form and precision do not matter to the training.
-    data : GraphData
-        The data set.
-    recipe : Recipe
-        How it is trained, and the seed.
     retrain : bool
         Whether to train even if the cache has it.
     tell : callable, optional

@@ -49,8 +49,6 @@ class EdgeView(View):
         Edges [2, E].
     nodes : int
         Nodes of the graph, each of which may get an edge to itself.
-    add_loops : bool
-        Whether it does.
     capacity : int, optional
         Nodes the model is compiled for (NodePad); added nodes have no edges, not even to themselves.
     """
@@ -207,8 +205,6 @@ def dense_adjacency(
     ----------
     edge_index : ndarray
         Edges [2, E].
-    nodes : int
-        Nodes of the graph.
     loops : bool
         Whether each node has an edge to itself.
     kind : str

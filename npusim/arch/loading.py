@@ -66,8 +66,6 @@ def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
 
     Parameters
     ----------
-    path : Path
-        The file.
     children : tuple of Path
         Files that start from it, the first one first.
 

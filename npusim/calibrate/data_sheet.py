@@ -40,8 +40,6 @@ def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:
 
     Parameters
     ----------
-    text : str
-        The file.
     numbers : iterable of FittedNumber
         What to write: value, uncertainty and, where it changes, source.
 

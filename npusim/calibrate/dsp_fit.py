@@ -168,10 +168,6 @@ def library_text(
     ----------
     shipped : str
         The file as it is; title, lanes and fallback are kept.
-    npu, name : str
-        NPU and generation.
-    generation : DspGeneration
-        With fitted kernels.
     held_out : mapping
         Held-out error of each (generation, kernel).
     """

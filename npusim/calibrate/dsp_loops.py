@@ -126,15 +126,7 @@ def design(form: KernelLoops, calls: Calls) -> Floats:
 
 
 def fit_numbers(form: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[str, float]:
-    """Return a kernel's numbers, by field of `DspKernel`, thresholds not included.
-
-    Parameters
-    ----------
-    calls : Calls
-        What to fit to.
-    ties : sequence of Tie
-        What decides where the calls do not.
-    """
+    """Return a kernel's numbers, by field of `DspKernel`, thresholds not included."""
     from scipy.optimize import nnls  # slow to import
 
     matrix = design(form, calls) / calls.cycles[:, None]
@@ -214,8 +206,6 @@ def ties_of(kernel: FittedKernel, others: Sequence[FittedKernel]) -> list[Tie]:
     ----------
     kernel : FittedKernel
         Fitted alone.
-    others : sequence of FittedKernel
-        The generation's other kernels.
     """
     if kernel.form == "axis":
         # The streaming loop saves the set-up of a row; what it does with an element stays the same.

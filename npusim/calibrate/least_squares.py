@@ -59,8 +59,6 @@ def solve(
 
     Parameters
     ----------
-    free : sequence of FreeNumber
-        The numbers, with bounds.
     residual : callable
         From numbers by name to weighted log errors, shape (rows,).
     softness : float

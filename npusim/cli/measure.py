@@ -303,10 +303,6 @@ def _measured_model(workload: str, techniques: str, settings: list[str]) -> tupl
     ----------
     workload : str
         A workload's name or YAML file, or a model file.
-    techniques : str
-        Stack to apply to a workload.
-    settings : list of str
-        What ``--set`` was given.
 
     Raises
     ------

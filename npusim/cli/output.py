@@ -107,10 +107,6 @@ def file_target(path: Path | None, option: str, endings: tuple[str, ...] = ()) -
 
     Parameters
     ----------
-    path : Path or None
-        What the user named.
-    option : str
-        The option, for the message.
     endings : tuple of str
         How its name may end; any where empty.
     """

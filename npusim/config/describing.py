@@ -22,11 +22,6 @@ from npusim.config.paths import children, field_key, models_at, options_of
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """Return the JSON schema of a model's files.
 
-    Parameters
-    ----------
-    model : type
-        Any pydantic model.
-
     Returns
     -------
     dict

@@ -38,12 +38,6 @@ def explain(
 
     Parameters
     ----------
-    error : ValidationError
-        What pydantic found.
-    model : type
-        The model that was asked for.
-    document : ParsedFile
-        The file's data and lines.
     written : mapping
         Paths that overrides set; an error there points at the override.
 

@@ -20,11 +20,6 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 def read_json(path: Path) -> ParsedFile:
     """Return the data of a JSON file.
 
-    Parameters
-    ----------
-    path : Path
-        The file, UTF-8.
-
     Raises
     ------
     FileError
@@ -64,13 +59,6 @@ def parse_json(text: str, name: str) -> ParsedFile:
 
 def as_model(document: ParsedFile, model: type[ModelT]) -> ModelT:
     """Return the data of a JSON file as a model.
-
-    Parameters
-    ----------
-    document : ParsedFile
-        What `read_json` returned.
-    model : type
-        Any pydantic model.
 
     Raises
     ------

@@ -55,11 +55,6 @@ def validate_data(
         A read file, or plain data as a file would hold it.
     model, overrides
         As for `load_model`.
-
-    Returns
-    -------
-    model
-        The data with the overrides, validated.
     """
     if not isinstance(document, ParsedFile):
         document = ParsedFile(model.__name__, document)
@@ -79,13 +74,6 @@ def override_model(model: ModelT, overrides: Settings) -> ModelT:
     ----------
     model : pydantic model
         The model to change; it stays as it is.
-    overrides : settings
-        What to set.
-
-    Returns
-    -------
-    model
-        A new model, validated.
     """
     data = model.model_dump(mode="json", by_alias=True)
     written = apply_overrides(data, as_overrides(overrides), model)

@@ -104,8 +104,6 @@ def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -
     ----------
     data : mapping
         Data of the file; changed in place.
-    overrides : iterable of Override
-        Settings, applied in order.
     base : pydantic model
         The file's data alone, validated: its types and names say which paths there are.
 

@@ -104,16 +104,6 @@ def _merged(
 def read_yaml(path: Path) -> ParsedFile:
     """Read a YAML file.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    ParsedFile
-        Its data and where each key stands.
-
     Raises
     ------
     FileError

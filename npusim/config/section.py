@@ -27,8 +27,6 @@ class Section(BaseModel):
         ----------
         data : mapping
             Data of the file; a model may write into it what the overrides change but the file leaves out.
-        overrides : sequence of Override
-            What the user wrote.
         base : Section
             The model as the file alone describes it.
         """
@@ -40,8 +38,6 @@ class Section(BaseModel):
 
         Parameters
         ----------
-        override : Override
-            What the user wrote.
         base : Section
             The model as the file alone describes it.
         data : mapping

@@ -131,8 +131,6 @@ def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -
 
     Parameters
     ----------
-    path : Path
-        The file, UTF-8.
     columns : sequence of Column
         What it must hold, in any order.
     further : bool, optional

@@ -21,14 +21,10 @@ def read_text(
 
     Parameters
     ----------
-    path : Path
-        The file.
     missing : callable, optional
         Says what to do where there is no such file.
     directory : str, optional
         What to do where it is a directory.
-    encodings : sequence of str, optional
-        Encodings to try, in this order.
 
     Raises
     ------
@@ -60,15 +56,6 @@ def decoded(data: bytes, file: str, encodings: Sequence[str] = ("utf-8-sig",)) -
 
 def csv_records(text: str, file: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """Yield (line it begins on, fields) of each record of a CSV text that is not blank.
-
-    Parameters
-    ----------
-    text : str
-        The text.
-    file : str
-        What messages call it.
-    delimiter : str, optional
-        What stands between fields.
 
     Raises
     ------

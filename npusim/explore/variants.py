@@ -58,13 +58,7 @@ def base_soc(space: Space) -> Soc:
 
 
 def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
-    """Make the tables of one combination of the variant axes.
-
-    Parameters
-    ----------
-    chosen : mapping of path to value
-        The values of the variant axes.
-    """
+    """Make the tables of one combination of the variant axes."""
     soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
     row = machine_row(soc, space.run)
     try:

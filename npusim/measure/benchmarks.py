@@ -214,8 +214,6 @@ def benchmark_graph(
     ----------
     operator : str
         One of `OPERATORS`.
-    sizes : mapping of str to int
-        Its dimensions by name.
     dtype : DType, optional
         Number format of its operands: floating point, for products also int8.
     floats : DType, optional

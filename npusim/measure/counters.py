@@ -41,8 +41,6 @@ def profile_operators(
         Least number of runs, after two that do not count.
     means : bool
         Whether the profiler shows the mean over all runs (CPU), or the last run.
-    stop : callable
-        Asked between runs.
 
     Returns
     -------

@@ -28,8 +28,6 @@ class DeviceMissingError(NpusimError):
 
     Parameters
     ----------
-    wanted : str
-        What was asked for.
     found : tuple of str
         Each device that is there, with its full name.
     """
@@ -61,11 +59,6 @@ def find_device(core: Any, wanted: str) -> str:
     core : openvino.Core
     wanted : str
         NPU, GPU or CPU, in any case, or one of several as OpenVINO numbers them: GPU.1.
-
-    Returns
-    -------
-    str
-        The name under which it compiles.
 
     Raises
     ------

@@ -269,8 +269,6 @@ def with_logged_energy(
         Rows and when each ran without a pause.
     kind : str
         Class of device: npu, gpu, cpu.
-    path : Path
-        The log.
 
     Returns
     -------

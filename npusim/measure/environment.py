@@ -85,8 +85,6 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
     Parameters
     ----------
     core : openvino.Core
-    device : str
-        Name of the device.
     compiled : openvino.CompiledModel
         One of the networks that were measured.
     root : Path, optional

@@ -88,11 +88,6 @@ def read_hwinfo(path: str | Path) -> HwinfoLog:
         semicolons, decimal points or commas. Names of columns are matched loosely; what is no power stays
         unread.
 
-    Returns
-    -------
-    HwinfoLog
-        Power over time.
-
     Raises
     ------
     FileError

@@ -43,8 +43,6 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Mapping[str, Path]
     Parameters
     ----------
     core : openvino.Core
-    ref : ModelRef
-        What it names.
     precision : str
         Format of floating point that the device computes in; a model from a file keeps its own and leaves it
         to the device.
@@ -174,8 +172,6 @@ def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
         Whose meaning of each tensor decides its values (`npusim.frontends.example_values`).
     model : openvino.Model
         Its inputs have the names of the graph's tensors.
-    seed : int, optional
-        The same seed gives the same values.
 
     Returns
     -------
@@ -194,8 +190,6 @@ def input_tensors(model: Any, seed: int = 0) -> list[Any]:
     ----------
     model : openvino.Model
         With fixed shapes.
-    seed : int, optional
-        The same seed gives the same values.
 
     Returns
     -------

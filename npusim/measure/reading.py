@@ -23,11 +23,6 @@ def read_measurement(path: str | Path) -> Measurement:
     path : str or Path
         A JSON document of the schema `npusim.measurement/1`.
 
-    Returns
-    -------
-    Measurement
-        What it holds.
-
     Raises
     ------
     FileError

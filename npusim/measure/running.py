@@ -56,8 +56,6 @@ class NothingMeasuredError(NpusimError):
 
     Parameters
     ----------
-    failures : mapping of str to str
-        Why each row failed.
     found : sequence of str, optional
         The devices that are there; given where not even compiling worked.
     """

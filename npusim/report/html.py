@@ -131,10 +131,6 @@ def table(
 
     Parameters
     ----------
-    heads : sequence of str
-        Headings.
-    rows : iterable of sequences of str
-        Cells.
     words : sequence of int
         Columns that hold words; the others hold numbers, to the right.
     styles : mapping of str to str, optional

@@ -53,8 +53,6 @@ def headed(first: str | Text, *numbers: str | Text, gap: int = 2, **of_first: An
     ----------
     first, *numbers : str or Text
         Headings; numbers stand on the right and on one line.
-    gap : int
-        Characters between columns.
     **of_first
         Settings of the first column, as for `rich.table.Table.add_column`.
     """
@@ -98,15 +96,8 @@ def bar(value: float, longest: float, style: str = "cyan", width: int | None = N
         What it shows; nothing is drawn for 0 and for what is no number.
     longest : float
         The value that fills the cell.
-    style : str
-        Colour.
     width : int, optional
         Characters of the longest bar; as many as there is room for unless told.
-
-    Returns
-    -------
-    renderable
-        For a cell of a table.
     """
     # Written so that a NaN fails the comparison too.
     if not (value > 0 and longest > 0):
@@ -124,8 +115,6 @@ class LongName:
         On one line.
     joints : str
         Characters before which it may be broken.
-    style : str
-        How it is printed.
     """
 
     def __init__(self, name: str, joints: str, style: str | Style = "") -> None:

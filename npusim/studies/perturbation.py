@@ -151,8 +151,6 @@ def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tup
     Returns
     -------
     soc : Soc
-    kernels : frozenset of (generation, kernel)
-        Kernels that the mapped graphs use.
     """
     used: set[tuple[str, str]] = set()
     for mapped in groups:
@@ -179,8 +177,6 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 
     Parameters
     ----------
-    mapped : Mapped
-        Its decisions are kept.
     machine : Soc
         The SoC that it was mapped for, with other numbers.
     arch : record of ARCH_DTYPE

@@ -115,8 +115,6 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
         All on one SoC, run alike.
     samples : int
         Machines that are drawn, at least 1.
-    seed : int
-        The same seed draws the same machines.
     """
     soc, used = with_library(mapped[0].soc, mapped)
     run = mapped[0].run

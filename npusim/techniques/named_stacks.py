@@ -78,8 +78,6 @@ def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
 
     Parameters
     ----------
-    graph : Graph
-        The graph, without techniques.
     which : str
         Name of a list of stacks ("paper", "all", "default"), or stacks parted by commas ("stagr,stagr+symg").
     """
@@ -99,8 +97,6 @@ def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
 
     Parameters
     ----------
-    graph : Graph
-        The graph, without techniques.
     which : str
         As for `variants`. A named list is taken as it stands.
 

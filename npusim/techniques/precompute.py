@@ -30,8 +30,6 @@ def precompute(graph: Graph, kind: TensorKind) -> Graph:
 
     Parameters
     ----------
-    graph : Graph
-        The graph.
     kind : TensorKind
         CONSTANT (StaGr) or INPUT (GrAd).
 

@@ -46,8 +46,6 @@ def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> t
 
     Parameters
     ----------
-    graph : Graph
-        The graph.
     before_comparison : bool
         Where the result is that of a comparison, name the matrix that was compared instead.
     """

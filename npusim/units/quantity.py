@@ -136,8 +136,6 @@ class Count(int):
 
     Parameters
     ----------
-    value : int
-        The count.
     source, uncertainty, note
         As for `Quantity`.
     """

@@ -68,8 +68,6 @@ def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
 
     Parameters
     ----------
-    path : Path
-        The file, UTF-8.
     columns : sequence of Column
         What it must hold, in any order. Further columns are skipped with a note.
 
@@ -99,8 +97,6 @@ def read_keyed(path: Path, known: Callable[[str], bool]) -> tuple[list[KeyedFigu
 
     Parameters
     ----------
-    path : Path
-        The file.
     known : callable
         Whether the suite knows a path such as ``granite.fig20_speedup_over_baseline.gat.effop``.
 

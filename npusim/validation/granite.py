@@ -73,11 +73,6 @@ def parse_key(path: str) -> Key | None:
 def predict(key: Key, runner: GraniteRunner) -> float:
     """Return the prediction for a key.
 
-    Parameters
-    ----------
-    runner : GraniteRunner
-        Machines and definitions.
-
     Raises
     ------
     NpusimError

@@ -67,13 +67,6 @@ class GroupErrors:
 def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[str], dict[str, Group]]:
     """Return the group's name of each row, and the suite's entry behind each name.
 
-    Parameters
-    ----------
-    entries : sequence of Group
-        The suite's groups or its breakdown.
-    evidence : Evidence
-        The rows.
-
     Raises
     ------
     ConfigError

@@ -84,15 +84,8 @@ def validate(names: Sequence[str] = (), figures: str | Path | None = None) -> Va
 
     Parameters
     ----------
-    names : sequence of str
-        Suites to run; none: all.
     figures : str or Path, optional
         Another file of the same form to run the one named suite on.
-
-    Returns
-    -------
-    Validation
-        The document.
 
     Raises
     ------

@@ -29,8 +29,6 @@ def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
     ----------
     folds : int
         At least 2; no more than there are networks are used.
-    seed : int
-        Seed of the shuffle.
     """
     random = np.random.default_rng(seed)
     families: dict[str, dict[str, None]] = {}

@@ -68,12 +68,8 @@ class DeviceFit(DeviceTimes):
     ----------
     soc : Soc
         The machine as its data sheet has it.
-    rows : sequence of DeviceRow
-        Rows to fit to.
     parameters : sequence of Parameter
         Numbers that are not known exactly.
-    may_move : collection of str
-        Names of those that may be fitted.
     """
 
     def __init__(

@@ -156,8 +156,6 @@ def source_after(measured: str, before: str, source: str) -> str:
 
     Parameters
     ----------
-    measured : str
-        What it was fitted to.
     before : str
         Its value before, with unit.
     source : str
@@ -184,8 +182,6 @@ def fitted_text(
         The parent's file; comments, order and blanks stay.
     calibration : Calibration
         Takes the place of the one that the file has, if any.
-    name : str, optional
-        New short name.
     """
     text = with_numbers(text, numbers)
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)

@@ -45,8 +45,6 @@ def candidates(soc: Soc, kind: str, mapped: Sequence[Mapped]) -> tuple[Soc, list
     ----------
     kind : {"npu", "gpu", "cpu"}
         Class of the device that was measured.
-    mapped : sequence of Mapped
-        What ran there.
 
     Returns
     -------
@@ -82,8 +80,6 @@ def chosen(
 
     Parameters
     ----------
-    parameters : sequence of Parameter
-        From `candidates`.
     free : sequence of str
         Paths to free, and no others; a path may end at a section. Empty: all that the data may determine.
     hold : sequence of str

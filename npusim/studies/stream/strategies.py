@@ -138,14 +138,10 @@ def recompiled(
 
     Parameters
     ----------
-    stack : str
-        Technique stack.
     course : sequence of Size
         The graph before the first update and after each.
     mask_s : list of float
         Time to correct the mask at each of them (s).
-    inferences : int
-        Inferences after each update.
     changed : sequence of bool, optional
         For each update, whether it changes anything.
     """

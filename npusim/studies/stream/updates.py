@@ -45,8 +45,6 @@ def generated(updates: int, seed: int = 0, mix: Mapping[str, float] = MIX) -> li
 
     Parameters
     ----------
-    seed : int
-        The same seed gives the same stream.
     mix : mapping of str to float
         How often each event happens, relative to the others.
 

@@ -125,21 +125,10 @@ def edge_list(editor: Editor, edges: int, nodes: int, dtype: DType, loops: bool)
 
     Parameters
     ----------
-    editor : Editor
-        The graph under construction.
     edges : int
         Edges of the input, without self-loops.
-    nodes : int
-        Nodes of the graph.
-    dtype : DType
-        Format of the messages.
     loops : bool
         Whether each node gets an edge to itself.
-
-    Returns
-    -------
-    EdgeList
-        The edges, self-loops last.
     """
     editor.region = PREPROCESS
     pairs = editor.input("edge_index", (2, edges), DType.INT64, role=Role.EDGES, structural=True)

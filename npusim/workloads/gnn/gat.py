@@ -21,8 +21,6 @@ def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     spec : GnnSpec
         Form `dense`: scores of all pairs [heads, N, N], masked by the adjacency; `edges`: scores along the
         edges. Inner layers have `heads` heads that share `hidden`, the last layer has one.
-    structure : GraphStructure
-        The data graph.
 
     Returns
     -------

@@ -17,8 +17,6 @@ def build_gcn(spec: GnnSpec, structure: GraphStructure) -> Graph:
     spec : GnnSpec
         Form `edges`: Gather, Multiply, Scatter in each layer; `dense`: one matrix [N, N], a product in each
         layer.
-    structure : GraphStructure
-        The data graph.
 
     Returns
     -------

@@ -47,18 +47,10 @@ def linear(editor: Editor, x: str, width: int, region: str, name: str = "matmul"
 
     Parameters
     ----------
-    editor : Editor
-        The graph under construction.
     x : str
         Tensor [N, inputs].
-    width : int
-        Output features.
     region : str
         Region of the operators; their names start with it.
-    name : str
-        Name of the product within the region.
-    bias : bool
-        Whether a bias follows.
 
     Returns
     -------

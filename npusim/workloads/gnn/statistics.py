@@ -122,15 +122,8 @@ def sampled_edges(structure: GraphStructure, neighbours: int) -> int:
 
     Parameters
     ----------
-    structure : GraphStructure
-        The data graph.
     neighbours : int
         Neighbours sampled without replacement (GraNNite section V: 10).
-
-    Returns
-    -------
-    int
-        Directed edges.
     """
     if structure.degree_histogram:
         return sum(
