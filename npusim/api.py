@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from npusim.studies.placement import Placement
     from npusim.studies.stream import Followed, Update
 
-__all__ = ["How", "estimate", "place", "stream", "whatif"]
-
 _ENGINES = ("analytical", "event")
 
 
@@ -64,10 +62,6 @@ def estimate(
         the analytical engine only.
     **how
         techniques, hint, requests, tiles, device, swap_operands, settings, shapes: as for `Scenario`.
-
-    Returns
-    -------
-    Estimate
 
     Examples
     --------
@@ -149,7 +143,6 @@ def place(
     ----------
     network, soc, **how
         As for `estimate`.
-    minimise : {"latency", "energy"}
     devices : sequence of str, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
 

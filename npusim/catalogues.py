@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from npusim.arch import Soc
     from npusim.ops import OpType
 
-__all__ = ["CATALOGUES", "Entry", "Listing", "listing"]
-
 Entry = dict[str, Any]
 
 

@@ -11,8 +11,6 @@ from npusim.config.json_files import as_model, read_json
 from npusim.errors import ConfigError, nearest, shown
 from npusim.files import write_whole
 
-__all__ = ["Document", "Part"]
-
 
 class Part(BaseModel):
     """A frozen part of a document without unknown keys; the text under a field is its description.

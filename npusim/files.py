@@ -10,8 +10,6 @@ from pathlib import Path
 
 from npusim.errors import FileError
 
-__all__ = ["refuse_unwritable", "write_whole"]
-
 
 def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was changed") -> None:
     """Write a file so that at every moment it holds either what it held before or all of the new content.

@@ -13,17 +13,6 @@ from pathlib import Path
 
 from npusim.errors import FileError, UnknownNameError
 
-__all__ = [
-    "CACHE_VARIABLE",
-    "DATA_VARIABLE",
-    "DEFAULT_SOC",
-    "cache_dir",
-    "data_root",
-    "dataset_root",
-    "resource",
-    "resource_names",
-]
-
 DATA_VARIABLE = "NPUSIM_DATA"
 """The environment variable that names the folder of the user's raw datasets (Planetoid's layout)."""
 

@@ -19,8 +19,6 @@ from npusim.mapping import DeviceChoice, Mapped, Run, map_graph
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
-__all__ = ["Network", "Scenario", "load_network", "name_of", "resolve_run", "split_settings"]
-
 Network = Graph | str | Path | Callable[..., Graph]
 """A graph without techniques, the name or file of a workload or model, or a factory: a callable that returns
 the graph and takes `workload.KEY` settings as keyword arguments, and for streams `structure`, the statistics
@@ -166,7 +164,6 @@ def load_network(
 
     Parameters
     ----------
-    network : Graph, str, Path or callable
     settings : settings
         Of the network; paths begin with `workload`.
     shapes : mapping of str to sequence of int, optional
@@ -247,7 +244,6 @@ def resolve_run(
 
     Parameters
     ----------
-    soc : Soc
     hint : {"latency", "throughput"}
         One inference at a time on the SoC's tiles for latency, or several in flight on its tiles for
         throughput.
@@ -256,7 +252,6 @@ def resolve_run(
         throughput.
     tiles : int or "all", optional
         Tiles an inference is compiled for; None: the SoC's default for the hint, without an NPU none.
-    device : {"auto", "npu", "cpu", "gpu"}
     swap_operands : bool
         Lay the right operand of each product on the pixels.
 

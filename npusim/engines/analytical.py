@@ -13,8 +13,6 @@ from npusim.ops import Annotation, Family
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 
-__all__ = ["estimate", "mapped_estimate"]
-
 
 def estimate(scenario: Scenario) -> Estimate:
     """Estimate what one inference costs; errors as for `Scenario.graph` and `Scenario.mapped`.

@@ -9,8 +9,6 @@ from pydantic import Field
 from npusim.documents import Document, Part
 from npusim.mapping import MemoryUse
 
-__all__ = ["Estimate", "OperatorCost", "UnitUse"]
-
 
 class UnitUse(Part):
     """How busy a unit is during one inference."""

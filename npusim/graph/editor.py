@@ -14,8 +14,6 @@ from npusim.graph.graph import Graph
 from npusim.graph.structure import GraphMeta, GraphStructure
 from npusim.ops import DType, Family, Operator, Tensor, TensorKind, op_type
 
-__all__ = ["Editor"]
-
 
 class Editor:
     """A graph under construction."""

@@ -14,8 +14,6 @@ from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.structure import GraphMeta, GraphStructure
 from npusim.ops import Operator, Role, Tensor, TensorKind, Work
 
-__all__ = ["Graph"]
-
 _Named = TypeVar("_Named", Tensor, Operator)
 
 

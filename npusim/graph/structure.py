@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from npusim.ops import DType
 
-__all__ = ["GraphMeta", "GraphStructure"]
-
 
 @dataclass(frozen=True, slots=True)
 class GraphStructure:

@@ -9,8 +9,6 @@ import numpy as np
 
 from npusim.engines.timeline import StepFunction, TaskKind, Timeline, dram_bandwidth, power, sram_in_use
 
-__all__ = ["chrome_trace", "trace_events"]
-
 _CATEGORY = {
     TaskKind.DPU: "DPU",
     TaskKind.DSP: "SW",
@@ -28,12 +26,7 @@ _US = 1e6
 
 
 def chrome_trace(line: Timeline) -> str:
-    """Return a time line as a JSON document in Chrome's trace event format; times in microseconds.
-
-    Parameters
-    ----------
-    line : Timeline
-    """
+    """Return a time line as a JSON document in Chrome's trace event format; times in microseconds."""
     spent = line.end - line.start
     kinds = {
         name: float(spent[np.isin(line.kind, [int(k) for k in _CATEGORY if _CATEGORY[k] == name])].sum())

@@ -9,8 +9,6 @@ import numpy as np
 
 from npusim.engines.timeline.timeline import TaskKind, Timeline
 
-__all__ = ["StepFunction", "dram_bandwidth", "power", "sram_in_use"]
-
 _ON_DRAM = [int(k) for k in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.CPU, TaskKind.GPU)]
 
 

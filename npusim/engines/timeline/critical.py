@@ -9,8 +9,6 @@ import numpy as np
 
 from npusim.engines.timeline.timeline import TaskKind, Timeline
 
-__all__ = ["CriticalTask", "PathSummary", "critical_path", "path_summary"]
-
 
 @dataclass(frozen=True, slots=True)
 class CriticalTask:
@@ -33,7 +31,6 @@ def critical_path(line: Timeline, inference: int | None = None) -> list[Critical
 
     Parameters
     ----------
-    line : Timeline
     inference : int, optional
         None: the one that ended last.
 

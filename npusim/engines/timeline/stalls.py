@@ -12,8 +12,6 @@ import numpy as np
 
 from npusim.engines.timeline.timeline import TaskKind, Timeline
 
-__all__ = ["CAUSES", "idle_causes", "queueing_s"]
-
 CAUSES = ("data", "work", "sram", "latency", "launch", "end")
 """Why a unit is idle: operands are still on their way in or out by DMA; another unit must finish first; there
 is no room in SRAM; DMA has been asked but the first byte is not there yet; a runtime is being called; nothing

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ExecutionUnit", "TaskKind", "Timeline"]
-
 
 class TaskKind(IntEnum):
     """What a task is."""
