@@ -254,7 +254,7 @@ def convolutions(draw: Any) -> Graph:
 def tight_convolutions(draw: Any) -> tuple[Any, Any]:
     """An architecture row and the row of a convolution, with little SRAM for it."""
     graph, machine = draw(convolutions()), draw(machines())
-    arch = arch_row(machine.soc, draw(st.integers(1, 3)), 1)[0]
+    arch = arch_row(machine.soc, draw(st.integers(1, 3)), 1, "latency")[0]
     op = plan_tables(graph, machine.soc).lowered(0).ops[0]
     for side in "abc":
         if draw(st.integers(0, 3)) == 0:

@@ -15,8 +15,9 @@ from npusim.cost.candidate_latency import (
     Rate,
     choose,
     dma_time_s,
-    fill_rate_bounds,
     fill_rates,
+    start_rate_bounds,
+    widen_rate_bounds,
 )
 from npusim.cost.candidates import reads_dram
 from npusim.cost.dsp import dsp_time_s
@@ -52,7 +53,8 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
     points: Any = np.int64(1)
     fill_rates(arch, rates, point)
     rate_bounds, bounds = np.empty((RATES, 2)), np.empty(ops.shape[0] + 1, np.int64)
-    fill_rate_bounds(rates, points, rate_bounds)
+    start_rate_bounds(rate_bounds)
+    widen_rate_bounds(rates, points, rate_bounds)
     found = search_rows(arch, ops, rate_bounds, bounds)
     for o in range(ops.shape[0]):
         op, result = ops[o], results[o]

@@ -35,12 +35,13 @@ __all__ = [
     "choose",
     "clear_rate_bounds",
     "dma_time_s",
-    "fill_rate_bounds",
     "fill_rates",
     "lower_bound_s",
     "overlapped_s",
     "prologue_epilogue_s",
+    "start_rate_bounds",
     "upper_bound_s",
+    "widen_rate_bounds",
 ]
 
 BLOCK = 128
@@ -273,16 +274,21 @@ def candidate_latency_s(candidate: CandidateRecord, rates: Any, point: int) -> f
 
 
 @compiled
-def fill_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
-    """Write lower and upper bound of each rate over some points into two columns of a table."""
+def widen_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
+    """Widen the lower and upper bound of each rate, two columns of a table, to those of some points."""
     for r in range(RATES):
-        low, high = np.inf, -np.inf
+        # A larger buffer makes copies faster.
+        lower, upper = (_UPPER, _LOWER) if r == _BUFFER else (_LOWER, _UPPER)
         for p in range(points):
-            low, high = min(low, rates[r, p]), max(high, rates[r, p])
-        rate_bounds[r, _LOWER], rate_bounds[r, _UPPER] = low, high
-    # A larger buffer makes copies faster.
-    low, high = rate_bounds[_BUFFER, _LOWER], rate_bounds[_BUFFER, _UPPER]
-    rate_bounds[_BUFFER, _LOWER], rate_bounds[_BUFFER, _UPPER] = high, low
+            rate_bounds[r, lower] = min(rate_bounds[r, lower], rates[r, p])
+            rate_bounds[r, upper] = max(rate_bounds[r, upper], rates[r, p])
+
+
+@compiled
+def start_rate_bounds(rate_bounds: Any) -> None:
+    """Write the bounds of rates over no point."""
+    rate_bounds[:, _LOWER], rate_bounds[:, _UPPER] = np.inf, -np.inf
+    rate_bounds[_BUFFER, _LOWER], rate_bounds[_BUFFER, _UPPER] = -np.inf, np.inf
 
 
 @compiled

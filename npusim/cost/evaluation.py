@@ -21,8 +21,9 @@ from npusim.cost.candidate_latency import (
     Rate,
     choose,
     clear_rate_bounds,
-    fill_rate_bounds,
     fill_rates,
+    start_rate_bounds,
+    widen_rate_bounds,
 )
 from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.dsp import dsp_time_s
@@ -43,13 +44,14 @@ from npusim.cost.plan_costs import (
 )
 from npusim.cost.plan_table import PlanTable, plan_table
 from npusim.cost.search import search_rows
-from npusim.cost.tables import TOTAL_DTYPE, OpRecord, Unit
+from npusim.cost.tables import TOTAL_DTYPE, DpuOperation, OpRecord, Unit
 
 __all__ = ["evaluate", "evaluate_plans", "evaluate_points"]
 
 _VIEW, _DPU, _DSP, _DMA, _CPU, _GPU = (
     int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU)
 )
+_CONVOLUTION = int(DpuOperation.CONVOLUTION)
 _DSP_RATE = int(Rate.DSP)
 _CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S = (
     int(c)
@@ -195,9 +197,12 @@ def _evaluate_group(design: Design, start: int, stop: int, table: PlanTable, tot
             _independent_costs(archs[p, 0], first_ops, dsp_s, independent, p)
             plans[first + p] = -1
         if first == start:
+            # What is too slow at all points need not be kept; of many points that pays for convolutions only.
             clear_rate_bounds(rate_bounds)
-            if stop - start <= BLOCK:  # few points: what is too slow at all of them need not be kept
-                fill_rate_bounds(rates, points, rate_bounds)
+            if stop - start <= BLOCK or _has_convolutions(rows):
+                start_rate_bounds(rate_bounds)
+                widen_rate_bounds(rates, points, rate_bounds)
+                _widen_by_others(design, start + points, stop, rate_bounds)
             found = search_rows(archs[0, 0], rows, rate_bounds, bounds)
         work = _Work(
             archs, table, found, bounds, rates, dsp_s, independent, terms, has_terms, choices, tree, row_of,
@@ -205,6 +210,29 @@ def _evaluate_group(design: Design, start: int, stop: int, table: PlanTable, tot
         )  # fmt: skip
         _compare_plans(work, points, totals, first, plans)
         _finish(archs, first_ops, independent, traffic, points, totals, first, plans)
+
+
+@compiled
+def _has_convolutions(rows: Any) -> bool:
+    """Whether an operator has pieces of several sizes (`npusim.cost.granularity`)."""
+    found = False
+    for r in range(rows.shape[0]):
+        found |= rows[r].unit == _DPU and rows[r].dpu_operation == _CONVOLUTION
+    return found
+
+
+@compiled
+def _widen_by_others(design: Design, start: int, stop: int, rate_bounds: Any) -> None:
+    """Widen the bounds of rates by the points `start` to `stop`."""
+    rates, flat = np.zeros((RATES, 1)), np.empty((1, design.base.shape[0]))
+    flat[0] = design.base
+    arch = flat.view(ARCH_DTYPE)
+    for p in range(start, stop):
+        for c in range(design.columns.shape[0]):
+            flat[0, design.columns[c]] = design.values[p, c]
+        derive(arch[0, 0])
+        fill_rates(arch[0, 0], rates, 0)
+        widen_rate_bounds(rates, 1, rate_bounds)
 
 
 @compiled

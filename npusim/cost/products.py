@@ -167,7 +167,7 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
     op : record of OP_DTYPE
     rate_bounds : array of float64, shape (RATES, 2)
         Lower and upper bound of each rate, where that is known
-        (`npusim.cost.candidate_latency.fill_rate_bounds`): a candidate whose lower bound of latency is above
+        (`npusim.cost.candidate_latency.widen_rate_bounds`): a candidate whose lower bound of latency is above
         another's upper bound is left out.
     found : array of CANDIDATE_DTYPE, shape (places,)
         Written from `start`.
