@@ -40,6 +40,8 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         latency_interval_s=None,
         memory=mapped.memory,
         macs=graph.macs,
+        precision=graph.precision,
+        source_precision=None if graph.meta.source_precision is None else graph.meta.source_precision.value,
         units={
             metric.unit: UnitUse(
                 busy_s=float(metric.values(total)), utilisation=float(metric.values(total)) / interval_s
@@ -66,6 +68,7 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
         energy_j=float(result["energy_j"]),
         macs=mapped.graph.macs_of(op),
         repeats=op.repeats,
+        precision=mapped.graph.precision_of(op),
         dram_bytes=float(result["dram_bytes"]),
         bound=Bound(int(result["bound"])).name.lower(),
     )

@@ -36,6 +36,8 @@ class OperatorCost(Part):
     """Dynamic energy, in J."""
     macs: float
     """Multiply-accumulates, zeros counted."""
+    precision: str
+    """Format that it computes in; of a product of two formats both, such as `fp16 x int4`."""
     repeats: int
     """Times that it runs in one inference, one after the other; all other figures are of all of them."""
     dram_bytes: float
@@ -81,6 +83,10 @@ class Estimate(Document):
     """DRAM that it occupies."""
     macs: float
     """Multiply-accumulates of an inference, zeros counted."""
+    precision: str
+    """Formats of its products, the one with most work first."""
+    source_precision: str | None
+    """Widest floating-point format of the model file, compiled to `precision`; null without a file."""
     units: dict[str, UnitUse]
     """Use of each unit by name."""
     operators: list[OperatorCost]

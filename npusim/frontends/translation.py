@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from npusim.errors import EmptyGraphError, ShapeError, shown
@@ -52,6 +53,7 @@ def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType
     translation = _Translation(name, roles, precision)
     for node in model.get_ordered_ops():
         translation.add(node)
+    translation.editor.meta = replace(translation.editor.meta, source_precision=translation.widest)
     for result in model.get_results():
         source = result.input(0).get_source_output()
         output = translation.tensor_at(source)
@@ -79,6 +81,8 @@ class _Translation:
         self.names: dict[tuple[str, int], str] = {}
         self.values: dict[str, list[int]] = {}
         """Values of small integer constants: axes, orders."""
+        self.widest: DType | None = None
+        """Widest floating-point format of the model."""
         self.absorbed: set[str] = set()
         """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
@@ -121,7 +125,10 @@ class _Translation:
                 f"operator {node.get_friendly_name()!r} ({node.get_type_name()}): "
                 f"tensors of {element} have no known size"
             )
-        return self._at_precision(DTYPES[element])
+        dtype = DTYPES[element]
+        if dtype.is_float and (self.widest is None or dtype.bits > self.widest.bits):
+            self.widest = dtype
+        return self._at_precision(dtype)
 
     def _at_precision(self, dtype: DType) -> DType:
         """Return the format a tensor has at run time."""

@@ -12,7 +12,7 @@ import networkx as nx
 
 from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.structure import GraphMeta, GraphStructure
-from npusim.ops import Operator, Role, Tensor, TensorKind, Work
+from npusim.ops import Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
 
 _Named = TypeVar("_Named", Tensor, Operator)
 
@@ -164,6 +164,23 @@ class Graph:
     def macs_of(self, op: Operator) -> float:
         """Multiply-accumulates of an operator in one inference, zeros counted as work."""
         return op.repeats * self.work(op).macs
+
+    def precision_of(self, op: Operator) -> str:
+        """Format that an operator computes in, of a product of two formats both, such as "fp16 x int4"."""
+        tensors = self.inputs_of(op) or self.outputs_of(op)
+        count = 2 if op.traits.work_class is WorkClass.CONTRACTION else 1
+        return " x ".join(dict.fromkeys(tensor.dtype.value for tensor in tensors[:count]))
+
+    @property
+    def precision(self) -> str:
+        """Formats of its products, the one with most work first; without products, of its operators."""
+        work: dict[str, float] = {}
+        for op in self:
+            if op.family is not Family.VIEW:
+                name = self.precision_of(op)
+                work[name] = work.get(name, 0.0) + self.macs_of(op)
+        products = {name: macs for name, macs in work.items() if macs} or work
+        return ", ".join(sorted(products, key=lambda name: (-products[name], name)))
 
     def bytes(self, op: Operator) -> float:
         """Bytes an operator reads and writes, every tensor dense and once."""

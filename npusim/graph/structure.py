@@ -60,6 +60,8 @@ class GraphMeta:
     """Name of the data graph."""
     precision: DType | None = None
     """Format of its products."""
+    source_precision: DType | None = None
+    """Widest floating-point format of the model file that it was imported from."""
     neighbours: int | None = None
     """Neighbours that are sampled for each node."""
     sampled_edges: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -50,7 +51,9 @@ def estimate_page(estimate: Estimate) -> RenderableType:
 def _circumstances(estimate: Estimate) -> str:
     machine = estimate.provenance.get("soc_title", estimate.soc)
     how = conditions(estimate.hint, estimate.requests, estimate.tiles)
-    return f"{machine}; {how}; {estimate.engine} engine"
+    wider = estimate.source_precision not in (None, *re.split(r"\W+", estimate.precision))
+    precision = estimate.precision + (f" (the file: {estimate.source_precision})" if wider else "")
+    return f"{machine}; {precision}; {how}; {estimate.engine} engine"
 
 
 def _figures(estimate: Estimate) -> Table:
