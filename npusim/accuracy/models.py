@@ -37,14 +37,7 @@ from npusim.accuracy.sage import (
     sample_neighbours,
     sampled_edge_index,
 )
-from npusim.accuracy.views import (
-    EdgeView,
-    InGraphMatrix,
-    MatrixView,
-    View,
-    WeightedMatrix,
-    dense_adjacency,
-)
+from npusim.accuracy.views import EdgeView, InGraphMatrix, MatrixView, View, WeightedMatrix, dense_adjacency
 from npusim.errors import IllegalTechniqueError
 from npusim.graph import Graph
 from npusim.ops import Annotation

@@ -15,17 +15,7 @@ from npusim.arch.device import (
 from npusim.arch.dpu import Dpu, DpuMode, DpuModel, EnergyFactors, Grid
 from npusim.arch.dsp import Dsp, DspGeneration, DspKernel
 from npusim.arch.loading import load_soc, sheet_text, soc_file, soc_names, with_overrides
-from npusim.arch.npu import (
-    Dma,
-    DmaModel,
-    Npu,
-    NpuPoint,
-    NpuPower,
-    Schedule,
-    Sparsity,
-    Sram,
-    Symg,
-)
+from npusim.arch.npu import Dma, DmaModel, Npu, NpuPoint, NpuPower, Schedule, Sparsity, Sram, Symg
 from npusim.arch.soc import Device, Dram, Soc
 from npusim.arch.technology import AreaCosts, EnergyCosts, Technology
 

@@ -151,13 +151,14 @@ def measure(
     if not rows or runner.device is None:
         found = devices_found(core) if runner.failures and runner.device is None else ()
         raise NothingMeasuredError(name, runner.failures, found)
+    without_energy = [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
     return Measurement(
         npusim=__version__,
         date=datetime.date.today().isoformat(),
         complete=not stopped(),
         device=runner.device,
         rows=tuple(rows),
-        warnings=(*runner.warnings(), *noise_warnings(rows), *_energy_missing(obstacle)),
+        warnings=(*runner.warnings(), *noise_warnings(rows), *without_energy),
     )
 
 
@@ -261,10 +262,6 @@ def _finish(runner: DeviceRunner, run: RowRun, progress_sum: _ProgressSum) -> No
         progress_sum.show(f"operators of {row}")
         runner.attempt(row, partial(runner.profile, run))
     progress_sum.add(1.0 - _RUN)
-
-
-def _energy_missing(obstacle: str) -> list[str]:
-    return [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
 
 
 def noise_warnings(rows: Sequence[Row]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from rich.console import Group, RenderableType
@@ -23,7 +24,7 @@ def listing_page(listing: Listing) -> RenderableType:
     return _PAGES[listing.catalogue](listing.entries)
 
 
-def _described(entries: Sequence[Entry], text_of: Callable[[Entry], Text]) -> Table:
+def _described(text_of: Callable[[Entry], Text], entries: Sequence[Entry]) -> Table:
     """Return names on the left and words on the right, for what needs a sentence."""
     table = grid()
     table.add_column(style="bold cyan", no_wrap=True)
@@ -31,10 +32,6 @@ def _described(entries: Sequence[Entry], text_of: Callable[[Entry], Text]) -> Ta
     for entry in entries:
         table.add_row(entry["name"], text_of(entry))
     return table
-
-
-def _socs(entries: Sequence[Entry]) -> RenderableType:
-    return _described(entries, _soc_facts)
 
 
 def _soc_facts(entry: Entry) -> Text:
@@ -51,10 +48,6 @@ def _soc_facts(entry: Entry) -> Text:
     text.append(f"\n{', '.join(facts)}", style="dim")
     text.append(f"\ndevices: {', '.join(entry['devices'])}", style="dim")
     return text
-
-
-def _techniques(entries: Sequence[Entry]) -> RenderableType:
-    return _described(entries, _technique_facts)
 
 
 def _technique_facts(entry: Entry) -> Text:
@@ -94,14 +87,6 @@ def _ops(entries: Sequence[Entry]) -> RenderableType:
     return Group(table, Text(), Text(note, style="dim"))
 
 
-def _suites(entries: Sequence[Entry]) -> RenderableType:
-    return _described(entries, lambda entry: Text(entry["title"]))
-
-
-def _spaces(entries: Sequence[Entry]) -> RenderableType:
-    return _described(entries, _space_facts)
-
-
 def _space_facts(entry: Entry) -> Text:
     text = Text(entry["title"])
     text.append(f"\n{entry['points']:,} points", style="dim")
@@ -118,10 +103,10 @@ def _headed(*headings: str) -> Table:
 
 
 _PAGES: Mapping[str, Callable[[Sequence[Entry]], RenderableType]] = {
-    "socs": _socs,
+    "socs": partial(_described, _soc_facts),
     "workloads": _workloads,
-    "techniques": _techniques,
+    "techniques": partial(_described, _technique_facts),
     "ops": _ops,
-    "suites": _suites,
-    "spaces": _spaces,
+    "suites": partial(_described, lambda entry: Text(entry["title"])),
+    "spaces": partial(_described, _space_facts),
 }

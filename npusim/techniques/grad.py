@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from npusim.graph import Graph
 from npusim.ops import TensorKind
 from npusim.techniques.precompute import can_precompute, precompute
-from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
-
-
-def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    return precompute(graph, TensorKind.INPUT)
-
+from npusim.techniques.technique import EdgeData, Stage, Technique
 
 GRAD = Technique(
     name="grad",
@@ -24,7 +18,7 @@ GRAD = Technique(
         "prepared at compile time: a comparison on it stays in the graph, and it has to be handed over."
     ),
     numerics="The same sums in another order: equal but for rounding.",
-    rewrite=_rewrite,
+    rewrite=lambda graph, _: precompute(graph, TensorKind.INPUT),
     stage=Stage.PRECOMPUTE,
     needs="tensors that the model computes from the edges alone",
     finds=lambda graph, _: can_precompute(graph, TensorKind.INPUT),

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, Tensor, TensorKind
-from npusim.techniques.aggregation import (
-    Aggregation,
-    before_broadcast,
-    find_aggregations,
-    write_product,
-)
+from npusim.techniques.aggregation import Aggregation, before_broadcast, find_aggregations, write_product
 from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
 from npusim.techniques.node_matrices import aggregation_density, matrix_fields
-from npusim.techniques.preprocessing import (
-    is_node_matrix,
-    preprocessing_results,
-    unique_name,
-    value_numbers,
-)
+from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
 
 
 def can_precompute(graph: Graph, kind: TensorKind) -> bool:

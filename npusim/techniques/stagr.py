@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from npusim.graph import Graph
 from npusim.ops import TensorKind
 from npusim.techniques.precompute import can_precompute, precompute
-from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
-
-
-def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    return precompute(graph, TensorKind.CONSTANT)
-
+from npusim.techniques.technique import EdgeData, Stage, Technique
 
 STAGR = Technique(
     name="stagr",
@@ -25,7 +19,7 @@ STAGR = Technique(
         "layer, and a new compilation when an edge changes."
     ),
     numerics="The same sums in another order: equal but for rounding.",
-    rewrite=_rewrite,
+    rewrite=lambda graph, _: precompute(graph, TensorKind.CONSTANT),
     stage=Stage.PRECOMPUTE,
     needs="tensors that the model computes from the edges alone",
     finds=lambda graph, _: can_precompute(graph, TensorKind.CONSTANT),

@@ -17,15 +17,7 @@ from npusim.calibrate.device.fit import DeviceFit, FitResult
 from npusim.calibrate.device.outcome import calibration_of, fitted_numbers, fitted_parameters, fitted_text
 from npusim.calibrate.device.parameters import Parameter, candidates, chosen
 from npusim.calibrate.device.report import CalibratedRow, CalibrationReport, SkippedRow
-from npusim.calibrate.device.rows import (
-    DeviceRow,
-    GraphOf,
-    LeftOut,
-    chip_text,
-    map_rows,
-    match_device,
-    remapped,
-)
+from npusim.calibrate.device.rows import DeviceRow, GraphOf, chip_text, map_rows, match_device, remapped
 from npusim.calibrate.device.times import INFLUENCE
 from npusim.calibrate.least_squares import Floats
 from npusim.config import validate_data
@@ -153,7 +145,7 @@ def _report(
     measurement: Measurement,
     found: _Fitted,
     rows: list[CalibratedRow],
-    left_out: Sequence[LeftOut],
+    left_out: Sequence[SkippedRow],
     about: Mapping[str, Any],
 ) -> CalibrationReport:
     return CalibrationReport(
@@ -167,7 +159,7 @@ def _report(
         parameters=fitted_parameters(found.fit, found.best, found.influence, INFLUENCE),
         families=family_errors(rows),
         rows=rows,
-        left_out=[SkippedRow(id=one.id, reason=one.reason) for one in left_out],
+        left_out=list(left_out),
         **about,
     )
 
@@ -198,7 +190,7 @@ def _fact_numbers(soc: Soc, facts: Mapping[str, float], chip: str) -> list[Fitte
     ]
 
 
-def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[LeftOut], names: Sequence[str]) -> None:
+def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], names: Sequence[str]) -> None:
     if len({row.instance for row in rows}) >= 2:
         return
     why = f"; {len(left_out)} left out, the first: {left_out[0].id}: {left_out[0].reason}" if left_out else ""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from npusim.arch import Soc
+from npusim.calibrate.device.report import SkippedRow
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
@@ -61,14 +62,6 @@ class DeviceRow:
         if self.interval:
             return 1.0 / float(total["throughput_per_s"])  # type: ignore[index]
         return float(total["latency_s"])  # type: ignore[index]
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A row that could not be predicted, and why."""
-
-    id: str
-    reason: str
 
 
 def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = False) -> list[str]:
@@ -145,7 +138,7 @@ def map_rows(
     files: Mapping[str, Path] | None = None,
     graph_of: GraphOf | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[list[DeviceRow], list[LeftOut]]:
+) -> tuple[list[DeviceRow], list[SkippedRow]]:
     """Map every row that can be built on a SoC.
 
     Parameters
@@ -160,13 +153,13 @@ def map_rows(
     Returns
     -------
     rows : list of DeviceRow
-    left_out : list of LeftOut
+    left_out : list of SkippedRow
         Rows that cannot be built or run on the SoC.
     """
     build = graph_of if graph_of is not None else _builder(files or {})
     kind = measurement.device.kind
     rows: list[DeviceRow] = []
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedRow] = []
     for number, row in enumerate(measurement.rows, start=1):
         interval = row.throughput_per_s is not None and (row.hint == "throughput" or row.latency_s is None)
         try:
@@ -175,7 +168,7 @@ def map_rows(
                 network, soc, hint=row.hint, requests=row.requests, tiles=row.tiles, device=kind
             ).mapped
         except NpusimError as error:
-            left_out.append(LeftOut(row.id, str(error).splitlines()[0]))
+            left_out.append(SkippedRow(id=row.id, reason=str(error).splitlines()[0]))
             continue
         finally:
             if progress is not None:

@@ -113,13 +113,14 @@ def from_benchmark_app(
     precision = _precision(run, device_kind, warnings)
     model, hint = _model(run, warnings), _hint(run)
     latency, notes = _latency(run)
-    rate = max(run.reports, key=lambda report: _digits(report.results["throughput"])).rate()
+    rate = max(run.reports, key=lambda report: len(report.results["throughput"].text)).rate()
     requests = run.option("nireq", "number_infer_requests") or run.setup(
         "number of parallel infer requests", "OPTIMAL_NUMBER_OF_INFER_REQUESTS"
     )
     tiles, turbo = run.setup("NPU_TILES"), run.setup("NPU_TURBO")
     profiled = run.option("pc", "perf_counts")
-    if (profiled and profiled.text.lower() != "false") or _counted(run):
+    counted = any((run.directory / name).exists() for name, _ in _COUNTERS)
+    if counted or (profiled and profiled.text.lower() != "false"):
         notes.append("with profiling on: longer than without")
     row = Row(
         id=f"{model.stem} {hint}",
@@ -177,10 +178,6 @@ def _reports(directory: Path) -> tuple[Report, ...]:
             )  # fmt: skip
     found[0].rate()
     return tuple(found)
-
-
-def _digits(figure: ReportValue) -> int:
-    return len(figure.text)
 
 
 def _kind(run: _Run, wanted: DeviceKind | None) -> DeviceKind:
@@ -270,10 +267,6 @@ def _batch(run: _Run, warnings: list[str]) -> float:
         warnings.append(f"the batch size is {shown(figure.text)}: an input is taken for an inference")
         return 1.0
     return figure.number(whole=True)
-
-
-def _counted(run: _Run) -> bool:
-    return any((run.directory / name).exists() for name, _ in _COUNTERS)
 
 
 def _operators(run: _Run, warnings: list[str]) -> tuple[Counter, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.workloads.gnn.gat import build_gat
@@ -46,8 +45,9 @@ def build_gnn(spec: GnnSpec, structure: GraphStructure, name: str | None = None)
     return graph
 
 
-def _build(spec: GnnSpec, name: str, folder: Path) -> Graph:
-    return build_gnn(spec, load_statistics(spec.dataset, folder), name)
-
-
-GNN = WorkloadKind("gnn", "graph neural networks on a data graph", GnnSpec, _build)
+GNN = WorkloadKind(
+    "gnn",
+    "graph neural networks on a data graph",
+    GnnSpec,
+    lambda spec, name, folder: build_gnn(spec, load_statistics(spec.dataset, folder), name),
+)
