@@ -163,6 +163,23 @@ def chain_s(costs: list[Any], pieces: float) -> float:
     return alone / pieces + together * (1 - 1 / pieces) + part["waits_s"]
 
 
+def contention_interval_s(contexts: float, npu_s: float, dma_s: float) -> float:
+    """Return the interval of contexts that share DMA engines, by Buzen's normalisation constants.
+
+    The states of the closed network of a delay station and a shared one weigh as the product of their
+    demands; throughput is the ratio of the sums over states with one customer less and with all.
+    """
+    apart_s, count = max(0.0, npu_s - dma_s), int(contexts)
+
+    def weight(customers: int) -> float:
+        return sum(
+            dma_s**k * apart_s ** (customers - k) / math.factorial(customers - k)
+            for k in range(customers + 1)
+        )
+
+    return weight(count) / weight(count - 1)
+
+
 def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
     """Return the cost of one inference: an object with the fields of TOTAL_DTYPE."""
     arch, ops = record(arch_row), [record(row) for row in op_rows]
@@ -182,7 +199,8 @@ def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
     if arch.requests == 1:
         latency = interval = one_after_another
     else:
-        interval = max(npu_s, sums["cpu_s"], sums["gpu_s"], dram_s, one_after_another / arch.requests)
+        on_npu_s = contention_interval_s(arch.contexts, npu_s, sums["dma_s"]) if npu_s else 0.0
+        interval = max(on_npu_s, sums["cpu_s"], sums["gpu_s"], dram_s, one_after_another / arch.requests)
         latency = max(one_after_another, arch.requests * interval)
     energy = sum(c.energy_j for c in costs) + arch.static_w * interval
     peak = max(c.sram_peak_bytes for c in costs)

@@ -47,6 +47,7 @@ def machines(draw: Any) -> Machine:
         "npu.dpu.clock": st.sampled_from(["0.5GHz", "1.85GHz", "4GHz"]),
         "npu.vpu_clock": st.sampled_from(["0.3GHz", "1057MHz", "3GHz"]),
         "dram.bandwidth": st.sampled_from(["1GB/s", "58.7GB/s", "80GB/s"]),
+        "npu.contexts": st.sampled_from(["1", "3", "6"]),
         "npu.dma.engines": st.sampled_from(["1", "2", "5"]),
         "npu.dma.width": st.sampled_from(["8B/cycle", "64B/cycle"]),
         "npu.dsp.per_tile": st.sampled_from(["1", "2", "7"]),

@@ -91,6 +91,8 @@ def check_exclusiveness(line):
     before effects.
     """
     assert line.sram_bytes.max(initial=0.0) <= line.sram_capacity * (1 + ROUNDING)
+    contexts = 1 + max(unit.context for unit in line.units)
+    assert line.sram_peak_bytes <= line.sram_capacity / contexts * (1 + ROUNDING)
     if len(line.sram_bytes):
         assert line.sram_bytes[-1] == pytest.approx(0.0, abs=1e-3)
     for rows in line.by_unit:
@@ -112,7 +114,10 @@ def check_bounds(mapped, estimate, line):
     shortest_s = float((line.ended - line.begun).min())
     assert shortest_s >= chain_s * (1 - ROUNDING)
     busy_s = line.group_busy_s()
-    assert line.makespan_s >= max(busy_s.values()) * (1 - ROUNDING)
+    contexts = {"npu.dpu": estimate.contexts, "npu.dsp": estimate.contexts}
+    assert all(
+        line.makespan_s >= spent / contexts.get(group, 1) * (1 - ROUNDING) for group, spent in busy_s.items()
+    )
     for group, column in (("npu.dpu", "dpu_s"), ("npu.dsp", "dsp_s")):
         expected = line.inferences * float(mapped.total[column])
         assert busy_s[group] == pytest.approx(expected, rel=ROUNDING, abs=1e-15)
@@ -191,7 +196,7 @@ def test_requests_in_flight_hide_launches_and_share_the_npu():
     one = estimate_with_timeline(Scenario(graph, SERIES2, tiles=2)).estimate
     many = estimate_with_timeline(Scenario(graph, SERIES2, hint="throughput", tiles=2))
     assert many.estimate.throughput_per_s > 1.5 * one.throughput_per_s
-    assert many.timeline.inferences == 3 * many.estimate.requests
+    assert many.timeline.inferences == 3 * many.estimate.requests  # a multiple of two contexts
     alive = [(b, 1) for b in many.timeline.begun] + [(e, -1) for e in many.timeline.ended]
     in_flight = np.cumsum([change for _, change in sorted(alive)])
     assert in_flight.max() == many.estimate.requests
@@ -201,6 +206,30 @@ def test_by_littles_law_latency_is_requests_over_throughput():
     run = estimate_with_timeline(Scenario("gcn-cora", SERIES2, "stagr", hint="throughput"))
     e = run.estimate
     assert e.latency_s * e.throughput_per_s == pytest.approx(e.requests, rel=0.02)
+
+
+def test_an_inference_works_on_the_tiles_of_one_context():
+    run = estimate_with_timeline(Scenario("gcn-cora", hint="throughput", settings=["npu.contexts=3"]))
+    line, contexts = run.timeline, np.array([unit.context for unit in run.timeline.units])
+    on_tiles = np.isin(line.kind, [TaskKind.DPU, TaskKind.DSP])
+    assert {unit.name for unit in line.units if unit.group == "npu.dpu"} == {
+        f"npu.tile{t}.dpu" for t in range(6)
+    }
+    used = [set(contexts[line.unit[on_tiles & (line.inference == i)]]) for i in range(line.inferences)]
+    assert all(len(mine) == 1 for mine in used) and set().union(*used) == {0, 1, 2}
+    assert max(use.utilisation for use in run.estimate.units.values()) <= 1.0 + 1e-6
+
+
+@pytest.mark.parametrize("contexts", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("network", "settings_"),
+    [("resnet-50", []), ("resnet-50", ["workload.precision=int8"]), ("gcn-cora", []), ("gat-cora", [])],
+)
+def test_engines_agree_on_the_throughput_of_contexts(network, settings_, contexts):
+    mapped = Scenario(network, hint="throughput", settings=[*settings_, f"npu.contexts={contexts}"]).mapped
+    closed, acted_out = float(mapped.total["throughput_per_s"]), run_events(mapped).estimate
+    assert acted_out.contexts == contexts
+    assert acted_out.throughput_per_s == pytest.approx(closed, rel=0.15)
 
 
 def test_deadlock_names_the_tensors_that_do_not_fit():

@@ -49,7 +49,8 @@ def naive_cost(problem: Problem, placement: Sequence[int], weights: ObjectiveWei
         if device != last:
             total += weights.launch * problem.launch_s[device]
         last = device
-        work = Load(problem.time_s[i, device], problem.dram_bytes[i, device], problem.energy_j[i, device])
+        tables = (problem.time_s, problem.dram_bytes, problem.energy_j, problem.dma_s)
+        work = Load(*(table[i, device] for table in tables))
         total += weights.cost(work, device)
         if device != problem.home:
             continue
@@ -67,7 +68,7 @@ def naive_cost(problem: Problem, placement: Sequence[int], weights: ObjectiveWei
 def problems(draw: st.DrawFn, most_groups: int = 6, most_devices: int = 3) -> Problem:
     n, k = draw(st.integers(1, most_groups)), draw(st.integers(1, most_devices))
     table = st.lists(st.lists(COSTS, min_size=k, max_size=k), min_size=n, max_size=n).map(np.array)
-    loads = st.builds(Load, COSTS, COSTS, COSTS)
+    loads = st.builds(Load, COSTS, COSTS, COSTS, COSTS)
     links = []
     for number in range(draw(st.integers(0, 5)) if n > 1 else 0):
         maker = draw(st.integers(0, n - 2))
@@ -84,15 +85,15 @@ def problems(draw: st.DrawFn, most_groups: int = 6, most_devices: int = 3) -> Pr
     )
     launch = np.array(draw(st.lists(COSTS, min_size=k, max_size=k)))
     names, devices = tuple(f"g{i}" for i in range(n)), ("npu", "cpu", "gpu")[:k]
-    time_s, dram_bytes, energy_j = draw(table), draw(table), draw(table)
-    return Problem(names, devices, allowed, time_s, dram_bytes, energy_j, launch, tuple(links))
+    tables = [draw(table) for _ in range(4)]
+    return Problem(names, devices, allowed, *tables, launch, tuple(links))
 
 
 @st.composite
 def weights_for(draw: st.DrawFn, devices: int) -> ObjectiveWeights:
     weight = st.sampled_from([0.0, 0.5, 1.0, 3.0])
     return ObjectiveWeights(
-        tuple(draw(weight) for _ in range(devices)), draw(weight), draw(weight), draw(weight)
+        tuple(draw(weight) for _ in range(devices)), draw(weight), draw(weight), draw(weight), draw(weight)
     )
 
 
@@ -151,7 +152,8 @@ def minimum_cut(problem: Problem, weights: ObjectiveWeights) -> float:
 def test_with_several_in_flight_the_bound_holds_and_the_answer_is_close(data):
     problem = data.draw(problems(most_groups=5))
     minimise = data.draw(st.sampled_from(["latency", "energy"]))
-    terms = Terms(data.draw(st.sampled_from([2.0, 4.0])), 10.0, 0.5, minimise)
+    requests, contexts = (float(data.draw(st.sampled_from(some))) for some in ((2, 4), (1, 2)))
+    terms = Terms(requests, contexts, 10.0, 0.5, minimise)
     found = best_placement(problem, terms)
     every = product(range(len(problem.devices)), repeat=len(problem.names))
     allowed = [p for p in every if all(problem.allowed[i, d] for i, d in enumerate(p))]
@@ -168,6 +170,7 @@ def test_a_group_that_can_run_nowhere_is_named():
         ("npu",),
         np.ones((1, 1), bool),
         np.array([[np.inf]]),
+        np.zeros((1, 1)),
         np.zeros((1, 1)),
         np.zeros((1, 1)),
         np.zeros(1),

@@ -30,7 +30,8 @@ def test_more_sram_is_never_slower_once_residency_is_decided_anew(data):
         return
     after = map_graph(graph, large, run)
     hosts = any(g.unit in (Unit.CPU, Unit.GPU) for g in before.decisions.groups)
-    if run.requests == 1 or not hosts:  # with hosts, DRAM that all devices share may set the pace
+    # With hosts or several contexts, what all share may set the pace, and a quicker tiling may need more.
+    if run.requests == 1 or (not hosts and before.arch["contexts"] == 1):
         assert after.total["latency_s"] <= before.total["latency_s"] * ROUNDING
         assert after.total["throughput_per_s"] * ROUNDING >= before.total["throughput_per_s"]
 

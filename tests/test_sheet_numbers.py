@@ -171,6 +171,8 @@ def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
         yield grid_network(dtype), {}
     yield element_network(("Greater", "Softmax", "Convert")), {}
     yield small(), {"hint": "throughput"}
+    if parts[0] == "npu":
+        yield small(), {"hint": "throughput", "tiles": 1}
     if parts[0] == "dram":
         yield element_network(HOST_TYPES), {"device": "cpu"}
 

@@ -144,6 +144,10 @@ class Npu(Section):
     """Tiles a network is compiled for, by performance hint; never more than `tiles`."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
+    contexts: PositiveCount
+    """Inferences that work side by side, each on tiles of its own: at most; no more than requests and tiles
+    allow.
+    """
     launch_overhead: Duration
     """Fixed time of one inference: driver, command queue, interrupt. Hidden where several are in flight."""
     dispatch_overhead: Duration = Quantity(0.0, "s", source="absent")

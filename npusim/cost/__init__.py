@@ -26,6 +26,7 @@ _NAMES = {
     "npusim.cost.granularity": ("halo_factor",),
     "npusim.cost.grid": ("DpuWorkload",),
     "npusim.cost.hosts": ("cost_host", "host_waits_s"),
+    "npusim.cost.interval": ("interval_bounds_s", "interval_s"),
     "npusim.cost.jit": ("compiled", "compiled_parallel"),
     "npusim.cost.liveness": ("packing", "roots", "row_block_sizes"),
     "npusim.cost.lowering": ("Lowered", "lower", "lower_plans"),

@@ -38,6 +38,8 @@ from npusim.cost.execution import listed_as as listed_as
 from npusim.cost.grid import DpuWorkload as DpuWorkload
 from npusim.cost.hosts import cost_host as cost_host
 from npusim.cost.hosts import host_waits_s as host_waits_s
+from npusim.cost.interval import interval_bounds_s as interval_bounds_s
+from npusim.cost.interval import interval_s as interval_s
 from npusim.cost.jit import compiled as compiled
 from npusim.cost.jit import compiled_parallel as compiled_parallel
 from npusim.cost.liveness import packing as packing

@@ -101,6 +101,8 @@ class PrimitiveColumns(SearchedColumns):
 
     requests: Number
     """Inferences in flight."""
+    most_contexts: Number
+    """Inferences that the NPU works on side by side, at most."""
     launch_s: Seconds
     """Call of the NPU's runtime."""
     dispatch_s: Seconds
@@ -165,6 +167,8 @@ class ArchRecord(PrimitiveColumns):
 
     tiles: Number
     """Tiles that an inference uses."""
+    contexts: Number
+    """Inferences that work side by side, each on `tiles` of its own; at least 1."""
     dpu_pixel_lanes_w: Elements
     """Pixels that the grid takes along the width."""
     dpu_pixel_lanes_h: Elements
@@ -263,6 +267,7 @@ def _npu(record: Any, npu: Npu) -> None:
     dpu, grid = npu.dpu, npu.dpu.grid
     record["npu_tiles"], record["launch_s"] = npu.tiles, npu.launch_overhead
     record["dispatch_s"] = npu.dispatch_overhead
+    record["most_contexts"] = npu.contexts
     record["dpu_clock_hz"], record["vpu_clock_hz"], record["voltage"] = dpu.clock, npu.vpu_clock, npu.voltage
     record["dpu_vpe"], record["dpu_mpe"], record["dpu_sum_bytes"] = grid.vpe, grid.mpe, grid.accumulator
     rates = dict(dpu.macs_per_mpe)
@@ -312,6 +317,8 @@ def derive(arch: ArchRecord) -> None:
     arch : record of ARCH_DTYPE
     """
     arch.tiles = min(arch.npu_tiles, arch.wanted_tiles)
+    side_by_side = np.floor(arch.npu_tiles / max(1.0, arch.tiles))
+    arch.contexts = max(1.0, min(min(side_by_side, arch.most_contexts), arch.requests))
     arch.dpu_pixel_lanes_w = arch.dpu_vpe
     arch.dpu_pixel_lanes_h = arch.dpu_vpe
     arch.dpu_channel_lanes = arch.dpu_mpe * arch.dpu_mpe

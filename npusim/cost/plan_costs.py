@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
 from npusim.cost.candidates import reads_dram
+from npusim.cost.interval import inference_times
 from npusim.cost.jit import compiled
 from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
@@ -22,7 +22,6 @@ __all__ = [
     "SumTree",
     "add_up",
     "fill_terms",
-    "inference_times",
     "keep_better_plan",
     "mark_all_stale",
     "mark_stale",
@@ -75,30 +74,6 @@ FUSED_SUMS = 7
 _BEST_S, _WAIT_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAGE_WALKS_S = range(5)
 _ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_TRAFFIC, _ITEM_SRAM = range(5, 10)
 TERMS = 10
-
-
-@compiled
-def inference_times(
-    arch: ArchRecord, npu_s: float, cpu_s: float, gpu_s: float, launches_s: float, dram_bytes: float
-) -> tuple[float, float]:
-    """Return (latency of an inference, interval between two inferences), in s.
-
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-    npu_s, cpu_s, gpu_s : float
-        Sums of the operators' latencies by device.
-    launches_s : float
-        Sum of all launches.
-    dram_bytes : float
-        Bytes that an inference moves between DRAM and the devices.
-    """
-    serial_s = npu_s + cpu_s + gpu_s + launches_s
-    if arch.requests <= 1.0:
-        return serial_s, serial_s
-    interval_s = max(max(npu_s, dram_bytes / arch.dram_bytes_per_s), max(cpu_s, gpu_s))
-    interval_s = max(interval_s, serial_s / arch.requests)
-    return max(serial_s, arch.requests * interval_s), interval_s
 
 
 @compiled
@@ -314,6 +289,7 @@ def keep_better_plan(
             independent[_CPU_S, p],
             independent[_GPU_S, p],
             independent[_LAUNCHES_S, p],
+            sums[_DMA_S, p],
             dram,
         )
         # The total's throughput holds the interval until all plans are compared.

@@ -68,6 +68,11 @@ class Unit(IntEnum):
         """Whether it is a CPU or GPU."""
         return self in (Unit.CPU, Unit.GPU)
 
+    @property
+    def is_per_context(self) -> bool:
+        """Whether each context of an NPU has its own, as part of its tiles."""
+        return self in (Unit.DPU, Unit.DSP)
+
 
 _UNIT_PATHS = ("none", "npu.dpu", "npu.dsp", "npu.dma", "cpu", "gpu")
 

@@ -13,6 +13,8 @@ from npusim.ops import Annotation, Family
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 
+_PER_CONTEXT = frozenset(unit.path for unit in Unit if unit.is_per_context)
+
 
 def estimate(scenario: Scenario) -> Estimate:
     """Estimate what one inference costs; errors as for `Scenario.graph` and `Scenario.mapped`.
@@ -37,23 +39,31 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         hint=run.hint,
         requests=run.requests,
         tiles=run.tiles,
+        contexts=int(mapped.arch["contexts"]),
         latency_interval_s=None,
         memory=mapped.memory,
         macs=graph.macs,
         precision=graph.precision,
         source_precision=None if graph.meta.source_precision is None else graph.meta.source_precision.value,
         units={
-            metric.unit: UnitUse(
-                busy_s=float(metric.values(total)), utilisation=float(metric.values(total)) / interval_s
-            )
-            for metric in METRICS.values()
-            if metric.unit and mapped.soc.has(metric.unit.partition(".")[0])
+            unit: UnitUse(busy_s=busy_s, utilisation=busy_s / (interval_s * contexts_with(mapped, unit)))
+            for unit, busy_s in _busy_s(mapped).items()
         },
         operators=[_operator(mapped, i, group) for i, group in enumerate(mapped.decisions.groups)],
         warnings=_warnings(mapped),
         provenance=_provenance(mapped),
         **metrics_in(Estimate, total),
     )
+
+
+def contexts_with(mapped: Mapped, unit: str) -> float:
+    """Return how many units of this name work side by side: one in each context, or one that all share."""
+    return float(mapped.arch["contexts"]) if unit in _PER_CONTEXT else 1.0
+
+
+def _busy_s(mapped: Mapped) -> dict[str, float]:
+    units = ((m.unit, float(m.values(mapped.total))) for m in METRICS.values() if m.unit)
+    return {unit: busy_s for unit, busy_s in units if mapped.soc.has(unit.partition(".")[0])}
 
 
 def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:

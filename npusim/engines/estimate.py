@@ -14,9 +14,10 @@ class UnitUse(Part):
     """How busy a unit is during one inference."""
 
     busy_s: float
-    """Time the unit works, in s."""
+    """Time the unit works, in s; DPUs and DSPs: those of the tiles that the inference uses."""
     utilisation: float
-    """Busy time over the time an inference takes (with several in flight: over the interval between them)."""
+    """Share of the time that it works: busy time over the interval between two inferences; of DPUs and DSPs,
+    which each context has, over the interval times the contexts."""
 
 
 class OperatorCost(Part):
@@ -64,7 +65,9 @@ class Estimate(Document):
     requests: int
     """Inferences in flight."""
     tiles: int
-    """NPU tiles used."""
+    """NPU tiles that an inference uses."""
+    contexts: int
+    """Inferences that the NPU works on side by side, each on tiles of its own."""
     latency_s: float
     """Time from the start of an inference to its end, in s."""
     latency_interval_s: tuple[float, float] | None
@@ -78,7 +81,7 @@ class Estimate(Document):
     dram_bytes: float
     """Bytes an inference moves to and from DRAM."""
     sram_peak_bytes: float
-    """Most SRAM in use at any time, over all tiles, in bytes."""
+    """Most SRAM in use at any time, over the tiles that an inference uses, in bytes."""
     memory: MemoryUse
     """DRAM that it occupies."""
     macs: float
@@ -98,5 +101,5 @@ class Estimate(Document):
 
     @property
     def bound(self) -> str:
-        """The unit that is busy longest."""
-        return max(self.units, key=lambda name: self.units[name].busy_s)
+        """The unit that is busy the largest share of the time."""
+        return max(self.units, key=lambda name: self.units[name].utilisation)

@@ -50,7 +50,7 @@ def estimate_page(estimate: Estimate) -> RenderableType:
 
 def _circumstances(estimate: Estimate) -> str:
     machine = estimate.provenance.get("soc_title", estimate.soc)
-    how = conditions(estimate.hint, estimate.requests, estimate.tiles)
+    how = conditions(estimate.hint, estimate.requests, estimate.tiles, estimate.contexts)
     wider = estimate.source_precision not in (None, *re.split(r"\W+", estimate.precision))
     precision = estimate.precision + (f" (the file: {estimate.source_precision})" if wider else "")
     return f"{machine}; {precision}; {how}; {estimate.engine} engine"
@@ -80,7 +80,7 @@ def _units(estimate: Estimate) -> Table:
     table = headed("unit", "busy", "of the time", style="cyan", min_width=8)
     table.add_column(min_width=24)
     used = {name: use for name, use in estimate.units.items() if use.busy_s > 0}
-    for name, use in sorted(used.items(), key=lambda item: -item[1].busy_s):
+    for name, use in sorted(used.items(), key=lambda item: -item[1].utilisation):
         cell = bar(use.utilisation, 1.0, width=24)
         table.add_row(name, engineering(use.busy_s, "s"), percent(use.utilisation), cell)
     return table

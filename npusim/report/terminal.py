@@ -35,9 +35,16 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number != 1 else ''}"
 
 
-def conditions(hint: str, requests: int, tiles: int) -> str:
-    """Return how a network runs: hint, inferences in flight and, where there is an NPU, its tiles."""
+def conditions(hint: str, requests: int, tiles: int, contexts: int = 1) -> str:
+    """Return how a network runs: hint, inferences in flight and, where there is an NPU, tiles and contexts.
+
+    Examples
+    --------
+    >>> conditions("throughput", 8, 2, 3)
+    'hint throughput, 8 requests in flight, 2 tiles x 3 contexts'
+    """
     of_npu = f", {counted(tiles, 'tile')}" if tiles else ""
+    of_npu += f" x {contexts} contexts" if contexts > 1 else ""
     return f"hint {hint}, {counted(requests, 'request')} in flight{of_npu}"
 
 

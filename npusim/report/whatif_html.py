@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from npusim.report.engineering import engineering, factor
 from npusim.report.html import COLOURS, bullets, page, plot, seconds_axis, table, text
+from npusim.report.terminal import conditions
 from npusim.report.whatif import crossing_lines
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ _TIME, _LOST, _SAVED = COLOURS[:3]
 
 def whatif_html(result: WhatIf, command: str = "") -> str:
     """Return a comparison, with or without `over`, as HTML that needs no other file."""
-    tiles = f", {result.tiles} tiles" if result.tiles else ""
+    how = conditions(result.hint, result.requests, result.tiles, result.contexts)
     crossings = bullets(crossing_lines(result.crossovers))
     skipped = bullets(f"{s.techniques}: {s.reason}" for s in result.skipped)
     return page(
         f"Technique stacks: {result.workload} on {result.soc}",
-        text(f"hint {result.hint}, {result.requests} in flight{tiles}; baseline {result.baseline}"),
+        text(f"{how}; baseline {result.baseline}"),
         *(_over_charts(result) if result.over else (_waterfall(result), _bars(result))),
         f"<h2>Crossovers</h2>{crossings}" if crossings else "",
         "<h2>Figures</h2>",

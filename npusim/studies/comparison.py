@@ -52,7 +52,7 @@ class Variant(Part):
     step_uncertain_by: dict[str, float]
     """As `speedup_uncertain_by`, for the step."""
     bound: str
-    """Unit that is busy longest."""
+    """Unit that is busy the largest share of the time."""
     kept_in_sram: dict[str, float]
     """Share of each tensor that cacheg keeps in SRAM across layers."""
     dominated_by: str | None
@@ -105,7 +105,9 @@ class WhatIf(Document):
     requests: int
     """Inferences in flight."""
     tiles: int
-    """NPU tiles used."""
+    """NPU tiles that an inference uses."""
+    contexts: int
+    """Inferences that the NPU works on side by side, each on tiles of its own."""
     baseline: str
     """Stack that speed-ups refer to."""
     over: dict[str, list[str]]

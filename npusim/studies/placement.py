@@ -111,7 +111,9 @@ class Placement(Document):
     requests: int
     """Inferences in flight."""
     tiles: int
-    """NPU tiles used."""
+    """NPU tiles that an inference uses."""
+    contexts: int
+    """Inferences that the NPU works on side by side, each on tiles of its own."""
     minimise: Literal["latency", "energy"]
     """What the placement minimises; latency with several in flight: the time between two inferences."""
     devices: list[str]
@@ -186,6 +188,7 @@ def place(
         hint=run.hint,
         requests=run.requests,
         tiles=run.tiles,
+        contexts=int(mapped.arch["contexts"]),
         minimise=minimise,
         devices=list(chosen),
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,

@@ -11,7 +11,7 @@ from npusim.engines.event.fused_chains import FusedChain, fused_chains
 from npusim.engines.event.jobs import NpuUnits, job_of
 from npusim.engines.event.program import Program, ProgramBuilder
 from npusim.engines.event.residents import ResidentTensor, resident_tensors
-from npusim.engines.timeline import ExecutionUnit, TaskKind
+from npusim.engines.timeline import TaskKind
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
 
@@ -45,7 +45,7 @@ class _Build:
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph)
         self.npu_units = NpuUnits(mapped.arch)
-        units = [ExecutionUnit(name, group) for name, group in self.npu_units.names()]
+        units = self.npu_units.units()
         capacity = float(self.arch["tiles"]) * float(self.arch["sram_tile_bytes"])
         self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacity)
         self.cpu = len(units) - 2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
 
-from npusim.engines.analytical import mapped_estimate
+from npusim.engines.analytical import contexts_with, mapped_estimate
 from npusim.engines.estimate import Estimate, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
@@ -62,20 +63,26 @@ def event_estimate(scenario: Scenario) -> Estimate:
 def run_events(mapped: Mapped) -> EventRun:
     """Execute a mapped graph as discrete events.
 
-    With R > 1 requests in flight, 3 R inferences are run: R to fill the machine, R that are measured, and R
-    that keep it full meanwhile. Throughput is R over the time between the end of the first R and the end of
-    the next R.
+    With R > 1 requests in flight, R inferences fill the machine, at least R more are measured, and R keep it
+    full meanwhile. Throughput is the number measured over the time between the end of the first R and the
+    end of those. Contexts that end together would be counted in part if it were no multiple of theirs.
 
     Parameters
     ----------
     mapped : Mapped
     """
-    requests = mapped.run.requests
-    inferences = 3 * requests if requests > 1 else 1
+    requests, measured = mapped.run.requests, _measured(mapped)
+    inferences = 2 * requests + measured if requests > 1 else 1
     program = build_program(mapped)
     log = simulate(program, transfer_rates(mapped.arch), inferences, requests)
     line = _timeline(mapped, program, log, inferences)
     return EventRun(_estimate(mapped, line), line)
+
+
+def _measured(mapped: Mapped) -> int:
+    """Return how many inferences are measured where several are in flight."""
+    contexts = int(mapped.arch["contexts"])
+    return ceil(mapped.run.requests / contexts) * contexts
 
 
 def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) -> Timeline:
@@ -89,7 +96,6 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         return np.tile(column(values, dtype), inferences)
 
     kind, operator = column(program.kind, "i1"), column(program.operator, "i4")
-    unit = column(program.unit, "i2")
     sizes = column(program.bytes, "f8")
     energy = _energy(mapped, kind, operator, column(program.duration_s, "f8"), sizes)
     return Timeline(
@@ -100,7 +106,7 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         operators=tuple(program.operators),
         types=tuple(graph.operators[name].type for name in program.operators),
         kind=np.tile(kind, inferences),
-        unit=np.tile(unit, inferences),
+        unit=column(log.unit, "i2"),
         operator=np.tile(operator, inferences),
         inference=np.repeat(np.arange(inferences, dtype="i4"), each),
         ready=column(log.ready, "f8"),
@@ -117,7 +123,8 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         ended=column(log.ended, "f8"),
         sram_time=column(log.sram_time, "f8"),
         sram_bytes=column(log.sram_bytes, "f8"),
-        sram_capacity=program.sram_bytes,
+        sram_capacity=program.sram_bytes * float(mapped.arch["contexts"]),
+        sram_peak_bytes=log.sram_peak_bytes,
     )
 
 
@@ -139,11 +146,11 @@ def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any)
 def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
     """Return the analytical estimate's document with what the run shows in its place."""
     base = mapped_estimate(mapped)
-    requests = mapped.run.requests
+    requests, count = mapped.run.requests, _measured(mapped)
     ends = np.sort(line.ended)
     if requests > 1:
-        interval_s = float(ends[2 * requests - 1] - ends[requests - 1]) / requests
-        measured = np.argsort(line.ended, kind="stable")[requests : 2 * requests]
+        interval_s = float(ends[requests + count - 1] - ends[requests - 1]) / count
+        measured = np.argsort(line.ended, kind="stable")[requests : requests + count]
         latency_s = float((line.ended - line.begun)[measured].mean())
         shown = int(measured[0])
     else:
@@ -156,9 +163,12 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         "latency_s": latency_s,
         "throughput_per_s": 1.0 / interval_s if interval_s > 0.0 else np.inf,
         "energy_j": dynamic_j + line.static_w * interval_s,
-        "sram_peak_bytes": float(line.sram_bytes.max(initial=0.0)),
+        "sram_peak_bytes": line.sram_peak_bytes,
         "units": {
-            name: UnitUse(busy_s=value, utilisation=value / interval_s if value else 0.0)
+            name: UnitUse(
+                busy_s=value,
+                utilisation=value / (interval_s * contexts_with(mapped, name)) if value else 0.0,
+            )
             for name, value in busy.items()
         },
         "operators": [_operator(line, i, op, shown) for i, op in enumerate(base.operators)],

@@ -24,7 +24,7 @@ from npusim.cost import (
 )
 from npusim.engines.event.emission import DmaTimes, Job
 from npusim.engines.event.steps import is_fetched_once, product_steps, stream_steps, triangle_steps
-from npusim.engines.timeline import TaskKind
+from npusim.engines.timeline import ExecutionUnit, TaskKind
 
 __all__ = ["NpuUnits", "job_of"]
 
@@ -32,12 +32,13 @@ _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 
 
 class NpuUnits:
-    """Numbers of the units of an NPU, and the times of its DMA."""
+    """Numbers of the units of an NPU, as its first context has them, and the times of its DMA."""
 
     def __init__(self, arch: Any) -> None:
         self._arch = arch
         self.engines = list(range(int(arch["dma_engines"])))
         self.tiles = int(arch["tiles"])
+        self.contexts = int(arch["contexts"])
         self.dsps = int(arch["dsps_per_tile"])
 
     @cached_property
@@ -60,16 +61,17 @@ class NpuUnits:
         return list(range(start, start + tiles))
 
     def dsp_units(self) -> list[int]:
-        """Units of the DSPs of all tiles."""
-        start = len(self.engines) + self.tiles
+        """Units of the DSPs of all tiles of the context."""
+        start = len(self.engines) + self.tiles * self.contexts
         return list(range(start, start + self.tiles * self.dsps))
 
-    def names(self) -> list[tuple[str, str]]:
-        """Name and group of each unit, in order; hosts follow."""
-        dma = [(f"npu.dma{i}", "npu.dma") for i in self.engines]
-        dpu = [(f"npu.tile{t}.dpu", "npu.dpu") for t in range(self.tiles)]
-        dsp = [(f"npu.tile{t}.dsp{k}", "npu.dsp") for t in range(self.tiles) for k in range(self.dsps)]
-        return [*dma, *dpu, *dsp, ("cpu", "cpu"), ("gpu", "gpu")]
+    def units(self) -> list[ExecutionUnit]:
+        """Return all units in order: those that contexts share, then context by context; hosts follow."""
+        tiles = [(t, t // self.tiles) for t in range(self.tiles * self.contexts)]
+        dma = [ExecutionUnit(f"npu.dma{i}", "npu.dma") for i in self.engines]
+        dpu = [ExecutionUnit(f"npu.tile{t}.dpu", "npu.dpu", c) for t, c in tiles]
+        dsp = [ExecutionUnit(f"npu.tile{t}.dsp{k}", "npu.dsp", c) for t, c in tiles for k in range(self.dsps)]
+        return [*dma, *dpu, *dsp, ExecutionUnit("cpu", "cpu"), ExecutionUnit("gpu", "gpu")]
 
 
 def job_of(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from npusim.engines.event.clock import Clock
 from npusim.engines.event.memory import SharedMemory, TransferRates
 from npusim.engines.event.program import EventLog, Program
 from npusim.engines.event.units import ComputeUnit, DmaEngine, HostUnit
-from npusim.engines.timeline import TaskKind
+from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
 __all__ = ["simulate"]
@@ -22,6 +23,9 @@ _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
 
 class Machine:
     """A run of a program: `inferences` times, `in_flight` at once.
+
+    An inference works in one context of the NPU at a time, with the MAC grids, DSPs and SRAM of that context.
+    It takes a free one when a phase of its work enters the NPU.
 
     Attributes
     ----------
@@ -39,10 +43,13 @@ class Machine:
         self.log = EventLog.of(self.count, inferences, self.in_flight)
         self._waits = program.waits * inferences
         self._users = program.buffer_users * inferences
-        self._free_bytes = program.sram_bytes
-        self._reservations: deque[int] = deque()
+        contexts = 1 + max(unit.context for unit in program.units)
+        self._context = array("h", [0]) * inferences
+        self._stride = _strides(program.units)
+        self._free_bytes = [program.sram_bytes] * contexts
+        self._reservations: list[deque[int]] = [deque() for _ in range(contexts)]
         self._waiting_to_enter: deque[int] = deque()
-        self._npu_open = True
+        self._open = [True] * contexts
         self._begun = self._ended = 0
         names = [unit.group for unit in program.units]
         engines = [i for i, name in enumerate(names) if name == "npu.dma"]
@@ -104,15 +111,22 @@ class Machine:
 
     def _free(self, task: int, base: int, buffers: array[int]) -> None:
         program, users = self.program, self._users
-        offset = base // self.count * len(program.buffer_bytes)
+        inference = base // self.count
+        offset = inference * len(program.buffer_bytes)
         freed = 0.0
         for buffer in buffers:
             users[offset + buffer] -= 1
             if not users[offset + buffer]:
                 freed += program.buffer_bytes[buffer]
         if freed:
-            self._free_bytes += freed
-            self.log.sram(self.clock.now, program.sram_bytes - self._free_bytes)
+            self._take(self._context[inference], -freed)
+
+    def _take(self, context: int, wanted: float) -> None:
+        """Take room in the SRAM of a context, or give back room where it is less than 0."""
+        free, capacity = self._free_bytes, self.program.sram_bytes
+        free[context] -= wanted
+        used_bytes = capacity * len(free) - sum(free)
+        self.log.sram(self.clock.now, used_bytes, context, capacity - free[context])
 
     def _proceed(self, ready: list[int], cause: int) -> None:
         """Queue ready tasks on their units; complete at once those that take no time."""
@@ -125,24 +139,24 @@ class Machine:
                 local = task % count
                 log.ready[task] = now
                 log.cause[task] = cause
-                unit = unit_of[local]
+                unit, context = unit_of[local], self._context[task // count]
                 if unit >= 0:
+                    unit += self._stride[unit] * context
+                    log.unit[task] = unit
                     units[unit].push(task)
                     woken.add(unit)
                     continue
                 kind = kinds[local]
                 if kind == _RESERVE:
-                    self._reservations.append(task)
+                    self._reservations[context].append(task)
                 elif kind == _LAUNCH:
                     log.start[task] = now
                     self.clock.after(program.duration_s[local], partial(self.end, task))
-                elif kind == _ENTER and not self._npu_open:
+                elif kind == _ENTER and not self._enter(task):
                     self._waiting_to_enter.append(task)
                 else:
-                    if kind == _ENTER:
-                        self._npu_open = False
-                    elif kind == _LEAVE:
-                        self._npu_open = True
+                    if kind == _LEAVE:
+                        self._open[context] = True
                     self._pass(task, ready)
                     cause = task
             task = self._granted()
@@ -161,17 +175,28 @@ class Machine:
             self._finish(task // self.count)
         ready.extend(self._followers(task))
 
+    def _enter(self, task: int) -> bool:
+        """Let a phase of work enter the open context with the most room; False where none is open."""
+        free = self._free_bytes
+        context = max(range(len(free)), key=lambda c: (self._open[c], free[c]))
+        if not self._open[context]:
+            return False
+        self._open[context] = False
+        self._context[task // self.count] = context
+        return True
+
     def _granted(self) -> int:
         """Return the next phase or reservation that can go on; -1 where there is none."""
-        if self._npu_open and self._waiting_to_enter:
-            self._npu_open = False
+        if self._waiting_to_enter and self._enter(self._waiting_to_enter[0]):
             return self._waiting_to_enter.popleft()
-        if self._reservations:
-            wanted = self.program.bytes[self._reservations[0] % self.count]
-            if wanted <= self._free_bytes or wanted <= self._free_bytes * (1.0 + 1e-12):
-                self._free_bytes -= wanted
-                self.log.sram(self.clock.now, self.program.sram_bytes - self._free_bytes)
-                return self._reservations.popleft()
+        for context, (reservations, free) in enumerate(
+            zip(self._reservations, self._free_bytes, strict=True)
+        ):
+            if reservations:
+                wanted = self.program.bytes[reservations[0] % self.count]
+                if wanted <= free or wanted <= free * (1.0 + 1e-12):
+                    self._take(context, wanted)
+                    return reservations.popleft()
         return -1
 
     def _finish(self, number: int) -> None:
@@ -184,15 +209,16 @@ class Machine:
     def _stuck(self) -> str:
         """Say which tensors do not fit, and what is in their way."""
         program = self.program
-        if not self._reservations:
+        context = next((c for c, waiting in enumerate(self._reservations) if waiting), -1)
+        if context < 0:
             return "the run came to a halt: tasks wait for each other"
-        local = self._reservations[0] % self.count
+        local = self._reservations[context][0] % self.count
         wanted = [i for i, owner in enumerate(program.buffer_owner) if owner == local]
         held = []
         buffers = len(program.buffer_bytes)
         for i, left in enumerate(self._users):
             owner = i // buffers * self.count + program.buffer_owner[i % buffers]
-            if left and self.log.end[owner] >= 0.0:
+            if left and self.log.end[owner] >= 0.0 and self._context[i // buffers] == context:
                 held.append((program.buffer_bytes[i % buffers], program.buffer_tensor[i % buffers]))
         held.sort(reverse=True)
         name = program.operators[program.operator[local]]
@@ -200,11 +226,18 @@ class Machine:
             f"{program.buffer_tensor[b]!r} ({program.buffer_bytes[b] / 1024:.0f} KiB)" for b in wanted
         )
         inside = ", ".join(f"{tensor!r} ({size / 1024:.0f} KiB)" for size, tensor in held[:5]) or "nothing"
-        free = f"{self._free_bytes / 1024:.0f} of {program.sram_bytes / 1024:.0f} KiB"
+        free = f"{self._free_bytes[context] / 1024:.0f} of {program.sram_bytes / 1024:.0f} KiB"
         return (
             f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free} are free and nothing "
             f"else will be; held: {inside}; give more: --set npu.sram.per_tile=..."
         )
+
+
+def _strides(units: Sequence[ExecutionUnit]) -> list[int]:
+    """Return for each unit how much higher the number of the same unit of the next context is; 0: shared."""
+    own = Counter(unit.group for unit in units if unit.context == 0)
+    repeated = {unit.group for unit in units if unit.context > 0}
+    return [own[unit.group] if unit.group in repeated else 0 for unit in units]
 
 
 def simulate(program: Program, rates: TransferRates, inferences: int = 1, in_flight: int = 1) -> EventLog:

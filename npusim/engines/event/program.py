@@ -21,11 +21,12 @@ class Program:
     """The tasks of one inference, in program order; read-only once built."""
 
     units: list[ExecutionUnit]
-    """Units by number; a task of SYNC, RESERVE, ENTER, LEAVE or LAUNCH has unit -1."""
+    """Units by number. A task has that of the first context, or one that all contexts share; a task of SYNC,
+    RESERVE, ENTER, LEAVE or LAUNCH has -1."""
     operators: list[str]
     """Operator names by number."""
     sram_bytes: float
-    """Capacity of the tiles an inference uses."""
+    """Capacity of the tiles an inference uses: those of one context."""
     kind: array[int] = field(default_factory=lambda: array("b"))
     unit: array[int] = field(default_factory=lambda: array("h"))
     operator: array[int] = field(default_factory=lambda: array("i"))
@@ -153,6 +154,8 @@ class EventLog:
     end: array[float]
     cause: array[int]
     """The task whose end made it ready, or gave it room; -1: the begin of the inference."""
+    unit: array[int]
+    """Unit that ran it, -1 for none."""
     slot: array[int]
     """Which of the requests in flight an inference is."""
     begun: array[float]
@@ -161,7 +164,11 @@ class EventLog:
     sram_time: array[float]
     """When the bytes in use in SRAM changed ..."""
     sram_bytes: array[float]
-    """... and to what."""
+    """... and to what, over all contexts."""
+    sram_by_context: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """When the bytes in use in a context changed last, and to what."""
+    sram_peak_bytes: float = 0.0
+    """Most bytes in use at any time in one context."""
 
     @classmethod
     def of(cls, tasks: int, inferences: int, in_flight: int) -> EventLog:
@@ -172,12 +179,16 @@ class EventLog:
             return array("d", [-1.0]) * count
 
         return cls(
-            times(total), times(total), times(total), array("q", [-1]) * total, array("i", [0]) * inferences,
-            times(inferences), times(inferences), array("d"), array("d"),
+            times(total), times(total), times(total), array("q", [-1]) * total, array("h", [-1]) * total,
+            array("i", [0]) * inferences, times(inferences), times(inferences), array("d"), array("d"),
         )  # fmt: skip
 
-    def sram(self, time_s: float, used_bytes: float) -> None:
-        """Note the bytes in use in SRAM."""
+    def sram(self, time_s: float, used_bytes: float, context: int, in_context: float) -> None:
+        """Note the bytes in use in SRAM: over all contexts, and in the one where they changed."""
+        since_s, before = self.sram_by_context.get(context, (time_s, 0.0))
+        if time_s > since_s:  # what came and went at one time was never in use
+            self.sram_peak_bytes = max(self.sram_peak_bytes, before)
+        self.sram_by_context[context] = (time_s, in_context)
         times = self.sram_time
         if times and times[-1] == time_s:
             self.sram_bytes[-1] = used_bytes

@@ -14,8 +14,8 @@ from npusim.engines.timeline.timeline import TaskKind, Timeline
 
 CAUSES = ("data", "work", "sram", "latency", "launch", "end")
 """Why a unit is idle: operands are still on their way in or out by DMA; another unit must finish first; there
-is no room in SRAM; DMA has been asked but the first byte is not there yet; a runtime is being called; nothing
-is left to do."""
+is no room in SRAM; DMA has been asked but the first byte is not there yet; a runtime or an operator is being
+called; nothing is left to do."""
 
 _MOVES = (int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT), int(TaskKind.TRANSFER))
 
@@ -36,6 +36,8 @@ def _of_unit(line: Timeline, rows: Any) -> dict[str, float]:
     if not len(rows):
         idle["end"] = line.makespan_s
         return idle
+    called = rows[line.kind[rows] == TaskKind.LAUNCH]
+    idle["launch"] = float((line.end[called] - line.start[called]).sum())
     free = np.concatenate(([0.0], line.end[rows[:-1]]))
     gaps = line.start[rows] - free
     for at in np.flatnonzero(gaps > 0.0):

@@ -41,6 +41,8 @@ class ExecutionUnit:
     """Such as npu.tile0.dpu."""
     group: str
     """Its name in an estimate, such as npu.dpu."""
+    context: int = 0
+    """Context that it is part of; 0 for what all contexts share."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ class Timeline:
     sram_bytes: Any
     """... and to what: float64 array, shape (changes,)."""
     sram_capacity: float
-    """Bytes of SRAM of all tiles that an inference uses."""
+    """Bytes of SRAM of all tiles in use, over all contexts."""
+    sram_peak_bytes: float
+    """Most bytes in use at any time in the tiles of one context."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -159,11 +163,19 @@ class Timeline:
         return {u.name: float(spent[rows].sum()) for u, rows in zip(self.units, self.by_unit, strict=True)}
 
     def group_busy_s(self) -> dict[str, float]:
-        """Busy time of the busiest unit of each group (npu.dpu, npu.dsp, npu.dma, cpu, gpu)."""
+        """Busy time of each group (npu.dpu, npu.dsp, npu.dma, cpu, gpu): of the busiest unit in each context.
+
+        What contexts have of their own is added up over them: divided by the inferences it is the time that
+        one takes.
+        """
         busy = self.busy_s()
-        groups: dict[str, float] = {}
+        longest: dict[tuple[str, int], float] = {}
         for unit in self.units:
-            groups[unit.group] = max(groups.get(unit.group, 0.0), busy[unit.name])
+            key = (unit.group, unit.context)
+            longest[key] = max(longest.get(key, 0.0), busy[unit.name])
+        groups: dict[str, float] = {}
+        for (group, _), busy_s in longest.items():
+            groups[group] = groups.get(group, 0.0) + busy_s
         return groups
 
     def utilisation(self) -> dict[str, float]:

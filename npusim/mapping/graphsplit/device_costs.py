@@ -36,7 +36,7 @@ from npusim.ops import Family
 __all__ = ["grouped", "placement_problem"]
 
 _NPU = "npu"
-_FIELDS = ("latency_s", "dram_bytes", "energy_j")
+_FIELDS = ("latency_s", "dram_bytes", "energy_j", "dma_s")
 
 
 def placement_problem(
@@ -97,6 +97,7 @@ def placement_problem(
         time_s=costs["latency_s"],
         dram_bytes=costs["dram_bytes"],
         energy_j=costs["energy_j"],
+        dma_s=costs["dma_s"],
         launch_s=np.array([_launch_s(arch[0], device) for device in devices]),
         links=links,
         home=devices.index(_NPU) if _NPU in devices else -1,

@@ -116,7 +116,10 @@ def _node_costs(problem: Problem, weights: ObjectiveWeights) -> list[list[float]
         for d in range(len(problem.devices)):
             possible = bool(problem.allowed[i, d]) and np.isfinite(problem.time_s[i, d])
             load = Load(
-                float(problem.time_s[i, d]), float(problem.dram_bytes[i, d]), float(problem.energy_j[i, d])
+                float(problem.time_s[i, d]),
+                float(problem.dram_bytes[i, d]),
+                float(problem.energy_j[i, d]),
+                float(problem.dma_s[i, d]),
             )
             row.append(weights.cost(load, d) if possible else float("inf"))
         costs.append(row)

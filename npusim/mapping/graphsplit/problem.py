@@ -24,6 +24,7 @@ class Load(NamedTuple):
     time_s: float = 0.0
     dram_bytes: float = 0.0
     energy_j: float = 0.0
+    dma_s: float = 0.0
 
 
 NOTHING = Load()
@@ -55,11 +56,16 @@ class ObjectiveWeights:
     """Weight of a byte to or from DRAM."""
     energy: float = 0.0
     """Weight of a joule."""
+    dma: float = 0.0
+    """Weight of a second of all DMA engines."""
 
     def cost(self, load: Load, device: int) -> float:
         """Return the weighted cost of a load on a device."""
         return (
-            self.time[device] * load.time_s + self.dram_byte * load.dram_bytes + self.energy * load.energy_j
+            self.time[device] * load.time_s
+            + self.dram_byte * load.dram_bytes
+            + self.energy * load.energy_j
+            + self.dma * load.dma_s
         )
 
 
@@ -78,6 +84,8 @@ class Problem:
     """The same for DRAM traffic."""
     energy_j: Any
     """The same for dynamic energy."""
+    dma_s: Any
+    """The same for the time of all DMA engines."""
     launch_s: Any
     """Time to enter a device, shape (devices,)."""
     links: tuple[Link, ...] = ()
@@ -96,17 +104,19 @@ class Problem:
 
         Returns
         -------
-        array, shape (devices + 3,)
-            Time of each device (s), time of launches (s), DRAM traffic (B), dynamic energy (J).
+        array, shape (devices + 4,)
+            Time of each device (s), time of launches (s), DRAM traffic (B), dynamic energy (J), time of all
+            DMA engines (s).
         """
         k = len(self.devices)
-        found = np.zeros(k + 3)
+        found = np.zeros(k + 4)
         last = -1
         for i, device in enumerate(placement):
             found[device] += self.time_s[i, device]
             found[k] += self.launch_s[device] if device != last else 0.0
             found[k + 1] += self.dram_bytes[i, device]
             found[k + 2] += self.energy_j[i, device]
+            found[k + 3] += self.dma_s[i, device]
             last = device
         for link in self.links:
             if all(placement[i] == self.home for i in (link.maker, *link.readers)):
@@ -117,6 +127,7 @@ class Problem:
                     found[self.home] += load.time_s
                     found[k + 1] += load.dram_bytes
                     found[k + 2] += load.energy_j
+                    found[k + 3] += load.dma_s
         return found
 
     def cost(self, placement: Sequence[int], weights: ObjectiveWeights) -> float:
@@ -128,6 +139,7 @@ class Problem:
             + weights.launch * loads[k]
             + weights.dram_byte * loads[k + 1]
             + weights.energy * loads[k + 2]
+            + weights.dma * loads[k + 3]
         )
 
     def transfer_bytes(self, placement: Sequence[int]) -> float:

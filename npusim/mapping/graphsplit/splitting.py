@@ -11,12 +11,12 @@ be at most. What is found is improved by moving single groups.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import arch_row
+from npusim.cost import arch_row, interval_bounds_s, interval_s
 from npusim.graph import Editor, Graph
 from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
 from npusim.mapping.graphsplit.dynamic import solve
@@ -55,6 +55,7 @@ class Terms:
     """What the objective needs to know of the machine."""
 
     requests: float
+    contexts: float
     dram_bytes_per_s: float
     static_w: float
     minimise: Objective
@@ -63,22 +64,41 @@ class Terms:
     def of(cls, soc: Soc, run: Run, minimise: Objective) -> Terms:
         """Read them off the machine's data sheet."""
         arch = arch_row(soc, run.tiles, run.requests, run.hint)[0]
-        return cls(float(run.requests), float(arch["dram_bytes_per_s"]), float(arch["static_w"]), minimise)
+        return cls(
+            float(run.requests),
+            float(arch["contexts"]),
+            float(arch["dram_bytes_per_s"]),
+            float(arch["static_w"]),
+            minimise,
+        )
 
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
     """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
     loads, k = problem.loads(placement), len(problem.devices)
-    interval_s = float(np.max(_intervals_s(loads, k, terms)))
-    return interval_s if terms.minimise == "latency" else float(loads[k + 2]) + terms.static_w * interval_s
+    found_s = float(interval_s(*_sums(problem.devices, terms, loads)))
+    return found_s if terms.minimise == "latency" else float(loads[k + 2]) + terms.static_w * found_s
 
 
-def _intervals_s(loads: np.ndarray, k: int, terms: Terms) -> np.ndarray:
-    """Return lower bounds of the interval (s): devices, DRAM, requests in flight."""
-    serial_s = loads[:k].sum() + loads[k]
-    if terms.requests <= 1.0:
-        return np.array([serial_s])
-    return np.array([*loads[:k], loads[k + 1] / terms.dram_bytes_per_s, serial_s / terms.requests])
+def _sums(devices: tuple[str, ...], terms: Terms, loads: Any) -> tuple[float, ...]:
+    """Return what `npusim.cost.interval_s` asks for, given the loads of a placement (`Problem.loads`)."""
+    k = len(devices)
+    time_s = dict(zip(devices, loads[:k].tolist(), strict=True))
+    launches_s, dram_bytes, _, dma_s = loads[k:].tolist()
+    on = (time_s.get(device, 0.0) for device in ("npu", "cpu", "gpu"))
+    return terms.requests, terms.contexts, terms.dram_bytes_per_s, *on, launches_s, dma_s, dram_bytes
+
+
+def _bounds_per_load(devices: tuple[str, ...], terms: Terms) -> Any:
+    """Return the bounds of the interval that a unit of each load makes, without those that are always 0.
+
+    Returns
+    -------
+    array, shape (bounds, devices + 4)
+    """
+    units = np.eye(len(devices) + 4)
+    matrix = np.array([interval_bounds_s(*_sums(devices, terms, unit)) for unit in units]).T
+    return matrix[matrix.any(axis=1)]
 
 
 def best_placement(problem: Problem, terms: Terms) -> Split:
@@ -89,9 +109,10 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     problem : Problem
     terms : Terms
     """
-    k = len(problem.devices)
+    per_load = _bounds_per_load(problem.devices, terms)
+    share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
-        solution = solve(problem, _weights(k, terms, np.array([1.0])))
+        solution = solve(problem, _weights(per_load, terms, share))
         return Split(
             problem,
             solution.placement,
@@ -99,11 +120,10 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
             solution.cost if solution.exact else 0.0,
             solution.exact,
         )
-    share = np.full(k + 2, 1.0 / (k + 2))
     found: dict[tuple[int, ...], float] = {}
     bound, exact = 0.0, True
     for round_ in range(1, _ROUNDS + 1):
-        solution = solve(problem, _weights(k, terms, share))
+        solution = solve(problem, _weights(per_load, terms, share))
         exact = exact and solution.exact
         if solution.placement not in found:
             value = objective_of(problem, terms, solution.placement)
@@ -111,7 +131,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
             improved, placement = _improved(problem, terms, solution.placement, value)
             found[placement] = improved
         bound = max(bound, solution.cost) if exact else 0.0
-        intervals = _intervals_s(problem.loads(solution.placement), k, terms)
+        intervals = per_load @ problem.loads(solution.placement)
         least = min(found.values())
         if least <= bound * (1.0 + _CLOSE):
             break
@@ -140,17 +160,11 @@ def _improved(
     return value, placement
 
 
-def _weights(k: int, terms: Terms, share: np.ndarray) -> ObjectiveWeights:
-    """Turn shares of importance (devices, DRAM, requests) into weights of seconds, bytes and joules."""
-    scale = 1.0 if terms.minimise == "latency" else terms.static_w
-    energy = 0.0 if terms.minimise == "latency" else 1.0
-    if len(share) == 1:
-        return ObjectiveWeights((scale,) * k, scale, 0.0, energy)
-    through = share[k + 1] / terms.requests
-    times = tuple(float(scale * (share[d] + through)) for d in range(k))
-    return ObjectiveWeights(
-        times, float(scale * through), float(scale * share[k] / terms.dram_bytes_per_s), energy
-    )
+def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
+    """Turn shares of importance of the bounds into weights of seconds, bytes and joules."""
+    scale, energy = (1.0, 0.0) if terms.minimise == "latency" else (terms.static_w, 1.0)
+    *time, launch, dram_byte, _, dma = (scale * (share @ per_load)).tolist()
+    return ObjectiveWeights(time, launch, dram_byte, energy, dma)
 
 
 def placed(graph: Graph, problem: Problem, placement: tuple[int, ...], soc: Soc) -> Graph:
