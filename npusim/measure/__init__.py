@@ -7,9 +7,9 @@ OpenVINO is imported only when something is measured.
 'Empty'
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from npusim.lazy import lazy_names
 from npusim.measure.document import (
     Benchmark,
     Counter,
@@ -46,20 +46,10 @@ __all__ = [
     "read_measurement",
 ]
 
-_HOME_OF = {
-    "Item": "npusim.measure.suites",
-    "graph_of": "npusim.measure.models",
-    "load_suite": "npusim.measure.suites",
-    "measure": "npusim.measure.running",
-    "merge": "npusim.measure.reading",
-    "read_measurement": "npusim.measure.reading",
+_LATER = {
+    "npusim.measure.models": ("graph_of",),
+    "npusim.measure.reading": ("merge", "read_measurement"),
+    "npusim.measure.running": ("measure",),
+    "npusim.measure.suites": ("Item", "load_suite"),
 }
-
-
-def __getattr__(name: str) -> object:
-    """Import a name on first use and keep it."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'npusim.measure' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__, _ = lazy_names("npusim.measure", _LATER)

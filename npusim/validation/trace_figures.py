@@ -6,9 +6,9 @@ A whole network is rebuilt from its tasks as Intel's profiler saw them: their sh
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npusim.config.tables import Choice, Text
 from npusim.cost import DDR2CMX, DSP_KERNEL_DTYPE, DpuOperation, fill_numbers
@@ -30,13 +30,6 @@ _TIME = re.compile(r"\d+\.\d+")
 _FP16_BYTES = 2.0
 _WALL = re.compile(r"(\d+\.?\d*) wall")
 _NETWORK = "3-layer net"
-_COLUMNS = (
-    Choice("engine", ("DMA", "SHAVE", "DPU", "total")),
-    Text("task"),
-    Text("shape"),
-    Text("bytes_or_elems"),
-    Text("time_us"),
-)
 
 
 def _measured(figures: Figures) -> Floats:
@@ -124,7 +117,10 @@ def _cycles(text: str, shape: tuple[float, ...], mode: int, machine: Machine) ->
 
 
 TASKS = TablePredictor(
-    columns=_COLUMNS,
+    columns=(
+        Choice("engine", ("DMA", "SHAVE", "DPU", "total")),
+        *map(Text, ("task", "shape", "bytes_or_elems", "time_us")),
+    ),
     measured=_measured,
     predict=_predict,
     unit="s",
@@ -170,12 +166,12 @@ def _prepare_networks(figures: Figures) -> Figures:
     return totals
 
 
-def _network_s(figures: Figures) -> NDArray[np.float64]:
+def _network_s(figures: Figures) -> Floats:
     found = (_WALL.search(text) for text in figures["time_us"])
     return np.array([float(match[1]) * 1e-6 for match in found if match is not None])
 
 
-def _predict_networks(figures: Figures, machine: Machine) -> NDArray[np.float64]:
+def _predict_networks(figures: Figures, machine: Machine) -> Floats:
     """Time without the runtime's call, on all tiles, as in the trace (2 and 6 tiles)."""
     run = Run("latency", 1, int(machine.soc.npu.tiles))
     acted = run_events(map_graph(traced_network(), machine.soc, run))
@@ -183,13 +179,5 @@ def _predict_networks(figures: Figures, machine: Machine) -> NDArray[np.float64]
     return np.full(len(figures), seconds)
 
 
-NETWORKS = TablePredictor(
-    columns=_COLUMNS,
-    measured=_network_s,
-    predict=_predict_networks,
-    unit="s",
-    dimensions=("engine",),
-    duplicates=key_of("npu", "engine", "task"),
-    prepare=_prepare_networks,
-)
+NETWORKS = replace(TASKS, measured=_network_s, predict=_predict_networks, prepare=_prepare_networks)
 """Wall times of traced networks."""
