@@ -316,6 +316,14 @@ def derive(arch: ArchRecord) -> None:
     ----------
     arch : record of ARCH_DTYPE
     """
+    derive_npu(arch)
+    for host in (arch.cpu, arch.gpu):
+        derive_host(host, arch.dram_latency_s)
+
+
+@compiled
+def derive_npu(arch: ArchRecord) -> None:
+    """Fill the derived columns of a row but those of its hosts, which only work on hosts reads."""
     arch.tiles = min(arch.npu_tiles, arch.wanted_tiles)
     side_by_side = np.floor(arch.npu_tiles / max(1.0, arch.tiles))
     arch.contexts = max(1.0, min(min(side_by_side, arch.most_contexts), arch.requests))
@@ -326,8 +334,6 @@ def derive(arch: ArchRecord) -> None:
     _area(arch)
     fastest = max(max(arch.mpe_macs_int8, arch.mpe_macs_fp16), max(arch.mpe_macs_int4, arch.mpe_macs_fp32))
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
-    for host in (arch.cpu, arch.gpu):
-        derive_host(host, arch.dram_latency_s)
 
 
 @compiled

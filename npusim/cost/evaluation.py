@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, ArchRecord, derive, row_numbers
+from npusim.cost.architecture import ARCH_DTYPE, ArchRecord, derive, derive_npu, row_numbers
 from npusim.cost.breakdown import operator_costs
 from npusim.cost.candidate_latency import (
     BLOCK,
@@ -183,16 +183,20 @@ def _evaluate_group(design: Design, start: int, stop: int, table: PlanTable, tot
     row_of, pending = np.empty(operators, np.int64), np.empty(operators, np.int64)
     is_pending, traffic = np.empty(operators, np.bool_), np.empty(width)
     tree = sum_tree(table.leaf_op.shape[1], width)
-    first_ops = np.empty(operators, rows.dtype)
+    first_ops, uses_host = np.empty(operators, rows.dtype), False
     for o in range(operators):
         first_ops[o] = rows[table.changes[o, 1]]
+        uses_host = uses_host or first_ops[o].unit == _CPU or first_ops[o].unit == _GPU
     for first in range(start, stop, BLOCK):
         points = min(BLOCK, stop - first)
         has_terms[:] = False
         for p in range(points):
             for c in range(design.columns.shape[0]):
                 flat[p, design.columns[c]] = design.values[first + p, c]
-            derive(archs[p, 0])
+            if uses_host:
+                derive(archs[p, 0])
+            else:
+                derive_npu(archs[p, 0])
             fill_rates(archs[p, 0], rates, p)
             _independent_costs(archs[p, 0], first_ops, dsp_s, independent, p)
             plans[first + p] = -1
@@ -230,7 +234,7 @@ def _widen_by_others(design: Design, start: int, stop: int, rate_bounds: Any) ->
     for p in range(start, stop):
         for c in range(design.columns.shape[0]):
             flat[0, design.columns[c]] = design.values[p, c]
-        derive(arch[0, 0])
+        derive_npu(arch[0, 0])
         fill_rates(arch[0, 0], rates, 0)
         widen_rate_bounds(rates, 1, rate_bounds)
 
