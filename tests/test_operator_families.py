@@ -90,7 +90,7 @@ def test_an_attention_is_two_products_around_a_softmax(masked: bool) -> None:
     shapes = [(1, 8, 128, 64), (1, 8, 96, 64), (1, 8, 96, 32), *([(1, 1, 128, 96)] if masked else [])]
     graph = imported(ops.scaled_dot_product_attention, *shapes)
     assert graph.macs == 8 * 128 * 96 * (64 + 32)
-    assert [op.type for op in graph] == ["Multiply", "MatMul", *["Add"] * masked, "Softmax", "MatMul"]
+    assert [op.type for op in graph] == ["MatMul", "Multiply", *["Add"] * masked, "Softmax", "MatMul"]
 
 
 def test_an_attention_is_never_quicker_than_its_products_on_the_full_grid() -> None:

@@ -46,7 +46,7 @@ _KIN = {
     "gridsample": "gather",
     "grugates": "sigmoid",
     "interpolatewh_1": "gather",
-    "lrn": "power",
+    "lrn": "gelu",
     "lstmgates": "sigmoid",
     "maxpool": "reducemax",
     "nonzero": "cumsum",

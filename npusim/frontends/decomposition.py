@@ -16,12 +16,12 @@ Decomposition = Callable[[Editor, str, Sequence[str], Mapping[str, Any]], list[s
 
 
 def _attention(editor: Editor, name: str, inputs: Sequence[str], attrs: Mapping[str, Any]) -> list[str]:
-    """Softmax(query x scale x key^T + mask) x value, as OpenVINO splits it."""
+    """Softmax(query x key^T x scale + mask) x value; the scale rides along on the product."""
     query, key, value = inputs[:3]
     dtype = editor.tensors[query].dtype
     scale = inputs[4] if len(inputs) > 4 else editor.constant(f"{name}/scale", (), dtype)
-    query = editor.eltwise("Multiply", query, scale, f"{name}/scaled_query")
-    scores = editor.matmul(query, key, f"{name}/scores", transpose_b=True)
+    scores = editor.matmul(query, key, f"{name}/product", transpose_b=True)
+    scores = editor.eltwise("Multiply", scores, scale, f"{name}/scores")
     shape = editor.tensors[scores].shape
     mask = inputs[3] if len(inputs) > 3 and editor.tensors[inputs[3]].shape else None
     if attrs.get("causal"):

@@ -255,7 +255,10 @@ def optimise(model: Any) -> None:
     """
     from openvino._offline_transformations import apply_moc_transformations
 
-    apply_moc_transformations(model, cf=False, smart_reshape=False)
+    nodes = 0
+    while nodes != len(model.get_ops()):  # what one pass joins another may find more to join with
+        nodes = len(model.get_ops())
+        apply_moc_transformations(model, cf=False, smart_reshape=False)
 
 
 def input_name(port: Any) -> str:

@@ -19,6 +19,9 @@ __all__ = ["translate"]
 
 _FOLDED_SHAPE_ARITHMETIC = 64
 """Elements up to which a constant subgraph counts as shape arithmetic."""
+_FOLDED_ELEMENTS = 1 << 20
+"""Elements up to which what follows from constants alone is folded; a compiler would fold all of it."""
+_SPREADING = ("Broadcast", "Tile")
 _LEVELS_OF_A_BYTE = 256
 _MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
 """Families whose operators hand on the numbers that they read, where they take bytes at all."""
@@ -83,6 +86,8 @@ class _Translation:
         """Values of small integer constants: axes, orders."""
         self.widest: DType | None = None
         """Widest floating-point format of the model."""
+        self.known: set[str] = set()
+        """Results that follow from constants alone, and are spread out at run time all the same."""
         self.absorbed: set[str] = set()
         """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
@@ -196,14 +201,19 @@ class _Translation:
             self._fold_to(node, None, values=list(shape_of(node.input(0).get_source_output())))
             return True
         sources = [self.editor.tensors[self.tensor_at(port.get_source_output())] for port in node.inputs()]
-        if not sources or any(t.kind is not TensorKind.CONSTANT for t in sources):
+        if not sources or not all(self._is_known(t.name) for t in sources):
             return False
         largest = max(sources, key=lambda t: t.elements)
         size = sum(math.prod(shape_of(output)) for output in node.outputs())
-        if not op_type(kind).known or size > max(largest.elements, _FOLDED_SHAPE_ARITHMETIC):
+        most = _FOLDED_SHAPE_ARITHMETIC if kind in _SPREADING else _FOLDED_ELEMENTS
+        if not op_type(kind).known or size > max(largest.elements, most):
             return False
         self._fold_to(node, largest)
         return True
+
+    def _is_known(self, tensor: str) -> bool:
+        """Whether a tensor follows from constants alone."""
+        return self.editor.tensors[tensor].kind is TensorKind.CONSTANT or tensor in self.known
 
     def _fold_to(self, node: Any, like: Tensor | None, values: list[int] | None = None) -> None:
         """Stand a constant in a node's place; stored in the narrower of its own format and its source's."""
@@ -328,6 +338,8 @@ class _Translation:
             self.set_result(node, index, tensor)
         operator = Operator(name, kind, tuple(inputs), tuple(t.name for t in results), attrs)
         self.editor.add_operator(operator, results)
+        if sources and all(map(self._is_known, sources)):
+            self.known.update(operator.outputs)
 
     def _moves_bytes(self, kind: str, attrs: Mapping[str, Any], inputs: list[str]) -> bool:
         """Whether a result is made of rounded numbers as they are: compilers keep it in bytes."""

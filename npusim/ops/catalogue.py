@@ -180,7 +180,7 @@ _generate("NonZero ShapeOf")
 
 _composite = partial(_declare, family=Family.COMPOSITE, rows=RowUse.WHOLE, int8=_FLOAT)
 _composite("Interpolate", work=window_work, settings=_ports(1, 2, 3, attributes=("mode",)))
-_composite("LRN", work=window_work, settings=_ports(1, attributes=("size",)), shape=unchanged)
+_composite("LRN", work=element_work, settings=_ports(1), shape=unchanged)
 _composite("GridSample", work=window_work, settings=Settings(attributes=("mode",)))
 _composite("ROIAlign ROIPooling PSROIPooling", work=element_work)
 _composite("LSTMSequence GRUSequence RNNSequence", work=recurrent_work)

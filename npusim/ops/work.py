@@ -233,11 +233,9 @@ def deconvolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
 
 
 def window_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
-    """As many elements per result as go into it: taps of an interpolation, a window of channels (LRN)."""
+    """As many elements per result as go into it: taps of an interpolation."""
     taps = 1
-    if op.type == "LRN":
-        taps = int(op.attrs.get("size", 1))
-    elif op.attrs.get("mode") != "nearest":
+    if op.attrs.get("mode") != "nearest":
         resized = sum(a != b for a, b in zip(inputs[0].shape, outputs[0].shape, strict=False))
         taps = (4 if op.attrs.get("mode") in ("cubic", "bicubic") else 2) ** max(1, resized)
     return Work(elements=float(outputs[0].elements * taps))
