@@ -52,6 +52,7 @@ class Registry(Mapping[str, T], Generic[T]):
         self._name_of: Callable[[Any], str] = name_of or (lambda one: str(one.name))
         self._members: dict[str, T] = {}
         self._added: set[metadata.EntryPoint] = set()
+        self._packages: dict[str, str] = {}
         self._complete = False
 
     def register(self, member: T) -> T:
@@ -77,6 +78,10 @@ class Registry(Mapping[str, T], Generic[T]):
     def own_names(self) -> tuple[str, ...]:
         """Names of the members so far; no other package is loaded for it."""
         return tuple(self._members)
+
+    def package_of(self, name: str) -> str:
+        """Return name and version of the package that a member comes from; '' for npusim's own."""
+        return self._packages.get(name, "")
 
     def find(self, name: str) -> T:
         """Return a member by its name; an `UnknownNameError` names the nearest one."""
@@ -115,9 +120,9 @@ class Registry(Mapping[str, T], Generic[T]):
             try:
                 found = entry.load()
                 for one in found if isinstance(found, list | tuple) else (found,):
-                    self.register(one)
+                    self._packages[self._name_of(self.register(one))] = _package_of(entry)
                 self._added.add(entry)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._complete = False
                 package = f"package {_package_of(entry)}"
                 why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"

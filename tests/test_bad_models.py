@@ -18,6 +18,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from npusim.cli.running import run  # noqa: E402
+from npusim.frontends.ir_structure import read_ir_structure  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
 
 ops = ov.opset13
@@ -295,3 +296,14 @@ def test_the_command_ends_with_status_two_and_leaves_nothing(
     assert not result.exists()
     error = capsys.readouterr().err
     assert "a cycle" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize("shift", range(7))
+def test_a_size_at_the_edge_of_a_block_of_the_file_is_one_size(tmp_path: Path, shift: int) -> None:
+    sizes = "<dim>1234567</dim>" * 20_000
+    path = tmp_path / "long.xml"
+    path.write_text(
+        f'<net name="{"x" * shift}" version="11"><layers><layer id="0" name="a" type="ReLU" version="opset1">'
+        f'<output><port id="0" precision="FP32">{sizes}</port></output></layer></layers><edges/></net>'
+    )
+    assert set(read_ir_structure(path).outputs["a"]) == {1234567}

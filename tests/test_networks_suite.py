@@ -68,8 +68,24 @@ def test_what_cannot_be_built_is_left_out_with_a_note(tmp_path: Path) -> None:
     assert "no data sheet of Core Ultra 7 999Z" in notes
     assert "precisions are fp16, int8" in notes
     assert "a token is no inference" in notes
-    with pytest.raises(ConfigError, match="no row that can be predicted"):
+    with pytest.raises(ConfigError, match="builds no such network; and 3 others"):
         judged(tmp_path, HEADER, *others)
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ((HEADER,), "no rows below the header"),
+        ((HEADER.replace("model", "modle"), RESNET), "no column `model` but `modle`"),
+        ((HEADER.replace("throughput,", "thruput,"), RESNET), "no column `throughput`"),
+        ((HEADER, RESNET.replace("774.88", "").replace("1.56", "")), "no row that can be predicted"),
+    ],
+)
+def test_figures_without_a_number_to_compare_are_refused(
+    tmp_path: Path, lines: tuple[str, ...], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        judged(tmp_path, *lines)
 
 
 def test_anomalous_rows_inform_only_and_say_why(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from npusim.errors import NpusimError, UnknownNameError
 from npusim.plugins import PluginError, Registry, plugin_packages
 from npusim.report.pages import PAGES, Page
 from npusim.studies import WhatIf
+from npusim.workloads import KINDS, WorkloadKind, load_workload
 
 GROUP = "npusim.workloads"
 
@@ -71,6 +72,7 @@ def test_ours_are_found_without_loading_any_package(package):
     [
         ("raise RuntimeError('half finished')", "member", "RuntimeError: half finished"),
         ("import no_such_module", "member", "no_such_module"),
+        ("import sys\nsys.exit(7)", "member", "SystemExit: 7"),
         (THING, "no_such_name", "no_such_name"),
         ("member = 7", "member", "7 is no Thing"),
         ("from test_plugins import Thing\nmember = Thing('ours')", "member", "of that name already"),
@@ -111,3 +113,38 @@ def test_a_page_of_another_package_stands_below_its_document(capsys):
     finally:
         for one in (page, silent, elsewhere):
             PAGES.remove(one.name)
+
+
+KIND = """
+from typing import Literal
+from npusim.workloads import WorkloadKind, WorkloadSpec
+
+class Spec(WorkloadSpec):
+    kind: Literal["theirs"]
+    model: str = "m"
+    precision: str = "fp16"
+
+member = WorkloadKind("theirs", "of a package", Spec, {build})
+"""
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        ("lambda spec, name, folder: 1 / 0", "ZeroDivisionError: division by zero"),
+        ("lambda spec, name, folder: 5", "it builds a int, not a Graph"),
+    ],
+)
+def test_a_builder_of_another_package_that_fails_names_the_package(
+    package, tmp_path, monkeypatch, build, why
+):
+    kinds = Registry(GROUP, "workload kind", WorkloadKind)
+    kinds.register(KINDS["gnn"])
+    monkeypatch.setattr("npusim.workloads.registry.KINDS", kinds)
+    monkeypatch.setattr("npusim.workloads.loading.KINDS", kinds)
+    package(KIND.format(build=build), name="builder")
+    file = tmp_path / "mine.yaml"
+    file.write_text("kind: theirs\n")
+    with pytest.raises(PluginError) as error:
+        load_workload(file)
+    assert str(error.value) == f"package builder 1.2: its workload kind `theirs` cannot build mine: {why}"

@@ -201,7 +201,14 @@ def test_a_circle_and_an_unknown_parent_are_refused(tmp_path: Path) -> None:
 def test_name_and_title_are_a_variants_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(f"schema: npusim.soc/1\nextends: {SOC}\nname: mine\n")
-    assert "no key `title`" in refusal(soc=path)
+    assert f"{path}:1: title: found no key `title`" in refusal(soc=path)
+
+
+def test_sheets_in_a_row_end_and_settings_come_too_late_to_start_from_another(tmp_path: Path) -> None:
+    for i in range(20):
+        (tmp_path / f"c{i}.yaml").write_text(child(f"c{i}", f"c{i + 1}.yaml"))
+    assert "data sheets in a row" in refusal(soc=tmp_path / "c0.yaml")
+    assert "`extends`, which is informative" in refusal("extends=core-ultra-7-155h")
 
 
 def test_a_library_may_be_a_file_beside_the_sheet_and_nowhere_else(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.locate import data_root, resource_names
 
 _EXTENDS = ("extends",)
+_NOT_INHERITED = {"name", "title", "extends"}
 _MOST_SHEETS = 8
 """Data sheets that may start from each other."""
 
@@ -89,14 +90,15 @@ def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
         raise _wrong(sheet, _EXTENDS, f"the unknown SoC {shown(parent)}", allowed, error.suggestion) from None
     if not file.is_file():
         raise _wrong(sheet, _EXTENDS, f"no file {shown(str(file))}", "a data sheet to start from")
-    if file.resolve() in passed or len(passed) > _MOST_SHEETS:
+    if file.resolve() in passed:
         chain = " -> ".join(one.name for one in (*passed, file.resolve()))
         raise _wrong(sheet, _EXTENDS, chain, "data sheets that do not start from each other")
+    if len(passed) > _MOST_SHEETS:
+        raise _wrong(sheet, _EXTENDS, f"more than {_MOST_SHEETS} data sheets in a row", "fewer: merge some")
     base = soc_data(file, passed)
     if isinstance(base.data, dict):
-        base.data = {
-            key: value for key, value in base.data.items() if key not in ("name", "title", "extends")
-        }
+        base.data = {key: value for key, value in base.data.items() if key not in _NOT_INHERITED}
+        base.lines = {key: line for key, line in base.lines.items() if not {*key[:1]} & _NOT_INHERITED}
     return merge_files(base, sheet)
 
 

@@ -15,7 +15,7 @@ from npusim.arch.npu import Npu
 from npusim.arch.technology import Technology
 from npusim.config import SET_BY_STUDY, Override, Section
 from npusim.errors import ConfigError, UnknownNameError, nearest
-from npusim.units import Bandwidth, Bytes, Duration, refuse
+from npusim.units import Bandwidth, Bytes, Duration, Informative, refuse
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 """Any device, told apart by its `kind`."""
@@ -43,7 +43,7 @@ class Soc(Section):
 
     schema_name: Literal["npusim.soc/1"] = Field(alias="schema")
     """Version of this file format: npusim.soc/1."""
-    extends: Annotated[str, Field(min_length=1)] | None = None
+    extends: Annotated[Annotated[str, Field(min_length=1)] | None, Informative("read with the file")] = None
     """Data sheet that this one starts from: a shipped name, or a YAML file by its path from this one. What
     this file leaves out stands there; name and title are its own."""
     name: Annotated[str, Field(min_length=1)]

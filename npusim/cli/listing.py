@@ -19,7 +19,7 @@ def list_(
         str,
         argument(
             "WHAT",
-            "socs: machines; workloads: networks on data sets; techniques; ops: operator types; "
+            "socs: machines; workloads: networks by name; techniques; ops: operator types; "
             "suites: published figures to check against; spaces: designs to sweep.",
             kind="catalogue",
             choices=_KINDS,

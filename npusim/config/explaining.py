@@ -46,7 +46,11 @@ def explain(
     ConfigError
         The first error in full, up to nine more in a line each.
     """
-    raw = error.errors(include_url=False)
+    raw = [
+        one
+        for one in error.errors(include_url=False)
+        if one["type"] != "default_factory_not_called"  # follows from another error
+    ]
     # Unknown keys come first: a misspelt key is the cause of the missing one.
     raw.sort(key=lambda one: one["type"] != "extra_forbidden")
     found: list[ConfigError] = []

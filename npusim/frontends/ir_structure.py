@@ -28,6 +28,7 @@ def read_ir_structure(path: Path) -> ModelStructure:
     """
     reader = _Reader()
     parser = ParserCreate()
+    parser.buffer_text = True  # else a size at the edge of a block of the file comes in two parts
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
     parser.CharacterDataHandler = reader.text
     parser.EntityDeclHandler = reader.entity

@@ -27,8 +27,8 @@ def engineering(value: float, unit: str) -> str:
 
     Examples
     --------
-    >>> engineering(0.00123456, "s"), engineering(14.7e6, "B"), engineering(0.9999, "s")
-    ('1.23 ms', '14.7 MB', '1.00 s')
+    >>> engineering(0.00123456, "s"), engineering(14.7e6, "B"), engineering(0.3571, "/s")
+    ('1.23 ms', '14.7 MB', '0.357 /s')
     """
     if not math.isfinite(value):
         return "-"
@@ -38,6 +38,8 @@ def engineering(value: float, unit: str) -> str:
     rounded = float(f"{value:.2e}")
     exponent = math.floor(math.log10(abs(rounded)) / 3 + 1e-12) * 3
     exponent = min(max(exponent, _SMALLEST), _LARGEST)
+    if exponent < 0 and unit.startswith("/"):
+        return f"{rounded:.3g} {unit}"  # m/s would read as metres
     mantissa = float(f"{rounded / 10.0**exponent:.3g}")  # 1e-7 / 1e-9 is a little less than 100
     return f"{_three_digits(mantissa)} {_PREFIXES[exponent]}{unit}".strip()
 

@@ -75,11 +75,21 @@ def _table(judged: Judged, held_out: Judged | None) -> Table:
     """Return a line per group; below it, where there was a cross-validation, the errors of held-out rows."""
     table = grid()
     table.show_header, table.header_style = True, "dim"
-    for heading in ("group", "rows", "mean", "median", "p90", "limit", "", "Intel's model"):
-        words = heading in ("group", "", "Intel's model")
-        table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     others = {} if held_out is None else {group.name: group for group in held_out.groups}
     shown, hidden = _worth_showing(judged.groups)
+    compared = any(group.rule and group.rule.yardstick for group in shown)
+    for heading in (
+        "group",
+        "rows",
+        "mean",
+        "median",
+        "p90",
+        "limit",
+        "",
+        "Intel's model" if compared else "",
+    ):
+        words = heading in ("group", "", "Intel's model")
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for group in shown:
         yardstick = group.rule.yardstick if group.rule else ""
         name = Text(group.name, style="cyan")

@@ -146,7 +146,10 @@ class PublishedNetworks:
                 if reason:
                     notes[f"{row.platform}, {row.network}: {reason}"] = None
         if not kept:
-            raise ConfigError("no row that can be predicted", file=str(path), allowed="; ".join(notes))
+            skipped = [note.partition(": ")[2] for note in notes]
+            more = f"; and {len(skipped) - 1} others" if len(skipped) > 1 else ""
+            allowed = f"rows of known chips and networks ({skipped[0]}{more})" if skipped else "a number in a row"
+            raise ConfigError("no row that can be predicted", file=str(path), allowed=allowed)
         rows = [row for row, _, _ in kept]
         columns = {
             "platform": [row.platform for row in rows],

@@ -10,10 +10,11 @@ from typing import Literal
 from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
-from npusim.errors import ConfigError, UnknownNameError
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
 from npusim.ops import DType
+from npusim.plugins import PluginError
 from npusim.workloads.gnn import GnnSpec
 from npusim.workloads.registry import KINDS, kind_of
 from npusim.workloads.spec import WorkloadSettings, WorkloadSpec
@@ -132,8 +133,22 @@ def load_workload(
         raise ConfigError(
             f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"
         )
-    spec, path = load_spec(text, settings), workload_path(text)
-    return KINDS[spec.kind].build(spec, path.stem, path.parent)
+    return _built(load_spec(text, settings), workload_path(text))
+
+
+def _built(spec: WorkloadSpec, path: Path) -> Graph:
+    """Return the graph that a kind builds; a `PluginError` names the package whose kind cannot."""
+    package = KINDS.package_of(spec.kind)
+    try:
+        graph: object = KINDS[spec.kind].build(spec, path.stem, path.parent)
+        if isinstance(graph, Graph):
+            return graph
+        why = f"it builds a {type(graph).__name__}, not a Graph"
+    except Exception as error:
+        if not package or isinstance(error, NpusimError):
+            raise
+        why = f"{type(error).__name__}: {error}"
+    raise PluginError(f"package {package}: its workload kind `{spec.kind}` cannot build {path.stem}: {why}")
 
 
 def workload_path(name: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +13,7 @@ from npusim.config import Override, Section
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 
-__all__ = ["WorkloadKind", "WorkloadSettings", "WorkloadSpec"]
+__all__ = ["WorkloadKind", "WorkloadSettings", "WorkloadSpec", "default_of_model"]
 
 
 class WorkloadSettings(Section):
@@ -32,6 +32,11 @@ class WorkloadSettings(Section):
     def short_path(cls, path: tuple[str, ...]) -> tuple[str, ...]:
         """Return a path as the command line writes it."""
         return ("workload", *path)
+
+
+def default_of_model(defaults: Mapping[str, Any]) -> Any:
+    """Return the field of a specification whose default depends on `model`, which stands above it."""
+    return Field(default_factory=lambda data: defaults[data["model"]])
 
 
 class WorkloadSpec(WorkloadSettings):

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from npusim.workloads.spec import WorkloadSpec
+from npusim.units import refuse
+from npusim.workloads.spec import WorkloadSpec, default_of_model
 
 __all__ = ["CnnModel", "CnnSpec"]
 
@@ -45,6 +46,10 @@ _SIZES: dict[str, _Sizes] = {
 Pixels = Annotated[int, Field(ge=32, le=8192)]
 
 
+def _of_model(key: str) -> Any:
+    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+
+
 class CnnSpec(WorkloadSpec):
     """A convolutional network."""
 
@@ -57,30 +62,20 @@ class CnnSpec(WorkloadSpec):
     multiply bytes, what the grid cannot finish stays fp16."""
     batch: Annotated[int, Field(ge=1, le=1024)] = 1
     """Images of one inference."""
-    height: Pixels
+    height: Pixels = _of_model("height")
     """Rows of an image. Default: what the network was published with (resnet-50, mobilenet-v2 224,
     ssd-mobilenet-v1 300, yolo-v3-tiny 416, efficientdet-d0 512, yolov8n and yolo11n 640, unet 256)."""
-    width: Pixels
+    width: Pixels = _of_model("width")
     """Columns of an image. Default: as for `height`."""
-    classes: Annotated[int, Field(ge=1, le=100_000)]
+    classes: Annotated[int, Field(ge=1, le=100_000)] = _of_model("classes")
     """Classes to tell apart. Default: 1000 of ImageNet, 80, 90 or 91 of COCO, 2 of unet."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_the_model(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("model") in _SIZES:
-            sizes = _SIZES[data["model"]]
-            return {"height": sizes.height, "width": sizes.width, "classes": sizes.classes, **data}
-        return data
 
     @model_validator(mode="after")
     def _sizes_suit_the_model(self) -> CnnSpec:
         multiple = _SIZES[self.model].multiple
         for key in ("height", "width"):
             if getattr(self, key) % multiple:
-                raise ValueError(
-                    f"{key} {getattr(self, key)} of {self.model} is not a multiple of {multiple}"
-                )
+                refuse(f"`{getattr(self, key)}`", f"a multiple of {multiple} for {self.model}", at=key)
         return self
 
     @property

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from npusim.ops import DType
 from npusim.units import refuse
-from npusim.workloads.spec import WorkloadSpec
+from npusim.workloads.spec import WorkloadSpec, default_of_model
 
 Model = Literal["gcn", "gat", "sage-mean", "sage-max"]
 Form = Literal["edges", "dense", "gathered"]
@@ -52,20 +52,13 @@ class GnnSpec(WorkloadSpec):
     """Attention heads of each layer but the last, which has one (gat); they share `hidden`."""
     neighbours: Annotated[int, Field(ge=1, le=1_000_000)] = 10
     """Neighbours that a node aggregates, sampled without replacement (sage)."""
-    form: Form
+    form: Form = default_of_model({model: forms[0] for model, forms in _FORMS.items()})
     """`edges`: aggregation with Gather and Scatter along the edges; `dense`: a dense matrix [N, N] is made of
     the edges in the graph and multiplied; `gathered`: the sampled neighbours as a tensor [N, neighbours, F]
     (sage). Default: what runs out of the box (gcn edges, gat dense, sage gathered)."""
-    order: Order
+    order: Order = default_of_model({model: orders[0] for model, orders in _ORDERS.items()})
     """`transform_first` aggregates the layer's output width, `aggregate_first` its input width. Default:
     transform_first, but aggregate_first for sage-max, where the order makes another network."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_the_model(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("model") in _FORMS:
-            return {"form": _FORMS[data["model"]][0], "order": _ORDERS[data["model"]][0], **data}
-        return data
 
     @field_validator("precision", mode="before")
     @classmethod
@@ -86,9 +79,11 @@ class GnnSpec(WorkloadSpec):
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> GnnSpec:
         if self.heads > 1 and self.model != "gat":
-            raise ValueError(f"{self.model} has no attention heads; only gat takes `heads`")
+            refuse(
+                f"`{self.heads}`", f"no heads: {self.model} has no attention heads, only gat does", at="heads"
+            )
         if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+            refuse(f"`{self.hidden}`", f"a multiple of heads, which is {self.heads}", at="hidden")
         return self
 
     @property

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from npusim.workloads.spec import WorkloadSpec
+from npusim.units import refuse
+from npusim.workloads.spec import WorkloadSpec, default_of_model
 
 __all__ = ["TransformerModel", "TransformerSpec"]
 
@@ -33,6 +34,17 @@ _POSITIONS = 512
 """Longest sequence that BERT has position embeddings for."""
 
 
+def _of_model(key: str) -> Any:
+    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+
+
+def _tokens(data: dict[str, Any]) -> int:
+    """Return the default of `sequence`: of vit, its patches and one token of the class."""
+    if data["model"] != "vit":
+        return _SIZES[data["model"]].sequence
+    return int((data["image"] // data["patch"]) ** 2 + 1)
+
+
 class TransformerSpec(WorkloadSpec):
     """An encoder of transformer layers."""
 
@@ -46,51 +58,44 @@ class TransformerSpec(WorkloadSpec):
     bytes, softmax, GELU and normalisations stay fp16."""
     batch: Annotated[int, Field(ge=1, le=1024)] = 1
     """Texts or images of one inference."""
-    layers: Annotated[int, Field(ge=1, le=200)]
+    layers: Annotated[int, Field(ge=1, le=200)] = _of_model("layers")
     """Layers. Default: 12, bert-large 24."""
-    hidden: Annotated[int, Field(ge=1, le=65536)]
+    hidden: Annotated[int, Field(ge=1, le=65536)] = _of_model("hidden")
     """Features of a token; the feed-forward network is four times as wide. Default: 768, bert-large 1024."""
-    heads: Annotated[int, Field(ge=1, le=1024)]
+    heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("heads")
     """Attention heads. Default: 12, bert-large 16."""
-    sequence: Annotated[int, Field(ge=1, le=65536)]
-    """Tokens of a text. Default: 128, bert-large 384; of vit its patches and one token of the class, 197."""
-    vocabulary: Annotated[int, Field(ge=0, le=10_000_000)]
-    """Rows of the table of word embeddings. Default: 28996 (bert-base-cased), 30522 (bert-large-uncased); vit
-    has none."""
     image: Annotated[int, Field(ge=1, le=8192)] = 224
     """Height and width of vit's images."""
     patch: Annotated[int, Field(ge=1, le=1024)] = 16
     """Height and width of vit's patches."""
-    outputs: Annotated[int, Field(ge=1, le=100_000)]
+    sequence: Annotated[int, Field(ge=1, le=65536, validate_default=True, default_factory=_tokens)]
+    """Tokens of a text. Default: 128, bert-large 384; of vit its patches and one token of the class, 197."""
+    vocabulary: Annotated[int, Field(ge=0, le=10_000_000)] = _of_model("vocabulary")
+    """Rows of the table of word embeddings. Default: 28996 (bert-base-cased), 30522 (bert-large-uncased); vit
+    has none."""
+    outputs: Annotated[int, Field(ge=1, le=100_000)] = _of_model("outputs")
     """Scores of a token (bert, default 2: start and end of the answer) or of an image (vit, 1000 classes)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _defaults_of_the_model(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or data.get("model") not in _SIZES:
-            return data
-        defaults = _SIZES[data["model"]]._asdict()
-        image, patch = data.get("image", 224), data.get("patch", 16)
-        if data["model"] == "vit" and isinstance(image, int) and isinstance(patch, int) and patch > 0:
-            defaults["sequence"] = (image // patch) ** 2 + 1
-        return {**defaults, **data}
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> TransformerSpec:
         if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+            refuse(f"`{self.hidden}`", f"a multiple of heads, which is {self.heads}", at="hidden")
+        images = self.model_fields_set & {"image", "patch"}
+        if self.model != "vit" and images:
+            key = min(images)
+            refuse(
+                f"`{getattr(self, key)}`", f"no {key}: {self.model} reads no images, only vit does", at=key
+            )
         if self.model == "vit":
             if self.image % self.patch:
-                raise ValueError(f"image {self.image} is not a multiple of patch {self.patch}")
+                refuse(f"`{self.image}`", f"a multiple of patch, which is {self.patch}", at="image")
             tokens = (self.image // self.patch) ** 2 + 1
             if self.sequence != tokens:
-                raise ValueError(f"sequence {self.sequence} of vit: image and patch make it {tokens}")
+                refuse(f"`{self.sequence}`", f"{tokens}, which image and patch make", at="sequence")
         elif self.sequence > _POSITIONS:
-            raise ValueError(
-                f"sequence {self.sequence} is longer than the {_POSITIONS} positions of {self.model}"
-            )
+            refuse(f"`{self.sequence}`", f"at most the {_POSITIONS} positions of {self.model}", at="sequence")
         elif not self.vocabulary:
-            raise ValueError(f"vocabulary of {self.model} is at least 1")
+            refuse(f"`{self.vocabulary}`", f"at least 1 for {self.model}", at="vocabulary")
         return self
 
     @property
