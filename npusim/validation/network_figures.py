@@ -148,7 +148,9 @@ class PublishedNetworks:
         if not kept:
             skipped = [note.partition(": ")[2] for note in notes]
             more = f"; and {len(skipped) - 1} others" if len(skipped) > 1 else ""
-            allowed = f"rows of known chips and networks ({skipped[0]}{more})" if skipped else "a number in a row"
+            allowed = (
+                f"rows of known chips and networks ({skipped[0]}{more})" if skipped else "a number in a row"
+            )
             raise ConfigError("no row that can be predicted", file=str(path), allowed=allowed)
         rows = [row for row, _, _ in kept]
         columns = {
