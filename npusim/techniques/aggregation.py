@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator
-from npusim.techniques.preprocessing import feature_independent, unique_name
+from npusim.techniques.preprocessing import feature_independent, unique_name, value_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,19 @@ def _scaling(
     return scaled[0], ((op.type, scales[0]),)
 
 
-def write_product(editor: Editor, aggregation: Aggregation, matrix: str) -> str:
-    """Let one MatMul(matrix, features) stand in the aggregation's place and return its result's name."""
-    editor.region = aggregation.region
-    name = unique_name(editor, f"{aggregation.region}/matmul")
-    product = editor.matmul(matrix, aggregation.features, name)
-    editor.rewire(aggregation.result, product)
-    return product
+def write_products(
+    editor: Editor,
+    graph: Graph,
+    aggregations: Iterable[Aggregation],
+    matrix_of: Callable[[Editor, Graph, Aggregation], str],
+) -> None:
+    """Let MatMul(matrix, features) stand in each aggregation's place; equal ones share their matrix."""
+    same = value_numbers(graph)
+    made: dict[tuple[object, ...], str] = {}
+    for aggregation in aggregations:
+        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
+        if key not in made:
+            made[key] = matrix_of(editor, graph, aggregation)
+        editor.region = aggregation.region
+        name = unique_name(editor, f"{aggregation.region}/matmul")
+        editor.rewire(aggregation.result, editor.matmul(made[key], aggregation.features, name))

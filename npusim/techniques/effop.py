@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Tensor
-from npusim.techniques.aggregation import find_aggregations, write_product
+from npusim.techniques.aggregation import find_aggregations, write_products
 from npusim.techniques.masking import find_maskings, mask_pair
 from npusim.techniques.node_matrices import build_matrix
-from npusim.techniques.preprocessing import unique_name, value_numbers
+from npusim.techniques.preprocessing import unique_name
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
-    editor, same = Editor.of(graph), value_numbers(graph)
-    matrices: dict[tuple[object, ...], str] = {}
-    for aggregation in find_aggregations(graph):
-        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
-        if key not in matrices:
-            matrices[key] = build_matrix(editor, graph, aggregation)
-        write_product(editor, aggregation, matrices[key])
+    editor = Editor.of(graph)
+    write_products(editor, graph, find_aggregations(graph), build_matrix)
     pairs: dict[str, tuple[str, str]] = {}
     for masking in find_maskings(graph):
         if masking.selects:

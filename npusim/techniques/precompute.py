@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, Tensor, TensorKind
-from npusim.techniques.aggregation import Aggregation, before_broadcast, find_aggregations, write_product
+from npusim.techniques.aggregation import Aggregation, before_broadcast, find_aggregations, write_products
 from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
 from npusim.techniques.node_matrices import aggregation_density, matrix_fields
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
@@ -34,13 +36,8 @@ def precompute(graph: Graph, kind: TensorKind) -> Graph:
 
 def precompute_aggregations(graph: Graph, kind: TensorKind) -> Graph:
     """Return the graph with each sum over gathered neighbours as a product with a constant or an input."""
-    editor, same = Editor.of(graph), value_numbers(graph)
-    found: dict[tuple[object, ...], str] = {}
-    for aggregation in find_aggregations(graph):
-        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
-        if key not in found:
-            found[key] = _matrix_of(editor, graph, aggregation, kind)
-        write_product(editor, aggregation, found[key])
+    editor = Editor.of(graph)
+    write_products(editor, graph, find_aggregations(graph), partial(_matrix_of, kind))
     return editor.finish()
 
 
@@ -80,7 +77,7 @@ def _targets(graph: Graph, kind: TensorKind) -> tuple[Tensor, ...]:
     return tuple(t for t in found if t.kind is not kind)
 
 
-def _matrix_of(editor: Editor, graph: Graph, aggregation: Aggregation, kind: TensorKind) -> str:
+def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
     role = Role.NORM if aggregation.scaled else Role.ADJACENCY
     nodes = graph.tensors[aggregation.result].shape[0]
     dtype = graph.tensors[aggregation.features].dtype

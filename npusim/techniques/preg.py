@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
-from npusim.techniques.aggregation import Aggregation, find_aggregations, write_product
+from npusim.techniques.aggregation import Aggregation, find_aggregations, write_products
 from npusim.techniques.node_matrices import build_matrix
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
@@ -47,15 +47,10 @@ def _producers(graph: Graph, name: str) -> list[Operator]:
 
 def _rewrite(graph: Graph, _: NoParameters) -> Graph:
     editor, same = Editor.of(graph), value_numbers(graph)
-    ready: dict[tuple[object, ...], str] = {}
-    key: tuple[object, ...]
-    for aggregation in _normalised(graph):
-        key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
-        if key not in ready:
-            ready[key] = _matrix_of_ready(editor, graph, aggregation)
-        write_product(editor, aggregation, ready[key])
+    ready: dict[int, str] = {}
+    write_products(editor, graph, _normalised(graph), _matrix_of_ready)
     for tensor in normalised_matrices(graph):
-        key = (same[tensor.name],)
+        key = same[tensor.name]
         if key not in ready:
             scatter = _matrix_scatter(graph, tensor)
             ready[key] = (
