@@ -53,12 +53,12 @@ class Decisions:
 
 
 class Plan(NamedTuple):
-    """A residency plan, by its differences to the others of the same graph."""
+    """A residency plan."""
 
     is_row_fused: bool
     """Whether all tensors that can be fused row-wise are."""
-    kept: int
-    """How many intermediate tensors stay in SRAM as a whole, the smallest first."""
+    whole: frozenset[str] = frozenset()
+    """Intermediate tensors that stay in SRAM as a whole."""
     share: float = 0.0
     """Share of the marked inputs and constants that is kept after their first use."""
 
@@ -67,29 +67,21 @@ class Plan(NamedTuple):
 class Plans:
     """Residency plans of a graph, in the order in which they are compared.
 
-    Those that agree in `is_row_fused` follow each other, and of these one never keeps fewer tensors as a
-    whole than the one before it.
+    Those that agree in `is_row_fused` follow each other; the fewer tensors change from one to the next, the
+    sooner they are lowered.
     """
 
     steps: tuple[Plan, ...]
-    row_fused: frozenset[str]
+    row_fused: frozenset[str] = frozenset()
     """Tensors that can be fused row-wise."""
-    beside: tuple[str, ...]
-    """Intermediate tensors beside these, the smallest first."""
-    all_sizes: tuple[str, ...]
-    """All intermediate tensors, the smallest first."""
     marked: tuple[str, ...] = ()
     """Inputs and constants of which a share may be kept."""
-
-    def kept_order(self, is_row_fused: bool) -> tuple[str, ...]:
-        """Return the intermediate tensors in the order in which plans keep them."""
-        return self.beside if is_row_fused or not self.row_fused else self.all_sizes
 
     def residency(self, plan: int) -> Residency:
         """Return what stays in SRAM under a plan."""
         step = self.steps[plan]
         return Residency(
-            frozenset(self.kept_order(step.is_row_fused)[: step.kept]),
+            step.whole,
             dict.fromkeys(self.marked, step.share) if step.share else {},
             self.row_fused if step.is_row_fused else frozenset(),
         )

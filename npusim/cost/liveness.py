@@ -153,7 +153,7 @@ class Liveness:
         for name, size in row_block_sizes(graph, decisions, self.root, soc).items():
             self._add(self._copied, name, size)
         for name in decisions.residency.whole:
-            self.keep(name)
+            self.keep_or_drop(name)
         self.keep_shares(decisions.residency.cached)
 
     def _find_spans(self) -> None:
@@ -199,11 +199,13 @@ class Liveness:
             for last, size in self._chains_of_weight.get(name, {}).items():
                 self._waiting[last] += -size if is_kept else size
 
-    def keep(self, name: str) -> None:
-        """Keep one more tensor in SRAM as a whole."""
-        self._set_kept(name, True)
+    def keep_or_drop(self, name: str) -> None:
+        """Keep one more tensor in SRAM as a whole, or one that is kept no longer."""
+        is_kept = name in self._kept
+        self._set_kept(name, not is_kept)
         column = self._copied if name in self._copied_tensors else self._spread
-        self._add(column, name, self.graph.tensors[name].bytes)
+        size = self.graph.tensors[name].bytes
+        self._add(column, name, -size if is_kept else size)
 
     def keep_shares(self, shares: Mapping[str, float]) -> None:
         """Keep a share of each of some tensors in SRAM, in place of all shares kept so far."""

@@ -364,19 +364,19 @@ def _each_plan(
 ) -> Iterator[tuple[Iterable[int], Liveness, Collection[str], bool]]:
     """Yield for each plan groups to lower again, liveness, tensors in SRAM, whether a family starts."""
     graph, groups = lowering.graph, lowering.groups
-    live, in_sram, last = None, set[str](), Plan(False, 0)
+    live, in_sram, last = None, set[str](), Plan(False)
     for step in plans.steps:
         is_new = live is None or step.is_row_fused != last.is_row_fused
         if live is None or is_new:
             in_sram = set(plans.row_fused) if step.is_row_fused else set()
             residency = Residency(row_fused=frozenset(in_sram))
             live = Liveness(graph, Decisions(groups, residency, lowering.is_split), lowering.soc)
-            last = Plan(step.is_row_fused, 0)
+            last = Plan(step.is_row_fused)
         changed: set[int] = set(range(len(groups)) if is_new else ())
-        more = list(plans.kept_order(step.is_row_fused)[last.kept : step.kept])
+        more = [*sorted(step.whole - last.whole), *sorted(last.whole - step.whole)]
         for name in more:
-            live.keep(name)
-            in_sram.add(name)
+            live.keep_or_drop(name)
+            in_sram ^= {name}
         if step.share != last.share:
             live.keep_shares(dict.fromkeys(plans.marked, step.share) if step.share else {})
             more += plans.marked

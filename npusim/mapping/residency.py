@@ -5,15 +5,24 @@ several layers read, such as a GCN's norm, can be kept from its first use, as mu
 CacheG, asked for by the `cached` mark). What is kept takes room from the operators' own tiles, so plans are
 costed and the cheapest is taken.
 
-The plans are: for each size in turn, keep all intermediates up to that size; with each of them, keep none to
-all of the marked matrices in steps. Intermediates that can be fused row-wise are
-(`npusim.mapping.row_fusion`); as blocks of rows and the weights of their readers may not fit side by side,
-there are plans without row-wise fusion and marked matrices, too. A plan that is possible with some SRAM is
-possible with more, and costs no more there, so more SRAM never hurts. What stays in SRAM while a host works
-stays for one request in flight only; the kernel leaves such plans out where there are several.
+There are two kinds of plans. *By size*: keep all intermediates up to a size; with each of them, keep none to
+all of the marked matrices in steps. *By moment*: keep as many intermediates as fit into a capacity at every
+moment, either the smallest first or those that save most traffic for the time they stay. Capacities run down
+from the most that is alive at a time, by `_CAPACITY_STEP`; they do not depend on the machine. There are at
+most `_MOST_SIZES` and twice `_MOST_CAPACITIES`, so plans times operators grow as the operators do.
+
+Intermediates that can be fused row-wise are (`npusim.mapping.row_fusion`); as blocks of rows and the weights
+of their readers may not fit side by side, there are plans without row-wise fusion and marked matrices, too. A
+plan that is possible with some SRAM is possible with more, and costs no more there, so more SRAM never hurts.
+What stays in SRAM while a host works stays for one request in flight only; the kernel leaves such plans out
+where there are several.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
 
 from npusim.cost import Group, Plan, Plans, Unit, roots
 from npusim.graph import Graph
@@ -24,6 +33,22 @@ __all__ = ["CACHE_STEPS", "plans"]
 
 CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
+_MOST_SIZES = 14
+"""Most plans by size."""
+_MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
+"""Most capacities of plans by moment, and the ratio of two."""
+
+
+class _Use(NamedTuple):
+    """When an intermediate tensor is alive, and how often it would be moved."""
+
+    bytes: float
+    first: int
+    """Group that makes it."""
+    last: int
+    """Last group that reads it."""
+    moves: int
+    """One for each group that makes or reads it."""
 
 
 def plans(graph: Graph, groups: tuple[Group, ...]) -> Plans:
@@ -36,49 +61,91 @@ def plans(graph: Graph, groups: tuple[Group, ...]) -> Plans:
         From `npusim.mapping.fusion.fuse`.
     """
     root = roots(graph)
-    sizes = _intermediates(graph, groups, root)
+    uses = _uses(graph, groups, root)
     marked = _marked(graph, groups, root)
     row_fused = row_fusable(graph, groups, root)
-    fuses, order = bool(row_fused), sorted(sizes, key=lambda name: (sizes[name], name))
-    beside = [name for name in order if name not in row_fused]
-    steps = [Plan(False, 0)]
+    fuses = bool(row_fused)
+    beside = {name: use for name, use in uses.items() if name not in row_fused}
+    steps = [Plan(False)]
     if fuses:
-        steps.append(Plan(True, 0))
-    for kept in dict.fromkeys((_up_to(0.0, beside, sizes), *_ends(beside, sizes))):
-        if kept:
-            steps.append(Plan(fuses, kept))
-        steps += [
-            Plan(fuses, kept, step / CACHE_STEPS) for step in range(1, CACHE_STEPS + 1 if marked else 1)
-        ]
+        steps.append(Plan(True))
+    shares = [step / CACHE_STEPS for step in range(CACHE_STEPS + 1 if marked else 1)]
+    for whole in (frozenset[str](), *_by_size(beside)):
+        steps += [Plan(fuses, whole, share) for share in shares if whole or share]
+    steps += [Plan(fuses, whole) for whole in _by_moment(beside)]
     if fuses:  # row blocks and the weights of their readers may not fit side by side
-        steps += [Plan(False, kept) for kept in _ends(order, sizes)]
-    return Plans(tuple(steps), row_fused, tuple(beside), tuple(order), tuple(marked))
+        steps += [Plan(False, whole) for whole in (*_by_size(uses), *_by_moment(uses))]
+    return Plans(tuple(dict.fromkeys(steps)), row_fused, tuple(marked))
 
 
-def _ends(order: list[str], sizes: dict[str, float]) -> list[int]:
-    """Return for each size how many tensors are no larger."""
-    last = [i + 1 == len(order) or sizes[order[i + 1]] > sizes[name] for i, name in enumerate(order)]
-    return [i + 1 for i, is_last in enumerate(last) if is_last]
+def _by_size(uses: dict[str, _Use]) -> list[frozenset[str]]:
+    """Return tensors up to each size, or up to `_MOST_SIZES` of them where there are more."""
+    sizes = sorted({use.bytes for use in uses.values()})
+    places = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), _MOST_SIZES)).round().astype(int))
+    return [frozenset(name for name, use in uses.items() if use.bytes <= sizes[place]) for place in places]
 
 
-def _up_to(limit: float, order: list[str], sizes: dict[str, float]) -> int:
-    return sum(sizes[name] <= limit for name in order)
+def _by_moment(uses: dict[str, _Use]) -> list[frozenset[str]]:
+    """Return what fits into each capacity at every moment."""
+    if not uses:
+        return []
+    alive = np.zeros(max(use.last for use in uses.values()) + 1)
+    for use in uses.values():
+        alive[use.first : use.last + 1] += use.bytes
+    least, most = min(use.bytes for use in uses.values()), float(alive.max())
+    scale = [most / _CAPACITY_STEP**i for i in range(_MOST_CAPACITIES)]
+    capacities = [capacity for capacity in reversed(scale) if capacity >= least]
+    smallest = sorted(uses, key=lambda name: (uses[name].bytes, name))
+    worthiest = sorted(smallest, key=lambda name: -_worth(uses[name]))
+    found = dict.fromkeys(
+        _fitting(uses, order, capacity, len(alive))
+        for order in (smallest, worthiest)
+        for capacity in capacities
+    )
+    return [whole for whole in found if whole]
 
 
-def _intermediates(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict[str, float]:
-    """Bytes of every tensor that passes from one group on the NPU to others on the NPU only."""
-    made: dict[str, float] = {}
+def _worth(use: _Use) -> float:
+    """Bytes of traffic that keeping a tensor saves, for its bytes and the groups that it stays over."""
+    return use.moves / (use.last - use.first + 1)
+
+
+def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: int) -> frozenset[str]:
+    """Keep tensors in an order as long as all that are alive at a time fit into a capacity."""
+    room = np.full(moments, capacity)
+    kept = []
+    for name in order:
+        size, first, last, _ = uses[name]
+        span = room[first : last + 1]
+        if span.min() >= size:
+            span -= size
+            kept.append(name)
+    return frozenset(kept)
+
+
+def _uses(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict[str, _Use]:
+    """Return the use of every tensor that passes from one group on the NPU to others on the NPU only."""
+    made: dict[str, int] = {}
     foreign: set[str] = set()
-    for group in groups:
-        on_npu = not group.unit.is_host
+    users: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        names = (group.main, *group.fused)
         last = group.fused[-1] if group.fused else group.main
-        for tensor in graph.operators[last].outputs:
-            if on_npu and group.unit is not Unit.VIEW:
-                made[root[tensor]] = graph.tensors[root[tensor]].bytes
-        if not on_npu:
+        if group.unit.is_host:
             op = graph.operators[group.main]
             foreign.update(root[t] for t in (*op.inputs, *op.outputs))
-    return {name: size for name, size in made.items() if name not in foreign}
+        elif group.unit is not Unit.VIEW:
+            made.update((root[tensor], i) for tensor in graph.operators[last].outputs)
+            for tensor in {root[t] for name in names for t in graph.operators[name].inputs}:
+                users.setdefault(tensor, []).append(i)
+    found = {}
+    for name, first in made.items():
+        if name not in foreign:
+            readers = [i for i in users.get(name, ()) if i != first]
+            found[name] = _Use(
+                graph.tensors[name].bytes, first, max(readers, default=first), 1 + len(readers)
+            )
+    return found
 
 
 def _marked(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> list[str]:
