@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 from strategies import Machine, graphs, machines, runs
 
 from npusim.arch import load_soc
+from npusim.cost.decisions import Plan
 from npusim.cost.tables import Unit
 from npusim.errors import InfeasibleError
-from npusim.graph import Editor
-from npusim.mapping import Run, map_graph
+from npusim.graph import Editor, Graph
+from npusim.mapping import Run, map_graph, plan_tables
 from npusim.ops import DType
 
 SERIES2 = load_soc("core-ultra-series2")
@@ -34,6 +35,37 @@ def test_more_sram_is_never_slower_once_residency_is_decided_anew(data):
     if run.requests == 1 or (not hosts and before.arch["contexts"] == 1):
         assert after.total["latency_s"] <= before.total["latency_s"] * ROUNDING
         assert after.total["throughput_per_s"] * ROUNDING >= before.total["throughput_per_s"]
+
+
+def crowded_chain() -> Graph:
+    """Products with results of one size; the first one's stays alive to the fourth."""
+    editor = Editor("crowded")
+    result = first = editor.input("x", (256, 256), DType.FP16)
+    for i in range(8):
+        weight = editor.constant(f"w{i}", (256, 256), DType.FP16)
+        result = editor.matmul(result, weight, f"product{i}")
+        first = result if i == 0 else first
+        if i == 3:
+            result = editor.eltwise("Add", result, first, "sum")
+    editor.outputs.append(result)
+    return editor.finish()
+
+
+def test_tensors_of_one_size_stay_where_there_is_room_at_the_time():
+    machine, counts = Machine("core-ultra-series2"), set[int]()
+    for kib in range(200, 700, 25):
+        mapped = map_graph(crowded_chain(), machine.but(f"npu.sram.per_tile={kib}KiB").soc, Run())
+        counts.add(len(mapped.decisions.residency.whole))
+    assert counts >= {0, 8, 9}  # none, all but the one that stays, all
+
+
+@given(graphs())
+@settings(max_examples=40)
+def test_there_are_few_plans_and_the_first_keeps_nothing(graph):
+    found = plan_tables(graph, SERIES2).plans
+    assert found.steps[0] == Plan(False)
+    assert len({step.whole for step in found.steps}) <= 90
+    assert len(set(found.steps)) == len(found.steps)
 
 
 def two_products(rows: int, columns: int, hidden: int, classes: int):

@@ -87,11 +87,11 @@ def test_sums_of_changes_are_those_of_whole_plans(growth):
             assert found[name] == pytest.approx(expected[name], rel=1e-12)
 
 
-def test_the_table_grows_with_the_operators_however_many_plans_there_are():
+def test_the_table_grows_with_the_operators_however_many_sizes_there_are():
     sizes = []
     for layers in (100, 200, 400):
         table = plan_tables(chain(layers, 3), SERIES2).table
-        assert len(table.family) > layers  # about two plans a size
+        assert len(table.family) < 100  # whatever the number of sizes
         sizes.append((len(table.rows), len(table.changes)))
     for (rows, changes), (more_rows, more_changes) in pairwise(sizes):
         assert more_rows <= 2.1 * rows
