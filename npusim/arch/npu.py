@@ -144,7 +144,7 @@ class Npu(Section):
     """Tiles a network is compiled for, by performance hint; never more than `tiles`."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
-    contexts: PositiveCount
+    contexts: PositiveCount = Quantity(1.0, "", source="absent: one")
     """Inferences that work side by side, each on tiles of its own: at most; no more than requests and tiles
     allow.
     """

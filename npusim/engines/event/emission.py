@@ -221,7 +221,8 @@ class _Emission:
     def _bring_b(self, i: int, step: TilingStep) -> list[int]:
         job = self.job
         extra = job.once_bytes if i == 0 else 0.0
-        wanted = [(job.b_name, job.b_sram * step.b + extra)]
+        # Small tables lie in the room that tilings leave over: no tiling counts them.
+        wanted = [(job.b_name, job.b_sram * step.b)]
         for buffer in self._reserve(job.b_after if i == 0 else (), wanted):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
         size, after = self.b[i] + extra, [self.reservations.last]
@@ -233,7 +234,7 @@ class _Emission:
         first = i == 0
         extra = job.once_bytes if first and job.b_bytes <= 0.0 else 0.0
         wanted = [
-            (job.a_name, job.a_sram * step.a + extra),
+            (job.a_name, job.a_sram * step.a),
             (f"partial sums of {job.out_name}", job.sums_sram * step.sums),
             (job.out_name, job.out_sram * step.out),
         ]
