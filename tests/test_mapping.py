@@ -1,5 +1,7 @@
 """Laws of the mapping: decisions about residency never make a larger SRAM or a smaller network slower."""
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Machine, graphs, machines, runs
@@ -11,6 +13,7 @@ from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, map_graph, plan_tables
 from npusim.ops import DType
+from npusim.scenario import Scenario
 
 SERIES2 = load_soc("core-ultra-series2")
 ROUNDING = 1 + 1e-12
@@ -35,6 +38,16 @@ def test_more_sram_is_never_slower_once_residency_is_decided_anew(data):
     if run.requests == 1 or (not hosts and before.arch["contexts"] == 1):
         assert after.total["latency_s"] <= before.total["latency_s"] * ROUNDING
         assert after.total["throughput_per_s"] * ROUNDING >= before.total["throughput_per_s"]
+
+
+def test_more_sram_does_not_lengthen_a_row_wise_fusion_of_a_bandwidth_bound_product():
+    found = []
+    for kib in (1440, 1500, 2000, 2800, 3200, 4096):
+        soc = Machine("core-ultra-series1", (f"npu.sram.per_tile={kib}KiB",)).soc
+        found.append(Scenario("sage-max-citeseer", soc, "quantgr", tiles=2).mapped)
+    assert all(mapped.decisions.residency.row_fused for mapped in found)
+    for before, after in pairwise(found):
+        assert after.total["latency_s"] <= before.total["latency_s"] * ROUNDING
 
 
 def crowded_chain() -> Graph:
