@@ -12,6 +12,7 @@ from npusim.units import (
     Bytes,
     BytesOrZero,
     BytesPerCycle,
+    Count,
     Cycles,
     Duration,
     Fraction,
@@ -144,7 +145,7 @@ class Npu(Section):
     """Tiles a network is compiled for, by performance hint; never more than `tiles`."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
-    contexts: PositiveCount = Quantity(1.0, "", source="absent: one")
+    contexts: PositiveCount = Count(1, source="absent: one")
     """Inferences that work side by side, each on tiles of its own: at most; no more than requests and tiles
     allow.
     """

@@ -25,7 +25,6 @@ from npusim.cost.dma import latency_s as latency_s
 from npusim.cost.dma import transfer_s as transfer_s
 from npusim.cost.dpu import conv_cycles as conv_cycles
 from npusim.cost.dpu import matmul_cycles as matmul_cycles
-from npusim.cost.dpu import mode_shape as mode_shape
 from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
 from npusim.cost.dsp_table import fill_dsp as fill_dsp
 from npusim.cost.dsp_table import fill_numbers as fill_numbers
@@ -51,7 +50,6 @@ from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
 from npusim.cost.plan_table import PlanTable as PlanTable
 from npusim.cost.plan_table import operators_of as operators_of
-from npusim.cost.products import tile_share as tile_share
 from npusim.cost.tables import DSP_KERNEL_DTYPE as DSP_KERNEL_DTYPE
 from npusim.cost.tables import RESULT_DTYPE as RESULT_DTYPE
 from npusim.cost.tables import TOTAL_DTYPE as TOTAL_DTYPE

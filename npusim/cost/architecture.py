@@ -34,17 +34,6 @@ from npusim.cost.records import (
     dtype_of,
 )
 
-__all__ = [
-    "ARCH_DTYPE",
-    "MAC_FORMATS",
-    "PRIMITIVE_COLUMNS",
-    "SEARCH_COLUMNS",
-    "ArchRecord",
-    "arch_row",
-    "derive",
-    "row_numbers",
-]
-
 MAC_FORMATS: tuple[str, ...] = get_args(GridFormat)
 """Formats a MAC unit may work in."""
 _MODES = 3
@@ -216,7 +205,6 @@ def arch_row(soc: Soc, tiles: float, requests: float, hint: str) -> Any:
 
     Parameters
     ----------
-    soc : Soc
     tiles : float
         NPU tiles that an inference uses, as far as the chip has them; infinite for all. A SoC without an
         NPU has none, and none of its numbers: their columns are 0.

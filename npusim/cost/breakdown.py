@@ -27,8 +27,6 @@ from npusim.cost.jit import compiled
 from npusim.cost.search import search_rows
 from npusim.cost.tables import Bound, OpRecord, ResultRecord, Unit
 
-__all__ = ["operator_costs"]
-
 _VIEW, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DSP, Unit.CPU, Unit.GPU))
 _COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
 _LAUNCH_BOUND = int(Bound.LAUNCH)

@@ -14,8 +14,6 @@ from npusim.cost.jit import compiled
 from npusim.cost.records import Bytes, Cycles, Number, dtype_of
 from npusim.cost.tables import OpRecord
 
-__all__ = ["CANDIDATE_DTYPE", "CandidateRecord", "add_candidate", "reads_dram", "sort_candidates"]
-
 
 class CandidateRecord:
     """A mapping of one operator, by what it needs of the units; the last nine columns are the tiling."""

@@ -13,8 +13,6 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.grid import DpuWorkload, drain_cycles_per_byte, mode_shape, startup_cycles
 from npusim.cost.jit import compiled
 
-__all__ = ["depthwise_cycles", "eltwise_cycles", "maxpool_cycles"]
-
 
 @compiled
 def _blocks(arch: ArchRecord, channel_bytes: float) -> float:

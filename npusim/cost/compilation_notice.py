@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["COMPILING_S", "announce", "tell_once"]
-
 COMPILING_S = 20
 """About what compiling all kernels takes on one core of a laptop."""
 

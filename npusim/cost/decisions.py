@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from npusim.cost.tables import Unit
 
-__all__ = ["Decisions", "Group", "Plan", "Plans", "Residency"]
-
 
 @dataclass(frozen=True, slots=True)
 class Group:

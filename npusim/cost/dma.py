@@ -10,20 +10,6 @@ from __future__ import annotations
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
 
-__all__ = [
-    "CMX2CMX",
-    "CMX2DDR",
-    "DDR2CMX",
-    "DDR2DDR",
-    "bytes_per_s",
-    "copy_s",
-    "latency_s",
-    "row_gap_s",
-    "stream_s",
-    "transfer_s",
-    "width_bytes_per_s",
-]
-
 DDR2CMX = 0
 CMX2DDR = 1
 CMX2CMX = 2

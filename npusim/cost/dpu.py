@@ -89,7 +89,6 @@ def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
     ----------
     arch : record of ARCH_DTYPE
         Its ``dpu_...``.
-    work : DpuWorkload
     mode : int
         MPE mode, see `npusim.cost.grid.mode_shape`.
 

@@ -15,8 +15,6 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DspKernelRecord, OpRecord
 
-__all__ = ["dsp_kernel_cycles", "dsp_operator_s", "dsp_time_s"]
-
 
 @compiled
 def _lane_factor(kernel: DspKernelRecord, lanes: float) -> float:

@@ -16,8 +16,6 @@ from npusim.cost.execution import execution_of
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, TensorKind, WorkClass
 
-__all__ = ["fill_dsp", "fill_numbers", "kernel_of"]
-
 _SPELLINGS = {
     "add": ("eltwise_add",),
     "and": ("logicaland",),

@@ -16,15 +16,6 @@ from npusim.cost.grid import mac_format
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation, OpRecord, Unit
 
-__all__ = [
-    "dsp_lane_cycles",
-    "dynamic_j",
-    "fixed_work",
-    "grid_macs",
-    "grid_traffic_bytes",
-    "stencil_traffic_bytes",
-]
-
 _MATMUL, _CONVOLUTION, _DEPTHWISE = (
     int(DpuOperation.MATMUL),
     int(DpuOperation.CONVOLUTION),
@@ -109,7 +100,6 @@ def dynamic_j(
         Bytes between DRAM and SRAM; each passes through SRAM once as well.
     sram_traffic_bytes : float
         Bytes that the MAC grid and the DSPs read and write in SRAM.
-    macs : FormatMacs
     lane_cycles : float
         Cycles of single DSP lanes (`dsp_lane_cycles`).
     """

@@ -46,8 +46,6 @@ from npusim.cost.plan_table import PlanTable, plan_table
 from npusim.cost.search import search_rows
 from npusim.cost.tables import TOTAL_DTYPE, DpuOperation, OpRecord, Unit
 
-__all__ = ["evaluate", "evaluate_plans", "evaluate_points"]
-
 _VIEW, _DPU, _DSP, _DMA, _CPU, _GPU = (
     int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU)
 )
@@ -321,7 +319,6 @@ def evaluate_plans(arch: Any, table: PlanTable, totals: Any, plans: Any) -> None
     ----------
     arch : array of float64, shape (columns of ARCH_DTYPE,)
         Float64 view of a row of the architecture table.
-    table : PlanTable
     totals : array of TOTAL_DTYPE, shape (1,)
         Written.
     plans : array of int64, shape (1,)

@@ -15,8 +15,6 @@ from npusim.cost.tables import DpuOperation
 from npusim.errors import NpusimError
 from npusim.ops import OPERATORS, Operator, OpType, Tensor
 
-__all__ = ["Execution", "execution_of", "listed_as"]
-
 Tensors = tuple[Tensor, ...]
 ElementRule = Callable[[Operator, Tensors, Tensors], ElementKind]
 """(operator, its inputs, its outputs) -> kind of work on an element."""

@@ -31,7 +31,7 @@ from npusim.cost.tables import DpuOperation, OpRecord
 __all__ = [
     "CHANNEL_LEVELS",
     "ROW_LEVELS",
-    "Piece",
+    "TilePart",
     "halo_factor",
     "more_strips",
     "piece_of",
@@ -43,7 +43,7 @@ _MATMUL = int(DpuOperation.MATMUL)
 ROW_LEVELS, CHANNEL_LEVELS = 3, 2
 
 
-class Piece(NamedTuple):
+class TilePart(NamedTuple):
     """The smallest part of a tile's share that blocks are made of, by its outputs."""
 
     rows: float
@@ -78,7 +78,7 @@ def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
 def piece_of(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, row_level: int,
     channel_level: int, strips: float,
-) -> Piece:  # fmt: skip
+) -> TilePart:  # fmt: skip
     """Return the piece of one level.
 
     Parameters
@@ -101,7 +101,7 @@ def piece_of(
     stencil_c = groups * arch.dpu_channel_lanes
     if op.dpu_operation == _MATMUL:
         pixels = stencil_w * stencil_h
-        return Piece(
+        return TilePart(
             min(rows, pixels), 1.0, 1.0, min(channels, stencil_c), rows, channels, pixels, stencil_c, False
         )
     width = op.out_w
@@ -116,7 +116,7 @@ def piece_of(
     piece_c, coarser_c = min(channels, stencil_c), 0.0
     if channel_level > 0:
         coarser_c, piece_c = piece_c, min(piece_c, arch.dpu_channel_lanes)
-    return Piece(
+    return TilePart(
         0.0 if piece_h == coarser_h or piece_c == coarser_c else piece_h,
         width,
         np.ceil(op.out_w / width),
@@ -132,7 +132,7 @@ def piece_of(
 
 
 @compiled
-def strip_width(op: OpRecord, piece: Piece) -> float:
+def strip_width(op: OpRecord, piece: TilePart) -> float:
     """Input columns of a strip, those that it shares with the next one included."""
     if piece.strips == 1.0:
         return float(op.in_w)
@@ -141,7 +141,7 @@ def strip_width(op: OpRecord, piece: Piece) -> float:
 
 @compiled
 def tile_cycles(
-    arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: Piece
+    arch: ArchRecord, op: OpRecord, rows: float, channels: float, mode: int, piece: TilePart
 ) -> float:
     """Cycles of the MAC grid for one tile's share of one product or image of a batch."""
     if op.dpu_operation == _MATMUL:

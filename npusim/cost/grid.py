@@ -23,22 +23,6 @@ from npusim.cost.jit import compiled
 from npusim.cost.records import Bytes, Elements, Number, Share
 from npusim.cost.tables import OpRecord
 
-__all__ = [
-    "Channels",
-    "DpuWorkload",
-    "ReductionCycles",
-    "SkippedShares",
-    "area_cycles",
-    "channel_blocks",
-    "drain_cycles_per_byte",
-    "mac_format",
-    "mode_shape",
-    "reduction_cycles",
-    "startup_cycles",
-    "tail_cycles",
-    "tile_workload",
-]
-
 
 class DpuWorkload(NamedTuple):
     """Work of the MAC grid of one tile (Intel: a DPU workload).

@@ -13,8 +13,6 @@ from npusim.cost.tables import HostFormat
 from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind, WorkClass
 
-__all__ = ["fill_host_work"]
-
 
 def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_split: bool) -> None:
     """Fill the host columns of a group's row.
@@ -23,8 +21,6 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
     ----------
     row : record of OP_DTYPE
         Its shape is filled in already.
-    graph : Graph
-    group : Group
     device : Cpu or Gpu
         The device that runs it.
     is_split : bool

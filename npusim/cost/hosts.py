@@ -30,16 +30,6 @@ from npusim.cost.jit import compiled
 from npusim.cost.records import BytesPerSecond, Hertz, Number, Seconds, Share, Vector, Watts, dtype_of
 from npusim.cost.tables import HostFormat, OpRecord
 
-__all__ = [
-    "HOST_DTYPE",
-    "HOST_PRIMITIVES",
-    "HostRecord",
-    "cost_host",
-    "derive_host",
-    "fill_host",
-    "host_waits_s",
-]
-
 _FORMATS = {
     HostFormat.INTEGER: ("int8", "fp32", "fp16"),
     HostFormat.FP16: ("fp16", "fp32"),
@@ -116,7 +106,6 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     ----------
     record : record of HOST_DTYPE
         Written.
-    device : Cpu or Gpu
     hint : {"latency", "throughput"}
         Performance hint, on which cores and clock depend.
     """
@@ -159,7 +148,6 @@ def derive_host(host: HostRecord, dram_latency_s: float) -> None:
     Parameters
     ----------
     host : record of HOST_DTYPE
-    dram_latency_s : float
     """
     host.level_s_per_byte[_LEVELS] = 1.0 / host.bytes_per_s
     host.level_wait_s[_LEVELS] = dram_latency_s

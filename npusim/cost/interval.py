@@ -33,7 +33,6 @@ def interval_bounds_s(
         Inferences in flight; with one there is one bound.
     contexts : float
         Inferences that the NPU works on side by side.
-    dram_bytes_per_s : float
     npu_s, cpu_s, gpu_s : float
         Sums of the operators' latencies by device.
     launches_s : float

@@ -25,8 +25,6 @@ from numba.core.runtime import rtsys
 from npusim.cost.compilation_notice import announce
 from npusim.locate import cache_dir
 
-__all__ = ["compiled", "compiled_parallel", "fingerprint", "is_compiled"]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

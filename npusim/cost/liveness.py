@@ -17,8 +17,6 @@ from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.ops import Family, Storage, Tensor
 
-__all__ = ["Liveness", "fused_chains", "packing", "roots", "row_block_sizes"]
-
 
 def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
     """Return bytes of an operand as it is moved and kept over its dense bytes.
@@ -53,8 +51,6 @@ def fused_chains(graph: Graph, decisions: Decisions, root: Mapping[str, str]) ->
 
     Parameters
     ----------
-    graph : Graph
-    decisions : Decisions
     root : mapping
         The tensor whose bytes each tensor is, from `npusim.cost.liveness.roots`.
     """
@@ -121,8 +117,6 @@ class Liveness:
 
     Parameters
     ----------
-    graph : Graph
-    decisions : Decisions
     soc : Soc
         For what it accepts packed.
     """

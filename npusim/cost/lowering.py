@@ -24,8 +24,6 @@ from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
 
-__all__ = ["Lowered", "lower", "lower_plans"]
-
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 _OUTPUT, _KERNEL = ("out_w", "out_h", "out_c"), ("kernel_w", "kernel_h", "stride_w", "stride_h")
 _SIZES = ("batch", *_OUTPUT, "in_w", "in_h", "in_c", *_KERNEL)
@@ -242,8 +240,6 @@ class _Lowering:
 
         Parameters
         ----------
-        index : int
-        live : Liveness
         in_sram : collection of str
             Intermediate tensors that never see DRAM.
         """
@@ -318,8 +314,6 @@ def lower_plans(
         Fusion and placement.
     is_split : bool
         See `npusim.cost.decisions.Decisions`.
-    soc : Soc
-    plans : Plans
 
     Returns
     -------

@@ -14,21 +14,6 @@ from npusim.cost.jit import compiled
 from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
 
-__all__ = [
-    "FUSED_SUMS",
-    "SUMS",
-    "TERMS",
-    "PlanIndependent",
-    "SumTree",
-    "add_up",
-    "fill_terms",
-    "keep_better_plan",
-    "mark_all_stale",
-    "mark_stale",
-    "on_npu",
-    "sum_tree",
-]
-
 _DPU, _DSP, _DMA, _CPU, _GPU = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU))
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
 _PAGE_WALK, _BEST, _INDEX = int(Rate.PAGE_WALK), int(Choice.BEST), int(Choice.INDEX)
@@ -209,7 +194,6 @@ def add_up(
 
     Parameters
     ----------
-    tree : SumTree
     queued : int
         Nodes of the lowest level that are queued.
     leaf_op, chain_leaf : array of int64, shape (leaves,) and (operators,)

@@ -14,9 +14,6 @@ import numpy as np
 
 from npusim.cost.tables import Unit
 
-__all__ = ["NO_LEAF", "PlanTable", "distinct_rows", "make_table", "operators_of", "plan_table"]
-
-
 _CPU, _GPU = int(Unit.CPU), int(Unit.GPU)
 _NPU_UNITS = [int(Unit.DPU), int(Unit.DSP), int(Unit.DMA)]
 NO_LEAF = -(2**62)

@@ -1,4 +1,4 @@
-"""Matrix products and convolutions: candidates by split over tiles, MPE mode, pieces, order and tiling.
+"""Matrix products and convolutions: candidates by split, MPE mode, parts, order and tiling.
 
 Splitting by rows gives each tile some of the output pixels and all of the weights, splitting by columns some
 of the output channels and all of the activations. Convolutions are cut into pieces of several sizes
@@ -19,7 +19,7 @@ from npusim.cost.energy import stencil_traffic_bytes
 from npusim.cost.granularity import (
     CHANNEL_LEVELS,
     ROW_LEVELS,
-    Piece,
+    TilePart,
     halo_factor,
     more_strips,
     piece_of,
@@ -38,8 +38,6 @@ from npusim.cost.tiling import (
     live_bytes,
     next_count,
 )
-
-__all__ = ["search_product", "sum_rate", "tile_share"]
 
 _MATMUL = int(DpuOperation.MATMUL)
 _ROWS, _COLUMNS, _SINGLE = int(Split.ROWS), int(Split.COLUMNS), int(Split.SINGLE)
@@ -61,7 +59,7 @@ class Layout(NamedTuple):
     """MPE mode."""
     tiles: float
     """Tiles that have a part in it."""
-    piece: Piece
+    piece: TilePart
     """What blocks are made of."""
     cycles: float
     """Cycles of the busiest tile's MAC grid, for one product of a batch that is not cut further."""
@@ -92,7 +90,7 @@ def tile_share(arch: ArchRecord, op: OpRecord, split: int) -> tuple[float, float
 
 
 @compiled
-def _block(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: Piece) -> Block:
+def _block(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: TilePart) -> Block:
     """Cut a tile's share into pieces and size them in bytes."""
     taps = op.kernel_w * op.kernel_h
     if op.dpu_operation == _MATMUL:
@@ -171,7 +169,6 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
         another's upper bound is left out.
     found : array of CANDIDATE_DTYPE, shape (places,)
         Written from `start`.
-    start : int
 
     Returns
     -------
@@ -204,7 +201,7 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
 
 
 @compiled
-def _contiguous_bytes(op: OpRecord, piece: Piece, chunks: float) -> float:
+def _contiguous_bytes(op: OpRecord, piece: TilePart, chunks: float) -> float:
     """Bytes of the activations that lie in DRAM without a gap; 0 where a whole block does.
 
     Blocks of whole rows do; a chunk of the input channels is a part of each pixel, a strip a part of each
@@ -220,7 +217,7 @@ def _contiguous_bytes(op: OpRecord, piece: Piece, chunks: float) -> float:
 
 
 @compiled
-def _is_slower(new: CandidateRecord, rate_bounds: Any, upper_s: float, piece: Piece) -> bool:
+def _is_slower(new: CandidateRecord, rate_bounds: Any, upper_s: float, piece: TilePart) -> bool:
     """Whether a candidate is at no point faster than another, or as fast with smaller pieces."""
     lower_s = lower_bound_s(new, rate_bounds)
     return bool(lower_s > upper_s or (piece.is_fine and lower_s > upper_s * (1.0 - _ROUNDING)))

@@ -21,11 +21,6 @@ from pydantic import BaseModel
 from npusim.config.describing import field_descriptions, texts_under_fields
 from npusim.units import Kind
 
-__all__ = [
-    "Bytes", "BytesPerSecond", "Cycles", "Elements", "Field", "Hertz", "Joules", "Number", "PerSecond",
-    "Seconds", "Share", "Vector", "Watts", "columns_of", "dtype_of", "fields_of",
-]  # fmt: skip
-
 Bytes = Annotated[float, "B"]
 BytesPerSecond = Annotated[float, "B/s"]
 Cycles = Annotated[float, "cycles"]

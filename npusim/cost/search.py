@@ -22,8 +22,6 @@ from npusim.cost.tables import DpuOperation, OpRecord, Split, Unit
 from npusim.cost.tiling import free_tile_bytes, live_bytes
 from npusim.cost.triangle import search_triangle
 
-__all__ = ["grid_stream_cycles", "search_rows", "search_stream"]
-
 _VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
 _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
 _INITIAL_CANDIDATES = 512

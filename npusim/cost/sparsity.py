@@ -111,7 +111,6 @@ def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedSha
         Its ``dpu_sparse_...``.
     side : int
         Bitmaps in use: ACTIVATIONS, WEIGHTS, BOTH, or DENSE for none. The compiler takes what pays.
-    work : DpuWorkload
 
     Notes
     -----

@@ -30,17 +30,6 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
 from npusim.cost.tables import OpRecord
 
-__all__ = [
-    "Block",
-    "Tiling",
-    "best_blocks",
-    "copies",
-    "free_tile_bytes",
-    "largest_share",
-    "live_bytes",
-    "next_count",
-]
-
 
 class Block(NamedTuple):
     """One tile's share of a product, in pieces; sizes in bytes."""

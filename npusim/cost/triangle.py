@@ -27,8 +27,6 @@ from npusim.cost.products import search_product, sum_rate, tile_share
 from npusim.cost.tables import OpRecord, Order, Split
 from npusim.cost.tiling import free_tile_bytes, live_bytes
 
-__all__ = ["busiest_share", "search_triangle"]
-
 _ROWS = int(Split.ROWS)
 _OUTPUTS_HELD = int(Order.OUTPUTS_HELD)
 

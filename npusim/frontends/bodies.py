@@ -12,8 +12,6 @@ from npusim.frontends.recurrence import repeat
 from npusim.graph import Editor
 from npusim.ops import DType
 
-__all__ = ["BODIES", "Translator"]
-
 _MOST_ITERATIONS = 1 << 31
 """ONNX gives a loop that ends by its condition alone the largest integer as its trip count."""
 

@@ -9,8 +9,6 @@ from npusim.frontends.einsum import decompose_einsum
 from npusim.frontends.recurrence import decompose_recurrence
 from npusim.graph import Editor
 
-__all__ = ["DECOMPOSITIONS", "Decomposition"]
-
 Decomposition = Callable[[Editor, str, Sequence[str], Mapping[str, Any]], list[str]]
 """(editor, operator's name, operands, attributes) -> names of the results."""
 

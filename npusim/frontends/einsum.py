@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from npusim.graph import Editor
 from npusim.ops import DType
 
-__all__ = ["decompose_einsum"]
-
 _ELLIPSIS = "..."
 _FIRST_PRIVATE = 0x100
 """Labels from here on stand for the dimensions of an ellipsis."""
@@ -27,10 +25,8 @@ def decompose_einsum(editor: Editor, name: str, inputs: Sequence[str], attrs: Ma
 
     Parameters
     ----------
-    editor : Editor
     name : str
         Of the operator.
-    inputs : sequence of str
     attrs : mapping
         `equation`, such as "bqhd,bkhd->bhqk"; labels may repeat, and an ellipsis stands for any dimensions.
     """

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator, Role, Tensor
 
-__all__ = ["example_value"]
-
 _MASKED_OUT = -1e4
 """What stands for minus infinity in an additive mask: 0 x inf would be NaN, and fp16 ends at 65504."""
 _SLOPE = 0.2

@@ -8,8 +8,6 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from npusim.errors import ModelFileError
 from npusim.frontends.model_structure import ModelStructure, NodeStructure
 
-__all__ = ["LARGEST_XML", "read_ir_structure"]
-
 _VERSIONS = (10, 11)
 """Oldest and newest IR that OpenVINO reads (since 2022)."""
 LARGEST_XML = 1 << 30

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from npusim.errors import ModelFileError, shown
 
-__all__ = ["ExternalTensor", "ModelStructure", "NodeStructure"]
-
 _CYCLE_SHOWN = 6
 """Operators of a cycle that a message names."""
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 from npusim.errors import ModelFileError
 from npusim.frontends.model_structure import ExternalTensor, ModelStructure, NodeStructure
 
-__all__ = ["read_onnx_structure"]
-
 _IR_VERSIONS = (1, 14)
 """Oldest and newest version of the file format (onnx 1.23, onnx.proto, `enum Version`)."""
 _OPSETS = {"": (1, 28), "ai.onnx": (1, 28), "ai.onnx.ml": (1, 5)}

@@ -27,8 +27,6 @@ from npusim.frontends.translation import translate
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
-__all__ = ["SUFFIXES", "graph_of_model", "import_model", "openvino", "unreported"]
-
 _NO_REPORTS = "TF_BUILD"
 """Set where programs are built and tested; OpenVINO's telemetry is silent there."""
 _READERS = {".xml": "ir", ".onnx": "onnx"}

@@ -13,8 +13,6 @@ import numpy as np
 from npusim.errors import NpusimError
 from npusim.ops import DType, Operator, Tensor
 
-__all__ = ["ELEMENT_TYPES", "WRITERS", "UnwritableError"]
-
 ELEMENT_TYPES: Mapping[DType, str] = {
     DType.FP64: "f64",
     DType.FP32: "f32",

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["advice_of_trace", "user_line"]
-
 _PYTHON = re.compile(r'File "([^"]+)", line (\d+), in (\w+)')
 _SCRIPT = re.compile(r"^\s*(\S[^\n]*?)\((\d+)\): (\S+)", re.MULTILINE)
 _LIBRARIES = ("/torch/", "/torch_geometric/", "/site-packages/", "/dist-packages/", "<frozen ")

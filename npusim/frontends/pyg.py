@@ -12,8 +12,6 @@ from npusim.frontends.origin import advice_of_trace
 from npusim.graph import Graph
 from npusim.ops import DType, Role
 
-__all__ = ["advice_of_module", "convert", "from_pyg"]
-
 
 def from_pyg(
     module: Any,

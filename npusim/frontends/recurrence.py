@@ -14,8 +14,6 @@ from typing import Any
 from npusim.graph import Editor
 from npusim.ops import Operator, Tensor, TensorKind
 
-__all__ = ["decompose_recurrence", "repeat"]
-
 _STATES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}
 """States that each layer carries from step to step: LSTM has a cell beside the hidden state."""
 
@@ -37,10 +35,8 @@ def repeat(editor: Editor, made: set[str], times: int) -> None:
 
     Parameters
     ----------
-    editor : Editor
     made : set of str
         Names of the operators.
-    times : int
     """
     for name in made:
         op = editor.operators[name]
@@ -58,10 +54,8 @@ def decompose_recurrence(
 
     Parameters
     ----------
-    editor : Editor
     name : str
         Of the layer.
-    kind : {"LSTMSequence", "GRUSequence", "RNNSequence"}
     inputs : sequence of str
         Input [batch, steps, size], states [batch, directions, hidden], lengths, weights of the input
         [directions, gates x hidden, size] and of the state [directions, gates x hidden, hidden], bias.

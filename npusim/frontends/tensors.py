@@ -12,8 +12,6 @@ import numpy.typing as npt
 from npusim.graph import Editor
 from npusim.ops import Family, Operator, Role, TensorKind
 
-__all__ = ["STRUCTURAL", "assign_roles", "role_of_name", "value_statistics"]
-
 _COUNTED = 1 << 25
 """Elements that are counted one by one (some 20 ms); of more, evenly spaced ones are counted."""
 _SPARSE = 0.25

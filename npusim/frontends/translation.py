@@ -15,8 +15,6 @@ from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, val
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind, op_type
 
-__all__ = ["translate"]
-
 _FOLDED_SHAPE_ARITHMETIC = 64
 """Elements up to which a constant subgraph counts as shape arithmetic."""
 _FOLDED_ELEMENTS = 1 << 20

@@ -22,16 +22,12 @@ from npusim.mapping.order import in_runs
 from npusim.mapping.placement import DeviceChoice, unit_of
 from npusim.ops import Family, Operator, Tensor, TensorKind, WorkClass
 
-__all__ = ["fuse", "fused_on"]
-
 
 def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = False) -> tuple[Group, ...]:
     """Group a graph's operators for a SoC.
 
     Parameters
     ----------
-    graph : Graph
-    soc : Soc
     device : {"auto", "npu", "cpu", "gpu"}
         See `npusim.mapping.placement.unit_of`.
     swap_operands : bool

@@ -28,8 +28,6 @@ from npusim.mapping.memory import MemoryUse, memory_use
 from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.tables import plan_tables
 
-__all__ = ["Mapped", "Run", "map_graph", "map_placed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -71,8 +69,6 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     ----------
     graph : Graph
         Techniques applied.
-    soc : Soc
-    run : Run
 
     Raises
     ------
@@ -122,8 +118,6 @@ def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
     graph : Graph
         Techniques applied. What GraphSplit wishes on the CPU goes there as far as that is cheaper; other
         wishes are obeyed.
-    soc : Soc
-    run : Run
 
     Raises
     ------

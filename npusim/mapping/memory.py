@@ -16,8 +16,6 @@ from npusim.cost import Decisions, Group, Unit, roots
 from npusim.graph import Graph
 from npusim.ops import Storage, Tensor, TensorKind
 
-__all__ = ["MemoryUse", "memory_use"]
-
 _FP32_BYTES = 4.0
 
 
@@ -46,7 +44,6 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
 
     Parameters
     ----------
-    graph : Graph
     decisions : Decisions
         Order of execution, placement and residency.
     soc : Soc

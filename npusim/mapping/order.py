@@ -11,15 +11,12 @@ from heapq import heappop, heappush
 from npusim.cost import Group, Unit
 from npusim.graph import Graph
 
-__all__ = ["entries", "in_runs", "is_split"]
-
 
 def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
     """Return the groups in an order that enters devices seldom and keeps producers before consumers.
 
     Parameters
     ----------
-    graph : Graph
     groups : tuple of Group
         In the graph's order; each reads only what inputs, constants or earlier groups give.
 

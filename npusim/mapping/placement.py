@@ -14,8 +14,6 @@ from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator
 
-__all__ = ["DeviceChoice", "unit_of"]
-
 DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
 """Where a network runs; `auto` is the SoC's main device, an NPU where it has one, with the wishes that
 techniques wrote on operators."""
@@ -26,10 +24,8 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
 
     Parameters
     ----------
-    op : Operator
     graph : Graph
         The graph it belongs to.
-    soc : Soc
     device : {"auto", "npu", "cpu", "gpu"}
         "auto" honours the operator's wish; any other sends every operator there.
 

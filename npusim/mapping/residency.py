@@ -29,8 +29,6 @@ from npusim.graph import Graph
 from npusim.mapping.row_fusion import row_fusable
 from npusim.ops import TensorKind
 
-__all__ = ["CACHE_STEPS", "plans"]
-
 CACHE_STEPS = 32
 """Steps between keeping nothing and all of a marked matrix: blocks of about 3 % of it."""
 _MOST_SIZES = 14
@@ -56,7 +54,6 @@ def plans(graph: Graph, groups: tuple[Group, ...]) -> Plans:
 
     Parameters
     ----------
-    graph : Graph
     groups : tuple of Group
         From `npusim.mapping.fusion.fuse`.
     """

@@ -12,15 +12,12 @@ from npusim.cost import Group, Unit
 from npusim.graph import Graph
 from npusim.ops import Operator, RowUse, Tensor
 
-__all__ = ["row_fusable"]
-
 
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
     """Return the tensors that the NPU's operators can pass on in blocks of rows.
 
     Parameters
     ----------
-    graph : Graph
     groups : tuple of Group
         From `npusim.mapping.fusion.fuse`.
     root : dict

@@ -16,8 +16,6 @@ from npusim.mapping.order import is_split
 from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.residency import plans
 
-__all__ = ["READ_BY_LOWERING", "PlanTables", "plan_tables"]
-
 READ_BY_LOWERING = (
     "npu.dpu.grid.vpe",
     "npu.dpu.macs_per_mpe",
@@ -58,7 +56,6 @@ def plan_tables(
     ----------
     graph : Graph
         Techniques applied.
-    soc : Soc
     device : {"auto", "npu", "cpu", "gpu"}
         See `npusim.mapping.placement.unit_of`.
     swap_operands : bool

@@ -26,8 +26,6 @@ from npusim.ops.work import (
     window_work,
 )
 
-__all__ = ["op_type"]
-
 _FLOAT, _PASSES = Int8Use.NEEDS_FLOAT, Int8Use.PASSES
 _NOTHING = Settings()
 _WINDOW = ("strides", "pads_begin", "pads_end", "dilations")

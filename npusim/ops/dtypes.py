@@ -6,8 +6,6 @@ from enum import StrEnum
 
 from npusim.errors import UnknownNameError
 
-__all__ = ["DType"]
-
 _BITS = {
     "fp64": 64,
     "fp32": 32,

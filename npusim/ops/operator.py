@@ -9,8 +9,6 @@ from typing import Any
 from npusim.ops.catalogue import op_type
 from npusim.ops.types import Family, OpType
 
-__all__ = ["Operator"]
-
 
 @dataclass(frozen=True, slots=True)
 class Operator:

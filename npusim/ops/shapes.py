@@ -7,8 +7,6 @@ from typing import Any
 
 from npusim.errors import ShapeError
 
-__all__ = ["broadcast", "gathered", "product", "reduced", "unchanged"]
-
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
 

@@ -10,8 +10,6 @@ from typing import Any
 from npusim.errors import ShapeError
 from npusim.ops.dtypes import DType
 
-__all__ = ["Annotation", "Role", "Storage", "Tensor", "TensorKind", "stored_bytes"]
-
 
 class TensorKind(StrEnum):
     """Where a tensor comes from."""

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from npusim.ops.tensor import Tensor
     from npusim.ops.work import Work
 
-__all__ = [
-    "OPERATORS",
-    "Family",
-    "Int8Use",
-    "OpType",
-    "RowUse",
-    "Settings",
-    "ShapeRule",
-    "WorkClass",
-    "WorkRule",
-]
-
 WorkRule = Callable[["Operator", Sequence["Tensor"], Sequence["Tensor"]], "Work"]
 """(operator, its inputs, its outputs) -> how much it has to do."""
 

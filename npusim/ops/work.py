@@ -13,26 +13,6 @@ from npusim.ops.tensor import Tensor
 if TYPE_CHECKING:
     from npusim.ops.operator import Operator
 
-__all__ = [
-    "Work",
-    "adaptive_work",
-    "attention_work",
-    "convolution_work",
-    "deconvolution_work",
-    "element_work",
-    "gates_work",
-    "gather_work",
-    "group_work",
-    "no_work",
-    "pooling_work",
-    "product_work",
-    "recurrent_work",
-    "row_work",
-    "scatter_work",
-    "suppression_work",
-    "window_work",
-]
-
 Tensors = Sequence[Tensor]
 
 

@@ -36,7 +36,7 @@ def counted(number: int, what: str) -> str:
 
 
 def conditions(hint: str, requests: int, tiles: int, contexts: int = 1) -> str:
-    """Return how a network runs: hint, inferences in flight and, where there is an NPU, tiles and contexts.
+    """Return how a network runs: hint, inferences in flight; with an NPU, tiles and contexts.
 
     Examples
     --------

@@ -19,15 +19,6 @@ from npusim.workloads.gnn import GnnSpec
 from npusim.workloads.registry import KINDS, kind_of
 from npusim.workloads.spec import WorkloadSettings, WorkloadSpec
 
-__all__ = [
-    "load_gnn",
-    "load_spec",
-    "load_workload",
-    "workload_names",
-    "workload_path",
-    "workload_published_as",
-]
-
 _YAML = (".yaml", ".yml")
 _MODELS = (".xml", ".onnx")
 _NOT_WORKLOADS = {"stacks"}

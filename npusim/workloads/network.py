@@ -14,8 +14,6 @@ from typing import Any
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Operator, Role, Tensor
 
-__all__ = ["Network", "Size", "window"]
-
 Size = int | tuple[int, int]
 """One number for height and width, or both."""
 
@@ -117,7 +115,6 @@ class Network:
             Region of the operators; their names start with it.
         kernel : int or tuple of int
             Height and width of the kernel.
-        stride : int
         activation : str
             OpenVINO type of an activation; Clamp is ReLU6.
         groups : int

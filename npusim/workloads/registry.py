@@ -15,8 +15,6 @@ from npusim.workloads.gnn.family import GNN
 from npusim.workloads.spec import WorkloadKind
 from npusim.workloads.transformer import TRANSFORMER
 
-__all__ = ["DEFAULT_KIND", "KINDS", "kind_of", "workload_file"]
-
 DEFAULT_KIND = GNN.name
 """Kind of a file that names none."""
 

@@ -13,8 +13,6 @@ from npusim.config import Override, Section
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 
-__all__ = ["WorkloadKind", "WorkloadSettings", "WorkloadSpec", "default_of_model"]
-
 
 class WorkloadSettings(Section):
     """Keys that the command line writes behind `workload.`: of a file, or of an imported model."""

@@ -15,8 +15,6 @@ from npusim.engines.timeline import TaskKind
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
 
-__all__ = ["build_program"]
-
 
 def _ends(done: Emitted) -> list[int]:
     """Tasks after which nothing of an operator is left to do."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-__all__ = ["Clock", "Timer"]
-
 
 class Clock:
     """Calls actions in the order of their times; of equal times, first what was asked for first."""
@@ -40,7 +38,6 @@ class Timer:
 
     Parameters
     ----------
-    clock : Clock
     action : callable
     """
 

@@ -11,8 +11,6 @@ from npusim.engines.event.program import ProgramBuilder
 from npusim.engines.event.steps import TilingStep, apportion
 from npusim.engines.timeline import TaskKind
 
-__all__ = ["DmaTimes", "Emitted", "Job", "emit"]
-
 _ROUNDING = 1e-9
 """Share of the work that is rounding."""
 
@@ -99,7 +97,6 @@ def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> lis
 
     Parameters
     ----------
-    builder : ProgramBuilder
     jobs : sequence of Job
         A chain's producers before their readers; the last one is where the chain ends.
     last_reserve : int

@@ -18,8 +18,6 @@ from npusim.engines.timeline import TaskKind, Timeline
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
-__all__ = ["EventRun", "estimate_with_timeline", "event_estimate", "run_events"]
-
 _ON_DRAM = [int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT)]
 _OPERATOR_UNITS = {
     "npu.dma": "dma",
@@ -66,10 +64,6 @@ def run_events(mapped: Mapped) -> EventRun:
     With R > 1 requests in flight, R inferences fill the machine, at least R more are measured, and R keep it
     full meanwhile. Throughput is the number measured over the time between the end of the first R and the
     end of those. Contexts that end together would be counted in part if it were no multiple of theirs.
-
-    Parameters
-    ----------
-    mapped : Mapped
     """
     requests, measured = mapped.run.requests, _measured(mapped)
     inferences = 2 * requests + measured if requests > 1 else 1

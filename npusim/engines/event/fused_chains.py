@@ -14,8 +14,6 @@ from npusim.engines.event.jobs import NpuUnits, job_of
 from npusim.engines.event.residents import ResidentTensor
 from npusim.mapping import Mapped
 
-__all__ = ["FusedChain", "fused_chains"]
-
 _FINEST = 6
 """Times that pieces are cut in two before a chain is given up."""
 
@@ -35,7 +33,6 @@ def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, F
 
     Parameters
     ----------
-    mapped : Mapped
     residents : list of ResidentTensor
         Tensors that live across operators, those handed on row by row included.
 

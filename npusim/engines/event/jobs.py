@@ -26,8 +26,6 @@ from npusim.engines.event.emission import DmaTimes, Job
 from npusim.engines.event.steps import is_fetched_once, product_steps, stream_steps, triangle_steps
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 
-__all__ = ["NpuUnits", "job_of"]
-
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 
 
@@ -85,8 +83,6 @@ def job_of(
         Of `ARCH_DTYPE`, `OP_DTYPE` and `RESULT_DTYPE`.
     number : int
         Of the operator.
-    macs : float
-    units : NpuUnits
     pieces : int
         Pieces to cut it into at least; 0: as the SoC's compiler does.
     """

@@ -15,8 +15,6 @@ from npusim.engines.event.units import ComputeUnit, DmaEngine, HostUnit
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
-__all__ = ["simulate"]
-
 _RESERVE, _LAUNCH = int(TaskKind.RESERVE), int(TaskKind.LAUNCH)
 _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
 
@@ -245,8 +243,6 @@ def simulate(program: Program, rates: TransferRates, inferences: int = 1, in_fli
 
     Parameters
     ----------
-    program : Program
-    rates : TransferRates
     inferences : int
         How often it runs, at least 1.
     in_flight : int

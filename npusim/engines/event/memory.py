@@ -16,8 +16,6 @@ from npusim.cost import CMX2DDR, DDR2CMX, bytes_per_s
 from npusim.engines.event.clock import Clock, Timer
 from npusim.engines.timeline import TaskKind
 
-__all__ = ["SharedMemory", "TransferRates", "transfer_rates"]
-
 
 @dataclass(frozen=True, slots=True)
 class TransferRates:
@@ -71,7 +69,6 @@ class SharedMemory:
 
     Parameters
     ----------
-    clock : Clock
     engines : int
         DMA engines; flows 0 to engines - 1 are theirs and share DRAM evenly, further flows are hosts'.
     hosts : int

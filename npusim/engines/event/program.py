@@ -13,8 +13,6 @@ import numpy as np
 
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 
-__all__ = ["EventLog", "Program", "ProgramBuilder"]
-
 
 @dataclass(slots=True)
 class Program:
@@ -59,14 +57,7 @@ class Program:
 
 
 class ProgramBuilder:
-    """Writes a program, task by task; a task may only wait for tasks written before it.
-
-    Parameters
-    ----------
-    units : list of ExecutionUnit
-    operators : list of str
-    sram_bytes : float
-    """
+    """Writes a program, task by task; a task may only wait for tasks written before it."""
 
     def __init__(self, units: list[ExecutionUnit], operators: list[str], sram_bytes: float) -> None:
         self._program = Program(units, operators, sram_bytes)

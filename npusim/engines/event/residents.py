@@ -8,8 +8,6 @@ from npusim.cost import Unit, packing, roots, row_block_sizes
 from npusim.mapping import Mapped
 from npusim.ops import Family, Storage
 
-__all__ = ["ResidentTensor", "resident_tensors"]
-
 
 @dataclass(frozen=True, slots=True)
 class ResidentTensor:

@@ -12,8 +12,6 @@ from typing import Any
 
 from npusim.cost import Order, Split
 
-__all__ = ["TilingStep", "apportion", "is_fetched_once", "product_steps", "stream_steps", "triangle_steps"]
-
 
 @dataclass(slots=True)
 class TilingStep:
@@ -80,10 +78,6 @@ def product_steps(op: Any, result: Any, pieces: int) -> list[TilingStep]:
     pieces : int
         Steps that DMA and work need at least to overlap; blocks are cut along whole pieces where the tiling
         has fewer.
-
-    Returns
-    -------
-    list of TilingStep
     """
     batch = int(op["batch"])
     row_blocks, column_blocks = int(result["row_blocks"]), int(result["column_blocks"])

@@ -10,8 +10,6 @@ from npusim.engines.event.clock import Timer
 if TYPE_CHECKING:
     from npusim.engines.event.machine import Machine
 
-__all__ = ["ComputeUnit", "DmaEngine", "HostUnit"]
-
 
 class ComputeUnit:
     """A MAC grid or DSP: a task takes its own duration."""
@@ -53,7 +51,6 @@ class HostUnit(ComputeUnit):
 
     Parameters
     ----------
-    machine : Machine
     flow : int
         Number of its flow in the shared memory.
     """
@@ -83,7 +80,6 @@ class DmaEngine(ComputeUnit):
 
     Parameters
     ----------
-    machine : Machine
     flow : int
         Number of its flow in the shared memory.
     """

@@ -33,8 +33,6 @@ from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
 from npusim.ops import Family
 
-__all__ = ["grouped", "placement_problem"]
-
 _NPU = "npu"
 _FIELDS = ("latency_s", "dram_bytes", "energy_j", "dma_s")
 
@@ -53,7 +51,6 @@ def placement_problem(
     ----------
     graph : Graph
         Techniques applied; wishes on operators are not looked at.
-    soc : Soc
     run : Run
         Tiles and requests; its device is not looked at.
     devices : sequence of str

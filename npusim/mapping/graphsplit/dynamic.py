@@ -19,8 +19,6 @@ import numpy as np
 from npusim.errors import InfeasibleError
 from npusim.mapping.graphsplit.problem import Load, ObjectiveWeights, Problem
 
-__all__ = ["MOST_STATES", "Solution", "solve"]
-
 MOST_STATES = 4096
 """States that are kept at a group: twelve open branches on one device."""
 
@@ -60,11 +58,6 @@ class _Touch(NamedTuple):
 
 def solve(problem: Problem, weights: ObjectiveWeights) -> Solution:
     """Return the cheapest placement.
-
-    Parameters
-    ----------
-    problem : Problem
-    weights : ObjectiveWeights
 
     Raises
     ------

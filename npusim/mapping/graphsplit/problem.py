@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Link", "Load", "ObjectiveWeights", "Problem"]
-
 
 class Load(NamedTuple):
     """What work costs."""

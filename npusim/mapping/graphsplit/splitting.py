@@ -23,8 +23,6 @@ from npusim.mapping.graphsplit.dynamic import solve
 from npusim.mapping.graphsplit.problem import ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
 
-__all__ = ["Objective", "Split", "Terms", "best_placement", "objective_of", "placed", "split", "wished"]
-
 Objective = Literal["latency", "energy"]
 _ROUNDS = 24
 _CLOSE = 1e-3
@@ -102,13 +100,7 @@ def _bounds_per_load(devices: tuple[str, ...], terms: Terms) -> Any:
 
 
 def best_placement(problem: Problem, terms: Terms) -> Split:
-    """Return the best placement of a problem, with a proof of how good it is.
-
-    Parameters
-    ----------
-    problem : Problem
-    terms : Terms
-    """
+    """Return the best placement of a problem, with a proof of how good it is."""
     per_load = _bounds_per_load(problem.devices, terms)
     share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
@@ -198,7 +190,6 @@ def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
         With wishes (`wished`).
     soc : Soc
         With a CPU.
-    run : Run
     """
     movable = frozenset(wished(graph))
     editor = Editor.of(graph)

@@ -6,8 +6,6 @@ from npusim.graph import Graph
 from npusim.workloads.cnn.spec import CnnSpec
 from npusim.workloads.network import Network
 
-__all__ = ["build_mobilenet_v2", "build_resnet_50"]
-
 
 def build_resnet_50(spec: CnnSpec, name: str) -> Graph:
     """Build ResNet-50 with the stride in the 3x3 convolution of a block (version 1.5)."""

@@ -14,8 +14,6 @@ from npusim.graph import Graph
 from npusim.workloads.cnn.spec import CnnSpec
 from npusim.workloads.network import Network
 
-__all__ = ["build_efficientdet_d0", "build_ssd_mobilenet_v1"]
-
 _KEPT = 100
 """Detections of an image that are returned (both configurations of TensorFlow)."""
 _MOBILENET_V1 = (

@@ -6,8 +6,6 @@ from npusim.graph import Graph
 from npusim.workloads.cnn.spec import CnnSpec
 from npusim.workloads.network import Network
 
-__all__ = ["build_unet"]
-
 _WIDTHS = (64, 128, 256, 512, 1024)
 
 

@@ -8,8 +8,6 @@ from npusim.graph import Graph
 from npusim.workloads.cnn.spec import CnnSpec
 from npusim.workloads.network import Network, window
 
-__all__ = ["build_yolo11n", "build_yolo_v3_tiny", "build_yolov8n"]
-
 _BINS = 16
 """Bins of the distribution over a box's distance (`reg_max`)."""
 

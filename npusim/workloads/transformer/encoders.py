@@ -7,8 +7,6 @@ from npusim.ops import DType, Role
 from npusim.workloads.network import Network
 from npusim.workloads.transformer.spec import TransformerSpec
 
-__all__ = ["build_bert", "build_vit"]
-
 _PARTS = ("query", "key", "value")
 
 

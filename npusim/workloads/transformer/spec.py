@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 from npusim.units import refuse
 from npusim.workloads.spec import WorkloadSpec, default_of_model
 
-__all__ = ["TransformerModel", "TransformerSpec"]
-
 TransformerModel = Literal["bert-base", "bert-large", "vit"]
 
 
