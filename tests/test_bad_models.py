@@ -307,3 +307,20 @@ def test_a_size_at_the_edge_of_a_block_of_the_file_is_one_size(tmp_path: Path, s
         f'<output><port id="0" precision="FP32">{sizes}</port></output></layer></layers><edges/></net>'
     )
     assert set(read_ir_structure(path).outputs["a"]) == {1234567}
+
+
+@pytest.mark.parametrize("written", ["doc_string", "metadata"])
+def test_an_exporters_stack_trace_names_the_line_of_a_size_that_values_make(
+    written: str, tmp_path: Path
+) -> None:
+    trace = '  File "/home/me/net.py", line 7, in forward\n    i = torch.arange(n)\n'
+    made = helper.make_node("Range", ["zero", "x", "one"], ["y"], name="the_Range")
+    if written == "doc_string":
+        made.doc_string = "/home/me/net.py(7): forward\n/x/site-packages/torch/jit.py(9): trace\n"
+    else:
+        made.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+    scalars = [numpy_helper.from_array(np.array(n, np.int64), name) for n, name in ((0, "zero"), (1, "one"))]
+    path = tmp_path / "model.onnx"
+    kind = TensorProto.INT64
+    path.write_bytes(model([made], value("x", kind=kind), value("y", "n", kind=kind), *scalars))
+    assert message(path).endswith("it comes from /home/me/net.py:7, in forward")
