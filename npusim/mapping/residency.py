@@ -9,7 +9,8 @@ There are two kinds of plans. *By size*: keep all intermediates up to a size; wi
 all of the marked matrices in steps. *By moment*: keep as many intermediates as fit into a capacity at every
 moment, either the smallest first or those that save most traffic for the time they stay. Capacities run down
 from the most that is alive at a time, by `_CAPACITY_STEP`; they do not depend on the machine. There are at
-most `_MOST_SIZES` and twice `_MOST_CAPACITIES`, so plans times operators grow as the operators do.
+most `_MOST_SIZES` and twice `_MOST_CAPACITIES`, so plans times operators grow as the operators do; where few
+tensors pass between operators there are plans by size only.
 
 Intermediates that can be fused row-wise are (`npusim.mapping.row_fusion`); as blocks of rows and the weights
 of their readers may not fit side by side, there are plans without row-wise fusion and marked matrices, too. A
@@ -35,6 +36,8 @@ _MOST_SIZES = 14
 """Most plans by size."""
 _MOST_CAPACITIES, _CAPACITY_STEP = 14, 2.0**0.5
 """Most capacities of plans by moment, and the ratio of two."""
+_FEW_TENSORS = 12
+"""Intermediates up to which plans by size do: small networks are swept by the million."""
 
 
 class _Use(NamedTuple):
@@ -84,13 +87,14 @@ def _by_size(uses: dict[str, _Use]) -> list[frozenset[str]]:
 
 def _by_moment(uses: dict[str, _Use]) -> list[frozenset[str]]:
     """Return what fits into each capacity at every moment."""
-    if not uses:
+    if len(uses) <= _FEW_TENSORS:
         return []
     alive = np.zeros(max(use.last for use in uses.values()) + 1)
     for use in uses.values():
         alive[use.first : use.last + 1] += use.bytes
     least, most = min(use.bytes for use in uses.values()), float(alive.max())
-    scale = [most / _CAPACITY_STEP**i for i in range(_MOST_CAPACITIES)]
+    count = min(_MOST_CAPACITIES, (len(uses) - _FEW_TENSORS) // 2)
+    scale = [most / _CAPACITY_STEP**i for i in range(count)]
     capacities = [capacity for capacity in reversed(scale) if capacity >= least]
     smallest = sorted(uses, key=lambda name: (uses[name].bytes, name))
     worthiest = sorted(smallest, key=lambda name: -_worth(uses[name]))
