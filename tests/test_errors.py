@@ -5,7 +5,15 @@ import pickle
 import pytest
 
 from npusim import errors
-from npusim.errors import ConfigError, DynamicShapeError, NpusimError, UnknownNameError, nearest, shown
+from npusim.errors import (
+    ConfigError,
+    DynamicShapeError,
+    NpusimError,
+    UnfixedSizeError,
+    UnknownNameError,
+    nearest,
+    shown,
+)
 
 EXAMPLES = [
     ConfigError("`3 MiB`", file="soc.yaml", line=7, key="npu.clock", allowed="1.85 GHz", suggestion="3 MHz"),
@@ -14,6 +22,7 @@ EXAMPLES = [
     errors.ModelFileError("a.xml", "is no OpenVINO IR"),
     errors.ShapeError("MatMul x: 3x4 and 5x6 do not go together"),
     DynamicShapeError({"x": "[?,1433]"}),
+    UnfixedSizeError("mask", "NonZero", "[1,?]"),
     errors.GraphError("the graph has a cycle"),
     errors.EmptyGraphError("empty.xml"),
     errors.IllegalTechniqueError("symg", "needs a symmetric norm matrix; gat-cora has none"),
