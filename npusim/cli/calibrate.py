@@ -24,84 +24,85 @@ _EXAMPLES = """
 """
 
 
+Machine = Annotated[
+    str,
+    argument(
+        "SOC", "Machine to fit: a name from `npusim list socs` or a SoC YAML.", autocompletion=complete_soc
+    ),
+]
+MoreFiles = Annotated[list[Path] | None, argument("[FILE]...", "Further files of measurements.")]
+Measurements = Annotated[
+    list[Path] | None,
+    option(
+        "--measurements -m FILE",
+        "Measurements that `npusim measure` wrote; several files of one device are joined.",
+        show_default=False,
+    ),
+]
+FittedFile = Annotated[
+    Path | None,
+    option(
+        "--output -o FILE.yaml", "Write the fitted SoC: the file of SOC with other numbers.", panel=OUTPUT
+    ),
+]
+ReportFile = Annotated[
+    Path | None,
+    option(
+        "--report FILE.html",
+        "Write a page with the fit before and after, what is left, and every number.",
+        panel=OUTPUT,
+    ),
+]
+Name = Annotated[
+    str | None, option("--name NAME", "Short name of the fitted SoC.", default="that of SOC", panel=OUTPUT)
+]
+Free = Annotated[
+    list[str] | None,
+    option(
+        "--free PATH",
+        "Fit this number, or all below this path, and no others. Repeatable.",
+        default="all uncertain numbers of the device and the DRAM that bear on a measured row",
+        panel=_WHAT,
+    ),
+]
+Hold = Annotated[
+    list[str] | None,
+    option("--hold PATH", "Leave this number, or all below this path, as it is. Repeatable.", panel=_WHAT),
+]
+FitNetworks = Annotated[
+    bool,
+    option(
+        "--fit-networks", "Fit to whole networks too. By default they are predicted as a check.", panel=_WHAT
+    ),
+]
+ModelPlaces = Annotated[
+    list[str] | None,
+    option(
+        "--model NAME=FILE", "Where a model file lies that the measurement names. Repeatable.", panel=_WHAT
+    ),
+]
+ForceSoc = Annotated[
+    bool, option("--force-soc", "Take the measurement of a chip that is none of this SoC's.", panel=_WHAT)
+]
+Folds = Annotated[int, option("--folds K", "Parts of the cross-validation.", panel=_FIT, min=2)]
+Seed = Annotated[int, option("--seed N", "Seed of the cross-validation.", panel=_FIT, min=0)]
+
+
 @app.command(epilog=_EXAMPLES)
 def calibrate(
-    soc: Annotated[
-        str,
-        argument(
-            "SOC",
-            "Machine to fit: a name from `npusim list socs` or a SoC YAML.",
-            autocompletion=complete_soc,
-        ),
-    ],
-    more: Annotated[list[Path] | None, argument("[FILE]...", "Further files of measurements.")] = None,
-    measurements: Annotated[
-        list[Path] | None,
-        option(
-            "--measurements -m FILE",
-            "Measurements that `npusim measure` wrote; several files of one device are joined.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option(
-            "--output -o FILE.yaml",
-            "Write the fitted SoC: the file of SOC with other numbers.",
-            panel=OUTPUT,
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        option(
-            "--report FILE.html",
-            "Write a page with the fit before and after, what is left, and every number.",
-            panel=OUTPUT,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        option("--name NAME", "Short name of the fitted SoC.", default="that of SOC", panel=OUTPUT),
-    ] = None,
-    free: Annotated[
-        list[str] | None,
-        option(
-            "--free PATH",
-            "Fit this number, or all below this path, and no others. Repeatable.",
-            default="all uncertain numbers of the device and the DRAM that bear on a measured row",
-            panel=_WHAT,
-        ),
-    ] = None,
-    hold: Annotated[
-        list[str] | None,
-        option(
-            "--hold PATH",
-            "Leave this number, or all below this path, as it is. Repeatable.",
-            panel=_WHAT,
-        ),
-    ] = None,
-    fit_networks: Annotated[
-        bool,
-        option(
-            "--fit-networks",
-            "Fit to whole networks too. By default they are predicted as a check.",
-            panel=_WHAT,
-        ),
-    ] = False,
-    model: Annotated[
-        list[str] | None,
-        option(
-            "--model NAME=FILE",
-            "Where a model file lies that the measurement names. Repeatable.",
-            panel=_WHAT,
-        ),
-    ] = None,
-    force_soc: Annotated[
-        bool,
-        option("--force-soc", "Take the measurement of a chip that is none of this SoC's.", panel=_WHAT),
-    ] = False,
-    folds: Annotated[int, option("--folds K", "Parts of the cross-validation.", panel=_FIT, min=2)] = 5,
-    seed: Annotated[int, option("--seed N", "Seed of the cross-validation.", panel=_FIT, min=0)] = 0,
+    soc: Machine,
+    more: MoreFiles = None,
+    measurements: Measurements = None,
+    output: FittedFile = None,
+    report: ReportFile = None,
+    name: Name = None,
+    free: Free = None,
+    hold: Hold = None,
+    fit_networks: FitNetworks = False,
+    model: ModelPlaces = None,
+    force_soc: ForceSoc = False,
+    folds: Folds = 5,
+    seed: Seed = 0,
     quiet: Quiet = False,
     form: Format = None,
 ) -> None:

@@ -61,128 +61,134 @@ def _complete_suite(incomplete: str) -> list[str]:
     return [name for name in suite_names() if name.startswith(incomplete)]
 
 
+Measured = Annotated[
+    str | None,
+    argument(
+        "WORKLOAD",
+        "A workload's name or YAML file, an OpenVINO .xml or an .onnx file; with --from what the "
+        "other tool wrote. [dim]\\[default: the suite][/dim]",
+        autocompletion=complete_workload,
+    ),
+]
+Suite = Annotated[
+    str | None,
+    option(
+        "--suite NAME|FILE",
+        "What to measure where no WORKLOAD is named (`npusim schema measurement-suite`).",
+        default="default, which takes under 10 minutes",
+        autocompletion=_complete_suite,
+    ),
+]
+MeasuredDevice = Annotated[
+    str | None,
+    option(
+        "--device NPU|GPU|CPU", "Device that runs; GPU.1 is a second one.", default="NPU", callback=_device
+    ),
+]
+WorkloadSettings = Annotated[
+    list[str] | None,
+    option("--set workload.KEY=VALUE", "Change a value of the workload (workload.hidden=128). Repeatable."),
+]
+Hints = Annotated[
+    str,
+    option(
+        "--hint",
+        "One inference at a time, several in flight, or a row of each; for a WORKLOAD.",
+        choices=(*_HINTS, "both"),
+        panel=RUN,
+    ),
+]
+InFlight = Annotated[
+    int | None,
+    option(
+        "--requests R",
+        "Inferences in flight, for a WORKLOAD.",
+        default="1 for latency, the device's optimum for throughput",
+        panel=RUN,
+        min=1,
+        max=1024,
+    ),
+]
+CompiledTiles = Annotated[
+    int | None,
+    option(
+        "--tiles T", "Tiles of the NPU to compile for.", default="the compiler's choice", panel=RUN, min=1
+    ),
+]
+Precision = Annotated[
+    str | None,
+    option(
+        "--precision",
+        "Format of floating point to compute in.",
+        choices=("f32", "bf16", "f16"),
+        default="f32 on a CPU, f16 elsewhere",
+        panel=RUN,
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    option(
+        "--seconds S",
+        "Time for a row, without compiling; slow networks take longer.",
+        default="2",
+        panel=RUN,
+        min=0.05,
+        max=3600,
+    ),
+]
+HwinfoLog = Annotated[
+    Path | None,
+    option("--hwinfo FILE", "Log that HWiNFO is writing meanwhile: energy on Windows.", panel=RUN),
+]
+Tool = Annotated[
+    str | None, option("--from", "Take in what this tool wrote; nothing is run.", choices=_TOOLS, panel=_FROM)
+]
+Platform = Annotated[
+    str | None, option("--platform NAME", "Chip, where the file does not tell or has several.", panel=_FROM)
+]
+Model = Annotated[
+    str | None,
+    option("--model FILE", "Model that ran, where the file does not tell (npu-profiling).", panel=_FROM),
+]
+MeasurementFile = Annotated[
+    Path | None,
+    option(
+        "--output -o FILE",
+        "Write the measurement as JSON (`npusim schema measurement`); the table is shown as well.",
+        panel=OUTPUT,
+    ),
+]
+Shown = Annotated[
+    str | None,
+    option(
+        "--format",
+        "Table to read, or the JSON document, on the terminal.",
+        choices=("table", "json"),
+        default="table",
+        panel=OUTPUT,
+    ),
+]
+
+
 @app.command(epilog=_EXAMPLES)
 def measure(
-    workload: Annotated[
-        str | None,
-        argument(
-            "WORKLOAD",
-            "A workload's name or YAML file, an OpenVINO .xml or an .onnx file; with --from what the "
-            "other tool wrote. [dim]\\[default: the suite][/dim]",
-            autocompletion=complete_workload,
-        ),
-    ] = None,
-    suite: Annotated[
-        str | None,
-        option(
-            "--suite NAME|FILE",
-            "What to measure where no WORKLOAD is named (`npusim schema measurement-suite`).",
-            default="default, which takes under 10 minutes",
-            autocompletion=_complete_suite,
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        option(
-            "--device NPU|GPU|CPU",
-            "Device that runs; GPU.1 is a second one.",
-            default="NPU",
-            callback=_device,
-        ),
-    ] = None,
+    workload: Measured = None,
+    suite: Suite = None,
+    device: MeasuredDevice = None,
     techniques: TechniqueStack = "none",
-    settings: Annotated[
-        list[str] | None,
-        option(
-            "--set workload.KEY=VALUE", "Change a value of the workload (workload.hidden=128). Repeatable."
-        ),
-    ] = None,
-    hint: Annotated[
-        str,
-        option(
-            "--hint",
-            "One inference at a time, several in flight, or a row of each; for a WORKLOAD.",
-            choices=(*_HINTS, "both"),
-            panel=RUN,
-        ),
-    ] = "both",
-    requests: Annotated[
-        int | None,
-        option(
-            "--requests R",
-            "Inferences in flight, for a WORKLOAD.",
-            default="1 for latency, the device's optimum for throughput",
-            panel=RUN,
-            min=1,
-            max=1024,
-        ),
-    ] = None,
-    tiles: Annotated[
-        int | None,
-        option(
-            "--tiles T",
-            "Tiles of the NPU to compile for.",
-            default="the compiler's choice",
-            panel=RUN,
-            min=1,
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        option(
-            "--precision",
-            "Format of floating point to compute in.",
-            choices=("f32", "bf16", "f16"),
-            default="f32 on a CPU, f16 elsewhere",
-            panel=RUN,
-        ),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        option(
-            "--seconds S",
-            "Time for a row, without compiling; slow networks take longer.",
-            default="2",
-            panel=RUN,
-            min=0.05,
-            max=3600,
-        ),
-    ] = None,
-    hwinfo: Annotated[
-        Path | None,
-        option("--hwinfo FILE", "Log that HWiNFO is writing meanwhile: energy on Windows.", panel=RUN),
-    ] = None,
-    tool: Annotated[
-        str | None,
-        option("--from", "Take in what this tool wrote; nothing is run.", choices=_TOOLS, panel=_FROM),
-    ] = None,
-    platform: Annotated[
-        str | None,
-        option("--platform NAME", "Chip, where the file does not tell or has several.", panel=_FROM),
-    ] = None,
-    model: Annotated[
-        str | None,
-        option("--model FILE", "Model that ran, where the file does not tell (npu-profiling).", panel=_FROM),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option(
-            "--output -o FILE",
-            "Write the measurement as JSON (`npusim schema measurement`); the table is shown as well.",
-            panel=OUTPUT,
-        ),
-    ] = None,
+    settings: WorkloadSettings = None,
+    hint: Hints = "both",
+    requests: InFlight = None,
+    tiles: CompiledTiles = None,
+    precision: Precision = None,
+    seconds: Seconds = None,
+    hwinfo: HwinfoLog = None,
+    tool: Tool = None,
+    platform: Platform = None,
+    model: Model = None,
+    output: MeasurementFile = None,
     quiet: Quiet = False,
-    form: Annotated[
-        str | None,
-        option(
-            "--format",
-            "Table to read, or the JSON document, on the terminal.",
-            choices=("table", "json"),
-            default="table",
-            panel=OUTPUT,
-        ),
-    ] = None,
+    form: Shown = None,
 ) -> None:
     """Measure networks on a device of this machine with OpenVINO, or take in what Intel's tools measured.
 

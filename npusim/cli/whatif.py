@@ -69,54 +69,61 @@ _EXAMPLES = """
 """
 
 
+Stacks = Annotated[
+    str,
+    opt.option(
+        "--stack LIST",
+        "A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
+        "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
+        autocompletion=opt.complete_stacks,
+    ),
+]
+Over = Annotated[
+    list[str] | None,
+    opt.option(
+        "--over PATH=V1,V2,...",
+        "Compare at each of these values, and find where stacks change places. Repeatable: every "
+        "combination.",
+    ),
+]
+Seed = Annotated[
+    int, opt.option("--seed N", "Seed of the draws behind the 90 % intervals.", panel=opt.RUN, min=0)
+]
+HtmlFile = Annotated[
+    Path | None,
+    opt.option(
+        "--html FILE",
+        "Also write the waterfall, or the charts of --over, as one HTML file.",
+        panel=opt.OUTPUT,
+    ),
+]
+Accuracy = Annotated[
+    bool,
+    opt.option(
+        "--accuracy",
+        "Also train the model on its real data, found by --data, and say how many test nodes each stack "
+        "classifies correctly. Needs the extra `gnn`.",
+    ),
+]
+
+
 @app.command(epilog=_EXAMPLES)
 def whatif(
     workload: opt.WorkloadName,
     soc: opt.SocName = opt.DEFAULT_SOC,
-    stack: Annotated[
-        str,
-        opt.option(
-            "--stack LIST",
-            "A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
-            "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
-            autocompletion=opt.complete_stacks,
-        ),
-    ] = "default",
-    over: Annotated[
-        list[str] | None,
-        opt.option(
-            "--over PATH=V1,V2,...",
-            "Compare at each of these values, and find where stacks change places. Repeatable: every "
-            "combination.",
-        ),
-    ] = None,
+    stack: Stacks = "default",
+    over: Over = None,
     settings: opt.Settings = None,
     shapes: opt.Shapes = None,
     hint: opt.Hint = "latency",
     requests: opt.Requests = None,
     tiles: opt.Tiles = None,
     device: opt.Device = "auto",
-    seed: Annotated[
-        int, opt.option("--seed N", "Seed of the draws behind the 90 % intervals.", panel=opt.RUN, min=0)
-    ] = 0,
-    html: Annotated[
-        Path | None,
-        opt.option(
-            "--html FILE",
-            "Also write the waterfall, or the charts of --over, as one HTML file.",
-            panel=opt.OUTPUT,
-        ),
-    ] = None,
+    seed: Seed = 0,
+    html: HtmlFile = None,
     form: opt.Format = None,
     output: opt.Output = None,
-    accuracy: Annotated[
-        bool,
-        opt.option(
-            "--accuracy",
-            "Also train the model on its real data, found by --data, and say how many test nodes each stack "
-            "classifies correctly. Needs the extra `gnn`.",
-        ),
-    ] = False,
+    accuracy: Accuracy = False,
     data: opt.Data = None,
 ) -> None:
     """Compare technique stacks: what would SymG, CacheG or INT8 give this network?

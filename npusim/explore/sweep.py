@@ -84,8 +84,7 @@ def sweep(
         Asked after each chunk whether to stop.
     intervals : bool, optional
         Whether kept points get the 90 % interval of their latency, as columns `latency_s_low` and
-        `latency_s_high`, where a file of kept points is written and there are at most 1000; None: where the
-        SoC was fitted to measurements.
+        `latency_s_high`, where at most 1000 are kept in a file of their own; None: where the SoC was fitted.
 
     Raises
     ------
@@ -115,14 +114,29 @@ def sweep(
     if keep is not None:
         loaded = Space.model_validate({**loaded.model_dump(by_alias=True), "keep": keep})
     store, manifest = _open(Path(directory), loaded, resume, chunk)
-    done = store.done(manifest.chunks)
-    left = ((i, *_range(manifest, i)) for i, ready in enumerate(done) if not ready)
-    finished = sum(
-        stop_ - start for i, ready in enumerate(done) if ready for start, stop_ in [_range(manifest, i)]
+    _evaluate(loaded, store, manifest, runner or _local, progress, stop)
+    wanted = has_calibration(loaded) if intervals is None else intervals
+    kept = _merge(store, loaded, wanted)
+    return SweepResult(
+        points=manifest.points, kept=kept, seconds=time.perf_counter() - began, directory=str(directory)
     )
-    for index, content in (runner or _local)(loaded, left):
+
+
+def _evaluate(
+    space: Space,
+    store: Store,
+    manifest: Manifest,
+    runner: Runner,
+    progress: Progress | None,
+    stop: Callable[[], bool] | None,
+) -> None:
+    """Evaluate and write the chunks that are not there yet, until `stop` says so."""
+    ranges = [(index, *_range(manifest, index)) for index in range(manifest.chunks)]
+    done = store.done(manifest.chunks)
+    finished = sum(end - start for index, start, end in ranges if done[index])
+    for index, content in runner(space, (chunk for chunk in ranges if not done[chunk[0]])):
         store.write_chunk(index, content)
-        start, end = _range(manifest, index)
+        _, start, end = ranges[index]
         finished += end - start
         if progress is not None:
             progress(finished, manifest.points)
@@ -131,11 +145,6 @@ def sweep(
                 f"stopped after {finished:,} of {manifest.points:,} points; "
                 "the same command with --resume goes on"
             )
-    wanted = has_calibration(loaded) if intervals is None else intervals
-    kept = _merge(store, loaded, wanted)
-    return SweepResult(
-        points=manifest.points, kept=kept, seconds=time.perf_counter() - began, directory=str(directory)
-    )
 
 
 def chunk_bytes(campaign: Campaign, start: int, stop: int) -> bytes:

@@ -129,33 +129,32 @@ def measure(
         Where no item could be measured.
     """
     core = load_openvino().Core()
-    name = find_device(core, device)
-    setting = Setting.of(core, name, precision, tiles)
-    logged = hwinfo is not None
+    setting = Setting.of(core, find_device(core, device), precision, tiles)
     if hwinfo is not None and not hwinfo.is_file():
         raise FileError(str(hwinfo), "no such file", "start logging in HWiNFO before you measure")
-    meter, obstacle = (None, "") if logged else find_meter(setting.kind, root)
-    energy_s = _LOGGED_S if logged else _COUNTED_S if meter else 0.0
+    meter, obstacle = find_meter(setting.kind, root) if hwinfo is None else (None, "")
+    energy_s = _LOGGED_S if hwinfo is not None else _COUNTED_S if meter else 0.0
     allowed = _background_allowed(setting.kind)
     budget = TimeBudget(row_s=budget_s, energy_s=energy_s, max_background_cores=allowed)
-    stopped = stop or (lambda: False)
     entries, places = with_file_names(items, files or {})
-    runner = DeviceRunner(core, setting, budget, places, meter, stopped, root)
-    order = {item.id: at for at, item in enumerate(entries)}
-    measured = _run_all(runner, interleaved(entries), progress or (lambda done, total, what: None))
-    measured.sort(key=lambda one: order[one[0].id])
+    runner = DeviceRunner(core, setting, budget, places, meter, stop or (lambda: False), root)
+    measured = _run_all(runner, entries, progress or (lambda done, total, what: None))
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
-    rows = [row for row, _ in measured]
+    return _document(runner, [row for row, _ in measured], obstacle)
+
+
+def _document(runner: DeviceRunner, rows: Sequence[Row], obstacle: str) -> Measurement:
+    """Return rows and warnings; `obstacle` is what keeps energy from being read."""
     if not rows or runner.device is None:
-        found = devices_found(core) if runner.failures and runner.device is None else ()
-        raise NothingMeasuredError(name, runner.failures, found)
+        found = devices_found(runner.core) if runner.failures and runner.device is None else ()
+        raise NothingMeasuredError(runner.setting.device, runner.failures, found)
     without_energy = [f"energy is not available: {without_folders(obstacle)}"] if obstacle else []
     return Measurement(
         npusim=__version__,
         date=datetime.date.today().isoformat(),
-        complete=not stopped(),
+        complete=not runner.stop(),
         device=runner.device,
         rows=tuple(rows),
         warnings=(*runner.warnings(), *noise_warnings(rows), *without_energy),
@@ -188,9 +187,9 @@ def _background_allowed(kind: str) -> float:
 def _run_all(
     runner: DeviceRunner, items: Sequence[Item], progress: Progress
 ) -> list[tuple[Row, EnergyReading | None]]:
-    """Measure group after group; the networks of one are released before the next."""
+    """Measure group after group, releasing the networks of one before the next; return rows in order."""
     done: list[tuple[Row, EnergyReading | None]] = []
-    remaining = list(items)
+    remaining = interleaved(items)
     progress_sum = _ProgressSum(progress, len(items))
     while remaining and not runner.stop():
         group = _compile_group(runner, remaining, progress_sum)
@@ -202,7 +201,8 @@ def _run_all(
             done += [(row, run.energy)] if row is not None else []
         group.clear()
         gc.collect()
-    return done
+    order = {item.id: at for at, item in enumerate(items)}
+    return sorted(done, key=lambda one: order[one[0].id])
 
 
 def _compile_group(runner: DeviceRunner, remaining: list[Item], progress_sum: _ProgressSum) -> list[RowRun]:

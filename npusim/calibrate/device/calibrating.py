@@ -83,10 +83,8 @@ def calibrate(
         Files of `npusim measure`, all of one device.
     free, hold : sequence of str
         Paths of numbers or sections to fit (and no others), and to leave alone.
-    folds : int
-        Number of folds of the cross-validation.
-    seed : int
-        Seed of the folds.
+    folds, seed : int
+        Number of folds of the cross-validation, and the seed by which rows are dealt to them.
     force_soc : bool
         Take a measurement of another chip all the same.
     fit_networks : bool
@@ -105,24 +103,15 @@ def calibrate(
     NpusimError
         Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
     """
-    text = sheet_text(soc)
-    machine = load_soc(soc)
-    sheets = [read_measurement(path) for path in measurements]
     names = [Path(path).name for path in measurements]
-    warnings = [
-        warning
-        for sheet, path in zip(sheets, measurements, strict=True)
-        for warning in match_device(sheet, machine, str(path), force_soc)
-    ]
-    measurement = merge(sheets, measurements)
-    warnings += [*measurement.warnings]
-    if not measurement.complete:
-        warnings.append("the measurement was interrupted: not all rows are there")
+    machine = load_soc(soc)
+    measurement, warnings = _joined(measurements, machine, force_soc)
     machine, facts = _with_facts(machine, measurement)
     rows, left_out = map_rows(measurement, machine, files, graph_of, _stage(progress, "rows mapped"))
     to_fit = [row for row in rows if fit_networks or not row.end_to_end]
     checks = [row for row in rows if row not in to_fit]
     _refuse_too_few(to_fit, left_out, names)
+    text = sheet_text(soc)
     found = _fitted(machine, measurement.device.kind, to_fit, text, free, hold, progress)
     fold_of = assign_folds(to_fit, min(folds, len({row.instance for row in to_fit})), seed)
     unseen = held_out(found.fit, found.best, fold_of, _stage(progress, "folds"))
@@ -139,6 +128,16 @@ def calibrate(
     about |= {"warnings": list(dict.fromkeys([*warnings, *_warnings(found, facts, chip)]))}
     about |= {"facts": {path: f"{value:g}" for path, value in facts.items()}, "model_error": errors}
     return Calibrated(_report(measurement, found, predicted, left_out, about), new_text, fitted_soc)
+
+
+def _joined(paths: Sequence[str | Path], machine: Soc, force_soc: bool) -> tuple[Measurement, list[str]]:
+    """Return the measurements of one device as one, and warnings."""
+    sheets = [read_measurement(path) for path in paths]
+    pairs = zip(sheets, paths, strict=True)
+    warnings = [said for sheet, path in pairs for said in match_device(sheet, machine, str(path), force_soc)]
+    measurement = merge(sheets, paths)
+    interrupted = [] if measurement.complete else ["the measurement was interrupted: not all rows are there"]
+    return measurement, [*warnings, *measurement.warnings, *interrupted]
 
 
 def _report(

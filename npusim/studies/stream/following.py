@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from math import inf, isinf
 
@@ -11,9 +11,9 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.scenario import Scenario
 from npusim.studies.stream.document import CapacityCost, Followed, Strategy
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
-from npusim.studies.stream.strategies import KNOTS, Costs, Versions, padded, recompiled
+from npusim.studies.stream.strategies import KNOTS, Costs, Course, Versions
 from npusim.studies.stream.updates import Size, Update, sizes
-from npusim.techniques import EdgeData, parse, technique_with
+from npusim.techniques import EdgeData, Stack, parse, technique_with
 
 _WAYS = (EdgeData.CONSTANT, EdgeData.INPUT, EdgeData.CAPACITY)
 """What the strategies do with the edges: recompile, update a mask, leave room for more nodes."""
@@ -59,95 +59,96 @@ def follow(
         For a technique that a strategy brings itself, or an impossible capacity or number of inferences.
     """
     own = parse(scenario.techniques)
-    constant, masking, padding = (technique_with(edges=edges).name for edges in _WAYS)
-    for technique in (entry.technique for entry in own):
-        if technique.gives_matrix or technique.edges in _WAYS:
-            brought = f"each way to follow a stream brings its own of {constant}, {masking} and {padding}"
-            raise NpusimError(f"--techniques: found {technique.name}; {brought}")
-    if inferences < 1:
-        raise NpusimError(f"--inferences: found {inferences}; allowed: a whole number of at least 1")
+    frozen, masked = _stacks(own)
     toolchain = toolchain or load_toolchain()
-    soc, structure = scenario.machine, scenario.baseline.structure
-    if structure is None:
-        raise ConfigError(f"the network `{scenario.baseline.name}`", allowed="a network on a data graph")
-    versions = Versions(scenario, structure, toolchain)
-    course = [Size(structure.nodes, structure.edges // 2)]
-    course += sizes(course[0], updates)
-    most = max(size.nodes for size in course)
-    if capacity is not None and capacity < course[0].nodes:
-        raise NpusimError(
-            f"--capacity: found {capacity}; allowed: at least the {course[0].nodes} nodes of the graph"
-        )
-    chosen = capacity if capacity is not None else -(-most // _ROUND) * _ROUND
-    frozen, masked = (str(parse([*own.to_data(), name])) for name in (constant, masking))
-    mask_s = _mask_times(versions, masked, course, updates)
-    changed = [any(update.counts.values()) for update in updates]
-    recompile = recompiled(versions, frozen, course, [0.0] * len(mask_s), inferences, changed)
-    on_nodes = recompiled(versions, masked, course, mask_s, inferences, None)
-
-    def with_capacity(nodes: int) -> Costs:
-        return padded(versions, masked, course, mask_s, inferences, nodes)
-
-    paddings = {chosen: with_capacity(chosen)}
-    for nodes in _listed(most):
-        with suppress(InfeasibleError):  # a capacity that memory does not hold is not listed
-            paddings[nodes] = with_capacity(nodes)
+    stream = _course(scenario, masked, updates, toolchain, inferences)
+    versions, course, start = stream.compiled, stream.sizes, stream.sizes[0]
+    if capacity is not None and capacity < start.nodes:
+        allowed = f"at least the {start.nodes} nodes of the graph"
+        raise NpusimError(f"--capacity: found {capacity}; allowed: {allowed}")
+    chosen = capacity if capacity is not None else -(-stream.most // _ROUND) * _ROUND
+    recompile = stream.frozen(frozen, [any(update.counts.values()) for update in updates])
+    on_nodes = stream.by_nodes(masked)
+    paddings = _paddings(stream, masked, chosen)
     strategies = [
         recompile.strategy("recompile", frozen),
         on_nodes.strategy("recompile on nodes", masked),
-        paddings[chosen].strategy("pad and mask", versions.graph(masked, course[0], chosen).techniques),
+        paddings[chosen].strategy("pad and mask", versions.graph(masked, start, chosen).techniques),
     ]
-
-    def total_s(nodes: int) -> float:
-        try:
-            return with_capacity(nodes).total_s
-        except InfeasibleError:
-            return inf
-
-    best, at_limit = _breakeven(total_s, recompile.total_s, most)
-    first, last = course[0], course[-1]
+    best, at_limit = _breakeven(stream, masked, recompile.total_s)
     return Followed(
         workload=scenario.baseline.name,
-        soc=soc.name,
+        soc=scenario.machine.name,
         techniques=str(own),
         toolchain=toolchain.name,
         updates=len(updates),
         inferences_per_update=inferences,
         seed=seed,
-        nodes=(first.nodes, last.nodes, most),
-        edges=(first.edges, last.edges, max(size.edges for size in course)),
+        nodes=(start.nodes, course[-1].nodes, stream.most),
+        edges=(start.edges, course[-1].edges, max(size.edges for size in course)),
         capacity=chosen,
         strategies=strategies,
         breakeven_capacity=best,
         breakeven_is_limit=at_limit,
         breakeven_inferences=_breakeven_inferences(recompile, paddings[chosen], len(updates), inferences),
-        capacities=[_capacity_cost(versions, masked, course[0], c, paddings[c]) for c in sorted(paddings)],
+        capacities=[_capacity_cost(versions, masked, start, c, paddings[c]) for c in sorted(paddings)],
         notes=_notes(toolchain, course),
         conclusion=_conclusion(strategies),
     )
 
 
-def _mask_times(
-    versions: Versions, stack: str, course: Sequence[Size], updates: Sequence[Update]
-) -> list[float]:
-    """Return the time to correct the mask at each update; before the first there is nothing to correct."""
-    graph = versions.graph(stack, course[0])
-    keeper = MaskKeeper(graph, versions.scenario.machine, versions.scenario.run)
+def _stacks(own: Stack) -> tuple[str, str]:
+    """Return the stack with constant edges and the one with a mask; refuse what a strategy brings itself."""
+    constant, masking, padding = (technique_with(edges=edges).name for edges in _WAYS)
+    for technique in (entry.technique for entry in own):
+        if technique.gives_matrix or technique.edges in _WAYS:
+            brought = f"each way to follow a stream brings its own of {constant}, {masking} and {padding}"
+            raise NpusimError(f"--techniques: found {technique.name}; {brought}")
+    return str(parse([*own.to_data(), constant])), str(parse([*own.to_data(), masking]))
+
+
+def _course(
+    scenario: Scenario, masked: str, updates: Sequence[Update], toolchain: Toolchain, inferences: int
+) -> Course:
+    """Return the stream and the time to correct the mask at each update; at the start there is none."""
+    if inferences < 1:
+        raise NpusimError(f"--inferences: found {inferences}; allowed: a whole number of at least 1")
+    structure = scenario.baseline.structure
+    if structure is None:
+        raise ConfigError(f"the network `{scenario.baseline.name}`", allowed="a network on a data graph")
+    versions = Versions(scenario, structure, toolchain)
+    start = Size(structure.nodes, structure.edges // 2)
+    course = [start, *sizes(start, updates)]
+    graph = versions.graph(masked, start)
+    keeper = MaskKeeper(graph, scenario.machine, scenario.run)
     model, neighbours = graph.meta.model, graph.meta.neighbours or 0
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
-    return [0.0, *(keeper.update_s(entries) for entries in changed)]
+    return Course(versions, course, [0.0, *(keeper.update_s(entries) for entries in changed)], inferences)
 
 
-def _listed(most: int) -> set[int]:
-    return {-(-round(most * times) // 10) * 10 for times in _SHOWN}
+def _paddings(stream: Course, stack: str, chosen: int) -> dict[int, Costs]:
+    """Return the costs at the chosen capacity and at those that are listed, as far as memory holds them."""
+    paddings = {chosen: stream.padded(stack, chosen)}
+    for nodes in {-(-round(stream.most * times) // 10) * 10 for times in _SHOWN}:
+        with suppress(InfeasibleError):
+            paddings[nodes] = stream.padded(stack, nodes)
+    return paddings
 
 
-def _breakeven(total_s: Callable[[int], float], limit_s: float, most: int) -> tuple[int | None, bool]:
+def _breakeven(stream: Course, stack: str, limit_s: float) -> tuple[int | None, bool]:
     """Return the largest capacity at which padding takes at most `limit_s`, and whether the search ended.
 
     From the most nodes of the stream on nothing is compiled twice, and time only grows with the capacity; it
     is infinite for one that memory does not hold, which ends the search too.
     """
+
+    def total_s(nodes: int) -> float:
+        try:
+            return stream.padded(stack, nodes).total_s
+        except InfeasibleError:
+            return inf
+
+    most = stream.most
     if total_s(most) > limit_s:
         return None, False
     low, high = most, most * 2

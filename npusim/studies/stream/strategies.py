@@ -90,10 +90,10 @@ class Versions:
 class Costs:
     """The costs of one strategy, update by update; the first entry is what comes before them."""
 
-    compile_s: list[float]
-    mask_s: list[float]
-    inference_s: list[float]
-    versions: list[Version]
+    compile_s: Sequence[float]
+    mask_s: Sequence[float]
+    inference_s: Sequence[float]
+    versions: Sequence[Version]
     """Every version that was compiled."""
 
     def strategy(self, name: _Name, techniques: str) -> Strategy:
@@ -124,59 +124,54 @@ class Costs:
         return sum(version.memory_bytes for version in self.versions)
 
 
-def recompiled(
-    compiled: Versions,
-    stack: str,
-    course: Sequence[Size],
-    mask_s: list[float],
-    inferences: int,
-    changed: Sequence[bool] | None,
-) -> Costs:
-    """Compile where `changed`; None: only for a number of nodes not seen before.
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A stream of updates that a compiled network follows."""
 
-    A version for a number of nodes that was there before is reused; baked-in edges never come back.
+    compiled: Versions
+    sizes: Sequence[Size]
+    """The graph before the first update and after each."""
+    mask_s: Sequence[float]
+    """Time to correct the mask at each of them (s)."""
+    inferences: int
+    """Inferences after each update."""
 
-    Parameters
-    ----------
-    course : sequence of Size
-        The graph before the first update and after each.
-    mask_s : list of float
-        Time to correct the mask at each of them (s).
-    changed : sequence of bool, optional
-        For each update, whether it changes anything.
-    """
-    by_nodes = compiled.by_nodes(stack, course)
-    first = by_nodes[course[0].nodes]
-    compile_s, inference_s, used = [first.compile_s], [0.0], [first]
-    seen = {course[0].nodes}
-    for i, size in enumerate(course[1:]):
-        version = by_nodes[size.nodes]
-        needed = size.nodes not in seen if changed is None else changed[i]
-        seen.add(size.nodes)
-        compile_s.append(version.compile_s if needed else 0.0)
-        inference_s.append(inferences * version.latency_s)
-        used += [version] if needed else []
-    return Costs(compile_s, mask_s, inference_s, used)
+    @property
+    def most(self) -> int:
+        """Most nodes at any time."""
+        return max(size.nodes for size in self.sizes)
 
+    def frozen(self, stack: str, changed: Sequence[bool]) -> Costs:
+        """Compile at each update that changes anything: baked-in edges never come back, and have no mask."""
+        return self._recompiled(stack, [0.0] * len(self.mask_s), changed)
 
-def padded(
-    compiled: Versions,
-    stack: str,
-    course: Sequence[Size],
-    mask_s: list[float],
-    inferences: int,
-    capacity: int,
-) -> Costs:
-    """Compile for a capacity, and again with the same room to spare whenever the graph outgrows it."""
-    spare = capacity - course[0].nodes
-    version = compiled.version(stack, course[0], capacity)
-    compile_s, inference_s, used = [version.compile_s], [0.0], [version]
-    for size in course[1:]:
-        outgrown = size.nodes > capacity
-        if outgrown:
-            capacity = size.nodes + spare
-            version = compiled.version(stack, size, capacity)
-            used.append(version)
-        compile_s.append(version.compile_s if outgrown else 0.0)
-        inference_s.append(inferences * version.latency_s)
-    return Costs(compile_s, mask_s, inference_s, used)
+    def by_nodes(self, stack: str) -> Costs:
+        """Compile for each number of nodes not seen before; a version that was there before is reused."""
+        seen, needed = {self.sizes[0].nodes}, []
+        for size in self.sizes[1:]:
+            needed.append(size.nodes not in seen)
+            seen.add(size.nodes)
+        return self._recompiled(stack, self.mask_s, needed)
+
+    def _recompiled(self, stack: str, mask_s: Sequence[float], needed: Sequence[bool]) -> Costs:
+        versions = self.compiled.by_nodes(stack, self.sizes)
+        first, *later = (versions[size.nodes] for size in self.sizes)
+        used = [version for version, compiled in zip(later, needed, strict=True) if compiled]
+        compile_s = [v.compile_s if compiled else 0.0 for v, compiled in zip(later, needed, strict=True)]
+        inference_s = [self.inferences * version.latency_s for version in later]
+        return Costs([first.compile_s, *compile_s], mask_s, [0.0, *inference_s], [first, *used])
+
+    def padded(self, stack: str, capacity: int) -> Costs:
+        """Compile for a capacity, and again with the same room to spare whenever the graph outgrows it."""
+        spare = capacity - self.sizes[0].nodes
+        version = self.compiled.version(stack, self.sizes[0], capacity)
+        compile_s, inference_s, used = [version.compile_s], [0.0], [version]
+        for size in self.sizes[1:]:
+            outgrown = size.nodes > capacity
+            if outgrown:
+                capacity = size.nodes + spare
+                version = self.compiled.version(stack, size, capacity)
+                used.append(version)
+            compile_s.append(version.compile_s if outgrown else 0.0)
+            inference_s.append(self.inferences * version.latency_s)
+        return Costs(compile_s, self.mask_s, inference_s, used)
