@@ -17,18 +17,10 @@ from npusim.cost.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor
 from npusim.mapping import Run, map_graph
-from npusim.mapping.graphsplit import (
-    Link,
-    Load,
-    ObjectiveWeights,
-    Problem,
-    Terms,
-    best_placement,
-    objective_of,
-    placed,
-    placement_problem,
-    solve,
-)
+from npusim.mapping.graphsplit.device_costs import placement_problem
+from npusim.mapping.graphsplit.dynamic import solve
+from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
+from npusim.mapping.graphsplit.splitting import Terms, best_placement, objective_of, placed
 from npusim.mapping.mapped import map_placed
 from npusim.mapping.order import entries, in_runs
 from npusim.ops import DType

@@ -7,9 +7,8 @@ from npusim import estimate, load_soc, load_workload
 from npusim.arch import Soc
 from npusim.cost.liveness import roots
 from npusim.graph import Editor, Graph
-from npusim.mapping.fusion import fuse
+from npusim.mapping.fusion import fuse, row_fusable
 from npusim.mapping.mapped import Run, map_placed
-from npusim.mapping.row_fusion import row_fusable
 
 SOC = load_soc("core-ultra-series2")
 

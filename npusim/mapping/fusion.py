@@ -1,4 +1,7 @@
-"""Fusion: which operators are applied to another's result on its way out, at no pass of their own.
+"""Placement and fusion: which unit runs each operator, and which operators run as one.
+
+A technique may have written a wish on an operator (GraphSplit: preprocessing to the CPU); it is obeyed unless
+the user sends everything to one device.
 
 The post-processing engine behind the MAC grid applies biases, activations and requantisation to an output on
 its way to SRAM (`npu.dpu.fused_ops`, a switch for each operator type). An addend or factor that is constant
@@ -9,18 +12,90 @@ A CPU's or GPU's runtime joins whole chains of elementwise operators to one pass
 tensors they read (`cpu.fused_ops`); there each costs its arithmetic. Where devices share a network it may be
 cut anywhere, and nothing is joined on a host: so what an operator costs there does not depend on its
 neighbours' devices, and placements can be compared by adding up.
+
+Row-wise fusion: attention makes N x N scores, and masks, scales and normalises them row by row before a
+product uses them up. Compilers run such operators a block of rows at a time (vertical fusion), so that only
+masks and results cross DRAM. A tensor can be passed on in blocks of rows where its maker makes it by rows,
+its one reader uses it by rows, nobody else asks for it, and no host works in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from npusim.arch import Soc
-from npusim.cost import Group, Unit, listed_as
+from npusim.cost import DpuOperation, Group, Unit, execution_of, listed_as
+from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.order import in_runs
-from npusim.mapping.placement import DeviceChoice, unit_of
-from npusim.ops import Family, Operator, Tensor, TensorKind, WorkClass
+from npusim.ops import DType, Family, Operator, RowUse, Tensor, TensorKind, WorkClass
+
+DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
+"""Where a network runs; `auto` is the SoC's main device, an NPU where it has one, with the wishes that
+techniques wrote on operators."""
+
+
+def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
+    """Return the unit that runs an operator.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph it belongs to.
+    device : {"auto", "npu", "cpu", "gpu"}
+        "auto" honours the operator's wish; any other sends every operator there.
+
+    Raises
+    ------
+    InfeasibleError
+        Where the SoC lacks the device.
+    """
+    if op.family is Family.VIEW:
+        return Unit.VIEW
+    target = (op.device or soc.main_kind) if device == "auto" else device
+    if not soc.has(target):
+        have = ", ".join(soc.devices)
+        raise InfeasibleError(
+            f"operator {op.name!r} should run on the {target.upper()}, which {soc.name} lacks; it has: {have}"
+        )
+    if target != "npu":
+        return Unit[target.upper()]
+    execution = execution_of(op.traits)
+    if execution.on_dma(op):
+        return Unit.DMA
+    return Unit.DPU if execution.dpu is not None and _grid_can(op, execution.dpu, graph, soc) else Unit.DSP
+
+
+def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, soc: Soc) -> bool:
+    """Whether the MAC grid runs an operator: elementwise only listed types, on equal shapes.
+
+    The limits of a quantisation are loaded with the workload.
+    """
+    inputs = graph.inputs_of(op)
+    dtype = inputs[0].dtype
+    rates = soc.npu.dpu.macs_per_mpe
+    if dtype.is_float:
+        known = "fp16" in rates or "fp32" in rates
+    else:
+        known = dtype is not DType.BOOL and (
+            (dtype.bits <= 8 and "int8" in rates) or (dtype.bits <= 4 and "int4" in rates)
+        )
+    if not known:
+        return False
+    if operation is not DpuOperation.ELTWISE:
+        return True
+    tensors = inputs[:1] if op.family is Family.CONVERT else inputs
+    return listed_as(op) in soc.npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1
+
+
+def wished(graph: Graph) -> tuple[str, ...]:
+    """Return the operators that GraphSplit wishes on the CPU: preprocessing, which is placed by cost.
+
+    Other wishes, such as QuantGr's for who rounds an input, say how the network is used and are obeyed.
+    """
+    structural = graph.structural
+    return tuple(op.name for op in graph if op.device == "cpu" and structural.issuperset(op.outputs))
 
 
 def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = False) -> tuple[Group, ...]:
@@ -29,7 +104,7 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
     Parameters
     ----------
     device : {"auto", "npu", "cpu", "gpu"}
-        See `npusim.mapping.placement.unit_of`.
+        See `unit_of`.
     swap_operands : bool
         Lay the right operand of every product of two 2-D matrices on the pixels, so that the left one is the
         weight.
@@ -155,3 +230,83 @@ def fused_on(soc: Soc, unit: Unit) -> Sequence[str]:
     if unit is Unit.CPU:
         return soc.cpu.fused_ops
     return soc.gpu.fused_ops if unit is Unit.GPU else soc.npu.dpu.fused_ops
+
+
+def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
+    """Return the tensors that the NPU's operators can pass on in blocks of rows.
+
+    Parameters
+    ----------
+    groups : tuple of Group
+        From `fuse`.
+    root : dict
+        The tensor whose bytes each tensor is, from `npusim.cost.roots`.
+    """
+    readers: dict[str, list[tuple[Group, str]]] = {}
+    stretch: dict[str, int] = {}
+    """Of each group: how often the NPU was interrupted before it."""
+    interrupted = 0
+    for group in groups:
+        interrupted += group.unit.is_host
+        stretch[group.main] = interrupted
+        if group.unit is not Unit.VIEW:
+            for name in dict.fromkeys(
+                t for op in (group.main, *group.fused) for t in graph.operators[op].inputs
+            ):
+                readers.setdefault(root[name], []).append((group, name))
+    leaving = {root[name] for name in graph.outputs}
+    found = set()
+    for group in groups:
+        op = graph.operators[group.main]
+        last = graph.operators[group.fused[-1]] if group.fused else op
+        if group.unit.device != "npu" or len(last.outputs) != 1 or not _makes_rows(op, graph):
+            continue
+        if op.repeats > 1:  # its result exists as a whole each time
+            continue
+        name = root[last.outputs[0]]
+        if (
+            name not in leaving
+            and len(readers.get(name, ())) == 1
+            and _reads_rows(*readers[name][0], name, graph)
+            and stretch[readers[name][0][0].main] == stretch[group.main]
+        ):
+            found.add(name)
+    return frozenset(found)
+
+
+def _makes_rows(op: Operator, graph: Graph) -> bool:
+    """Whether an operator can make its result row after row, each from rows of its operands."""
+    if op.traits.rows is RowUse.ALONG_AXES:
+        return _spares_rows(op, graph.tensors[op.inputs[0]])
+    return op.traits.rows is not RowUse.WHOLE
+
+
+def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
+    """Whether a group uses rows of a tensor in order, each for the same row of its result."""
+    op, tensor = graph.operators[group.main], graph.tensors[name]
+    if group.unit.device != "npu" or name not in op.inputs or not tensor.shape or op.repeats > 1:
+        return False
+    if _rows(tensor) != _rows(graph.tensors[stored]):  # seen under another shape
+        return False
+    rows = op.traits.rows
+    if rows is RowUse.LEFT_OPERAND:
+        whole = op.inputs[1] == name or op.attrs.get("transpose_a")
+        return not whole and not group.swapped
+    if rows is RowUse.ALONG_AXES:
+        return _spares_rows(op, tensor)
+    if rows is RowUse.IMAGE:  # [images, channels, ...]
+        return _rows(tensor) in tensor.shape[:2]
+    result = graph.tensors[op.outputs[0]]
+    return rows is RowUse.SAME and result.shape[: len(tensor.shape) - 1] == tensor.shape[:-1]
+
+
+def _rows(tensor: Tensor) -> int:
+    """Length of the first axis that is longer than 1."""
+    return next((length for length in tensor.shape if length > 1), 1)
+
+
+def _spares_rows(op: Operator, tensor: Tensor) -> bool:
+    """Whether an operator along axes leaves the first axis, that of the rows, alone."""
+    rank = len(tensor.shape)
+    axes = op.attrs.get("axes", (rank - 1,))
+    return rank > 1 and all(axis % rank for axis in axes)

@@ -24,8 +24,8 @@ from npusim.cost import (
 )
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
+from npusim.mapping.fusion import DeviceChoice, wished
 from npusim.mapping.memory import MemoryUse, memory_use
-from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.tables import plan_tables
 
 
@@ -124,8 +124,8 @@ def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
     InfeasibleError
         Where some operator fits into SRAM under no plan; it is named.
     """
-    from npusim.mapping.graphsplit import split, wished  # it needs this module
-
     if run.device == "auto" and soc.has("npu") and soc.has("cpu") and wished(graph):
+        from npusim.mapping.graphsplit.splitting import split  # it needs this module
+
         return split(graph, soc, run)
     return map_placed(graph, soc, run)

@@ -12,7 +12,7 @@ from the most that is alive at a time, by `_CAPACITY_STEP`; they do not depend o
 most `_MOST_SIZES` and twice `_MOST_CAPACITIES`, so plans times operators grow as the operators do; where few
 tensors pass between operators there are plans by size only.
 
-Intermediates that can be fused row-wise are (`npusim.mapping.row_fusion`); as blocks of rows and the weights
+Intermediates that can be fused row-wise are (`npusim.mapping.fusion`); as blocks of rows and the weights
 of their readers may not fit side by side, there are plans without row-wise fusion and marked matrices, too. A
 plan that is possible with some SRAM is possible with more, and costs no more there, so more SRAM never hurts.
 What stays in SRAM while a host works stays for one request in flight only; the kernel leaves such plans out
@@ -27,7 +27,7 @@ import numpy as np
 
 from npusim.cost import Group, Plan, Plans, Unit, roots
 from npusim.graph import Graph
-from npusim.mapping.row_fusion import row_fusable
+from npusim.mapping.fusion import row_fusable
 from npusim.ops import TensorKind
 
 CACHE_STEPS = 32

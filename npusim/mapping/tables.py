@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from npusim.arch import Soc
 from npusim.cost import Decisions, Group, Lowered, Plans, PlanTable, lower_plans, operators_of
 from npusim.graph import Graph
-from npusim.mapping.fusion import fuse
+from npusim.mapping.fusion import DeviceChoice, fuse
 from npusim.mapping.order import is_split
-from npusim.mapping.placement import DeviceChoice
 from npusim.mapping.residency import plans
 
 READ_BY_LOWERING = (
@@ -57,7 +56,7 @@ def plan_tables(
     graph : Graph
         Techniques applied.
     device : {"auto", "npu", "cpu", "gpu"}
-        See `npusim.mapping.placement.unit_of`.
+        See `npusim.mapping.fusion.unit_of`.
     swap_operands : bool
         See `npusim.mapping.fusion.fuse`.
     """

@@ -18,6 +18,7 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost import arch_row, interval_bounds_s, interval_s
 from npusim.graph import Editor, Graph
+from npusim.mapping.fusion import wished
 from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
 from npusim.mapping.graphsplit.dynamic import solve
 from npusim.mapping.graphsplit.problem import ObjectiveWeights, Problem
@@ -168,15 +169,6 @@ def placed(graph: Graph, problem: Problem, placement: tuple[int, ...], soc: Soc)
             for name in (group.main, *group.fused):
                 editor.change_operator(name, device=device[group.main])
     return editor.finish()
-
-
-def wished(graph: Graph) -> tuple[str, ...]:
-    """Return the operators that GraphSplit wishes on the CPU: preprocessing, which is placed by cost.
-
-    Other wishes, such as QuantGr's for who rounds an input, say how the network is used and are obeyed.
-    """
-    structural = graph.structural
-    return tuple(op.name for op in graph if op.device == "cpu" and structural.issuperset(op.outputs))
 
 
 def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
