@@ -143,7 +143,8 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
         return energy + (op.elements * op.a_item + out_bytes) * arch.sram_j_per_byte
     if op.unit == Unit.DSP:
         lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
-        lane_cycles = cost.dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes
+        working = 1 if op.dsp.serial else arch.tiles * arch.dsps_per_tile
+        lane_cycles = cost.dsp_s * arch.vpu_clock_hz * working * lanes
         energy += lane_cycles * arch.dsp_j_per_lane_op
         energy += op.elements * (op.a_item + op.c_item) * arch.sram_j_per_byte
     return energy

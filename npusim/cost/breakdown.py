@@ -24,6 +24,7 @@ from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
 from npusim.cost.hosts import cost_host
 from npusim.cost.jit import compiled
+from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.search import search_rows
 from npusim.cost.tables import Bound, OpRecord, ResultRecord, Unit
 
@@ -54,6 +55,9 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
     start_rate_bounds(rate_bounds)
     widen_rate_bounds(rates, points, rate_bounds)
     found = search_rows(arch, ops, rate_bounds, bounds)
+    chains, dsp_times = _chains(ops), np.zeros((1, 1))
+    fused_sums, terms = np.zeros((chains, FUSED_SUMS, 1)), np.zeros((TERMS, 1))
+    apart_s = np.zeros(chains)
     for o in range(ops.shape[0]):
         op, result = ops[o], results[o]
         if op.unit == _VIEW:
@@ -76,6 +80,13 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         result.dma_s = dma_time_s(candidate, rates, point)
         result.dram_bytes, result.sram_peak_bytes = candidate.dram_bytes, candidate.sram_peak_bytes
         _repeat(result, op.repeats)
+        result.critical_s = result.latency_s
+        if op.fused_chain > 0:
+            fill_terms(found, choices, rates, op, points, terms)
+            dsp_times[0, 0] = dsp_s
+            add_fused(terms, dsp_times[0], points, fused_sums[op.fused_chain])
+            apart_s[op.fused_chain] += op.repeats * choices[_BEST, 0]
+            result.critical_s = op.repeats * choices[_BEST, 0]
         macs, sram_traffic_bytes = fixed_work(arch, ops[o : o + 1])
         lane_cycles = dsp_lane_cycles(arch, op, result.dsp_s) if op.unit == _DSP else 0.0
         traffic = sram_traffic_bytes + op.repeats * candidate.grid_traffic_bytes
@@ -92,6 +103,31 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
             int(candidate.column_blocks),
             int(candidate.channel_chunks),
         )
+    _share_chains(arch, ops, results, fused_sums, apart_s)
+
+
+@compiled
+def _chains(ops: Any) -> int:
+    """Return how many numbers fused chains have, 0 for none among them."""
+    most = 0
+    for o in range(ops.shape[0]):
+        most = max(most, ops[o].fused_chain)
+    return int(most + 1)
+
+
+@compiled
+def _share_chains(arch: ArchRecord, ops: Any, results: Any, fused_sums: Any, apart_s: Any) -> None:
+    """Share the time of each row-wise fusion among its operators, as their times apart; add their waits.
+
+    Before, the `critical_s` of such an operator is its latency apart without waits.
+    """
+    point: Any = np.int64(0)
+    for o in range(ops.shape[0]):
+        chain, result = ops[o].fused_chain, results[o]
+        if chain > 0 and apart_s[chain] > 0.0 and result.latency_s < np.inf:
+            best_s = result.critical_s
+            together_s = fused_chain_s(fused_sums[chain], arch.stream_pieces, point)
+            result.critical_s = best_s * (together_s / apart_s[chain]) + result.latency_s - best_s
 
 
 @compiled
@@ -99,6 +135,7 @@ def _host_cost(arch: ArchRecord, op: OpRecord, result: ResultRecord) -> None:
     host = arch.cpu if op.unit == _CPU else arch.gpu
     result.latency_s, result.dram_bytes = cost_host(host, op)
     _repeat(result, op.repeats)
+    result.critical_s = result.latency_s
     if op.unit == _CPU:
         result.cpu_s = result.latency_s
     else:

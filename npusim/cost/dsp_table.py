@@ -140,4 +140,5 @@ def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[s
         work = graph.work(op)
         alone = work.elements * record["cycles_per_element"] + work.rows * record["cycles_per_row"]
         record["fixed_cycles"] += alone + copy_cycles * result.elements
+        record["serial"] = 1.0
         record["cycles_per_element"] = record["cycles_per_row"] = 0.0

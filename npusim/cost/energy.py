@@ -71,7 +71,8 @@ def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
 def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
     """Cycles of single lanes in which the DSPs are busy with an operator for `dsp_s` seconds."""
     lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
-    return float(dsp_s * arch.vpu_clock_hz * arch.tiles * arch.dsps_per_tile * lanes)
+    dsps = 1.0 if op.dsp.serial > 0.0 else arch.tiles * arch.dsps_per_tile
+    return float(dsp_s * arch.vpu_clock_hz * dsps * lanes)
 
 
 class FormatMacs(NamedTuple):

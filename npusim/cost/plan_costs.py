@@ -101,7 +101,7 @@ def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> Non
 
 
 @compiled
-def _add_fused(terms: Any, dsp_s: Any, points: int, fused_sums: Any) -> None:
+def add_fused(terms: Any, dsp_s: Any, points: int, fused_sums: Any) -> None:
     """Add one row-fused operator to the sums of its fusion, unit by unit."""
     for p in range(points):
         fused_sums[_FUSED_DPU, p] += terms[_ITEM_DPU_S, p]
@@ -114,19 +114,16 @@ def _add_fused(terms: Any, dsp_s: Any, points: int, fused_sums: Any) -> None:
 
 
 @compiled
-def _add_fused_chain(fused_sums: Any, pieces: float, points: int, sums: Any) -> None:
-    """Add the time of a row-wise fusion, in place of the latencies of its operators.
+def fused_chain_s(fused_sums: Any, pieces: float, p: int) -> float:
+    """Time of a row-wise fusion at a point, in place of the latencies of its operators without waits (s).
 
     They work at the same time: the units overlap, prologues and epilogues add up. But one of `pieces` blocks
     of rows has to go through all of them, one after the other (filling the pipeline).
     """
-    for p in range(points):
-        work_s, dma_s = max(fused_sums[_FUSED_DPU, p], fused_sums[_FUSED_DSP, p]), fused_sums[_FUSED_DMA, p]
-        fusion_s = overlapped_s(
-            work_s, dma_s, fused_sums[_FUSED_PROLOGUE, p], fused_sums[_FUSED_REFILL_WAIT, p]
-        )
-        filling_s = (fused_sums[_FUSED_APART, p] - fusion_s) / pieces
-        sums[_NPU_S, p] += fusion_s + filling_s + fused_sums[_FUSED_PAGE_WALKS, p]
+    work_s, dma_s = max(fused_sums[_FUSED_DPU, p], fused_sums[_FUSED_DSP, p]), fused_sums[_FUSED_DMA, p]
+    fusion_s = overlapped_s(work_s, dma_s, fused_sums[_FUSED_PROLOGUE, p], fused_sums[_FUSED_REFILL_WAIT, p])
+    filling_s = (fused_sums[_FUSED_APART, p] - fusion_s) / pieces
+    return float(fusion_s + filling_s + fused_sums[_FUSED_PAGE_WALKS, p])
 
 
 class SumTree(NamedTuple):
@@ -230,8 +227,9 @@ def add_up(
                     fused_sums[:] = 0.0
                     for member in range(leaf + op, leaf):
                         o = leaf_op[member]
-                        _add_fused(terms[row_of[o]], dsp_s[o], points, fused_sums)
-                    _add_fused_chain(fused_sums, pieces, points, sums)
+                        add_fused(terms[row_of[o]], dsp_s[o], points, fused_sums)
+                    for p in range(points):
+                        sums[_NPU_S, p] += fused_chain_s(fused_sums, pieces, p)
         tree.stale[node] = False
         if size > 1:
             queued = _queue(tree, start + size + (node - start) // _FANOUT, queued)

@@ -168,6 +168,8 @@ class DspKernelRecord:
     """Share of the element cycles that more lanes shorten."""
     reference_lanes: Number
     """fp16 lanes of the DSP that the numbers hold for."""
+    serial: Number
+    """1 where one DSP does all of it, else 0."""
 
 
 class OpRecord:
@@ -296,6 +298,8 @@ class ResultRecord:
 
     latency_s: Seconds
     """From the end of the operator before to its own end; infinite where it does not fit into SRAM."""
+    critical_s: Seconds
+    """What it adds to an inference: its latency, or its share in the time of a row-wise fusion."""
     dpu_s: Seconds
     """Busy time of the MAC grids."""
     dsp_s: Seconds

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from npusim import __version__
 from npusim.cost import Bound, Group, Unit
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
@@ -13,6 +15,7 @@ from npusim.ops import Annotation, Family
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 
+_BUSY = ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s")
 _PER_CONTEXT = frozenset(unit.path for unit in Unit if unit.is_per_context)
 
 
@@ -40,6 +43,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         requests=run.requests,
         tiles=run.tiles,
         contexts=int(mapped.arch["contexts"]),
+        launch_s=_launch_s(mapped),
         latency_interval_s=None,
         memory=mapped.memory,
         macs=graph.macs,
@@ -49,7 +53,10 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
             unit: UnitUse(busy_s=busy_s, utilisation=busy_s / (interval_s * contexts_with(mapped, unit)))
             for unit, busy_s in _busy_s(mapped).items()
         },
-        operators=[_operator(mapped, i, group) for i, group in enumerate(mapped.decisions.groups)],
+        operators=[
+            _operator(mapped, i, group, span_s)
+            for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
+        ],
         warnings=_warnings(mapped),
         provenance=_provenance(mapped),
         **metrics_in(Estimate, total),
@@ -66,7 +73,21 @@ def _busy_s(mapped: Mapped) -> dict[str, float]:
     return {unit: busy_s for unit, busy_s in units if mapped.soc.has(unit.partition(".")[0])}
 
 
-def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
+def _launch_s(mapped: Mapped) -> float:
+    """Return the time of all calls of runtimes in an inference (s)."""
+    ops, arch = mapped.lowered.ops, mapped.arch
+    hosts = {int(Unit.CPU): arch["cpu"], int(Unit.GPU): arch["gpu"]}
+    each_s = [float(hosts.get(int(unit), arch)["launch_s"]) for unit in ops["unit"]]
+    return float(np.dot(ops["launches"], each_s))
+
+
+def _spans_s(mapped: Mapped) -> Any:
+    """Return the span of each operator (s): operators that are fused row-wise work at the same time."""
+    chains, critical_s = mapped.lowered.ops["fused_chain"].astype(int), mapped.results["critical_s"]
+    return np.where(chains > 0, np.bincount(chains, critical_s)[chains], critical_s)
+
+
+def _operator(mapped: Mapped, index: int, group: Group, span_s: float) -> OperatorCost:
     result: Any = mapped.results[index]
     op = mapped.graph.operators[group.main]
     return OperatorCost(
@@ -75,6 +96,9 @@ def _operator(mapped: Mapped, index: int, group: Group) -> OperatorCost:
         fused=list(group.fused),
         unit=group.unit.path,
         latency_s=float(result["latency_s"]),
+        busy_s=max(float(result[column]) for column in _BUSY),
+        critical_s=float(result["critical_s"]) if mapped.run.requests == 1 else None,
+        span_s=float(span_s),
         energy_j=float(result["energy_j"]),
         macs=mapped.graph.macs_of(op),
         repeats=op.repeats,

@@ -21,7 +21,7 @@ class UnitUse(Part):
 
 
 class OperatorCost(Part):
-    """What one operator costs; operators overlap in the units they use, so nothing here sums to the total."""
+    """What one operator costs. Operators overlap: only `critical_s` adds up, to the latency less launches."""
 
     name: str
     """Name in the graph."""
@@ -32,7 +32,16 @@ class OperatorCost(Part):
     unit: str
     """Unit that runs it: npu.dpu, npu.dsp, npu.dma, cpu, gpu, or none for a view."""
     latency_s: float
-    """Time from its start to its end, in s."""
+    """Time from its start to its end, in s: by the event engine `span_s`, by the analytical one the time that
+    it takes with nothing else under way."""
+    busy_s: float
+    """Time that its busiest unit works on it, in s."""
+    critical_s: float | None
+    """Its part of the latency, in s: what lies on the critical path. Those of all operators and `launch_s`
+    add up to the latency; null with several requests in flight, which wait for each other."""
+    span_s: float
+    """Time from the start of its first transfer or work to the end of its last, in s; others may run
+    meanwhile."""
     energy_j: float
     """Dynamic energy, in J."""
     macs: float
@@ -70,6 +79,8 @@ class Estimate(Document):
     """Inferences that the NPU works on side by side, each on tiles of its own."""
     latency_s: float
     """Time from the start of an inference to its end, in s."""
+    launch_s: float
+    """Part of the latency in which runtimes of devices are called, in s."""
     latency_interval_s: tuple[float, float] | None
     """90 % interval of the latency; null where nobody asked and the SoC was not fitted to measurements."""
     throughput_per_s: float

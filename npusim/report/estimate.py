@@ -88,39 +88,39 @@ def _units(estimate: Estimate) -> Table:
 
 def _operators(estimate: Estimate) -> Sequence[RenderableType]:
     """Return the table of the costliest operators and a line on the others."""
-    working = sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
+    single = estimate.requests == 1
+    parts = {op.name: _part_s(op) for op in estimate.operators}
+    working = sorted((op for op in estimate.operators if op.busy_s > 0), key=lambda op: -parts[op.name])
     if not working:
         return [Text("No operator takes time: all are views of their inputs.")]
-    table = headed("operator", overflow="fold", ratio=1)
+    whole_s = estimate.latency_s if single else estimate.contexts / estimate.throughput_per_s
+    times = ("critical", "share", "busy", "span") if single else ("busy", "share", "span")
+    table = headed("operator", gap=1, overflow="fold", ratio=1)
     table.add_column("unit", style="cyan", no_wrap=True)
-    table.add_column("latency", justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    table.add_column(width=8)
-    table.add_column("DRAM", justify="right", no_wrap=True)
+    for heading in (*times, "DRAM"):
+        table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
     for op in working[:_MOST_OPERATORS]:
-        part = op.latency_s / estimate.latency_s
-        table.add_row(
-            _named(op),
-            op.unit,
-            engineering(op.latency_s, "s"),
-            percent(part),
-            bar(op.latency_s, working[0].latency_s, width=8),
-            engineering(op.dram_bytes, "B"),
-            Text(op.bound, style=_BOUND_STYLES.get(op.bound, "")),
-        )
-    outside = estimate.latency_s - sum(op.latency_s for op in working)
-    if estimate.requests == 1 and outside > _WORTH_A_LINE * estimate.latency_s:
-        table.add_row(
-            Text("launch of the inference", style="dim"),
-            "",
-            engineering(outside, "s"),
-            percent(outside / estimate.latency_s),
-            bar(outside, working[0].latency_s, width=8),
-            "",
-            Text("launch", style=_BOUND_STYLES["launch"]),
-        )
-    return [table, Text(_rest(working[_MOST_OPERATORS:], estimate.latency_s), style="dim")]
+        cells = {
+            "critical": engineering(parts[op.name], "s"),
+            "share": percent(parts[op.name] / whole_s),
+            "busy": engineering(op.busy_s, "s"),
+            "span": engineering(op.span_s, "s"),
+        }
+        dram = engineering(op.dram_bytes, "B")
+        bound = Text(op.bound, style=_BOUND_STYLES.get(op.bound, ""))
+        table.add_row(_named(op), op.unit, *(cells[heading] for heading in times), dram, bound)
+    if single and estimate.launch_s > _WORTH_A_LINE * whole_s:
+        share = percent(estimate.launch_s / whole_s)
+        name = Text("launch of the inference", style="dim")
+        table.add_row(name, "", engineering(estimate.launch_s, "s"), share, "", "", "", "")
+    others = [parts[op.name] for op in working[_MOST_OPERATORS:]]
+    return [table, Text(_rest(others, whole_s, single), style="dim")]
+
+
+def _part_s(op: OperatorCost) -> float:
+    """Return what an operator adds to the latency; with several requests in flight how long it works (s)."""
+    return op.busy_s if op.critical_s is None else op.critical_s
 
 
 def _named(op: OperatorCost) -> RenderableType:
@@ -129,10 +129,13 @@ def _named(op: OperatorCost) -> RenderableType:
     return Group(LongName(op.name, _JOINTS), *fused)
 
 
-def _rest(others: Sequence[OperatorCost], latency_s: float) -> str:
-    overlap = "Operators overlap: shares of the latency need not add up to 100 %."
-    if not others:
-        return overlap
-    longest = others[0].latency_s
-    count = counted(len(others), "more operator")
-    return f"{count} of at most {engineering(longest, 's')} each ({percent(longest / latency_s)}). {overlap}"
+def _rest(others_s: Sequence[float], whole_s: float, single: bool) -> str:
+    meaning = (
+        "critical: its part of the latency; busy: its busiest unit's work; span: first transfer to last."
+        if single
+        else "busy: its busiest unit's work, as a share of the time between two inferences of a context."
+    )
+    if not others_s:
+        return meaning
+    longest, count = others_s[0], counted(len(others_s), "more operator")
+    return f"{count} of at most {engineering(longest, 's')} each ({percent(longest / whole_s)}). {meaning}"

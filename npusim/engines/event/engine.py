@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -9,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from npusim.engines.analytical import contexts_with, mapped_estimate
-from npusim.engines.estimate import Estimate, UnitUse
+from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog, Program
-from npusim.engines.timeline import TaskKind, Timeline
+from npusim.engines.timeline import TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
@@ -165,23 +166,33 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
             )
             for name, value in busy.items()
         },
-        "operators": [_operator(line, i, op, shown) for i, op in enumerate(base.operators)],
+        "operators": _operators(line, base.operators, shown, requests),
     }
     return base.model_copy(update=changes)
 
 
-def _operator(line: Timeline, index: int, op: Any, inference: int) -> Any:
+def _operators(
+    line: Timeline, costs: Sequence[OperatorCost], inference: int, requests: int
+) -> list[OperatorCost]:
+    """Return what the run shows of each operator; its part of the critical path of a single request."""
+    if requests == 1:
+        on_path = path_summary(line, critical_path(line)).by_operator
+        return [_operator(line, i, op, inference, on_path.get(op.name, 0.0)) for i, op in enumerate(costs)]
+    return [_operator(line, i, op, inference, None) for i, op in enumerate(costs)]
+
+
+def _operator(
+    line: Timeline, index: int, op: OperatorCost, inference: int, critical_s: float | None
+) -> OperatorCost:
     begin, end = line.span_s(index, inference)
-    return op.model_copy(
-        update={"latency_s": end - begin, "bound": _bound(line, index, inference, end - begin, op.bound)}
-    )
-
-
-def _bound(line: Timeline, index: int, inference: int, span_s: float, otherwise: str) -> str:
-    """Return the busiest group of units of an operator; below half of its time it does not bound it."""
     rows = line.rows_of(index, inference)
-    if not len(rows):
-        return otherwise
-    by_unit = np.bincount(line.unit[rows], line.end[rows] - line.start[rows], len(line.units))
+    lengths_s, called = line.end[rows] - line.start[rows], line.kind[rows] == TaskKind.LAUNCH
+    by_unit = np.bincount(line.unit[rows], np.where(called, 0.0, lengths_s), len(line.units))
     busiest = int(np.argmax(by_unit))
-    return _OPERATOR_UNITS[line.units[busiest].group] if 2.0 * by_unit[busiest] >= span_s else "launch"
+    busy_s = float(by_unit[busiest])
+    bound = _OPERATOR_UNITS[line.units[busiest].group] if busy_s else op.bound
+    took_s = busy_s + lengths_s[called].max(initial=0.0) if critical_s is None else critical_s
+    if took_s > 2.0 * busy_s:
+        bound = "launch"
+    update = {"latency_s": end - begin, "busy_s": busy_s, "critical_s": critical_s, "span_s": end - begin}
+    return op.model_copy(update={**update, "bound": bound})

@@ -165,7 +165,8 @@ def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piece
     if op["unit"] == Unit.DPU:
         kind, busy, work_s = TaskKind.DPU, units.dpus(units.tiles), float(result["dpu_s"])
     elif op["unit"] == Unit.DSP:
-        kind, busy, work_s = TaskKind.DSP, units.dsp_units(), float(result["dsp_s"])
+        count_of_dsps = 1 if op["dsp"]["serial"] else None
+        kind, busy, work_s = TaskKind.DSP, units.dsp_units()[:count_of_dsps], float(result["dsp_s"])
     job = Job(
         number, kind, busy, units.engines, units.dma, work_s, stream_steps(count),
         a_bytes=read, a_sram=read, out_bytes=written, out_sram=0.0 if op["c_resident"] else written,

@@ -1,0 +1,70 @@
+"""Time per operator: both engines mean the same by busy, critical and span, and by the launch."""
+
+import pytest
+
+from npusim.cost import Unit
+from npusim.engines import Estimate
+from npusim.engines.analytical import mapped_estimate
+from npusim.engines.event import run_events
+from npusim.scenario import Scenario
+
+CASES = [
+    ("gcn-cora", "none", "auto"),
+    ("gcn-cora", "graphsplit", "auto"),
+    ("gcn-cora", "stagr+quantgr", "auto"),
+    ("gcn-cora", "stagr", "cpu"),
+    ("gat-cora", "stagr+effop", "auto"),
+    ("sage-max-cora", "stagr", "auto"),
+    ("mobilenet-v2", "quantgr", "auto"),
+]
+
+
+def both(network: str, stack: str, device: str = "auto", hint: str = "latency") -> tuple[Estimate, Estimate]:
+    mapped = Scenario(network, techniques=stack, device=device, hint=hint).mapped
+    return mapped_estimate(mapped), run_events(mapped).estimate
+
+
+@pytest.mark.parametrize(("network", "stack", "device"), CASES)
+def test_critical_times_and_the_launch_add_up_to_the_latency(network, stack, device):
+    for e in both(network, stack, device):
+        parts = sum(op.critical_s for op in e.operators)
+        assert parts + e.launch_s == pytest.approx(e.latency_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(("network", "stack", "device"), CASES)
+def test_both_engines_mean_the_same_launch_and_the_same_work(network, stack, device):
+    added, acted = both(network, stack, device)
+    assert added.launch_s == acted.launch_s > 0.0
+    for one, other in zip(added.operators, acted.operators, strict=True):
+        if one.unit != "npu.dma":  # what only lays out data again: copies within SRAM and DRAM overlap
+            assert one.busy_s == pytest.approx(other.busy_s, rel=0.02, abs=1e-7), one.name
+
+
+@pytest.mark.parametrize(("network", "stack", "device"), CASES)
+def test_an_operator_is_no_shorter_than_its_work(network, stack, device):
+    for e in both(network, stack, device):
+        for op in e.operators:
+            assert op.busy_s <= op.span_s * (1 + 1e-9) + 1e-12, op.name
+
+
+def test_with_several_requests_in_flight_no_operator_has_a_part_in_the_latency():
+    for e in both("gcn-cora", "stagr", hint="throughput"):
+        assert all(op.critical_s is None for op in e.operators)
+
+
+def test_a_scatter_occupies_one_dsp_of_the_time_line():
+    mapped = Scenario("gcn-cora").mapped
+    line = run_events(mapped).timeline
+    serial = [i for i, op in enumerate(mapped.lowered.ops) if op["dsp"]["serial"]]
+    assert serial
+    for i, op in enumerate(mapped.lowered.ops):
+        if op["unit"] == Unit.DSP:
+            names = {line.units[line.unit[row]].name for row in line.rows_of(i)}
+            assert sum(".dsp" in name for name in names) == (1 if i in serial else 8)
+
+
+def test_more_dsps_save_nothing_of_a_scatter():
+    few, many = (Scenario("gcn-cora", settings=[f"npu.dsp.per_tile={n}"]).mapped for n in (1, 8))
+    scatter = few.lowered.ops["dsp"]["serial"] > 0
+    assert few.results["latency_s"][scatter] == pytest.approx(many.results["latency_s"][scatter])
+    assert few.results["energy_j"][scatter] == pytest.approx(many.results["energy_j"][scatter])
