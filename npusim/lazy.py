@@ -1,30 +1,25 @@
 """Public names of a package, imported from its modules on first use, so that starting is quick.
 
-Type checkers read the package's `__init__.pyi`; a test holds both in step.
+They are listed once, in the package's `__init__.pyi`, which type checkers read too.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 __all__ = ["lazy_names"]
 
+_LISTED = re.compile(r"^from (\S+) import (\w+) as \2$", re.MULTILINE)
 
-def lazy_names(
-    package: str, names: Mapping[str, tuple[str, ...]]
-) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
-    Parameters
-    ----------
-    package : str
-        Its name.
-    names : mapping
-        Public names by the module they live in.
-    """
-    home_of = {name: module for module, inside in names.items() for name in inside}
+def lazy_names(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package, by its name."""
+    stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi")
+    home_of = {name: module for module, name in _LISTED.findall(stub.read_text(encoding="utf-8"))}
 
     def get(name: str) -> object:
         """Import a public name on first use and keep it."""

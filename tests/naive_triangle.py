@@ -1,4 +1,4 @@
-"""Twin of `npusim.cost.triangle`: every way to fetch each block of a stored triangle once."""
+"""Twin of `npusim.cost.search`: every way to fetch each block of a stored triangle once."""
 
 import math
 from typing import Any

@@ -164,7 +164,7 @@ class TestDspForms:
         from npusim.calibrate.dsp_fit import kernel_of
         from npusim.calibrate.dsp_loops import FittedKernel
         from npusim.cost.dsp import dsp_kernel_cycles
-        from npusim.cost.dsp_table import fill_numbers
+        from npusim.cost.execution import fill_numbers
         from npusim.cost.tables import DSP_KERNEL_DTYPE
 
         form = LOOPS[name]
@@ -263,7 +263,7 @@ def _shipped_kernels():
 def seconds():
     """Return cycles of every shipped kernel for some shapes: rows down, lengths across."""
     from npusim.cost.dsp import dsp_kernel_cycles
-    from npusim.cost.dsp_table import fill_numbers
+    from npusim.cost.execution import fill_numbers
     from npusim.cost.tables import DSP_KERNEL_DTYPE
 
     rows = [1.0, 2.0, 16.0, 31.0, 32.0, 33.0, 255.0, 1024.0, 16383.0, 16384.0, 50_000.0]

@@ -12,8 +12,7 @@ from npusim.arch.dsp import known_kernels
 from npusim.arch.loading import soc_file
 from npusim.cli.running import run
 from npusim.config import SET_BY_YOU, schema_of
-from npusim.cost.dsp_table import kernel_of
-from npusim.cost.execution import execution_of
+from npusim.cost.execution import execution_of, kernel_of
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore import sweep
 from npusim.explore.manifest import read_manifest

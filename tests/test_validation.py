@@ -238,8 +238,7 @@ def test_a_row_without_a_kernel_of_its_own_is_reported_as_unmodelled():
 
 
 def test_limits_of_the_dsp_suite_bind_every_operator_of_the_named_workloads_that_has_rows():
-    from npusim.cost.dsp_table import _SPELLINGS
-    from npusim.cost.execution import execution_of
+    from npusim.cost.execution import _SPELLINGS, execution_of
     from npusim.techniques import apply, variants
     from npusim.workloads import load_workload, workload_names
 

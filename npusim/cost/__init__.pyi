@@ -26,13 +26,13 @@ from npusim.cost.dma import transfer_s as transfer_s
 from npusim.cost.dpu import conv_cycles as conv_cycles
 from npusim.cost.dpu import matmul_cycles as matmul_cycles
 from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
-from npusim.cost.dsp_table import fill_dsp as fill_dsp
-from npusim.cost.dsp_table import fill_numbers as fill_numbers
-from npusim.cost.dsp_table import kernel_of as kernel_of
 from npusim.cost.evaluation import evaluate as evaluate
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points
 from npusim.cost.execution import execution_of as execution_of
+from npusim.cost.execution import fill_dsp as fill_dsp
+from npusim.cost.execution import fill_numbers as fill_numbers
+from npusim.cost.execution import kernel_of as kernel_of
 from npusim.cost.execution import listed_as as listed_as
 from npusim.cost.granularity import halo_factor as halo_factor
 from npusim.cost.grid import DpuWorkload as DpuWorkload

@@ -15,8 +15,7 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
-from npusim.cost.dsp_table import fill_dsp
-from npusim.cost.execution import execution_of
+from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.host_lowering import fill_host_work
 from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table

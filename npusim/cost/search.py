@@ -3,6 +3,15 @@
 They depend on what fits where and on cycles, not on clocks and bandwidths: a sweep makes them once for all
 the design points that share the former. Operators without a reduction over channels have one candidate:
 elements stream in, something is done to each, results stream out.
+
+SymG: a product whose left operand is symmetric and of which only the lower triangle is stored. Block (i, j)
+serves output rows i as it stands and output rows j transposed. There are two ways, and the better is taken.
+*Once*: every block is fetched once and both uses follow each other, so the partial sums of all output rows
+stay in SRAM with all of the right operand; the second use reads the block transposed, at
+`symg_transposed_rate` of the normal pace. *Twice*: every off-diagonal block is fetched for each use, which
+moves what dense storage moves; only the memory is saved. Once never moves more than any candidate to fetch a
+dense matrix. Cutting the columns into passes whose partial sums fit would be a third candidate, but two
+passes over a triangle move more than one over the dense matrix.
 """
 
 from __future__ import annotations
@@ -12,23 +21,21 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.candidates import CANDIDATE_DTYPE, sort_candidates
+from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
+from npusim.cost.dpu import matmul_mode_cycles, mode_shape
 from npusim.cost.energy import grid_traffic_bytes
 from npusim.cost.grid import tile_workload
 from npusim.cost.jit import compiled
-from npusim.cost.products import search_product
-from npusim.cost.tables import DpuOperation, OpRecord, Split, Unit
+from npusim.cost.products import search_product, sum_rate, tile_share
+from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import free_tile_bytes, live_bytes
-from npusim.cost.triangle import search_triangle
 
 _VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
 _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
-_INITIAL_CANDIDATES = 512
-
-
 _MAXPOOL, _ELTWISE = int(DpuOperation.MAXPOOL), int(DpuOperation.ELTWISE)
-_ROWS = int(Split.ROWS)
+_ROWS, _OUTPUTS_HELD = int(Split.ROWS), int(Order.OUTPUTS_HELD)
+_INITIAL_CANDIDATES = 512
 
 
 @compiled
@@ -77,6 +84,97 @@ def search_stream(arch: ArchRecord, op: OpRecord, found: Any, start: int, on_gri
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
     return start + 1
+
+
+@compiled
+def busiest_share(row_blocks: float, tiles: float) -> float:
+    """Share of the work that the busiest tile has when the triangle's blocks are dealt out one by one."""
+    blocks = row_blocks * (row_blocks + 1.0) / 2.0
+    return float(np.ceil(blocks / tiles) / blocks)
+
+
+@compiled
+def search_triangle(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int) -> int:
+    """Find every candidate that can be the fastest: fetching blocks of the triangle twice, and once.
+
+    Arguments and result as of `npusim.cost.products.search_product`.
+    """
+    # Twice: the DRAM bytes of the row are those of the dense matrix.
+    stop = search_product(arch, op, rate_bounds, found, start)
+    for mode in range(3):
+        for split in range(3):
+            most, _, channels = tile_share(arch, op, split)
+            # Tiles that share the triangle add up each other's partial sums, so fewer tiles may be quicker.
+            used = 1.0 if split == _ROWS else most
+            while used <= most:
+                stop = _fetch_once(arch, op, found, start, stop, split, mode, used, channels)
+                used += 1.0
+    return stop
+
+
+@compiled
+def _fetch_once(
+    arch: ArchRecord,
+    op: OpRecord,
+    found: Any,
+    start: int,
+    stop: int,
+    split: int,
+    mode: int,
+    used: float,
+    channels: float,
+) -> int:
+    """Try one split, mode and number of tiles."""
+    if stop < 0 or stop + 1 >= found.shape[0]:
+        return -1
+    across, down, _ = mode_shape(arch, mode)
+    pixels = min(op.out_w, across * arch.dpu_pixel_lanes_w * down * arch.dpu_pixel_lanes_h)
+    block_bytes = 2.0 * pixels * pixels * op.a_item
+    b_bytes = 0.0 if op.b_resident else op.in_c * channels * op.b_item
+    sums = op.out_w * channels * arch.dpu_sum_bytes
+    out_bytes = 0.0 if op.c_resident else 2.0 * pixels * channels * op.c_item
+    working = b_bytes + sums + block_bytes + out_bytes
+    free = free_tile_bytes(arch, op)
+    if working > free:
+        return stop
+    first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
+    if op.b_dram_bytes > 0.0 and not op.b_prefetch:
+        first += pixels * channels * op.b_item
+    blocks = np.ceil(op.out_w / pixels)
+    new = found[stop]
+    new.grid_cycles = _grid_cycles(arch, op, pixels, channels, mode, used if split == _ROWS else 1.0)
+    new.read_bytes = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
+    new.read_gaps = 0.0
+    new.written_bytes = op.c_dram_bytes
+    new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
+    new.prologue_bytes, new.epilogue_bytes = first, 0.5 * out_bytes
+    free_bytes = used * (free - b_bytes - sums)
+    new.refills = op.a_triangle_bytes / free_bytes if op.a_triangle_bytes > 0.0 else 0.0
+    new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
+    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
+    new.dram_bytes = new.read_bytes + op.c_dram_bytes
+    new.sram_peak_bytes = used * working + live_bytes(arch, op)
+    new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
+    new.row_pieces, new.strips = blocks, 1.0
+    new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
+    return add_candidate(found, start, stop, stop)
+
+
+@compiled
+def _grid_cycles(
+    arch: ArchRecord, op: OpRecord, pixels: float, channels: float, mode: int, sharing: float
+) -> float:
+    """Cycles of the MAC grid on the busiest of `sharing` tiles that share the blocks of the triangle."""
+    row_blocks = np.ceil(op.out_w / pixels)
+    share = busiest_share(row_blocks, sharing)
+    work = tile_workload(op, np.ceil(op.out_w * share), 1.0, channels, False)
+    cycles = matmul_mode_cycles(arch, work, mode)
+    # Half of the products read their block as it stands, half transposed.
+    turned = 0.5 + 0.5 / arch.symg_transposed_rate
+    # Each block adds to the sums of its columns' rows: read and written once per block.
+    update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
+    starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * arch.dpu_startup_cycles
+    return float(op.batch * (cycles * turned + update + starts))
 
 
 @compiled

@@ -1,10 +1,19 @@
 """Operators: types, tensors, number formats, amount of work. No cost, no machine."""
 
-from npusim.ops.catalogue import op_type
+from npusim.ops import catalogue as catalogue  # registers npusim's own types
 from npusim.ops.dtypes import DType
-from npusim.ops.operator import Operator
+from npusim.ops.operator import (
+    OPERATORS,
+    Family,
+    Int8Use,
+    Operator,
+    OpType,
+    RowUse,
+    Settings,
+    WorkClass,
+    op_type,
+)
 from npusim.ops.tensor import Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
-from npusim.ops.types import OPERATORS, Family, Int8Use, OpType, RowUse, Settings, WorkClass
 from npusim.ops.work import Work
 
 __all__ = [

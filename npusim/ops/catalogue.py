@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
+from npusim.ops.operator import OPERATORS, Family, Int8Use, OpType, RowUse, Settings, WorkRule
 from npusim.ops.shapes import broadcast, gathered, product, reduced, unchanged
-from npusim.ops.types import OPERATORS, Family, Int8Use, OpType, RowUse, Settings, WorkRule
 from npusim.ops.work import (
     adaptive_work,
     attention_work,
@@ -187,23 +187,3 @@ _composite("ScaledDotProductAttention", work=attention_work)
 _composite(
     "NonMaxSuppression MatrixNms MulticlassNms NMSRotated DetectionOutput Proposal", work=suppression_work
 )
-
-
-def op_type(name: str) -> OpType:
-    """Return the declaration of an operator type; of family `unknown` for one that nobody declared."""
-    found = OPERATORS.get(name)
-    return found if found is not None else _unknown(name)
-
-
-@cache
-def _unknown(name: str) -> OpType:
-    return OpType(
-        name=name,
-        family=Family.UNKNOWN,
-        work=element_work,
-        rows=RowUse.WHOLE,
-        int8=_FLOAT,
-        settings=_NOTHING,
-        shape=None,
-        is_identity=False,
-    )

@@ -149,7 +149,7 @@ def _outputs_held(row_shares: list[list[float]], columns: list[float], chunks: i
 
 
 def is_fetched_once(op: Any, result: Any) -> bool:
-    """Whether a stored triangle is fetched once (`npusim.cost.triangle`), by the operator's traffic."""
+    """Whether a stored triangle is fetched once (`npusim.cost.search`), by the operator's traffic."""
     if not op["triangle"] or op["a_triangle_bytes"] <= 0.0:
         return False
     once = (
