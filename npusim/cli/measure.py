@@ -154,7 +154,8 @@ MeasurementFile = Annotated[
     Path | None,
     option(
         "--output -o FILE",
-        "Write the measurement as JSON (`npusim schema measurement`); the table is shown as well.",
+        "Write the measurement as JSON (`npusim schema measurement`), or as a page where it ends in "
+        ".html; the table is shown as well.",
         panel=OUTPUT,
     ),
 ]
@@ -194,9 +195,9 @@ def measure(
 
     Ctrl-C keeps what was measured. Nothing that tells whose machine it is gets written.
     """
-    from npusim.cli.output import Destination
+    from npusim.cli.output import HTML_ENDINGS, Destination
 
-    file = Destination(output, "json")
+    file = Destination(output, None if output is not None and output.suffix in HTML_ENDINGS else "json")
     shown = Destination(None, form)
     chosen: dict[str, object] = {
         "--techniques": techniques if techniques != "none" else None,
@@ -276,11 +277,13 @@ def _say_what_is_kept(rows: str, path: Path | None) -> NoReturn:
 
 def _hand_over(result: Measurement, file: Destination, shown: Destination) -> None:
     """Write the file, if one was asked for, and show the table; JSON goes to one place only."""
-    if file.path is not None:
+    from npusim.report.measurement import measurement_page
+
+    if file.is_html:
+        file.write(lambda: measurement_page(result), result)
+    elif file.path is not None:
         file.write_document(result.to_json)
     if file.path is None or not shown.is_json:
-        from npusim.report.measurement import measurement_page
-
         shown.write(lambda: measurement_page(result), result)
 
 

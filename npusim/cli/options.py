@@ -214,7 +214,12 @@ Format = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None, option("--output -o FILE", "Write to a file instead of the terminal.", panel=OUTPUT)
+    Path | None,
+    option(
+        "--output -o FILE",
+        "Write to a file instead of the terminal; .html makes a page with pictures.",
+        panel=OUTPUT,
+    ),
 ]
 Data = Annotated[
     Path | None,

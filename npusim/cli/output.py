@@ -50,6 +50,7 @@ def tolerant(*streams: TextIO) -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
+HTML_ENDINGS = (".html", ".htm")
 _FILE_COLUMNS = 100
 """Width of a table in a file, where no terminal says how wide it is."""
 
@@ -62,7 +63,7 @@ class Destination:
     path : Path or None
         The file of ``-o``; None or ``-`` is standard output.
     form : str or None
-        ``table`` or ``json``; None lets the file's ending decide, and is a table otherwise.
+        ``table`` or ``json``; None lets the file's ending decide (.json, .html), and is a table otherwise.
 
     Raises
     ------
@@ -72,16 +73,35 @@ class Destination:
 
     def __init__(self, path: Path | None, form: str | None) -> None:
         self.path = None if path is None or str(path) == "-" else path.expanduser()
-        self.is_json = form == "json" or (form is None and path is not None and path.suffix == ".json")
+        ending = path.suffix if path is not None and form is None else ""
+        self.is_json = form == "json" or ending == ".json"
+        self.is_html = ending in HTML_ENDINGS
         if self.path is not None:
             refuse_unwritable(self.path)
 
-    def write(self, page: Callable[[], RenderableType], document: Document) -> None:
-        """Write the page that rich prints, with those of other packages below, or the document as JSON."""
+    def write(
+        self,
+        page: Callable[[], RenderableType],
+        document: Document,
+        html: Callable[[str], str] | None = None,
+    ) -> None:
+        """Write the page that rich prints, the document as JSON, or the HTML page.
+
+        Pages of other packages for this document stand below npusim's own.
+
+        Parameters
+        ----------
+        html : callable, optional
+            Returns the HTML page from the command line; None: pictures and tables of the document alone.
+        """
         if self.is_json:
             self.write_document(document.to_json)
             return
-        from npusim.report.pages import with_pages
+        from npusim.report.pages import html_of, with_pages
+
+        if self.is_html:
+            write_html(self.path, html or (lambda command: html_of(document, command)))
+            return
 
         whole = with_pages(page(), document)
         if self.path is None:

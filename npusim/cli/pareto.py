@@ -37,15 +37,9 @@ def pareto(
 
     destination = Destination(output, form)
     found = front_of(directory, minimise.split(",") if minimise else None, where)
-    if output is not None and output.suffix in (".html", ".htm") and form is None:
-        from npusim.cli.output import write_html
-        from npusim.report.pareto_html import pareto_html
-
-        write_html(output.expanduser(), lambda command: pareto_html(found, command))
-        knee = found.knee["point"]
-        typer.echo(f"{output}: {found.front} points on the front of {found.points:,}; knee: point {knee}")
-        return
-
     from npusim.report.exploration import pareto_page
 
     destination.write(lambda: pareto_page(found), found)
+    if destination.is_html:
+        knee = found.knee["point"]
+        typer.echo(f"{output}: {found.front} points on the front of {found.points:,}; knee: point {knee}")

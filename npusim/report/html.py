@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from html import escape
+from math import ceil, floor, log10
+from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
+
+from npusim.report.engineering import engineering
 
 COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
@@ -15,19 +23,9 @@ COLOURS = (
 )  # fmt: skip
 """Colours that stay apart for the colour-blind (Paul Tol's bright scheme and others)."""
 GREY = "#bbbbbb"
+_LONGEST_NAME = 18
+"""Characters in a line of a name beside a plot."""
 _FONT = "system-ui, sans-serif"
-_STYLE = f"""
-body {{ font: 15px/1.5 {_FONT}; color: #222; max-width: 76rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; overflow-wrap: anywhere; }} h2 {{ font-size: 1.2rem; margin-top: 2.5rem; }}
-h3 {{ font-size: 1rem; }} code {{ overflow-wrap: anywhere; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #e5e5e5; white-space: nowrap; }}
-th {{ font-weight: 600; color: #555; }} .wide {{ overflow-x: auto; }}
-th.text, td.text {{ text-align: left; }} td.text {{ white-space: normal; min-width: 8rem; }}
-.note {{ color: #555; }} .warning {{ color: #a05000; }} .verdict {{ font-weight: 600; }}
-.missed {{ color: #b00020; font-weight: 600; }} .kept {{ color: #1b7837; }}
-nav a {{ margin-right: 1rem; }} details {{ margin: .5rem 0; }}
-"""
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; form-action 'none'; base-uri 'none'"
@@ -38,9 +36,28 @@ _FOREIGN = ("https://cloud.plotly.com/newchart", "https://plotly.com/", "https:/
 _CONFIG = {
     "displaylogo": False,
     "showSendToCloud": False,
-    "modeBarButtonsToRemove": ["sendChartToCloud", "lasso2d", "select2d"],
+    "modeBarButtonsToRemove": ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d"],
     "responsive": True,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number in a table: shown with three digits, kept whole for CSV."""
+
+    value: Any
+    """A number in the unit itself, or several; None shows nothing."""
+    unit: str = ""
+    shown: str | None = None
+    """What is shown in place of three digits and a prefix."""
+
+    def __str__(self) -> str:
+        if self.shown is not None or not isinstance(self.value, int | float):
+            return self.shown or ""
+        return engineering(self.value, self.unit)
+
+
+Cell = str | Amount
 
 
 def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), command: str = "") -> str:
@@ -67,12 +84,15 @@ def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), com
         f"<h2>Notes</h2>{listed}" if listed else "",
         f"<p class=note>Written by <code>{escape(command)}</code></p>" if command else "",
     ]
+    content = "".join(body)
+    library = f"<script>{_library()}</script>" if "Plotly.newPlot" in content else ""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>npusim: {escape(title)}</title><style>{_STYLE}</style><script>{_library()}</script></head>"
-        f"<body>{''.join(body)}</body></html>\n"
+        f"<title>npusim: {escape(title)}</title><style>{_beside('page.css')}</style>"
+        f"<script>{_beside('page.js')}</script>{library}</head>"
+        f"<body>{content}</body></html>\n"
     )
 
 
@@ -81,10 +101,11 @@ def plot(
     height: int,
     title: str = "",
     *,
+    data: str = "",
     least_width: int = 0,
     margin: Mapping[str, int] | None = None,
 ) -> str:
-    """Return a figure as part of a page, in the page's style.
+    """Return a figure as part of a page, in the page's style, its legend above it.
 
     Parameters
     ----------
@@ -94,59 +115,174 @@ def plot(
         In pixels.
     title : str
         Heading above it: a title within the figure is cut on narrow screens.
+    data : str
+        What it shows, from `table`: folded away below it.
     least_width : int
         In pixels; a narrower screen scrolls sideways.
     margin : mapping of str to int, optional
         Margins other than the page's.
     """
+    legend = _legend(figure)
     figure.update_layout(
         height=height,
         font={"family": _FONT, "size": 13},
         template="plotly_white",
         margin={"l": 10, "r": 10, "t": 30, "b": 40, **(margin or {})},
         hoverlabel={"align": "left"},
-        legend={"orientation": "h", "y": -0.15, "yanchor": "top", "x": 0, "itemsizing": "constant"},
+        showlegend=False,
+        separators=". ",
     )
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
     drawn: str = figure.to_html(full_html=False, include_plotlyjs=False, config=_CONFIG)
     if least_width:
         drawn = f'<div class=wide><div style="min-width: {least_width}px">{drawn}</div></div>'
-    return f"<h2>{escape(title)}</h2>{drawn}" if title else drawn
+    heading = f"<h2>{escape(title)}</h2>" if title else ""
+    return f"<section class=picture>{heading}{legend}{drawn}{folded('Table', data)}</section>"
+
+
+def _legend(figure: go.Figure) -> str:
+    """Return the names of a figure's traces as buttons, which wrap on any screen and hide what they name."""
+    entries: dict[str, tuple[str, list[int], bool]] = {}
+    for number, trace in enumerate(figure.data):
+        if trace.name and trace.showlegend is not False:
+            colour, traces, _ = entries.setdefault(trace.name, (_colour(trace), [], False))
+            entries[trace.name] = colour, [*traces, number], trace.visible == "legendonly"
+    if len(entries) < 2:
+        return ""
+    buttons = (
+        f'<button class="{"off" if off else ""}" onclick="toggle(this)" '
+        f'data-traces="{json.dumps(traces)}"><i style="background: {colour}"></i>{escape(name)}</button>'
+        for name, (colour, traces, off) in entries.items()
+    )
+    return f"<p class=legend>{''.join(buttons)}</p>"
+
+
+def _colour(trace: Any) -> str:
+    """Return the colour that a trace is drawn in, as text that is safe in a style."""
+    for part in ("marker", "line"):
+        colour = getattr(getattr(trace, part, None), "color", None)
+        if isinstance(colour, str) and re.fullmatch(r"#[0-9a-fA-F]{3,8}", colour):
+            return colour
+    return GREY
 
 
 def seconds_axis(title: str, log: bool = True) -> dict[str, Any]:
     """Return settings of an axis over times in s, its ticks with SI prefixes."""
-    scale = {"type": "log", "dtick": 1} if log else {"rangemode": "tozero"}
-    return {"title": title, "tickformat": "~s", "ticksuffix": "s", **scale}
+    return amount_axis(title, "s", log)
+
+
+def amount_axis(title: str, unit: str, log: bool = False) -> dict[str, Any]:
+    """Return settings of an axis over amounts, its ticks with SI prefixes and the unit."""
+    scale: dict[str, Any] = {"type": "log", "dtick": 1} if log else {"rangemode": "tozero"}
+    return {"title": title, "tickformat": "~s", "ticksuffix": unit, **scale}
+
+
+def log_axis(title: str, unit: str, low: float, high: float) -> dict[str, Any]:
+    """Return settings of a logarithmic axis from `low` to `high`, with more ticks where powers are few.
+
+    Parameters
+    ----------
+    low, high : float
+        Above 0.
+    """
+    decades = log10(high / low)
+    steps = (1, 2, 5) if decades < 1 else (1, 3) if decades < 2 else (1,)
+    powers = range(floor(log10(low)) - 1, ceil(log10(high)) + 2)
+    values = [step * 10.0**power for power in powers for step in steps]
+    room = max(0.04, 0.05 * decades)
+    return {
+        "title": title,
+        "type": "log",
+        "range": [log10(low) - room, log10(high) + room],
+        "tickvals": values,
+        "ticktext": [re.sub(r"\.?0+(?= )", "", engineering(value, unit)) for value in values],
+        "tickangle": 0,
+    }
+
+
+def names_axis(names: Sequence[str]) -> dict[str, Any]:
+    """Return settings of a vertical axis of names, the first on top; long ones are broken at a joint."""
+    return {
+        "type": "category",
+        "autorange": "reversed",
+        "categoryorder": "array",
+        "categoryarray": list(names),
+        "tickvals": list(names),
+        "ticktext": [_broken(name) for name in names],
+    }
+
+
+def _broken(name: str) -> str:
+    """Return a name in lines of some 18 characters."""
+    lines = [""]
+    for part in re.findall(r"[^/+ ]*[/+ ]?", name):
+        if lines[-1] and len(lines[-1] + part) > _LONGEST_NAME:
+            lines.append("")
+        lines[-1] += part
+    return "<br>".join(escape(line) for line in lines)
 
 
 def table(
     heads: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[Cell]],
     words: Sequence[int] = (0,),
     styles: Mapping[str, str] | None = None,
+    *,
+    name: str = "",
+    keys: Sequence[str] = (),
 ) -> str:
     """Return a table that scrolls sideways where it is wider than the screen.
 
     Parameters
     ----------
+    rows : iterable of sequence of str or Amount
     words : sequence of int
         Columns that hold words; the others hold numbers, to the right.
     styles : mapping of str to str, optional
         Class of cells by their text.
+    name : str
+        With a name the table can be saved as a CSV file called so, its amounts as raw numbers.
+    keys : sequence of str
+        Where each column stands in the JSON document.
     """
-    classes = styles or {}
+    classes, lines = styles or {}, [tuple(row) for row in rows]
+    units = [next((c.unit for c in cells if isinstance(c, Amount)), "") for cells in zip(*lines, strict=True)]
+    units = units or [""] * len(heads)
 
-    def line(cells: Sequence[str], tag: str) -> str:
-        drawn = (
-            f'<{tag} class="{classes.get(cell, "text" if i in words else "")}">{escape(cell)}</{tag}>'
-            for i, cell in enumerate(cells)
-        )
-        return f"<tr>{''.join(drawn)}</tr>"
+    def drawn(cell: Cell, column: int, tag: str) -> str:
+        shown = str(cell)
+        style = classes.get(shown, "text" if column in words else "")
+        kept = ""
+        if isinstance(cell, Amount):
+            kept = f' data-value="{"" if cell.value is None else escape(json.dumps(cell.value))}"'
+        elif tag == "th":
+            kept = f' data-key="{escape(keys[column])}"' if keys else ""
+            kept += f' data-unit="{escape(units[column])}"' if units[column] else ""
+        # Long names of operators and stacks may be broken where their parts meet.
+        words_of = re.sub(r"([/+])(?=\w)", r"\1<wbr>", escape(shown)) if column in words else escape(shown)
+        return f'<{tag} class="{style}"{kept}>{words_of}</{tag}>'
 
-    body = "".join(line(row, "td") for row in rows)
-    return f"<div class=wide><table>{line(heads, 'th')}{body}</table></div>"
+    def line(cells: Sequence[Cell], tag: str) -> str:
+        return f"<tr>{''.join(drawn(cell, i, tag) for i, cell in enumerate(cells))}</tr>"
+
+    body = "".join(line(row, "td") for row in lines)
+    whole = f"<div class=wide><table>{line(heads, 'th')}{body}</table></div>"
+    if not name:
+        return whole
+    button = f'<button class=csv data-name="{escape(name)}" onclick="saveCsv(this)">Save as CSV</button>'
+    return f'<div class=data id="{escape(name)}">{whole}{button}</div>'
+
+
+def folded(summary: str, content: str) -> str:
+    """Return content that shows on demand and in print; nothing where there is none."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>" if content else ""
+
+
+def figures(pairs: Iterable[tuple[str, Cell]]) -> str:
+    """Return the headline figures of a page: what, and how much."""
+    cells = "".join(f"<div>{escape(what)}<b>{escape(str(value))}</b></div>" for what, value in pairs)
+    return f"<div class=figures>{cells}</div>"
 
 
 def text(words: str, style: str = "") -> str:
@@ -160,6 +296,12 @@ def bullets(lines: Iterable[str], style: str = "") -> str:
     return f'<ul class="{style}">{items}</ul>' if items else ""
 
 
+@cache
+def _beside(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+@cache
 def _library() -> str:
     """Return the plotting library without addresses of others."""
     script: str = get_plotlyjs()

@@ -33,7 +33,7 @@ def placement_page(result: Placement) -> RenderableType:
         remarks(("Note", "dim", _notes(result))),
         Text(),
     ]
-    return Group(*parts, Text(_verdict(result), style="bold"))
+    return Group(*parts, Text(verdict(result), style="bold"))
 
 
 def _aim(result: Placement) -> str:
@@ -134,7 +134,8 @@ def _notes(result: Placement) -> list[str]:
     return notes
 
 
-def _verdict(result: Placement) -> str:
+def verdict(result: Placement) -> str:
+    """Return one sentence: how many groups run where, and what that gains over the best single device."""
     used = [device for device in result.devices if any(group.device == device for group in result.groups)]
     counts = ", ".join(f"{sum(g.device == d for g in result.groups)} on the {d.upper()}" for d in used)
     best_alone = min(

@@ -1,15 +1,29 @@
-"""A comparison as one HTML file: waterfall of stacks, or speed-ups along varied settings."""
+"""A comparison as one HTML file: waterfall of stacks, or speed-ups and times along varied settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
+from npusim.report.document_html import titled
 from npusim.report.engineering import engineering, factor
-from npusim.report.html import COLOURS, bullets, page, plot, seconds_axis, table, text
+from npusim.report.html import (
+    COLOURS,
+    Amount,
+    Cell,
+    bullets,
+    log_axis,
+    names_axis,
+    page,
+    plot,
+    seconds_axis,
+    table,
+    text,
+)
 from npusim.report.terminal import conditions
 from npusim.report.whatif import crossing_lines
 
@@ -17,6 +31,8 @@ if TYPE_CHECKING:
     from npusim.studies.comparison import Variant, WhatIf
 
 _TIME, _LOST, _SAVED = COLOURS[:3]
+_FLATTENS = 6.0
+"""Ratio of the longest to the shortest time from which a linear axis would flatten the short ones."""
 
 
 def whatif_html(result: WhatIf, command: str = "") -> str:
@@ -25,9 +41,9 @@ def whatif_html(result: WhatIf, command: str = "") -> str:
     crossings = bullets(crossing_lines(result.crossovers))
     skipped = bullets(f"{s.techniques}: {s.reason}" for s in result.skipped)
     return page(
-        f"Technique stacks: {result.workload} on {result.soc}",
+        titled("Technique stacks", {"workload": result.workload, "soc": result.soc}),
         text(f"{how}; baseline {result.baseline}"),
-        *(_over_charts(result) if result.over else (_waterfall(result), _bars(result))),
+        *(_over_charts(result) if result.over else (_waterfall(result), _speedups(result))),
         f"<h2>Crossovers</h2>{crossings}" if crossings else "",
         "<h2>Figures</h2>",
         _table(result),
@@ -46,45 +62,56 @@ def _what(result: WhatIf) -> str:
     return "latency" if result.requests == 1 else "time between two inferences"
 
 
+def _time_axis(result: WhatIf, times: Sequence[float]) -> dict[str, Any]:
+    """Return an axis over times on which the shortest can still be told apart."""
+    low, high = min(times), max(times)
+    if low > 0.0 and high > _FLATTENS * low:
+        return log_axis(_what(result), "s", low, high)
+    return seconds_axis(_what(result), log=False)
+
+
 def _waterfall(result: WhatIf) -> str:
     """Return the time of each stack, and what it saves or loses against the stack that it adds to."""
     variants = result.variants
     times = {v.techniques: _interval_s(v) for v in variants}
-    before = [times.get(v.step_from or "", times[v.techniques]) for v in variants]
-    names = [v.techniques for v in variants]
-    now = [_interval_s(v) for v in variants]
-    told = [
-        "" if v.step_speedup is None else f"{factor(v.step_speedup)} {escape(v.step_from or '')}"
-        for v in variants
-    ]
+    now = list(times.values())
+    names = list(times)
     figure = go.Figure()
-    pairs = list(zip(now, before, strict=True))
-    parts = (
-        ("time", _TIME, [min(a, b) for a, b in pairs], None),
-        ("saved", _SAVED, [max(0.0, b - a) for a, b in pairs], {"shape": "/"}),
-        ("lost", _LOST, [max(0.0, a - b) for a, b in pairs], None),
+    for name, colour, sign in (("time saved", _SAVED, 1.0), ("time lost", _LOST, -1.0)):
+        steps = [v for v in variants if v.step_from in times]
+        steps = [v for v in steps if sign * (times[v.step_from or ""] - times[v.techniques]) > 0.0]
+        if steps:
+            before = [times[v.step_from or ""] for v in steps]
+            after = [times[v.techniques] for v in steps]
+            figure.add_bar(
+                base=[min(pair) for pair in zip(before, after, strict=True)],
+                x=[abs(a - b) for a, b in zip(before, after, strict=True)],
+                y=[v.techniques for v in steps],
+                orientation="h",
+                name=f"{name} against the stack that it adds to",
+                marker={"color": colour, "opacity": 0.45},
+                customdata=[f"{factor(v.step_speedup or 1.0)} {escape(v.step_from or '')}" for v in steps],
+                hovertemplate=f"%{{y}}<br>{name}: %{{customdata}}<extra></extra>",
+            )
+    figure.add_scatter(
+        x=now,
+        y=names,
+        mode="markers+text",
+        name=_what(result),
+        marker={"color": _TIME, "size": 11, "symbol": "diamond"},
+        text=[f" {engineering(time, 's')}" for time in now],
+        textposition="middle right",
+        cliponaxis=False,
+        hovertemplate="%{y}: %{text}<extra></extra>",
     )
-    for name, colour, lengths, pattern in parts:
-        figure.add_bar(
-            x=lengths,
-            y=names,
-            orientation="h",
-            name=name,
-            marker={"color": colour, "pattern": pattern},
-            customdata=told,
-            hovertemplate="%{y}<br>%{x:.3~s}s " + name + "<br>%{customdata}<extra></extra>",
-        )
-    figure.update_layout(
-        barmode="stack",
-        xaxis=seconds_axis(_what(result), log=False),
-        yaxis={"autorange": "reversed"},
-        legend_traceorder="normal",
-    )
-    title = "Waterfall: what each stack saves against the one that it adds to"
-    return plot(figure, 180 + 26 * len(names), title)
+    axis = _time_axis(result, now)
+    figure.update_layout(barmode="overlay", xaxis=axis, yaxis=names_axis(names))
+    scale = "; logarithmic axis" if axis.get("type") == "log" else ""
+    title = f"Waterfall: {_what(result)} of each stack{scale}"
+    return plot(figure, 150 + 34 * len(names), title, margin={"r": 60})
 
 
-def _error(variants: list[Variant]) -> dict[str, object] | None:
+def _error(variants: Sequence[Variant]) -> dict[str, object] | None:
     """Return the error bars of speed-ups; None where there are no intervals."""
     if any(v.speedup_interval is None for v in variants):
         return None
@@ -98,31 +125,43 @@ def _error(variants: list[Variant]) -> dict[str, object] | None:
     }
 
 
-def _bars(result: WhatIf) -> str:
+def _speedup_title(result: WhatIf) -> str:
+    interval = ", with 90 % interval" if _error(result.variants) else ""
+    return f"Speed-up over {result.baseline}{interval}"
+
+
+def _speedup_axis(variants: Sequence[Variant]) -> dict[str, Any]:
+    spans = [(v.speedup_throughput, v.speedup_throughput) for v in variants]
+    spans += [v.speedup_interval for v in variants if v.speedup_interval is not None]
+    low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+    if low > 0.0 and high > _FLATTENS * low:
+        return log_axis("speed-up", "x", low, high)
+    return {"title": "speed-up", "ticksuffix": "x", "rangemode": "tozero"}
+
+
+def _speedups(result: WhatIf) -> str:
     """Return the speed-up of each stack with its interval."""
     variants = result.variants
     figure = go.Figure()
-    figure.add_bar(
+    figure.add_scatter(
         x=[v.speedup_throughput for v in variants],
         y=[v.techniques for v in variants],
-        orientation="h",
-        marker={"color": _TIME},
+        mode="markers",
+        marker={"color": _TIME, "size": 10},
         error_x=_error(variants),
-        hovertemplate="%{y}<br>%{x:.2f}x<extra></extra>",
+        customdata=[factor(v.speedup_throughput) for v in variants],
+        hovertemplate="%{y}: %{customdata}<extra></extra>",
     )
     figure.add_vline(x=1.0, line={"dash": "dot", "color": "#777"})
-    figure.update_layout(
-        xaxis_title=f"speed-up over {result.baseline}, with 90 % interval", yaxis={"autorange": "reversed"}
-    )
-    return plot(figure, 180 + 26 * len(variants), "Speed-up")
+    figure.update_layout(xaxis=_speedup_axis(variants), yaxis=names_axis([v.techniques for v in variants]))
+    return plot(figure, 150 + 34 * len(variants), _speedup_title(result))
 
 
 def _over_charts(result: WhatIf) -> list[str]:
-    """Return speed-ups and times for each combination of all settings but the first: a line a stack."""
+    """Return times and speed-ups for each combination of all settings but the first: a mark a stack."""
     axis, values = next(iter(result.over.items()))
     others = {path: listed for path, listed in result.over.items() if path != axis}
-    highest = max((v.speedup_interval or (0.0, v.speedup_throughput))[1] for v in result.variants)
-    lowest = 0.97 * min((v.speedup_interval or (v.speedup_throughput, 0.0))[0] for v in result.variants)
+    times = [_interval_s(v) for v in result.variants]
     charts = []
     for combination in product(*others.values()):
         fixed = dict(zip(others, combination, strict=True))
@@ -130,18 +169,17 @@ def _over_charts(result: WhatIf) -> list[str]:
         speed, time = _lines(result, axis, fixed)
         for figure in (speed, time):
             figure.update_layout(xaxis={"title": axis, "type": "category", "categoryarray": values})
-        speed.update_layout(
-            yaxis={"title": f"speed-up over {result.baseline}", "range": [lowest, 1.03 * highest]}
-        )
-        time.update_layout(yaxis=seconds_axis(_what(result), log=False))
+        # Intervals of several stacks at one value stand side by side, not upon each other.
+        speed.update_layout(yaxis=_speedup_axis(result.variants), scattermode="group")
+        time.update_layout(yaxis=_time_axis(result, times))
         charts += [
-            plot(speed, 460, f"Speed-up{named}"),
-            plot(time, 460, f"{_what(result).capitalize()}{named}"),
+            plot(time, 430, f"{_what(result).capitalize()}{named}"),
+            plot(speed, 430, f"{_speedup_title(result)}{named}"),
         ]
     return charts
 
 
-def _lines(result: WhatIf, axis: str, fixed: dict[str, str]) -> tuple[go.Figure, go.Figure]:
+def _lines(result: WhatIf, axis: str, fixed: Mapping[str, str]) -> tuple[go.Figure, go.Figure]:
     """Return speed-ups with their intervals, and times, along an axis."""
     speed, time = go.Figure(), go.Figure()
     for i, stack in enumerate(dict.fromkeys(v.stack for v in result.variants)):
@@ -151,41 +189,55 @@ def _lines(result: WhatIf, axis: str, fixed: dict[str, str]) -> tuple[go.Figure,
             if v.stack == stack and all(v.at[path] == value for path, value in fixed.items())
         ]
         style = {"color": COLOURS[i % len(COLOURS)], "dash": "solid" if i < len(COLOURS) else "dot"}
-        common = {"x": [v.at[axis] for v in line], "name": stack, "mode": "lines+markers", "line": style}
+        common = {"x": [v.at[axis] for v in line], "name": stack, "line": style}
         speed.add_scatter(
             y=[v.speedup_throughput for v in line],
             error_y=_error(line),
-            hovertemplate=f"{escape(stack)}<br>%{{x}}: %{{y:.2f}}x<extra></extra>",
+            mode="markers",
+            marker={"size": 9, "color": style["color"]},
+            customdata=[factor(v.speedup_throughput) for v in line],
+            hovertemplate=f"{escape(stack)}<br>%{{x}}: %{{customdata}}<extra></extra>",
             **common,
         )
         time.add_scatter(
             y=[_interval_s(v) for v in line],
+            mode="lines+markers",
             hovertemplate=f"{escape(stack)}<br>%{{x}}: %{{y:.3~s}}s<extra></extra>",
             **common,
         )
     return speed, time
 
 
+_COLUMNS = {
+    "latency_s": ("latency", "s"),
+    "throughput_per_s": ("inferences", "/s"),
+    "energy_j": ("energy", "J"),
+    "dram_bytes": ("DRAM", "B"),
+    "speedup_throughput": ("speed-up", "x"),
+    "speedup_interval": ("90 %", "x"),
+    "step_speedup": ("step", "x"),
+    "step_interval": ("90 %", "x"),
+}
+"""Heading and unit of the amounts of a variant."""
+
+
 def _table(result: WhatIf) -> str:
-    heads = [*result.over, "stack", "latency", "inf/s", "energy", "DRAM", "speed-up", "90 %", "step", "90 %"]
-    rows = [
-        (
-            *(v.at.get(path, "") for path in result.over),
-            v.stack if result.over else v.techniques,
-            engineering(v.latency_s, "s"),
-            engineering(v.throughput_per_s, ""),
-            engineering(v.energy_j, "J"),
-            engineering(v.dram_bytes, "B"),
-            factor(v.speedup_throughput),
-            _range(v.speedup_interval),
-            "" if v.step_speedup is None else factor(v.step_speedup),
-            _range(v.step_interval),
-            v.bound.removeprefix("npu."),
-        )
-        for v in result.variants
-    ]
-    return table([*heads, "bound"], rows, words=range(len(result.over) + 1))
+    shown = "stack" if result.over else "techniques"
+    rows: list[list[Cell]] = []
+    for v in result.variants:
+        point = [", ".join(f"{path}={value}" for path, value in v.at.items())] if result.over else []
+        amounts = [_amount(getattr(v, name), unit) for name, (_, unit) in _COLUMNS.items()]
+        rows.append([*point, getattr(v, shown), *amounts, v.bound])
+    heads = [*(["at"] if result.over else []), "stack", *(head for head, _ in _COLUMNS.values()), "bound"]
+    keys = [*([""] if result.over else []), shown, *_COLUMNS, "bound"]
+    words = [*range(len(heads) - len(_COLUMNS) - 1), len(heads) - 1]
+    return table(heads, rows, words, name="variants", keys=keys)
 
 
-def _range(interval: tuple[float, float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.2f}-{interval[1]:.2f}"
+def _amount(value: Any, unit: str) -> Amount:
+    if unit != "x" or value is None:
+        return Amount(value, unit)
+    if isinstance(value, tuple):
+        low, high = value
+        return Amount(list(value), unit, "" if low == high else f"{factor(low)} to {factor(high)}")
+    return Amount(value, unit, factor(value))

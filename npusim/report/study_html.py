@@ -1,0 +1,134 @@
+"""HTML pages of placements, streams, accuracies, measurements, searches: pictures above the tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from npusim.report.document_html import bars, document_html, records_table, titled
+from npusim.report.html import COLOURS, amount_axis, names_axis, plot, seconds_axis
+from npusim.report.placement import verdict
+
+if TYPE_CHECKING:
+    from npusim.accuracy.document import AccuracyReport
+    from npusim.explore.search import SearchResult
+    from npusim.measure import Measurement
+    from npusim.studies.placement import Placement
+    from npusim.studies.stream import Followed
+
+DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
+_MOST_BARS = 40
+
+
+def placement_html(found: Placement, command: str = "") -> str:
+    """Return a placement as HTML: all on each device beside the best placement, and each operator's cost."""
+    by_energy = found.minimise == "energy"
+    unit = "J" if by_energy else "s"
+    whole: dict[str, float | None] = {"best placement": found.energy_j if by_energy else found.latency_s}
+    whole |= {f"all on {a.device.upper()}": a.energy_j if by_energy else a.latency_s for a in found.alone}
+    colours = {f"all on {device.upper()}": colour for device, colour in DEVICE_COLOURS.items()}
+    colours["best placement"] = COLOURS[1]
+    return document_html(
+        found,
+        command,
+        bars(f"{found.minimise.capitalize()} of an inference", found.minimise, unit, whole, colours=colours),
+        _operators(found, unit),
+        title=titled("Placement", found.model_dump()),
+        lead=verdict(found),
+    )
+
+
+def _operators(found: Placement, unit: str) -> str:
+    """Return what each group costs on each device; that on which it is placed is filled."""
+    figure = go.Figure()
+    groups = found.groups[:_MOST_BARS]
+    for device in found.devices:
+        costs = [group.costs[device] for group in groups]
+        values = [cost.energy_j if unit == "J" else cost.latency_s for cost in costs]
+        placed = [1.0 if group.device == device else 0.25 for group in groups]
+        figure.add_bar(
+            x=values,
+            y=[group.name for group in groups],
+            orientation="h",
+            name=device.upper(),
+            marker={"color": DEVICE_COLOURS.get(device, COLOURS[5]), "opacity": placed},
+            hovertemplate="%{y} on " + device.upper() + ": %{x:.3~s}" + unit + "<extra></extra>",
+        )
+    scale = seconds_axis("latency") if unit == "s" else amount_axis("energy", unit, log=True)
+    figure.update_layout(barmode="group", xaxis=scale, yaxis=names_axis([group.name for group in groups]))
+    title = "Operators by device: a full bar is where it runs"
+    return plot(figure, 160 + 16 * len(groups) * len(found.devices), title)
+
+
+def stream_html(found: Followed, command: str = "") -> str:
+    """Return a followed stream as HTML: time spent update by update, and time by capacity."""
+    figure = go.Figure()
+    for number, strategy in enumerate(found.strategies):
+        line = {"color": COLOURS[number], "shape": "hv", "dash": ("solid", "dash", "dot")[number % 3]}
+        figure.add_scatter(y=strategy.cumulative_s, name=strategy.name, mode="lines", line=line)
+    figure.update_layout(xaxis_title="updates", yaxis=seconds_axis("time spent so far", log=False))
+    capacities = {f"{each.capacity} nodes": each.total_s for each in found.capacities}
+    chosen = {f"{found.capacity} nodes": COLOURS[2]}
+    return document_html(
+        found,
+        command,
+        plot(figure, 420, "Time spent, update by update"),
+        bars("Pad and mask, by capacity", "time in all", "s", capacities, colours=chosen),
+        title=titled("Stream of updates", found.model_dump()),
+    )
+
+
+def accuracy_html(found: AccuracyReport, command: str = "") -> str:
+    """Return accuracies as HTML: a bar for each stack, by workload."""
+    figure = go.Figure()
+    for number, workload in enumerate(dict.fromkeys(one.workload for one in found.results)):
+        rows = [one for one in found.results if one.workload == workload]
+        figure.add_bar(
+            x=[100.0 * one.accuracy for one in rows],
+            y=[f"{one.techniques}, {one.numbers}" for one in rows],
+            orientation="h",
+            name=workload,
+            marker={"color": COLOURS[number % len(COLOURS)]},
+            text=[f"{100.0 * one.accuracy:.1f} %" for one in rows],
+        )
+    figure.update_layout(
+        xaxis={"title": "test nodes classified correctly (%)", "range": [0, 100]},
+        yaxis=names_axis(list(dict.fromkeys(f"{one.techniques}, {one.numbers}" for one in found.results))),
+        barmode="group",
+    )
+    named = ", ".join(dict.fromkeys(one.workload for one in found.results))
+    drawn = plot(figure, 160 + 28 * len(found.results), "Accuracy by technique stack") if named else ""
+    return document_html(found, command, drawn, title=f"Accuracy: {named}")
+
+
+def measurement_html(found: Measurement, command: str = "") -> str:
+    """Return a measurement as HTML: the latency of each row, its operators, and its conditions."""
+    latencies = {row.id: row.latency_s.median_s for row in found.rows[:_MOST_BARS] if row.latency_s}
+    operators = [
+        {"row": row.id, **counter.model_dump(include={"name", "type", "latency_s"})}
+        for row in found.rows
+        for counter in row.operators
+    ]
+    operators.sort(key=lambda one: -one["latency_s"])
+    listed = records_table("operators", operators, most=100)
+    return document_html(
+        found,
+        command,
+        bars("Median latency", "latency", "s", latencies),
+        f"<h2>Operators that take longest</h2>{listed}" if operators else "",
+        title=f"Measurement on {found.device.name}",
+    )
+
+
+def search_html(found: SearchResult, command: str = "") -> str:
+    """Return a search as HTML: the volume that its front dominates, evaluation by evaluation."""
+    figure = go.Figure()
+    evaluations = [step.evaluations for step in found.steps]
+    for name, values, colour in (
+        ("evolution", [step.evolution for step in found.steps], COLOURS[0]),
+        ("random search", [step.chance for step in found.steps], COLOURS[1]),
+    ):
+        figure.add_scatter(x=evaluations, y=values, name=name, mode="lines", line={"color": colour})
+    figure.update_layout(xaxis_title="evaluations", yaxis_title="dominated hypervolume (share)")
+    return document_html(found, command, plot(figure, 420, "What the search has found"))
