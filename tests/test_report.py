@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from npusim import apply, estimate, load_soc, load_workload, whatif
 from npusim.catalogues import CATALOGUES, listing
 from npusim.engines import Estimate
-from npusim.report.engineering import engineering, factor, percent
+from npusim.report.engineering import engineering, factor, last_digit, percent
 from npusim.report.estimate import estimate_page
 from npusim.report.listing import listing_page
 from npusim.report.terminal import LongName, bar
@@ -57,6 +57,37 @@ def test_a_quantity_reads_back_as_the_same_number_in_three_digits(value: float) 
     assert len(number.replace(".", "")) <= 3
 
 
+POSITIVE = st.floats(min_value=1e-12, max_value=1e12)
+
+
+@given(st.lists(POSITIVE, min_size=3, max_size=3))
+def test_a_value_shows_no_more_digits_than_its_interval_bears(numbers: list[float]) -> None:
+    low, value, high = sorted(numbers)
+    last, error = last_digit((low, high)), (high - low) / 2
+    shown = [factor(x, last) for x in (low, value, high)]
+    read = [float(text.removesuffix("x")) for text in shown]
+    assert read[0] <= read[1] <= read[2]
+    assert all(x > 0 for x in read), "at least one digit is shown"
+    if last is not None:
+        # The unit of the last digit is between a tenth and all of the error, but for the first digit.
+        assert 3.5 <= error / 10.0**last < 36 or error == 0
+        digits = shown[1].removesuffix("x").replace(".", "").strip("0")
+        assert len(digits) <= 3
+        assert (
+            read[1] == pytest.approx(value, abs=0.5 * 10.0**last * (1 + 1e-9), rel=5.1e-3)
+            or value < 10.0**last
+        )
+
+
+@given(POSITIVE, st.floats(min_value=1e-3, max_value=2.0))
+def test_a_wider_interval_never_shows_more_digits(value: float, width: float) -> None:
+    narrow, wide = (last_digit((value / (1 + w), value * (1 + w))) for w in (width, 2 * width))
+    assert narrow is not None and wide is not None and narrow <= wide
+    assert (
+        len(engineering(value, "s", wide).split()[0]) <= len(engineering(value, "s", narrow).split()[0]) + 1
+    )
+
+
 def test_no_quantity_is_shown_with_a_thousand_of_its_unit() -> None:
     assert engineering(999.96e-6, "s") == "1.00 ms"
     assert engineering(999_600, "B") == "1.00 MB"
@@ -70,7 +101,7 @@ def test_zero_counts_and_what_is_no_number(value: float, text: str) -> None:
 
 
 def test_factors_and_shares_keep_the_digits_that_matter() -> None:
-    assert [factor(ratio) for ratio in (1.0, 9.999, 99.96, 1234.0)] == ["1.00x", "10.0x", "100x", "1234x"]
+    assert [factor(ratio) for ratio in (1.0, 9.999, 99.96, 1234.0)] == ["1.00x", "10.0x", "100x", "1230x"]
     assert [percent(part) for part in (0.4999, 0.004, 1e-6, 0.0, 1.0)] == [
         "50 %",
         "0.4 %",

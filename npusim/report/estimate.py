@@ -13,7 +13,7 @@ from rich.text import Text
 
 from npusim.engines import Estimate
 from npusim.metrics import METRICS, unit_of
-from npusim.report.engineering import engineering, percent
+from npusim.report.engineering import engineering, last_digit, percent
 from npusim.report.terminal import LongName, bar, conditions, counted, grid, headed, remarks, title
 
 if TYPE_CHECKING:
@@ -62,8 +62,11 @@ def _figures(estimate: Estimate) -> Table:
         names = [name for name in names if name not in _OF_NPU]
     cells = {name: engineering(getattr(estimate, name), unit_of(name)) for name in names}
     if estimate.latency_interval_s is not None:
-        low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
-        cells["latency_s"] += f" [{low} to {high}]"
+        last = last_digit(estimate.latency_interval_s)
+        value, low, high = (
+            engineering(s, "s", last) for s in (estimate.latency_s, *estimate.latency_interval_s)
+        )
+        cells["latency_s"] = f"{value} [{low} to {high}]"
     figures = [(METRICS[name].title, cell) for name, cell in cells.items()]
     figures.insert(5, ("DRAM peak", engineering(estimate.memory.dram_peak_bytes, "B")))
     figures.insert(6, ("work", engineering(estimate.macs, "MAC")))
