@@ -12,6 +12,7 @@ from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import UnknownNameError
 from npusim.locate import DEFAULT_SOC
+from npusim.mapping import SwapOperands
 from npusim.scenario import Network, Scenario
 from npusim.studies.comparison import WhatIf
 from npusim.studies.uncertainty import SAMPLES, with_interval
@@ -33,7 +34,7 @@ class How(TypedDict, total=False):
     requests: int | None
     tiles: int | Literal["all"] | None
     device: str
-    swap_operands: bool
+    swap_operands: SwapOperands
     settings: Settings
     shapes: Mapping[str, Sequence[int]] | None
 

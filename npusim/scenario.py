@@ -15,7 +15,7 @@ from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest
 from npusim.graph import Graph, GraphStructure
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import DeviceChoice, Mapped, Run, map_graph
+from npusim.mapping import DeviceChoice, Mapped, Run, SwapOperands, map_graph
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
@@ -65,7 +65,7 @@ class Scenario:
     requests: int | None = None
     tiles: int | Literal["all"] | None = None
     device: str = "auto"
-    swap_operands: bool = False
+    swap_operands: SwapOperands = False
     settings: Settings = ()
     shapes: Mapping[str, Sequence[int]] | None = None
 
@@ -238,7 +238,7 @@ def resolve_run(
     requests: int | None = None,
     tiles: int | Literal["all"] | None = None,
     device: str = "auto",
-    swap_operands: bool = False,
+    swap_operands: SwapOperands = False,
 ) -> Run:
     """Make a performance hint definite on a SoC.
 
@@ -252,8 +252,8 @@ def resolve_run(
         throughput.
     tiles : int or "all", optional
         Tiles an inference is compiled for; None: the SoC's default for the hint, without an NPU none.
-    swap_operands : bool
-        Lay the right operand of each product on the pixels.
+    swap_operands : bool or "search"
+        Lay the right operand of each product on the pixels; "search": of those that are faster so.
 
     Raises
     ------
@@ -266,6 +266,8 @@ def resolve_run(
         raise UnknownNameError("performance hint", hint, _HINTS)
     if device not in get_args(DeviceChoice):
         raise UnknownNameError("device", device, get_args(DeviceChoice))
+    if swap_operands not in (False, True, "search"):
+        raise UnknownNameError("value of swap_operands", str(swap_operands), ("False", "True", "search"))
     if requests is not None and requests < 1:
         raise NpusimError(f"--requests: found {requests}; allowed: a whole number of at least 1")
     if device != "auto" and not soc.has(device):

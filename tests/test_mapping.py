@@ -153,3 +153,29 @@ def test_nothing_waits_in_sram_for_a_host_while_other_inferences_need_the_room()
         ops = map_graph(graph, SERIES2, Run(tiles=4, requests=requests)).lowered.ops
         on_host = ops[ops["unit"] == Unit.CPU]
         assert bool(on_host["live_spread_bytes"].sum() > 0.0) is waits
+
+
+@given(graphs())
+@settings(max_examples=40)
+def test_searched_roles_are_never_slower_than_operands_as_written_or_all_swapped(graph):
+    found = {}
+    for asked in (False, True, "search"):
+        try:
+            found[asked] = map_graph(graph, SERIES2, Run(swap_operands=asked)).total["latency_s"]
+        except InfeasibleError:
+            continue
+    if "search" in found:
+        assert found["search"] <= min(found.values()) * ROUNDING
+
+
+def test_a_compressed_matrix_saves_its_bytes_as_the_weight_only():
+    seconds = {
+        (stack, roles): Scenario("gcn-cora", SERIES2, stack, swap_operands=roles).mapped
+        for stack in ("stagr", "stagr+grasp")
+        for roles in (False, "search")
+    }
+    moved = {key: float(mapped.total["dram_bytes"]) for key, mapped in seconds.items()}
+    assert moved["stagr+grasp", False] == moved["stagr", False]
+    assert moved["stagr+grasp", "search"] < 0.2 * moved["stagr", "search"]
+    swapped = {g.main for g in seconds["stagr+grasp", "search"].decisions.groups if g.swapped}
+    assert {"layer0/aggregate/matmul", "layer1/aggregate/matmul"} <= swapped

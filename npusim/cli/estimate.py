@@ -39,6 +39,7 @@ def estimate(
     requests: opt.Requests = None,
     tiles: opt.Tiles = None,
     device: opt.Device = "auto",
+    swap_operands: opt.SwapOperands = "none",
     engine: Annotated[
         str,
         opt.option(
@@ -73,7 +74,9 @@ def estimate(
     from npusim.cli.output import Destination
 
     destination = Destination(output, form)
-    scenario = scenario_of(workload, soc, techniques, settings, shapes, hint, requests, tiles, device)
+    scenario = scenario_of(
+        workload, soc, techniques, settings, shapes, hint, requests, tiles, device, swap_operands
+    )
 
     trace_file = _trace_file(trace, engine)
     _refuse_interval(interval, engine)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from npusim.errors import ConfigError
 
 if TYPE_CHECKING:
+    from npusim.mapping import SwapOperands
     from npusim.scenario import Scenario
 
+_SWAPS: dict[str, SwapOperands] = {"none": False, "all": True, "search": "search"}
 _SIZE = re.compile(r"[0-9]{1,12}")
 
 
@@ -24,13 +26,14 @@ def scenario_of(
     requests: int | None = None,
     tiles: int | None = None,
     device: str = "auto",
+    swap_operands: str = "none",
 ) -> Scenario:
     """Return the scenario of a command's options, network and SoC loaded."""
     from npusim.scenario import Scenario
 
     return Scenario(
         workload, soc, techniques, hint=hint, requests=requests, tiles=tiles, device=device,
-        settings=settings or (), shapes=parse_shapes(shapes or ()),
+        settings=settings or (), shapes=parse_shapes(shapes or ()), swap_operands=_SWAPS[swap_operands],
     ).load()  # fmt: skip
 
 

@@ -203,6 +203,16 @@ Device = Annotated[
         panel=RUN,
     ),
 ]
+SwapOperands = Annotated[
+    str,
+    option(
+        "--swap-operands",
+        "Products whose right operand is laid on the pixels, the left one as weight: none, all, or those "
+        "that a search finds faster so.",
+        choices=("none", "all", "search"),
+        panel=RUN,
+    ),
+]
 Format = Annotated[
     str | None,
     option(

@@ -119,6 +119,7 @@ def whatif(
     requests: opt.Requests = None,
     tiles: opt.Tiles = None,
     device: opt.Device = "auto",
+    swap_operands: opt.SwapOperands = "none",
     seed: Seed = 0,
     html: HtmlFile = None,
     form: opt.Format = None,
@@ -141,7 +142,9 @@ def whatif(
 
     if accuracy:
         refuse_unjudgeable(workload)
-    scenario = scenario_of(workload, soc, "none", settings, shapes, hint, requests, tiles, device)
+    scenario = scenario_of(
+        workload, soc, "none", settings, shapes, hint, requests, tiles, device, swap_operands
+    )
 
     from npusim.api import whatif as compared
 

@@ -104,6 +104,7 @@ def _operator(mapped: Mapped, index: int, group: Group, span_s: float) -> Operat
         repeats=op.repeats,
         precision=mapped.graph.precision_of(op),
         dram_bytes=float(result["dram_bytes"]),
+        swapped=group.swapped,
         bound=Bound(int(result["bound"])).name.lower(),
     )
 
@@ -132,7 +133,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
     if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
         generation = soc.npu.dsp.kernel_generation
         notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.generation(generation).title})")
-    notes += _technique_notes(mapped) + _host_notes(mapped)
+    notes += [*_role_notes(mapped), *_technique_notes(mapped), *_host_notes(mapped)]
     kept = dict(mapped.decisions.residency.cached)
     return {
         "npusim": __version__,
@@ -141,6 +142,19 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         "kept_in_sram": kept,
         "notes": notes,
     }
+
+
+def _role_notes(mapped: Mapped) -> list[str]:
+    """Return in how many products the operands changed places, where that was asked for."""
+    if not mapped.run.swap_operands:
+        return []
+    products = [g for g in mapped.decisions.groups if mapped.graph.operators[g.main].family is Family.MATMUL]
+    swapped = sum(g.swapped for g in products)
+    how = "faster so" if mapped.run.swap_operands == "search" else "as asked for"
+    return [
+        f"operand roles: {swapped} of {len(products)} products have the right operand on the pixels and the "
+        f"left one as weight, {how}"
+    ]
 
 
 def _host_notes(mapped: Mapped) -> list[str]:

@@ -52,6 +52,8 @@ class OperatorCost(Part):
     """Times that it runs in one inference, one after the other; all other figures are of all of them."""
     dram_bytes: float
     """Bytes moved to and from DRAM."""
+    swapped: bool
+    """Whether the operands of a product changed places: the right one on the pixels, the left one weight."""
     bound: Literal["compute", "dma", "dsp", "launch"]
     """What it waits for."""
 

@@ -108,7 +108,7 @@ def run_on(soc: Soc, run: RunSpec) -> Run:
         if not soc.has("npu"):
             raise ConfigError(f"{tiles}", key="run.tiles", allowed=f"none: {soc.name} has no NPU")
         tiles = min(tiles, int(soc.npu.tiles))
-    return resolve_run(soc, run.hint, run.requests, tiles, run.device)
+    return resolve_run(soc, run.hint, run.requests, tiles, run.device, run.swap_operands)
 
 
 def _tiles_for(soc: Soc, hint: str) -> float:

@@ -116,6 +116,9 @@ class RunSpec(Section):
     for the hint."""
     device: Literal["auto", "npu", "cpu", "gpu"] = "auto"
     """Device that runs the operators."""
+    swap_operands: bool | Literal["search"] = False
+    """Lay the right operand of each product on the pixels, so that the left one is the weight; `search`: of
+    those that are faster so, which maps each point alone."""
 
 
 def _network(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:

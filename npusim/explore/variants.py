@@ -65,9 +65,10 @@ def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
         graph = graph_at(space, chosen)
     except IllegalTechniqueError as error:
         return Variant(None, row, str(error))
-    if space.run.device == "auto" and soc.has("cpu") and wished(graph):
+    placed = space.run.device == "auto" and soc.has("cpu") and wished(graph)
+    if placed or space.run.swap_operands == "search":
         return Variant(None, row, open_graph=graph, soc=soc)
-    return Variant(plan_tables(graph, soc, space.run.device).table, row)
+    return Variant(plan_tables(graph, soc, space.run.device, space.run.swap_operands).table, row)
 
 
 def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:

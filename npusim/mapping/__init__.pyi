@@ -11,6 +11,7 @@ from npusim.mapping.graphsplit.splitting import objective_of as objective_of
 from npusim.mapping.graphsplit.splitting import placed as placed
 from npusim.mapping.mapped import Mapped as Mapped
 from npusim.mapping.mapped import Run as Run
+from npusim.mapping.mapped import SwapOperands as SwapOperands
 from npusim.mapping.mapped import map_graph as map_graph
 from npusim.mapping.mapped import map_placed as map_placed
 from npusim.mapping.memory import MemoryUse as MemoryUse

@@ -21,7 +21,7 @@ its one reader uses it by rows, nobody else asks for it, and no host works in be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from npusim.arch import Soc
@@ -98,16 +98,18 @@ def wished(graph: Graph) -> tuple[str, ...]:
     return tuple(op.name for op in graph if op.device == "cpu" and structural.issuperset(op.outputs))
 
 
-def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = False) -> tuple[Group, ...]:
+def fuse(
+    graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool | Collection[str] = False
+) -> tuple[Group, ...]:
     """Group a graph's operators for a SoC.
 
     Parameters
     ----------
     device : {"auto", "npu", "cpu", "gpu"}
         See `unit_of`.
-    swap_operands : bool
-        Lay the right operand of every product of two 2-D matrices on the pixels, so that the left one is the
-        weight.
+    swap_operands : bool or collection of str
+        Products of two 2-D matrices whose right operand is laid on the pixels, so that the left one is the
+        weight: all of them, none, or those named.
 
     Returns
     -------
@@ -125,9 +127,8 @@ def fuse(graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool = Fal
         unit = units[op.name]
         fused = _followers(op, units, graph, soc, taken) if alone or not unit.is_host else ()
         taken.update(fused)
-        swapped = (
-            swap_operands and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
-        )
+        wanted = swap_operands if isinstance(swap_operands, bool) else op.name in swap_operands
+        swapped = wanted and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
         # A follower may read what is made after its group's main operator; nobody else waits for what lies
         # between the two.
         late = unit.is_host or _reads_others(fused, graph)

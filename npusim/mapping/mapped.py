@@ -6,8 +6,9 @@ the event engine simulates it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from npusim.mapping.fusion import DeviceChoice, wished
 from npusim.mapping.memory import MemoryUse, memory_use
 from npusim.mapping.tables import plan_tables
 
+SwapOperands = bool | Literal["search"]
+"""Whether the operands of products change places; `search` tries both roles for each product."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -39,8 +43,9 @@ class Run:
     tiles: int = 1
     """Tiles an inference is compiled for."""
     device: DeviceChoice = "auto"
-    swap_operands: bool = False
-    """Lay the right operand of each product on the pixels (the left one becomes the weight)."""
+    swap_operands: SwapOperands = False
+    """Lay the right operand of each product on the pixels, so that the left one becomes the weight; `search`:
+    of those products that are faster so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,35 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
         Where some operator fits into SRAM under no plan; it is named. Where the network does not fit into
         DRAM.
     """
-    tables = plan_tables(graph, soc, run.device, run.swap_operands)
+    if run.swap_operands == "search":
+        return _with_roles_searched(graph, soc, run)
+    return _with_roles(graph, soc, run, run.swap_operands)
+
+
+def _with_roles_searched(graph: Graph, soc: Soc, run: Run) -> Mapped:
+    """Map with operands as written, with all swapped, and with those swapped that are faster so.
+
+    The fastest of the three is taken. What a product reads from DRAM, and what stays in SRAM, depends on the
+    other products too, so the third need not be the fastest.
+    """
+    found = [_with_roles(graph, soc, run, False)]
+    try:
+        found.append(_with_roles(graph, soc, run, True))
+    except InfeasibleError:
+        return found[0]
+    before, after = (
+        {g.main: s for g, s in zip(m.decisions.groups, m.results["latency_s"], strict=True)} for m in found
+    )
+    swapped = {g.main for g in found[1].decisions.groups if g.swapped}
+    faster = {name for name in swapped if after[name] < before[name]}
+    if faster and faster != swapped:
+        found.append(_with_roles(graph, soc, run, faster))
+    return min(found, key=lambda mapped: float(mapped.total["latency_s"]))
+
+
+def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str]) -> Mapped:
+    """Decide fusion and residency where the products whose operands change places are given."""
+    tables = plan_tables(graph, soc, run.device, swapped)
     arch = arch_row(soc, run.tiles, run.requests, run.hint)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     evaluate_plans(row_numbers(arch), tables.table, total, plan)

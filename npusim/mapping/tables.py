@@ -6,6 +6,7 @@ sweep makes it once for all machines that differ in clocks, sizes and rates.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from npusim.arch import Soc
@@ -47,7 +48,7 @@ class PlanTables:
 
 
 def plan_tables(
-    graph: Graph, soc: Soc, device: DeviceChoice = "auto", swap_operands: bool = False
+    graph: Graph, soc: Soc, device: DeviceChoice = "auto", swap_operands: bool | Collection[str] = False
 ) -> PlanTables:
     """Lower a graph under every residency plan worth costing.
 
@@ -57,7 +58,7 @@ def plan_tables(
         Techniques applied.
     device : {"auto", "npu", "cpu", "gpu"}
         See `npusim.mapping.fusion.unit_of`.
-    swap_operands : bool
+    swap_operands : bool or collection of str
         See `npusim.mapping.fusion.fuse`.
     """
     groups = fuse(graph, soc, device, swap_operands)
