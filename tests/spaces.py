@@ -27,7 +27,7 @@ MIXED: dict[str, Any] = {
     },
     "keep": "all",
 }
-"""Every kind of axis: variants, what the search looks at, prices, a macro, a switch."""
+"""Every kind of axis: networks, what the search looks at, prices, a macro, a switch."""
 
 QUICK: dict[str, Any] = {
     "schema": "npusim.space/1",

@@ -115,15 +115,15 @@ def test_tables_of_operators_depend_on_no_number_of_the_machine_that_an_axis_may
             soc, {path: new if not getattr(value, "unit", "") else f"{new!r} {value.unit}"}
         )
         if np.array_equal(row_numbers(arch_row(other, np.inf, 1, "latency")), base):
-            continue  # it is a variant axis anyway
+            continue  # it is a lowering axis anyway
         assert [rows_and_changes(g, other) for g in graphs] == tables, path
 
 
-def test_points_are_numbered_by_variant_then_by_what_the_search_looks_at_then_by_prices():
+def test_points_are_numbered_by_network_then_by_what_the_search_looks_at_then_by_prices():
     c = campaign(MIXED)
-    kinds = [0 if a.is_variant else 1 if a.is_searched else 2 for a in c.axes]
+    kinds = [0 if a.is_lowered else 1 if a.is_searched else 2 for a in c.axes]
     assert kinds == sorted(kinds)
-    assert {a.path for a in c.axes if a.is_variant} == {
+    assert {a.path for a in c.axes if a.is_lowered} == {
         "techniques",
         "npu.sparsity.decompress_activations",
         "npu.dpu.grid.vpe",

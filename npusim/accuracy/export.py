@@ -39,7 +39,7 @@ class Model:
     converted: Any
     """The same as an `openvino.Model`."""
     test: float
-    """Share of test nodes that this form classifies correctly on OpenVINO's CPU device."""
+    """Share of test nodes that it classifies correctly on OpenVINO's CPU device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +114,20 @@ def trained_model(
 ) -> Model:
     """Return a workload's model with trained parameters under a stack; give `trained` to share a training."""
     graph = apply(build_gnn(spec, load_statistics(spec.dataset)), stack)
-    form = model_instance(spec, graph, stack, data, recipe.seed)
+    instance = model_instance(spec, graph, stack, data, recipe.seed)
     if trained is None:
         trained = train(trainable(spec, data, recipe.seed), data, recipe)
-    form.module.load_state_dict(trained.parameters)
-    form.module.eval()
-    converted = _converted(form, stack)
-    scores = run_model(converted, form.inputs)
-    return Model(spec, stack, graph, form, trained, converted, accuracy(scores, data.y, data.test))
+    instance.module.load_state_dict(trained.parameters)
+    instance.module.eval()
+    converted = _converted(instance, stack)
+    scores = run_model(converted, instance.inputs)
+    return Model(spec, stack, graph, instance, trained, converted, accuracy(scores, data.y, data.test))
 
 
-def _converted(form: ModelInstance, stack: Stack) -> Any:
+def _converted(instance: ModelInstance, stack: Stack) -> Any:
     with one_thread():
         make = quantised if stack.precision is DType.INT8 else convert
-        return make(form.module, form.inputs)
+        return make(instance.module, instance.inputs)
 
 
 def save_model(model: Model, output: Path) -> None:

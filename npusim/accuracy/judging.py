@@ -36,13 +36,13 @@ class _Model:
     trained: Trained
     seed: int
 
-    def form(self, stack: Stack) -> ModelInstance:
+    def instance(self, stack: Stack) -> ModelInstance:
         """Return the model in the form of a stack, with its trained parameters."""
         graph = apply(build_gnn(self.spec, load_statistics(self.spec.dataset), self.name), stack)
-        form = model_instance(self.spec, graph, stack, self.data, self.seed)
-        form.module.load_state_dict(self.trained.parameters)
-        form.module.eval()
-        return form
+        instance = model_instance(self.spec, graph, stack, self.data, self.seed)
+        instance.module.load_state_dict(self.trained.parameters)
+        instance.module.eval()
+        return instance
 
 
 def judge(
@@ -116,14 +116,14 @@ def judge(
     )
 
 
-def outputs_of(form: ModelInstance, numbers: str) -> Scores:
-    """Return a form's log-probabilities [N, classes] in a number format: fp32, fp16 or int8."""
+def outputs_of(instance: ModelInstance, numbers: str) -> Scores:
+    """Return a model's log-probabilities [N, classes] in a number format: fp32, fp16 or int8."""
     with one_thread(), torch.no_grad():
         if numbers == "int8":
-            return run_int8(form.module, form.inputs)
+            return run_int8(instance.module, instance.inputs)
         if numbers == "fp16":
-            return np.asarray(run_in_half(form.module, form.inputs).numpy())
-        return np.asarray(form.module(*form.inputs.values()).numpy())
+            return np.asarray(run_in_half(instance.module, instance.inputs).numpy())
+        return np.asarray(instance.module(*instance.inputs.values()).numpy())
 
 
 def _plan(specs: dict[str, GnnSpec], stacks: list[str]) -> tuple[list[tuple[str, str]], list[LeftOut]]:
@@ -144,16 +144,16 @@ def _plan(specs: dict[str, GnnSpec], stacks: list[str]) -> tuple[list[tuple[str,
 def _of_model(model: _Model, stacks: list[str], progress: _Progress) -> list[tuple[str, str, OneSeed]]:
     """Judge the stacks on one model; the first is the baseline."""
     found = []
-    baseline = outputs_of(model.form(parse("none")), "fp32")
+    baseline = outputs_of(model.instance(parse("none")), "fp32")
     for text in stacks:
         progress.begin(f"{model.name}, seed {model.seed}: {text}", 1)
         stack = parse(text)
-        form = model.form(stack)
+        instance = model.instance(stack)
         formats = ("fp32", "fp16") if model.spec.precision == "fp16" else ("fp32",)
         if stack.precision is DType.INT8:
             formats = ("int8",)
         for numbers in formats:
-            scores = outputs_of(form, numbers)[: model.data.nodes]
+            scores = outputs_of(instance, numbers)[: model.data.nodes]
             found.append((text, numbers, _compared(scores, baseline, model)))
     return found
 

@@ -112,16 +112,16 @@ class _Features:
         self._places = places
         self._values = torch.from_numpy(data.x[tuple(places.numpy())])
         self._shape = tuple(data.x.shape)
-        self.whole = self._form(self._values)
+        self.whole = self._matrix(self._values)
 
-    def _form(self, values: Tensor) -> Tensor:
+    def _matrix(self, values: Tensor) -> Tensor:
         return torch.sparse_coo_tensor(
             self._places, values, self._shape, is_coalesced=True, check_invariants=False
         )
 
     def dropped(self, share: float) -> Tensor:
         """Return the features with a random share of the elements set to zero and the others scaled up."""
-        return self._form(functional.dropout(self._values, share))
+        return self._matrix(functional.dropout(self._values, share))
 
 
 def accuracy(scores: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float:

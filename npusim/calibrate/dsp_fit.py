@@ -84,7 +84,7 @@ def fit_generation(machine: Machine, source: str, figures: Figures) -> dict[str,
     kernels = {}
     for op, kernel in alone.items():
         ties = ties_of(kernel, [other for name, other in alone.items() if name != op])
-        numbers = fit_numbers(LOOPS[kernel.form], kernel.calls, ties) if ties else kernel.numbers
+        numbers = fit_numbers(LOOPS[kernel.loops], kernel.calls, ties) if ties else kernel.numbers
         kernels[op] = kernel_of(kernel, numbers)
     return kernels
 
@@ -92,8 +92,8 @@ def fit_generation(machine: Machine, source: str, figures: Figures) -> dict[str,
 def _alone(machine: Machine, source: str, op: str, figures: Figures) -> FittedKernel:
     cycles = figures["time_s"] * float(machine.arch["vpu_clock_hz"][0])
     calls = Calls(figures["out_elements"], row_counts(figures), cycles)
-    form = _loops_of(machine, source, op, figures, calls)
-    return FittedKernel(form, int(figures["inputs"].max()), calls, fit_numbers(LOOPS[form], calls, []))
+    loops = _loops_of(machine, source, op, figures, calls)
+    return FittedKernel(loops, int(figures["inputs"].max()), calls, fit_numbers(LOOPS[loops], calls, []))
 
 
 def _loops_of(machine: Machine, source: str, op: str, figures: Figures, calls: Calls) -> str:
@@ -123,15 +123,15 @@ def _loops_of(machine: Machine, source: str, op: str, figures: Figures, calls: C
 
 def kernel_of(kernel: FittedKernel, numbers: Mapping[str, float]) -> DspKernel:
     """Return fitted numbers as a kernel of a data sheet."""
-    form = LOOPS[kernel.form]
+    loops = LOOPS[kernel.loops]
     main = numbers.get("stream_per_element") or numbers.get("per_element", 0.0)
     fields = {
         name: Quantity(float(f"{value:.6g}"), _unit(name))
-        for name, value in form.fields(numbers).items()
+        for name, value in loops.fields(numbers).items()
         if value > 0.0
     }
     share = Quantity(1.0 if main < _VECTOR_CYCLES else 0.0)
-    error = float(np.mean(np.abs(cycles_of(form, numbers, kernel.calls) / kernel.calls.cycles - 1.0)))
+    error = float(np.mean(np.abs(cycles_of(loops, numbers, kernel.calls) / kernel.calls.cycles - 1.0)))
     source = f"fitted to {len(kernel.calls.cycles)} rows, mean error {100 * error:.1f} %"
     return DspKernel.model_construct(None, **fields, vector_share=share, source=source)
 

@@ -92,9 +92,9 @@ LOOPS = {
 rows."""
 
 
-def design(form: KernelLoops, calls: Calls) -> Floats:
+def design(loops: KernelLoops, calls: Calls) -> Floats:
     """Return the design matrix, shape (calls, numbers): its product with the numbers is the cycles."""
-    elements, rows, limits = calls.elements, calls.rows, form.thresholds
+    elements, rows, limits = calls.elements, calls.rows, loops.thresholds
     stream = np.zeros(len(elements), bool)
     if "stream_from_elements" in limits:
         stream |= elements >= limits["stream_from_elements"]
@@ -105,7 +105,7 @@ def design(form: KernelLoops, calls: Calls) -> Floats:
     small = ~stream & ~few & (elements < limits.get("small_below", 0))
     main = ~stream & ~few & ~small
     head = elements <= limits.get("row_head_elements", 0) * rows
-    stepped = "step" in form.numbers
+    stepped = "step" in loops.numbers
     beyond = limits["small_below"] if stepped else 0.0
     counted = np.minimum(elements, limits.get("small_counted", np.inf))
     columns: dict[str, NDArray[Any]] = {
@@ -122,21 +122,21 @@ def design(form: KernelLoops, calls: Calls) -> Floats:
         "few_rows_fixed": few & ~one,
         "few_rows_per_position": (few & ~one) * elements / rows,
     }
-    return np.stack([columns[name].astype(float) for name in form.numbers], axis=1)
+    return np.stack([columns[name].astype(float) for name in loops.numbers], axis=1)
 
 
-def fit_numbers(form: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[str, float]:
+def fit_numbers(loops: KernelLoops, calls: Calls, ties: Sequence[Tie]) -> dict[str, float]:
     """Return a kernel's numbers, by field of `DspKernel`, thresholds not included."""
     from scipy.optimize import nnls  # slow to import
 
-    matrix = design(form, calls) / calls.cycles[:, None]
-    factors = [[tie.factors.get(name, 0.0) for name in form.numbers] for tie in ties]
+    matrix = design(loops, calls) / calls.cycles[:, None]
+    factors = [[tie.factors.get(name, 0.0) for name in loops.numbers] for tie in ties]
     scales = np.array([tie.weight / tie.scale for tie in ties])
-    tied = np.array(factors).reshape(len(ties), len(form.numbers)) * scales[:, None]
+    tied = np.array(factors).reshape(len(ties), len(loops.numbers)) * scales[:, None]
     wanted = np.array([tie.value for tie in ties]) * scales
     target = np.concatenate([np.ones(len(matrix)), wanted])
     values = nnls(np.concatenate([matrix, tied]), target)[0]
-    return dict(zip(form.numbers, _polish(matrix, tied, wanted, values).tolist(), strict=True))
+    return dict(zip(loops.numbers, _polish(matrix, tied, wanted, values).tolist(), strict=True))
 
 
 def _polish(matrix: Floats, tied: Floats, wanted: Floats, values: Floats) -> Floats:
@@ -159,9 +159,9 @@ def _polish(matrix: Floats, tied: Floats, wanted: Floats, values: Floats) -> Flo
     return polished
 
 
-def cycles_of(form: KernelLoops, numbers: Mapping[str, float], calls: Calls) -> Floats:
+def cycles_of(loops: KernelLoops, numbers: Mapping[str, float], calls: Calls) -> Floats:
     """Return the cycles of bare calls under a kernel's numbers; shape (calls,)."""
-    cycles: Floats = design(form, calls) @ np.array([numbers[name] for name in form.numbers])
+    cycles: Floats = design(loops, calls) @ np.array([numbers[name] for name in loops.numbers])
     return cycles
 
 
@@ -178,8 +178,8 @@ _SPREAD = 0.05
 class FittedKernel:
     """One kernel of a generation as it was fitted alone."""
 
-    form: str
-    """Name of its form."""
+    loops: str
+    """Name of its loops, a key of `LOOPS`."""
     inputs: int
     """Tensors it reads."""
     calls: Calls
@@ -194,7 +194,7 @@ class FittedKernel:
 
     def sizes_of_plain_loop(self) -> int:
         """Return the number of different sizes below the plain loop's threshold."""
-        limits = LOOPS[self.form].thresholds
+        limits = LOOPS[self.loops].thresholds
         small = self.calls.elements[self.calls.elements < limits.get("small_below", 0)]
         return len(np.unique(np.minimum(small, limits.get("small_counted", np.inf))))
 
@@ -207,34 +207,34 @@ def ties_of(kernel: FittedKernel, others: Sequence[FittedKernel]) -> list[Tie]:
     kernel : FittedKernel
         Fitted alone.
     """
-    if kernel.form == "axis":
+    if kernel.loops == "axis":
         # The streaming loop saves the set-up of a row; what it does with an element stays the same.
         scale = max(kernel.numbers["row_head_per_element"], 1.0)
         return [Tie({"stream_per_element": 1.0, "row_head_per_element": -1.0}, 0.0, scale)]
     if "small_fixed" not in kernel.numbers:
         return []
-    alike = [other for other in others if other.form == kernel.form]
+    alike = [other for other in others if other.loops == kernel.loops]
     peers = [other for other in alike if other.inputs == kernel.inputs]
     same = [peer for peer in peers if peer.main and abs(peer.main / max(kernel.main, 1e-12) - 1.0) < _SAME]
     pools = [same, peers, alike]
     ties: list[Tie] = []
-    if kernel.form == "vector":
+    if kernel.loops == "vector":
         ties += [replace(tie, weight=_SPREAD) for tie in _level([peers, alike], "small_per_element")]
         ties += _share(pools, "step", "small_fixed", kernel) if not kernel.sizes_of_plain_loop() else []
-    elif kernel.form in ("flat", "flat1024"):
+    elif kernel.loops in ("flat", "flat1024"):
         # A call costs the same whatever it then computes, but more tensors take longer to set up.
         ties += _level([same, peers], "small_fixed") or _share([alike], "small_fixed", "fixed", kernel)
     else:
         ties += [tie for duplicate in same for tie in _calls_of(duplicate)]
         ties += _start_of_plain_loop([same, peers, alike])
         ties += _share(pools, "small_per_element", _main_name(kernel), kernel)
-    if kernel.form == "stream":
+    if kernel.loops == "stream":
         ties += _share(pools, "per_element", "stream_per_element", kernel)
     return ties
 
 
 def _main_name(kernel: FittedKernel) -> str:
-    return "stream_per_element" if kernel.form == "stream" else "per_element"
+    return "stream_per_element" if kernel.loops == "stream" else "per_element"
 
 
 def _level(pools: Sequence[Sequence[FittedKernel]], name: str) -> list[Tie]:
@@ -265,15 +265,15 @@ def _share(pools: Sequence[Sequence[FittedKernel]], name: str, of: str, kernel: 
 
 def _calls_of(duplicate: FittedKernel) -> list[Tie]:
     """Tie the numbers to the calls of a kernel that runs the same code."""
-    form = LOOPS[duplicate.form]
+    loops = LOOPS[duplicate.loops]
     return [
         Tie(
-            dict(zip(form.numbers, row.tolist(), strict=True)),
+            dict(zip(loops.numbers, row.tolist(), strict=True)),
             float(cycles),
             float(cycles),
             _DUPLICATE_WEIGHT,
         )
-        for row, cycles in zip(design(form, duplicate.calls), duplicate.calls.cycles, strict=True)
+        for row, cycles in zip(design(loops, duplicate.calls), duplicate.calls.cycles, strict=True)
     ]
 
 

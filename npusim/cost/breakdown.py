@@ -126,8 +126,8 @@ def _share_chains(arch: ArchRecord, ops: Any, results: Any, fused_sums: Any, apa
         chain, result = ops[o].fused_chain, results[o]
         if chain > 0 and apart_s[chain] > 0.0 and result.latency_s < np.inf:
             best_s = result.critical_s
-            together_s = fused_chain_s(fused_sums[chain], arch.stream_pieces, point)
-            result.critical_s = best_s * (together_s / apart_s[chain]) + result.latency_s - best_s
+            chain_s = fused_chain_s(fused_sums[chain], arch.stream_pieces, point)
+            result.critical_s = best_s * (chain_s / apart_s[chain]) + result.latency_s - best_s
 
 
 @compiled

@@ -2,7 +2,7 @@
 
 An axis of which every value changes columns of the architecture table alone is a *machine axis*; a point
 costs no more than writing its numbers into the row. Any other axis (technique stacks, the network,
-kernels of the DSP, switches of the sparsity logic) makes another operator table, and is a *variant axis*.
+kernels of the DSP, switches of the sparsity logic) makes another operator table, and is a *lowering axis*.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from npusim.units import Count, Quantity, format_quantity
 
 _READERS: dict[str, Callable[[str], object]] = {"techniques": parse, "soc": load_soc}
 """Raise where a value of an axis of names names nothing, before anything is evaluated."""
-_VARIANT_ROOTS = ("workload", "techniques", "soc")
+_NETWORK_ROOTS = ("workload", "techniques", "soc")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Axis:
     is_log: bool = False
     """Whether it draws evenly in ratio instead of distance."""
     columns: tuple[int, ...] = ()
-    """Columns of the architecture table (places in its float64 view) that the axis sets; none: a variant
+    """Columns of the architecture table (places in its float64 view) that the axis sets; none: a lowering
     axis."""
     column_values: Any = field(default=None, compare=False)
     """What it sets them to, float64 array of shape (values, columns)."""
@@ -58,7 +58,7 @@ class Axis:
         return 0 if self.is_continuous else len(self.texts)
 
     @property
-    def is_variant(self) -> bool:
+    def is_lowered(self) -> bool:
         """Whether a value makes another operator table."""
         return not self.columns
 
@@ -89,9 +89,9 @@ class Axis:
         return int(coordinate) if self.is_whole else format_quantity(float(coordinate), self.unit)
 
 
-def is_of_variant(path: str) -> bool:
+def is_of_network(path: str) -> bool:
     """Tell whether a path leads into the network and its rewriting instead of the machine."""
-    return path.split(".")[0] in _VARIANT_ROOTS
+    return path.split(".")[0] in _NETWORK_ROOTS
 
 
 def machine_row(soc: Soc, run: RunSpec) -> Any:
@@ -118,7 +118,7 @@ def _tiles_for(soc: Soc, hint: str) -> float:
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
     """Return the axes of a space in the order in which points are numbered.
 
-    Variant axes come first, then machine axes that the tiling search looks at, then the others, each kind in
+    Lowering axes come first, then machine axes that the tiling search looks at, then the others, each kind in
     the order of the file; the last varies fastest. So points that share a search follow each other.
 
     Parameters
@@ -137,12 +137,12 @@ def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
         for axis in axes:
             if axis.is_continuous:
                 raise _wrong(axis.path, "a range without `step` or `count`", "that in a sampled design only")
-    return sorted(axes, key=lambda axis: 0 if axis.is_variant else 1 if axis.is_searched else 2)
+    return sorted(axes, key=lambda axis: 0 if axis.is_lowered else 1 if axis.is_searched else 2)
 
 
 def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
-    if is_of_variant(path):
-        return _of_variant(path, spec)
+    if is_of_network(path):
+        return _of_network(path, spec)
     if spec.values is not None:
         socs = [_set(soc, path, value) for value in spec.values]
         found = [valid_paths(one).get(path) for one in socs]
@@ -157,7 +157,7 @@ def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:
     return _range(path, spec, soc, kind, run)
 
 
-def _of_variant(path: str, spec: AxisSpec) -> Axis:
+def _of_network(path: str, spec: AxisSpec) -> Axis:
     """Resolve an axis of the network: names, or whole numbers of the workload's settings."""
     if spec.values is not None:
         values = spec.values

@@ -12,14 +12,14 @@ import numpy as np
 from npusim.cost import TOTAL_DTYPE, evaluate_points
 from npusim.errors import ConfigError
 from npusim.explore.axes import resolve_axes
+from npusim.explore.networks import LoweredNetwork, base_soc, lower_network, place_each
 from npusim.explore.points import Points, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space
-from npusim.explore.variants import Variant, base_soc, make_variant, place_each
 from npusim.metrics import METRICS
 from npusim.scenario import Network
 
-_TRIED_VARIANTS, _TRIED_POINTS, _TRIED_VALUES = 4, 32, 5
-"""Choices of the variant axes, points with each, and values of a continuous axis that judge an axis."""
+_TRIED_NETWORKS, _TRIED_POINTS, _TRIED_VALUES = 4, 32, 5
+"""Choices of the lowering axes, points with each, and values of a continuous axis that judge an axis."""
 _LONGEST_GROUP = 16_384
 """Points that share one search at most: longer groups are cut so that all cores have work."""
 
@@ -38,12 +38,12 @@ class Campaign:
         self.space = space
         self.axes = tuple(resolve_axes(space, base_soc(space)))
         self.points = Points(self.axes, space.design)
-        self._machine = [i for i, axis in enumerate(self.axes) if not axis.is_variant]
+        self._machine = [i for i, axis in enumerate(self.axes) if not axis.is_lowered]
         self._columns = np.array([c for i in self._machine for c in self.axes[i].columns], np.int64)
         self._searched = np.array(
             [self.axes[i].is_searched for i in self._machine for _ in self.axes[i].columns], bool
         )
-        self._variants: dict[tuple[int, ...], Variant] = {}
+        self._networks: dict[tuple[int, ...], LoweredNetwork] = {}
 
     @property
     def total(self) -> int:
@@ -116,17 +116,17 @@ class Campaign:
         return any_feasible
 
     def _samples(self) -> Iterator[Any]:
-        """Yield groups of points drawn at random, those of a group alike in their variant axes."""
+        """Yield groups of points drawn at random, those of a group alike in their lowering axes."""
         random = np.random.default_rng(0)
-        cube = random.random((_TRIED_VARIANTS, _TRIED_POINTS, len(self.axes)))
+        cube = random.random((_TRIED_NETWORKS, _TRIED_POINTS, len(self.axes)))
         for i, axis in enumerate(self.axes):
-            if axis.is_variant:
+            if axis.is_lowered:
                 cube[:, :, i] = cube[:, :1, i]
                 cube[0, :, i] = 0.0
         yield from (positions_in_unit_cube(self.axes, points) for points in cube)
 
     def _full(self, start: int, stop: int, totals: Any) -> None:
-        """Evaluate consecutive points of a full design: one variant after the other."""
+        """Evaluate consecutive points of a full design: one network after the other."""
         sizes = [self.axes[i].size for i in self._machine]
         block = prod(sizes)
         shared = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
@@ -141,17 +141,17 @@ class Campaign:
                 ends = np.union1d(ends, np.arange(0, last + shared, shared))
             inner = ends[(ends > first) & (ends < last)] - first
             groups = np.concatenate([[0], inner, [last - first]]).astype(np.int64)
-            variant = self._variant(self.points.coordinates([origin])[0])
+            network = self._network(self.points.coordinates([origin])[0])
             here = np.arange(origin + first, origin + last)
             self._evaluate(
-                variant, values, groups, totals[here[0] - start :][: len(here)],
+                network, values, groups, totals[here[0] - start :][: len(here)],
                 partial(self.points.coordinates, here),
             )  # fmt: skip
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
-        """Evaluate any points: those of a variant together, sorted by what the search looks at."""
+        """Evaluate any points: those of a network together, sorted by what the search looks at."""
         keys = np.stack(
-            [coordinates[:, i] for i, a in enumerate(self.axes) if a.is_variant]
+            [coordinates[:, i] for i, a in enumerate(self.axes) if a.is_lowered]
             or [np.zeros(len(coordinates))]
         )
         _, which = np.unique(keys, axis=1, return_inverse=True)
@@ -167,7 +167,7 @@ class Campaign:
             found = np.zeros(len(rows), TOTAL_DTYPE)
             picked = coordinates[rows]
             self._evaluate(
-                self._variant(picked[0]), np.ascontiguousarray(values[rows]), groups, found,
+                self._network(picked[0]), np.ascontiguousarray(values[rows]), groups, found,
                 partial(np.asarray, picked),
             )  # fmt: skip
             totals[rows] = found
@@ -185,30 +185,30 @@ class Campaign:
         return np.concatenate(parts, axis=1) if parts else np.empty((len(coordinates), 0))
 
     def _evaluate(
-        self, variant: Variant, values: Any, groups: Any, totals: Any, coordinates: Callable[[], Any]
+        self, network: LoweredNetwork, values: Any, groups: Any, totals: Any, coordinates: Callable[[], Any]
     ) -> None:
         plans = np.empty(len(totals), np.int64)
-        if variant.ops is not None:
-            evaluate_points(variant.row, self._columns, values, groups, variant.ops, totals, plans)
-        elif variant.open_graph is not None:
-            place_each(variant, self.axes, coordinates(), self.space.run, totals)
+        if network.ops is not None:
+            evaluate_points(network.row, self._columns, values, groups, network.ops, totals, plans)
+        elif network.open_graph is not None:
+            place_each(network, self.axes, coordinates(), self.space.run, totals)
         else:
             totals["latency_s"] = totals["energy_j"] = np.inf
 
-    def _variant(self, coordinates: Any) -> Variant:
-        """Return the variant that a point belongs to; the latest few are kept."""
-        chosen = {i: int(coordinates[i]) for i, axis in enumerate(self.axes) if axis.is_variant}
+    def _network(self, coordinates: Any) -> LoweredNetwork:
+        """Return the network that a point belongs to; the latest few are kept."""
+        chosen = {i: int(coordinates[i]) for i, axis in enumerate(self.axes) if axis.is_lowered}
         key = tuple(chosen.values())
-        if key not in self._variants:
-            while len(self._variants) >= _MOST_VARIANTS:
-                self._variants.pop(next(iter(self._variants)))
-            self._variants[key] = make_variant(
+        if key not in self._networks:
+            while len(self._networks) >= _MOST_NETWORKS:
+                self._networks.pop(next(iter(self._networks)))
+            self._networks[key] = lower_network(
                 self.space, {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
             )
-        return self._variants[key]
+        return self._networks[key]
 
 
-_MOST_VARIANTS = 64
+_MOST_NETWORKS = 64
 
 
 @lru_cache(maxsize=4)

@@ -11,9 +11,9 @@ from typing import Any
 from npusim.arch import Soc, load_soc
 from npusim.explore.axes import run_on
 from npusim.explore.campaign import Campaign, campaign_of
+from npusim.explore.networks import base_soc, graph_at, overrides_of
 from npusim.explore.spaces import Space
 from npusim.explore.store import POINT
-from npusim.explore.variants import base_soc, graph_at, overrides_of
 from npusim.mapping import Mapped, map_graph
 from npusim.studies.uncertainty import SAMPLES, draw
 

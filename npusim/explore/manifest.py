@@ -20,8 +20,8 @@ from npusim.config import dump_model
 from npusim.documents import Document
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
+from npusim.explore.networks import overrides_of
 from npusim.explore.spaces import Space
-from npusim.explore.variants import overrides_of
 from npusim.locate import data_root
 from npusim.plugins import plugin_packages
 from npusim.scenario import load_network, name_of

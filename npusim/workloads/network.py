@@ -138,10 +138,10 @@ class Network:
         batch, channels, *size = self.shape(x)
         kernels = (kernel, kernel) if isinstance(kernel, int) else kernel
         pixels, passes = self._passes(size, kernels, stride, valid)
-        type_, form = "Convolution", [width, channels, *kernels]
+        type_, taps = "Convolution", [width, channels, *kernels]
         if groups > 1:
-            type_, form = "GroupConvolution", [groups, width // groups, channels // groups, *kernels]
-        inputs = (x, self.weight(f"{shared or name}/weight", form))
+            type_, taps = "GroupConvolution", [groups, width // groups, channels // groups, *kernels]
+        inputs = (x, self.weight(f"{shared or name}/weight", taps))
         result, shape = self._result(activation, to_float), (batch, width, *pixels)
         x = editor.op(type_, inputs, shape, result, f"{name}/convolution", **passes)
         if bias:
@@ -227,10 +227,10 @@ class Network:
         """Add a layer normalisation over the last axis: MVN, factor and offset."""
         self.editor.region = name
         rank, width = len(self.shape(x)), self.shape(x)[-1]
-        form = (*(1 for _ in range(rank - 1)), width)
+        shape = (*(1 for _ in range(rank - 1)), width)
         x = self.editor.unary("MVN", x, f"{name}/mvn", axes=(rank - 1,))
-        x = self.scaled(x, f"{name}/multiply", form)
-        return self._bias(x, name, form)
+        x = self.scaled(x, f"{name}/multiply", shape)
+        return self._bias(x, name, shape)
 
     def max_pool(self, x: str, name: str, kernel: int, stride: int) -> str:
         """Add the maximum over windows, padded as convolutions are."""

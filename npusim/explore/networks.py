@@ -1,4 +1,4 @@
-"""The networks of a space: one operator table for each combination of its variant axes.
+"""The networks of a space: one operator table for each combination of its lowering axes.
 
 Making one is slow (rewriting, mapping, lowering), evaluating points on it is quick. So each is made once,
 when its first point is due, and only the latest few are kept. Where placement depends on the speed of
@@ -26,7 +26,7 @@ _WORKLOAD = "workload"
 
 
 @dataclass(frozen=True)
-class Variant:
+class LoweredNetwork:
     """One network on one kind of machine."""
 
     ops: Any
@@ -43,7 +43,7 @@ class Variant:
 
 
 def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) -> list[Override]:
-    """Return the settings of the workload, or those of the SoC, at a choice of the variant axes."""
+    """Return the settings of the workload, or those of the SoC, at a choice of the lowering axes."""
     settings = {**space.settings, **{path: value for path, value in chosen.items() if "." in path}}
     return [
         Override(tuple(path.split(".")), value, f"{path}: {value}", source=SET_BY_STUDY)
@@ -57,18 +57,18 @@ def base_soc(space: Space) -> Soc:
     return load_soc(space.soc, overrides_of(space, {}, of_workload=False))
 
 
-def make_variant(space: Space, chosen: Mapping[str, Scalar]) -> Variant:
-    """Make the tables of one combination of the variant axes."""
+def lower_network(space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
+    """Make the tables of one combination of the lowering axes."""
     soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
     row = machine_row(soc, space.run)
     try:
         graph = graph_at(space, chosen)
     except IllegalTechniqueError as error:
-        return Variant(None, row, str(error))
+        return LoweredNetwork(None, row, str(error))
     placed = space.run.device == "auto" and soc.has("cpu") and wished(graph)
     if placed or space.run.swap_operands == "search":
-        return Variant(None, row, open_graph=graph, soc=soc)
-    return Variant(plan_tables(graph, soc, space.run.device, space.run.swap_operands).table, row)
+        return LoweredNetwork(None, row, open_graph=graph, soc=soc)
+    return LoweredNetwork(plan_tables(graph, soc, space.run.device, space.run.swap_operands).table, row)
 
 
 def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
@@ -83,12 +83,12 @@ def _loaded(network: Network, settings: tuple[tuple[str, Scalar], ...]) -> Graph
     return load_network(network, [Override(tuple(p.split(".")), v, f"{p}: {v}") for p, v in settings])
 
 
-def place_each(variant: Variant, axes: Iterable[Axis], points: Any, run: RunSpec, totals: Any) -> None:
+def place_each(network: LoweredNetwork, axes: Iterable[Axis], points: Any, run: RunSpec, totals: Any) -> None:
     """Map a network at each of some points.
 
     Parameters
     ----------
-    variant : Variant
+    network : LoweredNetwork
         With `open_graph`.
     axes : iterable of Axis
         All axes; the machine's are set at each point.
@@ -97,21 +97,21 @@ def place_each(variant: Variant, axes: Iterable[Axis], points: Any, run: RunSpec
     totals : array of TOTAL_DTYPE, shape (points,)
         Written.
     """
-    machine = [(i, axis) for i, axis in enumerate(axes) if not axis.is_variant]
+    machine = [(i, axis) for i, axis in enumerate(axes) if not axis.is_lowered]
     for p, point in enumerate(points):
         settings = {axis.path: axis.text_at(point[i]) for i, axis in machine}
-        totals[p] = _total(variant, settings, run, totals[p])
+        totals[p] = _total(network, settings, run, totals[p])
 
 
-def _total(variant: Variant, settings: Mapping[str, Any], run: RunSpec, empty: Any) -> Any:
-    assert variant.soc is not None and variant.open_graph is not None
+def _total(network: LoweredNetwork, settings: Mapping[str, Any], run: RunSpec, empty: Any) -> Any:
+    assert network.soc is not None and network.open_graph is not None
     overrides = [
         Override(tuple(path.split(".")), value, f"axes.{path}: {value}", source=SET_BY_STUDY)
         for path, value in settings.items()
     ]
-    soc = with_overrides(variant.soc, overrides)
+    soc = with_overrides(network.soc, overrides)
     try:
-        return map_graph(variant.open_graph, soc, run_on(soc, run)).total
+        return map_graph(network.open_graph, soc, run_on(soc, run)).total
     except InfeasibleError:
         empty["latency_s"] = empty["energy_j"] = float("inf")
         return empty
