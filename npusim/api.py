@@ -136,6 +136,7 @@ def place(
     *,
     minimise: Literal["latency", "energy"] = "latency",
     devices: Sequence[str] | None = None,
+    profiles: Sequence[str | Path] = (),
     **how: Unpack[How],
 ) -> Placement:
     """Find the best placement of a network over the devices of a SoC, as `npusim map` does.
@@ -146,6 +147,9 @@ def place(
         As for `estimate`.
     devices : sequence of str, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
+    profiles : sequence of str or Path
+        Files of `npusim measure` with times of this network's operators, one for each device measured: they
+        replace the model's.
 
     Examples
     --------
@@ -155,7 +159,12 @@ def place(
     """
     from npusim.studies.placement import place as best_placement
 
-    return best_placement(_scenario(network, soc, how), minimise=minimise, devices=devices)
+    scenario, measured = _scenario(network, soc, how), []
+    if profiles:
+        from npusim.measure.profile import operator_profiles
+
+        measured = operator_profiles(profiles, scenario)
+    return best_placement(scenario, minimise=minimise, devices=devices, profiles=measured)
 
 
 def stream(

@@ -90,3 +90,62 @@ def test_the_page_fits_into_eighty_columns(options):
     assert max(map(len, lines)) <= 80
     assert "…" not in text.getvalue()
     assert lines[-1].startswith("Best:") or lines[-2].startswith("Best:")
+
+
+def profile_of(path, times_s, kind="cpu", network="gcn-cora", techniques="none"):
+    """Write a measurement whose profiler told a time for some operators."""
+    operators = [
+        {"name": name, "type": "x", "originals": list(originals), "latency_s": time_s}
+        for name, (originals, time_s) in times_s.items()
+    ]
+    row = {
+        "id": "a row",
+        "model": {"kind": "workload", "workload": network, "techniques": techniques},
+        "latency_s": {"median_s": 1e-3, "low_s": 1e-3, "high_s": 1e-3, "repetitions": 3},
+        "operators": operators,
+    }
+    document = {"schema": "npusim.measurement/1", "npusim": "0", "device": {"kind": kind, "name": "chip"}}
+    path.write_text(json.dumps(document | {"rows": [row]}))
+    return path
+
+
+def test_measured_times_decide_where_operators_run_and_are_marked(tmp_path):
+    model = place("gcn-cora", SERIES2)
+    slow, quick = model.groups[-1], max(model.groups, key=lambda group: group.costs["cpu"].latency_s)
+    times_s = {slow.name: ((slow.name,), 1.0), quick.name: ((quick.name, "not of the network"), 1e-9)}
+    times_s["Convert_1"] = (("Convert_1",), 0.25)
+    found = place("gcn-cora", SERIES2, profiles=[profile_of(tmp_path / "cpu.json", times_s)])
+    on = {group.name: group for group in found.groups}
+    assert on[slow.name].device != "cpu" and on[quick.name].device == "cpu"
+    measured = {name for name, group in on.items() if group.costs["cpu"].measured}
+    assert measured == {slow.name, quick.name}
+    assert not any(group.costs["npu"].measured for group in found.groups)
+    (told,) = found.profiles
+    assert (told.groups, told.used_s, told.unused_s) == (2, pytest.approx(1.0), pytest.approx(0.25))
+    assert found.value == pytest.approx(found.latency_s)
+    assert next(a for a in found.alone if a.device == "cpu").latency_s > 1.0
+
+
+def test_a_time_of_several_operators_is_shared_out_and_kept_whole(tmp_path):
+    model = place("gcn-cora", SERIES2, devices=["npu", "cpu"])
+    names = [group.name for group in model.groups]
+    file = profile_of(tmp_path / "cpu.json", {"all": (names, 2.0)})
+    found = place("gcn-cora", SERIES2, devices=["npu", "cpu"], profiles=[file])
+    assert sum(group.costs["cpu"].latency_s for group in found.groups) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "message"),
+    [
+        ({"network": "gat-cora"}, [], "no operator times of `gcn-cora` with none"),
+        ({"techniques": "stagr"}, [], "rows with operator times: `a row`"),
+        ({"kind": "gpu"}, ["--devices", "npu,cpu"], "measured on the gpu"),
+        ({}, ["--profile", "{file}"], "a second profile of the cpu"),
+    ],
+)
+def test_a_profile_that_does_not_fit_is_refused(tmp_path, capsys, given, options, message):
+    file = profile_of(tmp_path / "run.json", {"a": (("a",), 1e-3)}, **given)
+    options = [option.format(file=file) for option in options]
+    assert run(["map", "gcn-cora", "--profile", str(file), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in " ".join(error.split())

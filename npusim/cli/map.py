@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ _EXAMPLES = """
   npusim map gcn-cora
   npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
   npusim map sage-max-cora --hint throughput --format json
+  npusim measure gcn-cora --device CPU -o cpu.json && npusim map gcn-cora --profile cpu.json
 """
 
 
@@ -34,6 +36,15 @@ def map_(
             "Devices to choose from, parted by commas.",
             default="all there are",
             autocompletion=lambda: ["npu,cpu,gpu", "npu,cpu", "npu,gpu", "cpu,gpu"],
+            show_default=False,
+        ),
+    ] = None,
+    profile: Annotated[
+        list[Path] | None,
+        opt.option(
+            "--profile FILE",
+            "Measured times of this network's operators on a device, from `npusim measure WORKLOAD`: they "
+            "replace the model's. Repeatable: a file for each device.",
             show_default=False,
         ),
     ] = None,
@@ -57,12 +68,13 @@ def map_(
     destination = Destination(output, form)
     scenario = scenario_of(workload, soc, techniques, settings, shapes, hint, requests, tiles)
 
-    from npusim.studies.placement import place
+    from npusim.api import place
 
     result = place(
         scenario,
         minimise="energy" if minimise == "energy" else "latency",
         devices=None if devices is None else [name.strip().lower() for name in devices.split(",")],
+        profiles=profile or (),
     )
 
     from npusim.report.placement import placement_page

@@ -117,6 +117,7 @@ def _operators(result: Placement) -> Table:
 def _cost(group: PlacedGroup, device: str, minimise: str) -> Text:
     cost = group.costs[device]
     text = _or_dash(cost.latency_s, "s") if minimise == "latency" else _or_dash(cost.energy_j, "J")
+    text += "*" if cost.measured and minimise == "latency" else ""
     return Text(text, style=_CHOSEN if device == group.device else "")
 
 
@@ -127,6 +128,12 @@ def _notes(result: Placement) -> list[str]:
     else:
         notes.append(
             f"at most {result.value / result.bound - 1.0:.1%} above the least that the price list allows"
+        )
+    for one in result.profiles:
+        notes.append(
+            f"* measured on {one.chip} (row {one.row}): {one.groups} of {len(result.groups)} operators, "
+            f"{engineering(one.used_s, 's')}; {engineering(one.unused_s, 's')} belong to no operator of the "
+            "network; energy and traffic are the model's, all figures add up the operators' own"
         )
     notes.append(
         "devices share DRAM: what crosses costs its way through it; a cut's figures add up the operators' own"

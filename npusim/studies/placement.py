@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from npusim.arch import Soc
@@ -19,7 +21,6 @@ from npusim.mapping import (
     Run,
     Terms,
     best_placement,
-    entries,
     map_placed,
     objective_of,
     placed,
@@ -48,6 +49,8 @@ class DeviceCost(Part):
     """Time, in s; null where the device cannot run it."""
     energy_j: float | None
     """Dynamic energy, in J; null where the device cannot run it."""
+    measured: bool = False
+    """Whether the time is from a profile, not from the model."""
 
 
 class PlacedGroup(Part):
@@ -93,6 +96,45 @@ class Cut(Part):
     """Energy of an inference, in J."""
     transfer_bytes: float
     """Bytes that cross from one device to the other."""
+
+
+class Profiled(Part):
+    """Measured times of operators that the placement rests on."""
+
+    device: str
+    """Device that was measured."""
+    chip: str
+    """Its name."""
+    row: str
+    """Row of the measurement."""
+    groups: int
+    """Groups whose time on this device is measured."""
+    used_s: float
+    """Measured time of these groups, in s."""
+    unused_s: float
+    """Measured time of what is no operator of the network, in s: not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """Measured time of an executed operator."""
+
+    originals: tuple[str, ...]
+    """Operators of the network that it stands for, by name."""
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Measured times of a network's operators on one device."""
+
+    device: str
+    """Class of device: npu, cpu, gpu."""
+    chip: str
+    """Name of the chip."""
+    row: str
+    """Where the times stand."""
+    operators: tuple[OperatorTime, ...]
 
 
 class Placement(Document):
@@ -145,10 +187,16 @@ class Placement(Document):
     """Each device by itself."""
     cuts: list[Cut]
     """Every cut in two, by the costs: for each pair of devices and each place."""
+    profiles: list[Profiled] = Field(default_factory=list)
+    """Measured times that replace the model's; with any, all figures follow from the costs alone."""
 
 
 def place(
-    scenario: Scenario, *, minimise: Objective = "latency", devices: Sequence[str] | None = None
+    scenario: Scenario,
+    *,
+    minimise: Objective = "latency",
+    devices: Sequence[str] | None = None,
+    profiles: Sequence[Profile] = (),
 ) -> Placement:
     """Find the best placement of a network over the devices of a SoC.
 
@@ -158,6 +206,8 @@ def place(
         All operators are placed freely, whatever GraphSplit wishes.
     devices : sequence of str, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
+    profiles : sequence of Profile
+        Measured times, which replace the model's where they exist.
 
     Raises
     ------
@@ -173,14 +223,22 @@ def place(
     """
     soc, graph, run = scenario.machine, scenario.graph, scenario.run
     chosen = _devices_of(soc, devices)
-    problem = placement_problem(graph, soc, run, chosen)
+    modelled = placement_problem(graph, soc, run, chosen)
+    problem, measured = _profiled(modelled, profiles)
     terms = Terms.of(soc, run, minimise)
     found = best_placement(problem, terms)
-    everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
-    tried = (found.placement, *found.others[:_TRIED])
-    placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
-    alone = _alone_values(graph, soc, run, chosen, minimise)
-    single = chosen[placement[0]] if len(set(placement)) == 1 else ""
+    if profiles:
+        value, bound, placement = found.value, found.bound, found.placement
+        totals, alone = _by_costs(problem, soc, run, placement), _alone_by_costs(problem, soc, run)
+    else:
+        everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
+        tried = (found.placement, *found.others[:_TRIED])
+        placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
+        hosts = _alone_values(graph, soc, run, chosen, minimise)
+        single = chosen[placement[0]] if len(set(placement)) == 1 else ""
+        value = hosts[single] if single in hosts else objective_of(problem, terms, placement)
+        bound = min(found.bound, *hosts.values()) if hosts else found.bound
+        totals, alone = metrics_in(Placement, mapped.total), [_alone(d, m) for d, m in everywhere.items()]
     return Placement(
         workload=graph.name,
         soc=soc.name,
@@ -188,20 +246,57 @@ def place(
         hint=run.hint,
         requests=run.requests,
         tiles=run.tiles,
-        contexts=int(mapped.arch["contexts"]),
+        contexts=int(terms.contexts),
         minimise=minimise,
         devices=list(chosen),
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
         exact=found.exact,
-        value=alone[single] if single in alone else objective_of(problem, terms, placement),
-        bound=min(found.bound, *alone.values()) if alone else found.bound,
-        **metrics_in(Placement, mapped.total),
+        value=value,
+        bound=bound,
+        **totals,
         transfer_bytes=problem.transfer_bytes(placement),
-        switches=max(0, entries(mapped.decisions.groups) - 1),
-        groups=_groups(graph, problem, placement),
-        alone=[_alone(device, m) for device, m in everywhere.items()],
+        switches=problem.switches(placement),
+        groups=_groups(graph, problem, placement, modelled),
+        alone=alone,
         cuts=_cuts(problem, soc, run),
+        profiles=measured,
     )
+
+
+def _profiled(problem: Problem, profiles: Sequence[Profile]) -> tuple[Problem, list[Profiled]]:
+    """Let measured times stand in a problem where they exist.
+
+    A time of several operators that stand in several groups is shared out as the model's times of these are.
+    A group of which anything was measured takes what was: the rest of it rode along.
+    """
+    group_of = {name: i for i, members in enumerate(problem.members) for name in members}
+    time_s, told = problem.time_s.copy(), []
+    for profile in profiles:
+        if profile.device not in problem.devices:
+            raise NpusimError(
+                f"--profile: measured on the {profile.device}; allowed: one of the devices to choose from "
+                f"({', '.join(problem.devices)})"
+            )
+        device, unused_s = problem.devices.index(profile.device), 0.0
+        found_s: dict[int, float] = {}
+        for one in profile.operators:
+            groups = sorted({group_of[name] for name in one.originals if name in group_of})
+            if not groups:
+                unused_s += one.latency_s
+                continue
+            weights = np.nan_to_num(problem.time_s[groups, device], posinf=0.0)
+            shares = weights / weights.sum() if weights.sum() else np.full(len(groups), 1.0 / len(groups))
+            for i, share in zip(groups, shares.tolist(), strict=True):
+                found_s[i] = found_s.get(i, 0.0) + share * one.latency_s
+        for i, value_s in found_s.items():
+            time_s[i, device] = value_s
+        told.append(
+            Profiled(
+                device=profile.device, chip=profile.chip, row=profile.row, groups=len(found_s),
+                used_s=sum(found_s.values()), unused_s=unused_s,
+            )
+        )  # fmt: skip
+    return replace(problem, time_s=time_s), told
 
 
 def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
@@ -259,7 +354,9 @@ def _best(
     return min(candidates, key=value)
 
 
-def _groups(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> list[PlacedGroup]:
+def _groups(
+    graph: Graph, problem: Problem, placement: tuple[int, ...], modelled: Problem
+) -> list[PlacedGroup]:
     return [
         PlacedGroup(
             name=name,
@@ -269,6 +366,7 @@ def _groups(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> list[
                 device: DeviceCost(
                     latency_s=_finite(problem.time_s[i, d], problem.time_s[i, d]),
                     energy_j=_finite(problem.energy_j[i, d], problem.time_s[i, d]),
+                    measured=bool(problem.time_s[i, d] != modelled.time_s[i, d]),
                 )
                 for d, device in enumerate(problem.devices)
             },
@@ -283,24 +381,42 @@ def _alone(device: str, mapped: Mapped | None) -> Alone:
     return Alone(device=device, **metrics_in(Alone, mapped.total))
 
 
+def _alone_by_costs(problem: Problem, soc: Soc, run: Run) -> list[Alone]:
+    found = []
+    for i, device in enumerate(problem.devices):
+        totals = _by_costs(problem, soc, run, (i,) * len(problem.names))
+        del totals["dram_bytes"]
+        found.append(Alone(device=device, **totals))
+    return found
+
+
+def _by_costs(problem: Problem, soc: Soc, run: Run, placement: tuple[int, ...]) -> dict[str, Any]:
+    """Return latency, throughput, energy and traffic of a placement by the costs alone; None: infeasible."""
+    interval_s = objective_of(problem, Terms.of(soc, run, "latency"), placement)
+    loads, k = problem.loads(placement), len(problem.devices)
+    serial_s = float(loads[: k + 1].sum())
+    return {
+        "latency_s": _finite(max(serial_s, run.requests * interval_s), interval_s),
+        "throughput_per_s": _finite(1.0 / interval_s, interval_s),
+        "energy_j": _finite(objective_of(problem, Terms.of(soc, run, "energy"), placement), interval_s),
+        "dram_bytes": float(loads[k + 1]),
+    }
+
+
 def _cuts(problem: Problem, soc: Soc, run: Run) -> list[Cut]:
     n, found = len(problem.names), []
-    time, energy = Terms.of(soc, run, "latency"), Terms.of(soc, run, "energy")
     for first, rest in permutations(range(len(problem.devices)), 2):
         for i in range(n - 1):
             placement = (first,) * (i + 1) + (rest,) * (n - 1 - i)
-            interval_s = objective_of(problem, time, placement)
-            loads = problem.loads(placement)
-            serial_s = float(loads[: len(problem.devices) + 1].sum())
+            totals = _by_costs(problem, soc, run, placement)
+            del totals["dram_bytes"]
             found.append(
                 Cut(
                     after=problem.names[i],
                     first=problem.devices[first],
                     rest=problem.devices[rest],
-                    latency_s=_finite(max(serial_s, run.requests * interval_s), interval_s),
-                    throughput_per_s=_finite(1.0 / interval_s, interval_s),
-                    energy_j=_finite(objective_of(problem, energy, placement), interval_s),
                     transfer_bytes=problem.transfer_bytes(placement),
+                    **totals,
                 )
             )
     return found

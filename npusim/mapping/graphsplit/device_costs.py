@@ -99,6 +99,7 @@ def placement_problem(
         links=links,
         home=devices.index(_NPU) if _NPU in devices else -1,
         handed=_handed(graph, groups),
+        members=tuple((g.main, *g.fused) for g in groups),
     )
 
 

@@ -91,6 +91,8 @@ class Problem:
     """The device whose SRAM holds linked results: the NPU."""
     handed: tuple[tuple[int, tuple[int, ...], float], ...] = ()
     """Every result that passes between groups: maker, readers, bytes; for counting what crosses."""
+    members: tuple[tuple[str, ...], ...] = ()
+    """Operators of each group, its main one first."""
 
     def loads(self, placement: Sequence[int]) -> Any:
         """Add up a placement.
