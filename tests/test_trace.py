@@ -3,7 +3,9 @@ side.
 """
 
 import json
+import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 from npusim.cli.running import run as main
 from npusim.engines.event import estimate_with_timeline
-from npusim.engines.timeline import Timeline
+from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth
 from npusim.engines.timeline.chrome import chrome_trace
 from npusim.errors import ConfigError, FileError
 from npusim.measure.trace_diff import diff_traces, read_layers
@@ -36,7 +38,8 @@ def test_every_task_is_an_event_on_the_track_of_its_unit():
     tasks = [e for e in events("X") if e["cat"] != "Layer"]
     assert len(tasks) == len(line.working)
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events("M") if e["name"] == "thread_name"}
-    assert len(set(names.values())) == len(names) == len({(e["pid"], e["tid"]) for e in tasks})
+    assert len(set(names.values())) == len(names)
+    assert {(e["pid"], e["tid"]) for e in events("X")} == names.keys()
     assert {e["cat"] for e in events("X")} == {"DPU", "SW", "DMA", "Layer", "Launch"}
     assert max(e["ts"] + e["dur"] for e in tasks) == pytest.approx(line.makespan_s * 1e6)
 
@@ -47,11 +50,31 @@ def test_layers_carry_what_intels_profiler_writes():
     assert all({"Layer type", "DPU time:", "Shave time:"} <= set(e["args"]) for e in layers)
 
 
-def test_arrows_go_forward_from_producer_to_consumer():
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("gcn-cora", "stagr", "latency"),
+        ("gat-cora", "none", "latency"),
+        ("gcn-cora", "graphsplit", "throughput"),
+    ],
+)
+def test_no_two_slices_of_a_thread_overlap(case):
+    threads: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for e in json.loads(chrome_trace(timeline(*case)))["traceEvents"]:
+        if e["ph"] == "X":
+            threads.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"]))
+    for slices in threads.values():
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted(slices)))
+
+
+def test_arrows_show_the_critical_path_from_unit_to_unit():
     starts, ends = {e["id"]: e for e in events("s")}, {e["id"]: e for e in events("f")}
     assert starts.keys() == ends.keys()
-    assert starts
-    assert all(starts[i]["ts"] <= ends[i]["ts"] for i in starts)
+    assert 0 < len(starts) < len(critical_path(timeline()))
+    for number, start in starts.items():
+        end = ends[number]
+        assert start["ts"] <= end["ts"]
+        assert (start["pid"], start["tid"]) != (end["pid"], end["tid"])
     boxes = {(e["pid"], e["tid"]): [] for e in events("X")}
     for e in events("X"):
         boxes[e["pid"], e["tid"]].append((e["ts"], e["ts"] + e["dur"]))
@@ -61,6 +84,12 @@ def test_arrows_go_forward_from_producer_to_consumer():
 
 def test_counters_show_sram_bandwidth_and_power():
     assert {e["name"] for e in events("C")} == {"SRAM", "DRAM bandwidth", "power"}
+
+
+@pytest.mark.parametrize("case", [("gcn-cora", "none", "latency"), ("gcn-cora", "graphsplit", "throughput")])
+def test_the_traffic_on_dram_is_never_above_what_dram_sustains(case):
+    line = timeline(*case)
+    assert 0.0 < dram_bandwidth(line).value.max() <= line.dram_limit_bytes_per_s * (1.0 + 1e-12)
 
 
 def test_a_gantt_chart_of_many_tasks_is_joined_and_small():
@@ -159,4 +188,5 @@ def test_times_are_numbers_that_any_reader_takes():
     text = chrome_trace(timeline())
     assert "NaN" not in text
     assert "Infinity" not in text
+    assert not re.search(r'"(ts|dur)":[-0-9.]*e', text)  # Perfetto reads no exponents
     assert np.isfinite([e["ts"] for e in json.loads(text)["traceEvents"] if "ts" in e]).all()

@@ -118,6 +118,9 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         ended=column(log.ended, "f8"),
         sram_time=column(log.sram_time, "f8"),
         sram_bytes=column(log.sram_bytes, "f8"),
+        dram_time=column(log.dram_time, "f8"),
+        dram_bytes_per_s=column(log.dram_bytes_per_s, "f8"),
+        dram_limit_bytes_per_s=transfer_rates(mapped.arch).dram_bytes_per_s,
         sram_capacity=program.sram_bytes * float(mapped.arch["contexts"]),
         sram_peak_bytes=log.sram_peak_bytes,
     )

@@ -73,6 +73,7 @@ class Machine:
         self.clock.run()
         if self._ended < self.inferences:
             raise InfeasibleError(self._stuck())
+        self.log.dram_time, self.log.dram_bytes_per_s = self.memory.changed_at, self.memory.bytes_per_s
         return self.log
 
     def _begin(self, slot: int) -> None:

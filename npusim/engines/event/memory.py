@@ -7,6 +7,7 @@ one engine and once for all.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ulp
@@ -92,6 +93,10 @@ class SharedMemory:
         self._hosts_active = 0
         self._since = 0.0
         self._timer = Timer(clock, self._end_flows)
+        self.changed_at = array("d")
+        """When the traffic on DRAM changed (s) ..."""
+        self.bytes_per_s = array("d")
+        """... and to what, over all flows."""
 
     def begin(self, flow: int, seconds: float, top_speed: float, bytes_per_s: float) -> None:
         """Start a flow.
@@ -136,10 +141,20 @@ class SharedMemory:
             speed[flow] = limit if flow < engines and rate[flow] > 0.0 and limit < top else top
         if self._hosts_active:
             self._fill()
+        self._note(sum([speed[flow] * rate[flow] for flow in self._active]))
         if self._active:
             left = self._left_s
             soonest = min([left[flow] / speed[flow] for flow in self._active])
             self._timer.set(self._clock.now + max(soonest, 0.0))
+
+    def _note(self, bytes_per_s: float) -> None:
+        """Note the traffic from now on; what came and went at one time never was."""
+        now, times = self._clock.now, self.changed_at
+        if times and times[-1] == now:
+            self.bytes_per_s[-1] = bytes_per_s
+        elif not times or self.bytes_per_s[-1] != bytes_per_s:
+            times.append(now)
+            self.bytes_per_s.append(bytes_per_s)
 
     def _fill(self) -> None:
         """Limit flows to DRAM's bandwidth by max-min fairness: an equal share each, or the demand."""

@@ -160,6 +160,10 @@ class EventLog:
     """When the bytes in use in a context changed last, and to what."""
     sram_peak_bytes: float = 0.0
     """Most bytes in use at any time in one context."""
+    dram_time: array[float] = field(default_factory=lambda: array("d"))
+    """When the traffic on DRAM changed ..."""
+    dram_bytes_per_s: array[float] = field(default_factory=lambda: array("d"))
+    """... and to what, over all devices."""
 
     @classmethod
     def of(cls, tasks: int, inferences: int, in_flight: int) -> EventLog:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from npusim.engines.timeline import StepFunction, TaskKind, Timeline, dram_bandwidth, power, sram_in_use
+from npusim.engines.timeline import (
+    StepFunction,
+    TaskKind,
+    Timeline,
+    critical_path,
+    dram_bandwidth,
+    power,
+    sram_in_use,
+)
 
 _CATEGORY = {
     TaskKind.DPU: "DPU",
@@ -23,6 +33,10 @@ _VERB = {TaskKind.DMA_IN: "read", TaskKind.DMA_OUT: "write", TaskKind.TRANSFER: 
 _LAYERS, _DMA, _HOST, _TILES = 1, 2, 3, 10
 """Process numbers: layers, DMA engines, host devices; tile t is _TILES + t."""
 _US = 1e6
+_GRID = 2.0**13
+"""Parts of a microsecond to which times are rounded. Begins and lengths then add up exactly in binary, so no
+slice overlaps the next by rounding, neither here nor where Perfetto cuts both to nanoseconds; and none is so
+short that JSON would write it with an exponent, which not every reader takes."""
 
 
 def chrome_trace(line: Timeline) -> str:
@@ -84,15 +98,15 @@ def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str,
     used = {pid for pid, _ in threads} | {_LAYERS}
     events: list[dict[str, Any]] = []
     for pid in sorted(used):
-        events.append(
-            {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": processes[pid]}}
-        )
+        events.append(_named("process_name", pid, 0, processes[pid]))
         events.append(
             {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
         )
-    for (pid, tid), name in sorted(threads.items()):
-        events.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}})
-    return events
+    return events + [_named("thread_name", pid, tid, name) for (pid, tid), name in sorted(threads.items())]
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
 def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
@@ -106,9 +120,18 @@ def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
         arguments["MACs"] = float(line.macs[row])
     return {
         "ph": "X", "name": name, "cat": _CATEGORY[kind], "pid": place[0], "tid": place[1],
-        "ts": float(line.start[row]) * _US, "dur": float(line.end[row] - line.start[row]) * _US,
-        "args": arguments,
+        **_lasting(float(line.start[row]), float(line.end[row])), "args": arguments,
     }  # fmt: skip
+
+
+def _at(time_s: float) -> float:
+    """Return a time on the grid, in us."""
+    return round(time_s * _US * _GRID) / _GRID
+
+
+def _lasting(begin_s: float, end_s: float) -> dict[str, float]:
+    """Return begin and length of a slice, in us."""
+    return {"ts": _at(begin_s), "dur": _at(end_s) - _at(begin_s)}
 
 
 def _waited(line: Timeline, row: int) -> float:
@@ -117,58 +140,56 @@ def _waited(line: Timeline, row: int) -> float:
 
 
 def _layers(line: Timeline) -> list[dict[str, Any]]:
-    """One event a layer and inference, from its first task to its last."""
-    rows = line.working[line.operator[line.working] >= 0]
-    key = line.inference[rows].astype(np.int64) * len(line.operators) + line.operator[rows]
-    order = np.argsort(key, kind="stable")
-    events = []
-    for group in np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1):
-        if not len(group):
-            continue
-        begin, end = float(line.start[group].min()), float(line.end[group].max())
+    """Return one event a layer and inference, from its first task to its last.
+
+    Layers overlap, for the next one's operands are fetched ahead: each takes the first lane that is free.
+    """
+    events, free_from = [], list[float]()
+    for begin, end, group in sorted(_layer_spans(line), key=lambda span: span[:2]):
+        lane = next((i for i, time in enumerate(free_from) if time <= begin), len(free_from))
+        free_from[lane : lane + 1] = [end]
         spent = {
             name: float((line.end - line.start)[group[line.kind[group] == int(kind)]].sum()) * _US
             for name, kind in (("DPU time:", TaskKind.DPU), ("Shave time:", TaskKind.DSP))
         }
         operator = int(line.operator[group[0]])
+        told = {"Layer type": line.types[operator], **{k: f"{v:.3f}us" for k, v in spent.items()}}
+        inference = int(line.inference[group[0]])
         events.append(
             {
-                "ph": "X", "name": line.operators[operator], "cat": "Layer", "pid": _LAYERS,
-                "tid": int(line.slot[line.inference[group[0]]]), "ts": begin * _US,
-                "dur": (end - begin) * _US,
-                "args": {"Layer type": line.types[operator], **{k: f"{v:.3f}us" for k, v in spent.items()}},
+                "ph": "X", "name": line.operators[operator], "cat": "Layer", "pid": _LAYERS, "tid": lane,
+                **_lasting(begin, end), "args": {**told, "inference": inference},
             }
         )  # fmt: skip
-    return events
+    names = [_named("thread_name", _LAYERS, lane, f"layers {lane}") for lane in range(len(free_from))]
+    return names + events
+
+
+def _layer_spans(line: Timeline) -> Iterator[tuple[float, float, Any]]:
+    """Yield begin, end and rows of each layer in each inference."""
+    rows = line.working[line.operator[line.working] >= 0]
+    key = line.inference[rows].astype(np.int64) * len(line.operators) + line.operator[rows]
+    order = np.argsort(key, kind="stable")
+    for group in np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1):
+        if len(group):
+            yield float(line.start[group].min()), float(line.end[group].max()), group
 
 
 def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:
-    """Arrows from a task to its direct successors, and through a point in time."""
-    starts, followers = line.followers
-    each = line.per_inference
+    """Return arrows along the critical path where it goes from one unit to another; the name says why."""
+    path = critical_path(line)
     events: list[dict[str, Any]] = []
-    pairs: set[tuple[int, int]] = set()
-    for row in line.working:
-        local = int(row) % each
-        base = int(row) - local
-        pairs.update(
-            (int(row), base + int(f))
-            for f in followers[starts[local] : starts[local + 1]]
-            if base + f in places
-        )
-        cause = int(line.cause[row])
-        while cause >= 0 and cause not in places:
-            cause = int(line.cause[cause])
-        if cause >= 0:
-            pairs.add((cause, int(row)))
-    for number, (producer, consumer) in enumerate(sorted(pairs)):
+    for number, (before, after) in enumerate(pairwise(path)):
+        producer, consumer = before.row, after.row
+        if places[producer] == places[consumer]:
+            continue
         for phase, row, at in (("s", producer, line.end[producer]), ("f", consumer, line.start[consumer])):
             pid, tid = places[row]
             # An arrow binds to the task around its time: just inside of the producer's end.
             inside = (line.end[row] - line.start[row]) * 1e-3 if phase == "s" else 0.0
             event = {
-                "ph": phase, "id": number, "name": "data", "cat": "flow", "pid": pid, "tid": tid,
-                "ts": float(at - inside) * _US,
+                "ph": phase, "id": number, "name": f"critical path: {after.reason}", "cat": "flow",
+                "pid": pid, "tid": tid, "ts": _at(float(at - inside)),
             }  # fmt: skip
             events.append(event | {"bp": "e"} if phase == "f" else event)
     return events
@@ -181,7 +202,7 @@ def _counter(name: str, unit: str, stairs: StepFunction, scale: float = 1.0) -> 
             "name": name,
             "pid": _LAYERS,
             "tid": 0,
-            "ts": float(time) * _US,
+            "ts": _at(float(time)),
             "args": {unit: float(value) * scale},
         }
         for time, value in zip(stairs.time_s, stairs.value, strict=True)

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.engines.timeline.timeline import TaskKind, Timeline
-
-_ON_DRAM = [int(k) for k in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.CPU, TaskKind.GPU)]
+from npusim.engines.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +44,8 @@ def sram_in_use(line: Timeline) -> StepFunction:
 
 
 def dram_bandwidth(line: Timeline) -> StepFunction:
-    """Return the bytes per second to and from DRAM."""
-    rows = np.flatnonzero(np.isin(line.kind, _ON_DRAM))
-    return _sum_of_rates(line.start[rows], line.end[rows], line.bytes[rows])
+    """Return the bytes per second to and from DRAM, as the engines share it."""
+    return StepFunction(line.dram_time, line.dram_bytes_per_s)
 
 
 def power(line: Timeline) -> StepFunction:

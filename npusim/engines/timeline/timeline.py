@@ -100,6 +100,12 @@ class Timeline:
     """float64 array, shape (changes,): when the bytes in use in SRAM changed (s) ..."""
     sram_bytes: Any
     """... and to what: float64 array, shape (changes,)."""
+    dram_time: Any
+    """float64 array, shape (changes,): when the traffic on DRAM changed (s) ..."""
+    dram_bytes_per_s: Any
+    """... and to what: float64 array, shape (changes,)."""
+    dram_limit_bytes_per_s: float
+    """What DRAM sustains for all devices together."""
     sram_capacity: float
     """Bytes of SRAM of all tiles in use, over all contexts."""
     sram_peak_bytes: float
