@@ -14,7 +14,8 @@ SOC = load_soc("core-ultra-series2")
 
 
 def striped(graph: Graph, soc: Soc = SOC) -> frozenset[str]:
-    return row_fusable(graph, fuse(graph, soc, "npu"), roots(graph))
+    groups = fuse(graph, soc, "npu")
+    return row_fusable(graph, groups, roots(graph, groups))
 
 
 def scores(nodes: int = 3000) -> Editor:

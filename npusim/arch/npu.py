@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from npusim.arch.device import IDLE_POWER, DeviceName, PerHint, check_at_most
 from npusim.arch.dpu import Dpu
@@ -94,11 +94,19 @@ class Dma(Section):
     """Fitted parameters by direction."""
 
 
+InPlaceName = Literal["concat", "split", "variadicsplit"]
+
+
 class Schedule(Section):
-    """How the compiler cuts what no search decides."""
+    """What the compiler does by rule, without a search."""
 
     stream_pieces: PositiveCount
     """Pieces that an operator without a reduction over channels is cut into, so that DMA and work overlap."""
+    in_place_ops: list[InPlaceName] = Field(default_factory=list)
+    """Operators that move nothing where tensors can lie side by side in one buffer: producers write into the
+    joined tensor, readers read parts of a split one."""
+    in_place_alignment: Bytes = Quantity(1.0, "B", source="absent: any address")
+    """Parts of a buffer start at multiples of this."""
 
 
 class Sparsity(Section):

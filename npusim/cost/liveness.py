@@ -9,10 +9,10 @@ to work on one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from npusim.arch import Soc
-from npusim.cost.decisions import Decisions
+from npusim.cost.decisions import Decisions, Group
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.ops import Family, Storage, Tensor
@@ -33,27 +33,43 @@ def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
     return min(1.0, tensor.stored_bytes / tensor.bytes)
 
 
-def roots(graph: Graph) -> dict[str, str]:
-    """Map every tensor to the one whose bytes it is: views share theirs with what they view."""
-    root: dict[str, str] = {name: name for name in graph.tensors}
+Roots = Mapping[str, Mapping[str, float]]
+"""Of each tensor those whose bytes it is, and the share of its own bytes that lie in each."""
+
+
+def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
+    """Map every tensor to those whose bytes it is.
+
+    Views share theirs with what they view, parts with what was split in place; a tensor that was joined in
+    place is what its parts are.
+
+    Parameters
+    ----------
+    groups : iterable of Group
+        What is done by a unit; an operator that is not is done in place.
+    """
+    working = {name for g in groups if g.unit is not Unit.VIEW for name in (g.main, *g.fused)}
+    root: dict[str, dict[str, float]] = {name: {name: 1.0} for name in graph.tensors}
     for op in graph:
-        if op.family is Family.VIEW and op.inputs:
-            for output in op.outputs:
-                root[output] = root[op.inputs[0]]
+        if op.name in working or not op.inputs:
+            continue
+        if op.type == "Concat":
+            found: dict[str, float] = {}
+            whole = sum(graph.tensors[name].bytes for name in op.inputs)
+            for name in op.inputs:
+                for stored, share in root[name].items():
+                    found[stored] = found.get(stored, 0.0) + share * graph.tensors[name].bytes / whole
+        else:
+            found = root[op.inputs[0]]
+        root.update(dict.fromkeys(op.outputs, found))
     return root
 
 
 _UNITS = 3
 
 
-def fused_chains(graph: Graph, decisions: Decisions, root: Mapping[str, str]) -> list[tuple[int, ...]]:
-    """Return the groups of each row-wise fusion, in order; the chains by their last group.
-
-    Parameters
-    ----------
-    root : mapping
-        The tensor whose bytes each tensor is, from `npusim.cost.liveness.roots`.
-    """
+def fused_chains(graph: Graph, decisions: Decisions, root: Roots) -> list[tuple[int, ...]]:
+    """Return the groups of each row-wise fusion, in order; the chains by their last group."""
     row_fused, users = decisions.residency.row_fused, dict[str, list[int]]()
     if not row_fused:
         return []
@@ -62,8 +78,8 @@ def fused_chains(graph: Graph, decisions: Decisions, root: Mapping[str, str]) ->
             for name in (group.main, *group.fused):
                 op = graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
-                    if root[tensor] in row_fused:
-                        users.setdefault(root[tensor], []).append(i)
+                    for stored in row_fused.intersection(root[tensor]):
+                        users.setdefault(stored, []).append(i)
     chain_of: dict[int, list[int]] = {}
     for first, *others in users.values():
         chain = chain_of.setdefault(first, [first])
@@ -87,9 +103,7 @@ def row_block_bytes(tensor: Tensor, soc: Soc) -> float:
     return float(min(tensor.bytes, rows * tensor.shape[-1] * tensor.dtype.bytes))
 
 
-def row_block_sizes(
-    graph: Graph, decisions: Decisions, root: Mapping[str, str], soc: Soc
-) -> dict[str, float]:
+def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -> dict[str, float]:
     """Return the bytes that the row blocks of each row-fused tensor take in each tile.
 
     Notes
@@ -104,7 +118,7 @@ def row_block_sizes(
             for i in members
             for name in (decisions.groups[i].main, *decisions.groups[i].fused)
         ]
-        tensors = {root[t] for op in ops for t in op.outputs} & decisions.residency.row_fused
+        tensors = decisions.residency.row_fused.intersection(t for op in ops for t in op.outputs)
         sizes = {name: row_block_bytes(graph.tensors[name], soc) for name in sorted(tensors)}
         total = sum(sizes.values())
         used = min(total, _UNITS * max(sizes.values()))
@@ -123,7 +137,7 @@ class Liveness:
 
     def __init__(self, graph: Graph, decisions: Decisions, soc: Soc) -> None:
         self.graph, self.groups, self.soc = graph, decisions.groups, soc
-        self.root = roots(graph)
+        self.root = roots(graph, self.groups)
         self.chains = fused_chains(graph, decisions, self.root)
         # The last operator of a row-wise fusion has everything it needs by its turn: all of them work then.
         self._chain = {i: chain for chain in self.chains for i in chain}
@@ -137,13 +151,15 @@ class Liveness:
         self._shared_spread, self._shared_copied = [0.0] * count, [0.0] * count
         self._kept: set[str] = set()
         self._shares: dict[str, float] = {}
-        self._waiting = {chain[-1]: sum(self._weights(i)[1] for i in chain) for chain in self.chains}
+        self._waiting = {
+            chain[-1]: sum(sum(self._weights(i).values()) for i in chain) for chain in self.chains
+        }
         """Of each row-wise fusion, by its last group: weights that wait in every tile for the next rows."""
         self._chains_of_weight: dict[str, dict[int, float]] = {}
         for i, chain in self._chain.items():
-            name, size = self._weights(i)
-            waiting = self._chains_of_weight.setdefault(name, {})
-            waiting[chain[-1]] = waiting.get(chain[-1], 0.0) + size
+            for name, size in self._weights(i).items():
+                waiting = self._chains_of_weight.setdefault(name, {})
+                waiting[chain[-1]] = waiting.get(chain[-1], 0.0) + size
         for name, size in row_block_sizes(graph, decisions, self.root, soc).items():
             self._add(self._copied, name, size)
         for name in decisions.residency.whole:
@@ -159,13 +175,13 @@ class Liveness:
             for name in (group.main, *group.fused):
                 op = self.graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
-                    stored = self.root[tensor]
-                    self._first.setdefault(stored, i)
-                    begin, end = self._span.get(stored, (time, time))
-                    self._span[stored] = min(begin, time), max(end, time)
+                    for stored in self.root[tensor]:
+                        self._first.setdefault(stored, i)
+                        begin, end = self._span.get(stored, (time, time))
+                        self._span[stored] = min(begin, time), max(end, time)
             op = self.graph.operators[group.main]
             if group.unit is Unit.DPU and op.family is Family.MATMUL:
-                self._copied_tensors.add(self.root[op.inputs[0 if group.swapped else 1]])
+                self._copied_tensors.update(self.root[op.inputs[0 if group.swapped else 1]])
 
     def _time(self, index: int) -> int:
         chain = self._chain.get(index)
@@ -176,15 +192,17 @@ class Liveness:
         for i in range(begin, end + 1):
             column[i] += size
 
-    def _weights(self, index: int) -> tuple[str, float]:
-        """Return name and bytes of a product's weights, 0 where they are kept anyhow or there are none."""
+    def _weights(self, index: int) -> dict[str, float]:
+        """Return names and bytes of a product's weights, without what is kept anyhow."""
         group = self.groups[index]
         op = self.graph.operators[group.main]
         if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
-            return "", 0.0
+            return {}
         weights = self.graph.tensors[op.inputs[0 if group.swapped else 1]]
-        stored = self.root[weights.name]
-        return stored, 0.0 if stored in self._kept else weights.bytes * packing(weights, True, self.soc)
+        size = weights.bytes * packing(weights, True, self.soc)
+        return {
+            name: size * share for name, share in self.root[weights.name].items() if name not in self._kept
+        }
 
     def _set_kept(self, name: str, is_kept: bool) -> None:
         """Count weights that are kept as such, and else among those that wait for rows."""
@@ -241,5 +259,5 @@ class Liveness:
         time = self._time(index)
         spread = self._spread[time] + self._shared_spread[time]
         copied = self._copied[time] + self._shared_copied[time]
-        others = self._waiting[time] - self._weights(index)[1] if index in self._chain else 0.0
+        others = self._waiting[time] - sum(self._weights(index).values()) if index in self._chain else 0.0
         return spread, copied + others

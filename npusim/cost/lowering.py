@@ -7,7 +7,7 @@ SoC's switches and DSP kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -42,10 +42,9 @@ class Lowered:
 class _Operand(NamedTuple):
     """A tensor that a group reads, by what of it residency bears on."""
 
-    name: str
-    """The tensor whose bytes it is."""
-    moved_bytes: float
-    """Bytes that DMA reads when it is passed over once and nothing of it is in SRAM."""
+    moved_bytes: Mapping[str, float]
+    """Bytes that DMA reads when it is passed over once and nothing of it is in SRAM, by the tensor that they
+    are part of."""
 
 
 class _Result(NamedTuple):
@@ -71,7 +70,7 @@ class _Operands:
 
     def names(self) -> set[str]:
         """Tensors that are read or written."""
-        read = [operand.name for operand in (self.a, self.b, *self.extra) if operand is not None]
+        read = [name for one in (self.a, self.b, *self.extra) if one is not None for name in one.moved_bytes]
         return {*read, *(result.name for result in self.results)}
 
 
@@ -95,8 +94,8 @@ class _Lowering:
 
     def __init__(self, graph: Graph, groups: tuple[Group, ...], is_split: bool, soc: Soc) -> None:
         self.graph, self.groups, self.is_split, self.soc = graph, groups, is_split, soc
-        self.root = roots(graph)
-        self.leaving = {self.root[name] for name in graph.outputs}
+        self.root = roots(graph, groups)
+        self.leaving = {stored for name in graph.outputs for stored in self.root[name]}
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
@@ -170,9 +169,7 @@ class _Lowering:
         results: tuple[Tensor, ...],
         first: bool,
     ) -> _Operands:
-        found = _Operands(
-            results=tuple(_Result(self.root[t.name], t.bytes, t.name in self.leaving) for t in results)
-        )
+        found = _Operands(results=tuple(_Result(t.name, t.bytes, t.name in self.leaving) for t in results))
         row["c_item"] = results[0].dtype.bytes
         if not inputs:  # made from nothing, such as a Range
             return found
@@ -189,7 +186,7 @@ class _Lowering:
         found.a = self._operand(a, is_weight=False)
         if op.family is Family.GATHER:  # of a table no more than the rows that are taken
             taken = min(1.0, results[0].elements / max(1, a.elements))
-            found.a = _Operand(found.a.name, found.a.moved_bytes * taken)
+            found.a = _Operand({name: size * taken for name, size in found.a.moved_bytes.items()})
         if b is not None:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
@@ -208,10 +205,12 @@ class _Lowering:
         return [t for t in self.graph.operators[fused].inputs if t not in inner]
 
     def _operand(self, tensor: Tensor, is_weight: bool) -> _Operand:
-        return _Operand(self.root[tensor.name], tensor.bytes * packing(tensor, is_weight, self.soc))
+        size = tensor.bytes * packing(tensor, is_weight, self.soc)
+        return _Operand({name: size * share for name, share in self.root[tensor.name].items()})
 
     def _is_known(self, tensor: Tensor) -> bool:
-        return self.graph.tensors[self.root[tensor.name]].kind is not TensorKind.ACTIVATION
+        stored = (self.graph.tensors[name] for name in self.root[tensor.name])
+        return all(one.kind is not TensorKind.ACTIVATION for one in stored)
 
     def _zeros(self, row: Any, a: Tensor, b: Tensor) -> None:
         """Densities that the grid may use: only operands stored with a bitmap are skipped."""
@@ -251,9 +250,16 @@ class _Lowering:
         operands = self.operands[index]
 
         def fetched(operand: _Operand | None) -> float:
-            if operand is None or operand.name in in_sram:
+            if operand is None:
                 return 0.0
-            return operand.moved_bytes * live.share_to_fetch(operand.name, index)
+            return sum(
+                size * live.share_to_fetch(name, index)
+                for name, size in operand.moved_bytes.items()
+                if name not in in_sram
+            )
+
+        def stays(operand: _Operand | None) -> bool:
+            return operand is not None and all(name in in_sram for name in operand.moved_bytes)
 
         a, b, results = operands.a, operands.b, operands.results
         return _Resident(
@@ -261,13 +267,13 @@ class _Lowering:
             live_copied_bytes=copied,
             c_resident=all(result.name in in_sram for result in results),
             c_dram_bytes=sum(r.bytes for r in results if r.leaves or r.name not in in_sram),
-            a_resident=a is not None and a.name in in_sram,
+            a_resident=stays(a),
             a_dram_bytes=fetched(a),
-            b_resident=b is not None and b.name in in_sram,
+            b_resident=stays(b),
             b_dram_bytes=fetched(b),
             extra_dram_bytes=sum(fetched(operand) for operand in operands.extra),
             a_triangle_bytes=(
-                operands.triangle_bytes * live.share_to_fetch(a.name, index)
+                operands.triangle_bytes * live.share_to_fetch(next(iter(a.moved_bytes)), index)
                 if a is not None and operands.triangle_bytes
                 else 0.0
             ),

@@ -25,9 +25,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from npusim.arch import Soc
-from npusim.cost import DpuOperation, Group, Unit, execution_of, listed_as
+from npusim.cost import DpuOperation, Group, Roots, Unit, execution_of, listed_as
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
+from npusim.mapping.in_place import in_place
 from npusim.mapping.order import in_runs
 from npusim.ops import DType, Family, Operator, RowUse, Tensor, TensorKind, WorkClass
 
@@ -135,7 +136,7 @@ def fuse(
         last = place[fused[-1]] if fused and late else place[op.name]
         groups.append((last, Group(op.name, fused, unit, swapped)))
     groups.sort(key=lambda placed: placed[0])
-    return in_runs(graph, tuple(group for _, group in groups))
+    return in_runs(graph, in_place(graph, soc, tuple(group for _, group in groups)))
 
 
 def _followers(
@@ -233,15 +234,15 @@ def fused_on(soc: Soc, unit: Unit) -> Sequence[str]:
     return soc.gpu.fused_ops if unit is Unit.GPU else soc.npu.dpu.fused_ops
 
 
-def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> frozenset[str]:
+def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
     """Return the tensors that the NPU's operators can pass on in blocks of rows.
 
     Parameters
     ----------
     groups : tuple of Group
         From `fuse`.
-    root : dict
-        The tensor whose bytes each tensor is, from `npusim.cost.roots`.
+    root : Roots
+        The tensors whose bytes each tensor is, from `npusim.cost.roots`.
     """
     readers: dict[str, list[tuple[Group, str]]] = {}
     stretch: dict[str, int] = {}
@@ -254,8 +255,9 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -
             for name in dict.fromkeys(
                 t for op in (group.main, *group.fused) for t in graph.operators[op].inputs
             ):
-                readers.setdefault(root[name], []).append((group, name))
-    leaving = {root[name] for name in graph.outputs}
+                for stored in root[name]:
+                    readers.setdefault(stored, []).append((group, name))
+    leaving = {stored for name in graph.outputs for stored in root[name]}
     found = set()
     for group in groups:
         op = graph.operators[group.main]
@@ -264,7 +266,7 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -
             continue
         if op.repeats > 1:  # its result exists as a whole each time
             continue
-        name = root[last.outputs[0]]
+        name = last.outputs[0]
         if (
             name not in leaving
             and len(readers.get(name, ())) == 1

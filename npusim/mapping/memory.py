@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import ConfigDict
 
 from npusim.arch import Cpu, Gpu, Soc
-from npusim.cost import Decisions, Group, Unit, roots
+from npusim.cost import Decisions, Group, Roots, Unit, roots
 from npusim.graph import Graph
 from npusim.ops import Storage, Tensor, TensorKind
 
@@ -51,12 +51,12 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
     requests : int
         Inferences in flight.
     """
-    root = roots(graph)
+    root = roots(graph, decisions.groups)
     wide = _kept_wide(graph, decisions.groups, root, soc)
     in_sram = decisions.residency.whole | decisions.residency.row_fused
-    outputs = {root[name] for name in graph.outputs}
+    outputs = {stored for name in graph.outputs for stored in root[name]}
     constants = inputs = results = 0.0
-    for name in set(root.values()):
+    for name in {stored for found in root.values() for stored in found}:
         tensor = graph.tensors[name]
         size = _size(tensor, name in wide)
         if tensor.kind is TensorKind.CONSTANT:
@@ -76,7 +76,7 @@ def _size(tensor: Tensor, is_wide: bool) -> float:
     return tensor.stored_bytes
 
 
-def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: dict[str, str], soc: Soc) -> set[str]:
+def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: Roots, soc: Soc) -> set[str]:
     """Tensors that a host without fp16 arithmetic of its own works on: it keeps them in fp32."""
     found: set[str] = set()
     for group in groups:
@@ -85,7 +85,7 @@ def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: dict[str, str], so
         ):
             for name in (group.main, *group.fused):
                 op = graph.operators[name]
-                found.update(root[t] for t in (*op.inputs, *op.outputs))
+                found.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
     return found
 
 
@@ -97,7 +97,7 @@ def _works_on_fp32(device: Cpu | Gpu) -> bool:
 def _live_peak(
     graph: Graph,
     groups: tuple[Group, ...],
-    root: dict[str, str],
+    root: Roots,
     elsewhere: set[str] | frozenset[str],
     wide: set[str],
 ) -> tuple[float, str]:
@@ -110,9 +110,10 @@ def _live_peak(
             op = graph.operators[name]
             for tensor in op.outputs:
                 if tensor not in inner:
-                    begin.setdefault(root[tensor], i)
+                    for stored in root[tensor]:
+                        begin.setdefault(stored, i)
             for tensor in (*op.inputs, *op.outputs):
-                end[root[tensor]] = i
+                end.update(dict.fromkeys(root[tensor], i))
     change = [0.0] * (len(groups) + 1)
     for name, first in begin.items():
         if graph.tensors[name].kind is TensorKind.ACTIVATION and name not in elsewhere:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npusim.cost import Group, Plan, Plans, Unit, roots
+from npusim.cost import Group, Plan, Plans, Roots, Unit, roots
 from npusim.graph import Graph
 from npusim.mapping.fusion import row_fusable
 from npusim.ops import TensorKind
@@ -60,7 +60,7 @@ def plans(graph: Graph, groups: tuple[Group, ...]) -> Plans:
     groups : tuple of Group
         From `npusim.mapping.fusion.fuse`.
     """
-    root = roots(graph)
+    root = roots(graph, groups)
     uses = _uses(graph, groups, root)
     marked = _marked(graph, groups, root)
     row_fused = row_fusable(graph, groups, root)
@@ -124,7 +124,7 @@ def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: 
     return frozenset(kept)
 
 
-def _uses(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict[str, _Use]:
+def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Use]:
     """Return the use of every tensor that passes from one group on the NPU to others on the NPU only."""
     made: dict[str, int] = {}
     foreign: set[str] = set()
@@ -134,10 +134,11 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict
         last = group.fused[-1] if group.fused else group.main
         if group.unit.is_host:
             op = graph.operators[group.main]
-            foreign.update(root[t] for t in (*op.inputs, *op.outputs))
+            foreign.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
         elif group.unit is not Unit.VIEW:
-            made.update((root[tensor], i) for tensor in graph.operators[last].outputs)
-            for tensor in {root[t] for name in names for t in graph.operators[name].inputs}:
+            made.update((tensor, i) for tensor in graph.operators[last].outputs)
+            read = (t for name in names for t in graph.operators[name].inputs)
+            for tensor in {stored for t in read for stored in root[t]}:
                 users.setdefault(tensor, []).append(i)
     found = {}
     for name, first in made.items():
@@ -149,14 +150,15 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> dict
     return found
 
 
-def _marked(graph: Graph, groups: tuple[Group, ...], root: dict[str, str]) -> list[str]:
+def _marked(graph: Graph, groups: tuple[Group, ...], root: Roots) -> list[str]:
     """Inputs and constants with the `cached` mark that more than one group on the NPU reads."""
     readers: dict[str, set[str]] = {}
     for group in groups:
         if group.unit.device != "npu":
             continue
         for tensor in graph.operators[group.main].inputs:
-            readers.setdefault(root[tensor], set()).add(group.main)
+            for stored in root[tensor]:
+                readers.setdefault(stored, set()).add(group.main)
     return sorted(
         name
         for name, tensor in graph.tensors.items()

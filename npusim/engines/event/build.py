@@ -41,7 +41,7 @@ class _Build:
     def __init__(self, mapped: Mapped) -> None:
         self.mapped, self.arch = mapped, mapped.arch
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
-        self.root = roots(mapped.graph)
+        self.root = roots(mapped.graph, self.groups)
         self.npu_units = NpuUnits(mapped.arch)
         units = self.npu_units.units()
         capacity = float(self.arch["tiles"]) * float(self.arch["sram_tile_bytes"])
@@ -53,8 +53,8 @@ class _Build:
         """Group that produces a tensor."""
         for i, group in enumerate(self.groups):
             for name in (group.main, *group.fused):
-                for tensor in self.graph.operators[name].outputs:
-                    self.producer.setdefault(self.root[tensor], i)
+                if group.unit is not Unit.VIEW:
+                    self.producer.update(dict.fromkeys(self.graph.operators[name].outputs, i))
         self.residents = resident_tensors(mapped)
         self.resident_users: dict[int, list[ResidentTensor]] = {}
         """Resident tensors that a group uses."""
@@ -166,7 +166,7 @@ class _Build:
             for t in self.graph.operators[name].inputs
             if t not in inner
         )
-        return list(dict.fromkeys(self.root[t] for t in read))
+        return list(dict.fromkeys(stored for t in read for stored in self.root[t]))
 
     def _producers(self, index: int, tensors: list[str]) -> list[int]:
         found = (
@@ -211,8 +211,8 @@ class _Build:
                 self.builder.release(self.buffers[resident.name], _ends(self.done[index]))
 
     def _name(self, job: Job, index: int, group: Group) -> None:
-        a, b, result = self._operands(group)
-        job.a_name, job.b_name, job.out_name = a, b, result
+        names = (self.root.get(name, {}) for name in self._operands(group))
+        job.a_name, job.b_name, job.out_name = (" | ".join(stored) for stored in names)
 
     def _operands(self, group: Group) -> tuple[str, str, str]:
         """Names of the left (streamed) and right operand and of the result."""
@@ -225,20 +225,20 @@ class _Build:
             b = op.inputs[1]
             if group.swapped:
                 a, b = b, a
-        return self.root[a], self.root[b] if b else "", self.root[result]
+        return a, b, result
 
     def _dependencies(self, job: Job, index: int, group: Group) -> None:
         """Find out what loads and work wait for."""
-        _, b, _ = self._operands(group)
+        weights = self.root.get(self._operands(group)[1], {})
         inputs = self._inputs(group)
         in_sram = [t for t in inputs if t in self.in_sram]
         in_dram = [t for t in inputs if t not in self.in_sram]
         start = [self.done[i].computed for i in self._producers(index, in_sram)]
         job.b_after = tuple(
-            self.done[i].written for i in self._producers(index, [t for t in in_dram if t == b])
+            self.done[i].written for i in self._producers(index, [t for t in in_dram if t in weights])
         )
         job.a_after = tuple(
-            self.done[i].written for i in self._producers(index, [t for t in in_dram if t != b])
+            self.done[i].written for i in self._producers(index, [t for t in in_dram if t not in weights])
         )
         job.start = tuple(start)
         if job.a_bytes <= 0.0:

@@ -31,7 +31,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     `npusim.cost.liveness`, which counts the same bytes without the names.
     """
     graph, residency = mapped.graph, mapped.decisions.residency
-    root = roots(graph)
+    root = roots(graph, mapped.decisions.groups)
     users: dict[str, list[int]] = {}
     copied: set[str] = set()
     for i, group in enumerate(mapped.decisions.groups):
@@ -39,9 +39,9 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
             continue  # these bring nothing into SRAM
         op = graph.operators[group.main]
         if group.unit is Unit.DPU and op.family is Family.MATMUL:
-            copied.add(root[op.inputs[0 if group.swapped else 1]])
-        touched = {root[t] for name in (group.main, *group.fused) for t in _tensors(mapped, name)}
-        for name in touched:
+            copied.update(root[op.inputs[0 if group.swapped else 1]])
+        tensors = (t for name in (group.main, *group.fused) for t in _tensors(mapped, name))
+        for name in {stored for t in tensors for stored in root[t]}:
             users.setdefault(name, []).append(i)
     sizes = {name: graph.tensors[name].bytes for name in residency.whole}
     blocks = row_block_sizes(graph, mapped.decisions, root, mapped.soc)

@@ -20,6 +20,7 @@ from npusim.cost import (
     Decisions,
     Group,
     Residency,
+    Roots,
     Unit,
     arch_row,
     lower,
@@ -68,7 +69,9 @@ def placement_problem(
         Preprocessing comes first in its order, so that it can be done in one go.
     """
     devices, fixed = tuple(devices), fixed or {}
-    groups = _in_order(graph, grouped(graph, soc, devices))
+    every = grouped(graph, soc, devices)
+    root = roots(graph, every)
+    groups = _in_order(graph, every, root)
     arch = arch_row(soc, run.tiles, run.requests, run.hint)
     shape = (len(groups), len(devices))
     costs = {field: np.zeros(shape) for field in _FIELDS}
@@ -98,28 +101,28 @@ def placement_problem(
         launch_s=np.array([_launch_s(arch[0], device) for device in devices]),
         links=links,
         home=devices.index(_NPU) if _NPU in devices else -1,
-        handed=_handed(graph, groups),
+        handed=_handed(graph, groups, root),
         members=tuple((g.main, *g.fused) for g in groups),
     )
 
 
-def _in_order(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Group, ...]:
     """Leave out views, put preprocessing first, and follow each branch to its end before the next begins."""
     work = [g for g in groups if g.unit is not Unit.VIEW]
     structural = graph.structural
     first = [g for g in work if structural.issuperset(graph.operators[g.main].outputs)]
     early = {g.main for g in first}
     rest = [g for g in work if g.main not in early]
-    return (*_by_branches(graph, first), *_by_branches(graph, rest))
+    return (*_by_branches(graph, first, root), *_by_branches(graph, rest, root))
 
 
-def _by_branches(graph: Graph, groups: list[Group]) -> list[Group]:
+def _by_branches(graph: Graph, groups: list[Group], root: Roots) -> list[Group]:
     """Order groups so that few results wait: each is used as soon as its reader is ready."""
     home = {name: g.main for g in groups for name in (g.main, *g.fused)}
-    root = roots(graph)
     needs: dict[str, set[str]] = {}
     for group in groups:
-        read = {root[t] for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
+        inputs = (t for name in (group.main, *group.fused) for t in graph.operators[name].inputs)
+        read = {stored for t in inputs for stored in root[t]}
         writers = {home.get(w.name) for w in map(graph.writer, read) if w is not None}
         needs[group.main] = {w for w in writers if w is not None and w != group.main}
     place = {g.main: i for i, g in enumerate(groups)}
@@ -199,28 +202,32 @@ def _launch_s(arch: Any, device: str) -> float:
     return float(arch["launch_s"] if device == _NPU else arch[device]["launch_s"])
 
 
-def _touched(graph: Graph, groups: tuple[Group, ...]) -> tuple[dict[str, int], dict[str, list[int]]]:
+def _touched(
+    graph: Graph, groups: tuple[Group, ...], root: Roots
+) -> tuple[dict[str, int], dict[str, list[int]]]:
     """Return who makes and who reads each tensor that is not a view."""
-    root = roots(graph)
     maker: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
         inner = {t for name in (group.main, *group.fused) for t in graph.operators[name].outputs}
         last = graph.operators[group.fused[-1] if group.fused else group.main]
-        maker.update(dict.fromkeys((root[t] for t in last.outputs), i))
+        maker.update(dict.fromkeys(last.outputs, i))
         read = {
-            root[t]
+            stored
             for name in (group.main, *group.fused)
             for t in graph.operators[name].inputs
             if t not in inner
+            for stored in root[t]
         }
         for tensor in sorted(read):
             readers.setdefault(tensor, []).append(i)
     return maker, readers
 
 
-def _handed(graph: Graph, groups: tuple[Group, ...]) -> tuple[tuple[int, tuple[int, ...], float], ...]:
-    maker, readers = _touched(graph, groups)
+def _handed(
+    graph: Graph, groups: tuple[Group, ...], root: Roots
+) -> tuple[tuple[int, tuple[int, ...], float], ...]:
+    maker, readers = _touched(graph, groups, root)
     return tuple(
         (maker[tensor], tuple(used), float(graph.tensors[tensor].bytes))
         for tensor, used in readers.items()
@@ -238,7 +245,7 @@ def _links(
     movable: frozenset[int],
 ) -> tuple[Link, ...]:
     """Return what stays in SRAM and a movable group touches, with what it would cost not to."""
-    maker, readers = _touched(graph, groups)
+    maker, readers = _touched(graph, groups, roots(graph, groups))
     stays = sorted(residency.whole | residency.row_fused)
     users = {t: (maker[t], *readers[t]) for t in stays if t in maker and t in readers}
     users = {tensor: touching for tensor, touching in users.items() if movable.intersection(touching)}
