@@ -76,14 +76,19 @@ def grid_network(dtype: DType) -> Graph:
             editor.outputs.append(editor.matmul(a, b, f"zeros{i}{k}"))
     deep = [editor.input(name, shape, dtype) for name, shape in (("da", (512, 60000)), ("db", (60000, 512)))]
     editor.outputs.append(editor.matmul(*deep, "deep"))
-    halves = [
-        editor.matmul(
-            editor.input(f"h{i}", (64, 64), dtype), editor.constant(f"hw{i}", (64, 64), dtype), f"half{i}"
-        )
-        for i in (0, 1)
-    ]
-    joined = editor.op("Concat", tuple(halves), (64, 128), dtype, "joined", axes=(1,))
-    editor.outputs.append(editor.matmul(joined, editor.constant("hw", (128, 64), dtype), "after"))
+    for width in (64, 60):  # joined in place, and copied
+        halves = [
+            editor.matmul(
+                editor.input(f"h{i}{width}", (64, 64), dtype),
+                editor.constant(f"hw{i}{width}", (64, width), dtype),
+                f"half{i}{width}",
+            )
+            for i in (0, 1)
+        ]
+        whole = (64, 2 * width)
+        joined = editor.op("Concat", tuple(halves), whole, dtype, f"joined{width}", axes=(1,))
+        weights = editor.constant(f"hw{width}", (2 * width, 64), dtype)
+        editor.outputs.append(editor.matmul(joined, weights, f"after{width}"))
     triangle = editor.constant("t", (1500, 1500), dtype, symmetric=True, storage=Storage.TRIANGLE)
     editor.outputs.append(editor.matmul(triangle, editor.input("tx", (1500, 64), dtype), "triangle"))
     return editor.finish()

@@ -39,12 +39,9 @@ class Lowered:
     warnings: tuple[str, ...]
 
 
-class _Operand(NamedTuple):
-    """A tensor that a group reads, by what of it residency bears on."""
-
-    moved_bytes: Mapping[str, float]
-    """Bytes that DMA reads when it is passed over once and nothing of it is in SRAM, by the tensor that they
-    are part of."""
+_Operand = Mapping[str, float]
+"""A tensor that a group reads: bytes that DMA reads when it is passed over once and nothing of it is in SRAM,
+by the tensor that they are part of."""
 
 
 class _Result(NamedTuple):
@@ -70,7 +67,7 @@ class _Operands:
 
     def names(self) -> set[str]:
         """Tensors that are read or written."""
-        read = [name for one in (self.a, self.b, *self.extra) if one is not None for name in one.moved_bytes]
+        read = [name for one in (self.a, self.b, *self.extra) for name in one or ()]
         return {*read, *(result.name for result in self.results)}
 
 
@@ -186,7 +183,7 @@ class _Lowering:
         found.a = self._operand(a, is_weight=False)
         if op.family is Family.GATHER:  # of a table no more than the rows that are taken
             taken = min(1.0, results[0].elements / max(1, a.elements))
-            found.a = _Operand({name: size * taken for name, size in found.a.moved_bytes.items()})
+            found.a = {name: size * taken for name, size in found.a.items()}
         if b is not None:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
@@ -206,7 +203,7 @@ class _Lowering:
 
     def _operand(self, tensor: Tensor, is_weight: bool) -> _Operand:
         size = tensor.bytes * packing(tensor, is_weight, self.soc)
-        return _Operand({name: size * share for name, share in self.root[tensor.name].items()})
+        return {name: size * share for name, share in self.root[tensor.name].items()}
 
     def _is_known(self, tensor: Tensor) -> bool:
         stored = (self.graph.tensors[name] for name in self.root[tensor.name])
@@ -250,16 +247,11 @@ class _Lowering:
         operands = self.operands[index]
 
         def fetched(operand: _Operand | None) -> float:
-            if operand is None:
-                return 0.0
-            return sum(
-                size * live.share_to_fetch(name, index)
-                for name, size in operand.moved_bytes.items()
-                if name not in in_sram
-            )
+            moved = operand.items() if operand is not None else ()
+            return sum(size * live.share_to_fetch(name, index) for name, size in moved if name not in in_sram)
 
         def stays(operand: _Operand | None) -> bool:
-            return operand is not None and all(name in in_sram for name in operand.moved_bytes)
+            return operand is not None and all(name in in_sram for name in operand)
 
         a, b, results = operands.a, operands.b, operands.results
         return _Resident(
@@ -273,7 +265,7 @@ class _Lowering:
             b_dram_bytes=fetched(b),
             extra_dram_bytes=sum(fetched(operand) for operand in operands.extra),
             a_triangle_bytes=(
-                operands.triangle_bytes * live.share_to_fetch(next(iter(a.moved_bytes)), index)
+                operands.triangle_bytes * live.share_to_fetch(next(iter(a)), index)
                 if a is not None and operands.triangle_bytes
                 else 0.0
             ),

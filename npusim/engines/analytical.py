@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from npusim.scenario import Scenario
 from npusim.techniques import parse
 
 _BUSY = ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s")
+_MOST_NAMES = 8
+"""Names of operators that a note lists."""
 _PER_CONTEXT = frozenset(unit.path for unit in Unit if unit.is_per_context)
 
 
@@ -133,7 +136,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
     if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
         generation = soc.npu.dsp.kernel_generation
         notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.generation(generation).title})")
-    notes += [*_role_notes(mapped), *_technique_notes(mapped), *_host_notes(mapped)]
+    notes += [*_in_place_notes(mapped), *_role_notes(mapped), *_technique_notes(mapped), *_host_notes(mapped)]
     kept = dict(mapped.decisions.residency.cached)
     return {
         "npusim": __version__,
@@ -142,6 +145,15 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         "kept_in_sram": kept,
         "notes": notes,
     }
+
+
+def _in_place_notes(mapped: Mapped) -> Iterator[str]:
+    """Yield which joins and splits need no copy."""
+    views = (mapped.graph.operators[g.main] for g in mapped.decisions.groups if g.unit is Unit.VIEW)
+    names = [op.name for op in views if op.family is not Family.VIEW]
+    if names:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        yield f"joined or split in place, without a copy: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _role_notes(mapped: Mapped) -> list[str]:
