@@ -1,4 +1,4 @@
-"""Joins and splits in place: producers write into the joined tensor, readers read parts where they lie.
+"""Joins and splits in place: what producers write side by side and readers read as parts, uncopied.
 
 A Concat moves nothing where the MAC grid makes all of its inputs, nobody else reads them, the grid alone
 reads what is joined (or the parts lie one behind the other), and each begins at an address that the grid can
