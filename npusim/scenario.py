@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import Override
 from npusim.config.overrides import Settings, as_overrides
-from npusim.errors import ConfigError, NpusimError, UnknownNameError, nearest
+from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError, nearest
 from npusim.graph import Graph, GraphStructure
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import DeviceChoice, Mapped, Run, SwapOperands, map_graph
@@ -279,9 +279,11 @@ def resolve_run(
         return Run(hint, requests or streams, 0, device)  # type: ignore[arg-type]  # checked above
     physical = int(soc.npu.tiles)
     if isinstance(tiles, int) and not 1 <= tiles <= physical:
-        raise NpusimError(f"--tiles: found {tiles}; allowed: 1 to {physical}, the tiles of {soc.name}'s NPU")
+        raise InfeasibleError(
+            f"--tiles: found {tiles}; allowed: 1 to {physical}, the tiles of {soc.name}'s NPU"
+        )
     in_flight = requests if requests is not None else int(getattr(soc.npu.inflight_requests, hint))
-    default = physical if tiles == "all" else min(physical, int(getattr(soc.npu.tiles_for, hint)))
+    default = physical if tiles == "all" else soc.npu.tiles_used(hint)
     used = tiles if isinstance(tiles, int) else default
     return Run(hint, in_flight, used, device, swap_operands)  # type: ignore[arg-type]  # checked above
 

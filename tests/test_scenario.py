@@ -94,3 +94,40 @@ def test_an_own_graph_is_compared_and_placed():
     )
     assert len(over.points) == 2
     assert npusim.place(mlp, devices=["npu", "cpu"]).devices == ["npu", "cpu"]
+
+
+# Tiles
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint", "tiles", "contexts"),
+    [
+        ([], "latency", 4, 1),  # as the data sheet says
+        ([], "throughput", 2, 2),
+        (["npu.tiles=8"], "latency", 8, 1),
+        (["npu.tiles=6"], "latency", 6, 1),
+        (["npu.tiles=3"], "latency", 3, 1),
+        (["npu.tiles=8"], "throughput", 4, 2),
+        (["npu.tiles=8", "npu.contexts=4"], "throughput", 2, 4),
+        (["npu.tiles=8", "npu.tiles_for.latency=5"], "latency", 5, 1),
+        (["npu.tiles_for.latency=5", "npu.tiles=8"], "latency", 5, 1),
+    ],
+)
+def test_tiles_that_are_set_are_used_unless_told_otherwise(settings, hint, tiles, contexts):
+    mapped = Scenario("gcn-cora", techniques="stagr", hint=hint, settings=settings).mapped
+    assert (mapped.run.tiles, int(mapped.arch["contexts"])) == (tiles, contexts)
+
+
+@pytest.mark.parametrize(("own", "tiles"), [("", 8), ("\n    tiles_for: {latency: 4, throughput: 2}", 4)])
+def test_a_data_sheet_of_eight_tiles_runs_on_eight_unless_it_says_otherwise(tmp_path, own, tiles):
+    sheet = tmp_path / "mine.yaml"
+    sheet.write_text(
+        "schema: npusim.soc/1\nextends: core-ultra-series2\nname: mine\ntitle: Mine\n"
+        f"devices:\n  npu:\n    tiles: {{value: 8, source: mine}}{own}\n"
+    )
+    assert Scenario("gcn-cora", sheet).run.tiles == tiles
+
+
+def test_a_tile_that_is_set_twice_is_used_as_set_last():
+    soc = load_soc("core-ultra-series2", ["npu.tiles=8"])
+    assert Scenario("gcn-cora", soc, settings=["npu.tiles=10"]).run.tiles == 10

@@ -99,7 +99,15 @@ def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
     if isinstance(base.data, dict):
         base.data = {key: value for key, value in base.data.items() if key not in _NOT_INHERITED}
         base.lines = {key: line for key, line in base.lines.items() if not {*key[:1]} & _NOT_INHERITED}
+        _forget_tiles_for(base.data.get("devices"), sheet.data.get("devices"))
     return merge_files(base, sheet)
+
+
+def _forget_tiles_for(inherited: Any, own: Any) -> None:
+    """Leave out of the inherited devices how many tiles are used where a data sheet has others."""
+    for name, device in own.items() if isinstance(own, dict) and isinstance(inherited, dict) else ():
+        if isinstance(device, dict) and "tiles" in device and isinstance(inherited.get(name), dict):
+            inherited[name].pop("tiles_for", None)
 
 
 def _include_library(sheet: ParsedFile, folder: Path) -> None:

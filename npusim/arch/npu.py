@@ -1,6 +1,7 @@
 """The NPU: tiles of a MAC grid, SRAM and DSPs, fed by DMA engines."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -138,6 +139,15 @@ class NpuPower(Section):
     """Further power of fabric, controller and clock tree while an inference is in progress."""
 
 
+ALL_TILES = "absent: all tiles"
+"""Source of `tiles_for` where nobody said how many tiles are used."""
+
+
+def _plain(value: Any) -> Any:
+    """Return the number of a quantity of a file."""
+    return value.get("value") if isinstance(value, Mapping) else value
+
+
 class Npu(Section):
     """A neural processing unit of the DPU family."""
 
@@ -149,8 +159,9 @@ class Npu(Section):
     """Generation: npu3720, npu4000, or a name of one's own."""
     tiles: TileCount
     """Tiles on the chip."""
-    tiles_for: PerHint
-    """Tiles a network is compiled for, by performance hint; never more than `tiles`."""
+    tiles_for: PerHint = Field(default=None)
+    """Tiles a network is compiled for, by performance hint; never more than `tiles`. Absent, or where `tiles`
+    is set and this is not: all of them, for throughput shared out among the contexts."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
     contexts: PositiveCount = Count(1, source="absent: one")
@@ -185,12 +196,22 @@ class Npu(Section):
     power: NpuPower
     """Power beside that of the work."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _use_all_tiles(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("tiles_for") is None and "tiles" in data:
+            tiles, contexts = (_plain(data.get(key, 1)) for key in ("tiles", "contexts"))
+            whole = isinstance(tiles, int) and isinstance(contexts, int) and contexts > 0
+            each = {"latency": tiles, "throughput": max(1, tiles // contexts) if whole else tiles}
+            data = data | {"tiles_for": {hint: {"value": n, "source": ALL_TILES} for hint, n in each.items()}}
+        return data
+
     @model_validator(mode="after")
     def _tiles_exist(self) -> "Npu":
         check_at_most(self.tiles_for, self.tiles, "tiles", "tiles_for", "the chip's `tiles`")
         return self
 
-    def tiles_used(self, hint: Literal["latency", "throughput"]) -> int:
+    def tiles_used(self, hint: str) -> int:
         """Return the tiles a network is compiled for: those of `tiles_for`, as far as the chip has them."""
         return min(int(getattr(self.tiles_for, hint)), int(self.tiles))
 

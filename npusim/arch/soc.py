@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from npusim.arch.calibration import Calibration
 from npusim.arch.device import Accelerator, Cpu, DeviceName, Gpu, RooflineDevice
 from npusim.arch.dsp import library_generation, library_generations
-from npusim.arch.npu import Npu
+from npusim.arch.npu import ALL_TILES, Npu
 from npusim.arch.technology import Technology
-from npusim.config import SET_BY_STUDY, Override, Section
+from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section
 from npusim.errors import ConfigError, UnknownNameError, nearest
 from npusim.units import Bandwidth, Bytes, Duration, Informative, refuse
 
@@ -175,9 +175,15 @@ class Soc(Section):
 
     @classmethod
     def prepare(cls, data: Any, overrides: Sequence[Override], base: Any) -> Sequence[Override]:
-        """Return operating points first; write changed DSP kernels of the library into `data`."""
-        for override in overrides:
-            path = _full_path(override.path, base)
+        """Return operating points first; write changed DSP kernels of the library into `data`.
+
+        Where `tiles` is set and `tiles_for` is not, that of the file no longer holds: all tiles are used.
+        """
+        paths = [_full_path(override.path, base) for override in overrides]
+        told = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
+        for path in paths:
+            if path[2:] in _TILES and path[:2] not in told and isinstance(base.devices.get(path[1]), Npu):
+                _forget_tiles_for(data["devices"][path[1]], path[2])
             npu = base.devices.get(path[1]) if len(path) > 4 and path[2:4] == ("dsp", "kernels") else None
             if isinstance(npu, Npu) and path[4] in library_generations(npu.dsp.library):
                 kernels = data["devices"][path[1]]["dsp"]["kernels"]
@@ -200,6 +206,18 @@ class Soc(Section):
 
 def _full_path(path: tuple[str, ...], base: Any) -> tuple[str, ...]:
     return ("devices", *path) if path[0] in base.devices else path
+
+
+_TILES = (("tiles",), ("contexts",))
+"""Paths that `tiles_for` follows where nobody says otherwise."""
+
+
+def _forget_tiles_for(npu: dict[str, Any], changed: str) -> None:
+    """Leave out how many tiles are used, where that was said of other tiles or followed from them."""
+    numbers = (npu.get("tiles_for") or {}).values()
+    sources = {number.get("source") for number in numbers if isinstance(number, Mapping)}
+    if sources <= {ALL_TILES} if changed == "contexts" else not sources & {SET_BY_YOU, SET_BY_STUDY}:
+        npu.pop("tiles_for", None)
 
 
 def _operating_point(

@@ -45,6 +45,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         hint=run.hint,
         requests=run.requests,
         tiles=run.tiles,
+        npu_tiles=int(mapped.arch["npu_tiles"]),
         contexts=int(mapped.arch["contexts"]),
         launch_s=_launch_s(mapped),
         latency_interval_s=None,

@@ -77,6 +77,8 @@ class Estimate(Document):
     """Inferences in flight."""
     tiles: int
     """NPU tiles that an inference uses."""
+    npu_tiles: int
+    """Tiles of the NPU; 0 without one."""
     contexts: int
     """Inferences that the NPU works on side by side, each on tiles of its own."""
     latency_s: float

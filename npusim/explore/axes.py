@@ -112,7 +112,11 @@ def run_on(soc: Soc, run: RunSpec) -> Run:
 
 
 def _tiles_for(soc: Soc, hint: str) -> float:
-    return float(getattr(soc.npu.tiles_for, hint)) if soc.has("npu") else 0.0
+    """Return the tiles that the data sheet asks for; infinite for all, however many there are."""
+    if not soc.has("npu"):
+        return 0.0
+    wanted = float(getattr(soc.npu.tiles_for, hint))
+    return float("inf") if wanted >= soc.npu.tiles else wanted
 
 
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:

@@ -54,12 +54,21 @@ def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) 
 
 def base_soc(space: Space) -> Soc:
     """Return the machine of a space with the settings that hold at every point."""
-    return load_soc(space.soc, overrides_of(space, {}, of_workload=False))
+    return _machine(space, {})
+
+
+def _machine(space: Space, chosen: Mapping[str, Scalar]) -> Soc:
+    """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all that it has."""
+    soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
+    if "npu.tiles" in space.axes and soc.has("npu"):
+        same = Override(("npu", "tiles"), int(soc.npu.tiles), "axes.npu.tiles", source=SET_BY_STUDY)
+        return with_overrides(soc, [same])
+    return soc
 
 
 def lower_network(space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
     """Make the tables of one combination of the lowering axes."""
-    soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
+    soc = _machine(space, chosen)
     row = machine_row(soc, space.run)
     try:
         graph = graph_at(space, chosen)

@@ -50,7 +50,8 @@ def estimate_page(estimate: Estimate) -> RenderableType:
 
 def _circumstances(estimate: Estimate) -> str:
     machine = estimate.provenance.get("soc_title", estimate.soc)
-    how = conditions(estimate.hint, estimate.requests, estimate.tiles, estimate.contexts)
+    e, on_npu = estimate, any(op.unit.startswith("npu") for op in estimate.operators)
+    how = conditions(e.hint, e.requests, e.tiles if on_npu else 0, e.contexts, e.npu_tiles)
     wider = estimate.source_precision not in (None, *re.split(r"\W+", estimate.precision))
     precision = estimate.precision + (f" (the file: {estimate.source_precision})" if wider else "")
     return f"{machine}; {precision}; {how}; {estimate.engine} engine"

@@ -21,7 +21,7 @@ _CHOSEN = "bold green"
 
 def placement_page(result: Placement) -> RenderableType:
     """Return a placement for the terminal: devices compared, operators and cuts, notes, verdict."""
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts)
+    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
     parts: list[RenderableType] = [
         title(result.workload, result.soc, result.techniques),
         Text(f"{how}; least {_aim(result)}", style="dim"),

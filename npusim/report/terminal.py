@@ -35,17 +35,28 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}{'s' if number != 1 else ''}"
 
 
-def conditions(hint: str, requests: int, tiles: int, contexts: int = 1) -> str:
-    """Return how a network runs: hint, inferences in flight; with an NPU, tiles and contexts.
+def conditions(hint: str, requests: int, tiles: int, contexts: int = 1, npu_tiles: int = 0) -> str:
+    """Return how a network runs: hint, inferences in flight; with an NPU, tiles in use and contexts.
+
+    Parameters
+    ----------
+    npu_tiles : int
+        Tiles of the NPU, told where it has more than are in use.
 
     Examples
     --------
-    >>> conditions("throughput", 8, 2, 3)
-    'hint throughput, 8 requests in flight, 2 tiles x 3 contexts'
+    >>> conditions("throughput", 8, 2, 3, 6)
+    'throughput hint, 8 requests in flight, 2 tiles x 3 contexts'
+    >>> conditions("latency", 1, 4, 1, 6), conditions("throughput", 8, 2, 2, 6)[-37:]
+    ('latency hint, 1 request in flight, 4 of 6 tiles', ', 2 tiles x 2 contexts (4 of 6 tiles)')
     """
-    of_npu = f", {counted(tiles, 'tile')}" if tiles else ""
-    of_npu += f" x {contexts} contexts" if contexts > 1 else ""
-    return f"hint {hint}, {counted(requests, 'request')} in flight{of_npu}"
+    used = tiles * contexts
+    idle = used < npu_tiles
+    of_npu = f", {tiles} of {npu_tiles} tiles" if idle else f", {counted(tiles, 'tile')}"
+    if contexts > 1:
+        of_npu = f", {counted(tiles, 'tile')} x {contexts} contexts"
+        of_npu += f" ({used} of {npu_tiles} tiles)" if idle else ""
+    return f"{hint} hint, {counted(requests, 'request')} in flight{of_npu if tiles else ''}"
 
 
 def grid(gap: int = 2) -> Table:

@@ -28,7 +28,7 @@ def whatif_page(result: WhatIf) -> RenderableType:
     """Return a comparison of technique stacks for the terminal; the conclusion is the last line."""
     if result.over:
         return over_page(result)
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts)
+    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
     parts: list[RenderableType] = [
         title(result.workload, result.soc, ""),
         Text(f"{how}; inf/s: inferences per second", style="dim"),

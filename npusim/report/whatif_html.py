@@ -37,7 +37,7 @@ _FLATTENS = 6.0
 
 def whatif_html(result: WhatIf, command: str = "") -> str:
     """Return a comparison, with or without `over`, as HTML that needs no other file."""
-    how = conditions(result.hint, result.requests, result.tiles, result.contexts)
+    how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
     crossings = bullets(crossing_lines(result.crossovers))
     skipped = bullets(f"{s.techniques}: {s.reason}" for s in result.skipped)
     return page(

@@ -106,6 +106,8 @@ class WhatIf(Document):
     """Inferences in flight."""
     tiles: int
     """NPU tiles that an inference uses."""
+    npu_tiles: int
+    """Tiles of the NPU; 0 without one."""
     contexts: int
     """Inferences that the NPU works on side by side, each on tiles of its own."""
     baseline: str

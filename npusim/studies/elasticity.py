@@ -96,9 +96,9 @@ def _changes(scenario: Scenario) -> list[tuple[str, str, float, Scenario]]:
     fixed = scenario.with_(requests=run.requests, tiles=run.tiles or None)
     found: list[tuple[str, str, float, Scenario]] = []
 
-    def add(words: str, path: str, text: str, more: float) -> None:
+    def add(words: str, path: str, text: str, more: float, on: Scenario = fixed) -> None:
         setting = replace(parse_override(f"{path}={text}"), source=SET_BY_STUDY)
-        found.append((words, setting.origin, more, fixed.on(with_overrides(soc, [setting]))))
+        found.append((words, setting.origin, more, on.on(with_overrides(soc, [setting]))))
 
     parts: list[tuple[str, str, str, Callable[[Any], Any]]] = [_DRAM]
     devices = {op.device for op in scenario.graph} | {run.device}
@@ -117,9 +117,11 @@ def _changes(scenario: Scenario) -> list[tuple[str, str, float, Scenario]]:
     shorter = float(soc.npu.launch_overhead) * (1.0 - STEP)
     if run.requests == 1 and shorter > 0.0:
         add("shorter launch", "npu.launch_overhead", _text(shorter, "us"), STEP)
+    wider = fixed.with_(tiles=run.tiles + 1)
     if run.tiles < int(soc.npu.tiles):
-        wider = fixed.with_(tiles=run.tiles + 1)
         found.append(("tiles", f"--tiles {run.tiles + 1}", 1.0 / run.tiles, wider))
+    elif run.requests == 1:
+        add("tiles", "npu.tiles", str(run.tiles + 1), 1.0 / run.tiles, wider)
     return found
 
 

@@ -142,10 +142,19 @@ def whatif_over(
             "variants": variants,
             "skipped": skipped,
             "crossovers": crossings,
-            "notes": _notes(compared, over),
+            "notes": [*_fixed_tiles(scenario, over), *_notes(compared, over)],
             "conclusion": _conclusion(variants, crossings, [p.settings for p, _ in compared]),
         }
     )
+
+
+def _fixed_tiles(scenario: Scenario, over: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return what hides the axis of tiles where their use is fixed."""
+    if "npu.tiles" not in over or not isinstance(scenario.tiles, int):
+        return []
+    return [
+        f"--tiles {scenario.tiles} fixes the tiles in use at every point; leave it out to use all npu.tiles"
+    ]
 
 
 def _notes(compared: Sequence[tuple[_Point, WhatIf]], over: Mapping[str, Sequence[str]]) -> list[str]:

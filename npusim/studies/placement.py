@@ -154,6 +154,8 @@ class Placement(Document):
     """Inferences in flight."""
     tiles: int
     """NPU tiles that an inference uses."""
+    npu_tiles: int
+    """Tiles of the NPU; 0 without one."""
     contexts: int
     """Inferences that the NPU works on side by side, each on tiles of its own."""
     minimise: Literal["latency", "energy"]
@@ -246,6 +248,7 @@ def place(
         hint=run.hint,
         requests=run.requests,
         tiles=run.tiles,
+        npu_tiles=int(soc.npu.tiles) if soc.has("npu") else 0,
         contexts=int(terms.contexts),
         minimise=minimise,
         devices=list(chosen),
