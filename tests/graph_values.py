@@ -32,6 +32,7 @@ _BINARY = {
     "Divide": np.divide,
     "Power": np.power,
     "Greater": np.greater,
+    "Maximum": np.maximum,
 }
 
 

@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 pytest.importorskip("openvino")
 
+from torch_geometric.nn import SAGEConv  # noqa: E402
+
 from npusim.accuracy.export import (  # noqa: E402
     Model,
     refuse_unexportable,
@@ -227,6 +229,41 @@ def test_a_stack_without_a_model_file_is_refused_with_the_reason_and_a_way_out(
     with torch.no_grad():
         expected = reference(torch.from_numpy(ring.x), *reference.view.example.values())
         torch.testing.assert_close(form.module(*form.inputs.values()), expected, atol=1e-5, rtol=1e-4)
+
+
+class TransformFirst(SAGEConv):
+    """SAGEConv that transforms the messages, not their mean or maximum."""
+
+    def forward(self, x, edge_index):  # type: ignore[no-untyped-def]
+        sent = self.lin_l(x)
+        return self.propagate(edge_index, x=(sent, sent)) + self.lin_r(x)
+
+
+class TwoLayers(torch.nn.Module):
+    """GraphSAGE as a user of PyTorch Geometric writes it."""
+
+    def __init__(self, convolution: type[SAGEConv], aggregation: str) -> None:
+        super().__init__()
+        self.first = convolution(12, 8, aggr=aggregation)
+        self.last = convolution(8, 3, aggr=aggregation)
+
+    def forward(self, x, edge_index):  # type: ignore[no-untyped-def]
+        return torch.log_softmax(self.last(torch.relu(self.first(x, edge_index)), edge_index), dim=1)
+
+
+@pytest.mark.parametrize("order", ["aggregate_first", "transform_first"])
+@pytest.mark.parametrize("aggregation", ["mean", "max"])
+def test_sage_along_edges_is_sageconv_operator_for_operator(
+    aggregation: str, order: str, ring: GraphData
+) -> None:
+    convolution = SAGEConv if order == "aggregate_first" else TransformFirst
+    module = TwoLayers(convolution, aggregation).eval()
+    torch.manual_seed(1)
+    for parameter in module.parameters():  # zeros would be folded away
+        torch.nn.init.uniform_(parameter, -1.0, 1.0)
+    inputs = {"x": torch.from_numpy(ring.x), "edge_index": torch.from_numpy(ring.edge_index)}
+    spec = GnnSpec(dataset="small", hidden=8, model=f"sage-{aggregation}", form="edges", order=order)
+    assert_agreement(build_gnn(spec, SMALL), from_pyg(module, inputs))
 
 
 def test_quantgr_exports_products_of_8_bits_that_a_reader_understands(

@@ -149,7 +149,7 @@ def test_the_models_are_those_of_torch_geometric(data: GraphData) -> None:
         form = form_of(f"sage-{kind}", "none", data, layers=1, neighbours=NODES, order="aggregate_first")
         theirs = SAGEConv(FEATURES, CLASSES, aggr=kind)
         theirs.lin_l.weight.data = form.module.neighbours[0].weight.data
-        theirs.lin_l.bias.data = form.module.root[0].bias.data
+        theirs.lin_l.bias.data = form.module.neighbours[0].bias.data
         theirs.lin_r.weight.data = form.module.root[0].weight.data
         lonely = torch.tensor([[NODES - 1], [NODES - 1]])
         expected = theirs(x, torch.cat([edges, lonely], dim=1)).log_softmax(1)

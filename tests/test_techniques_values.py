@@ -87,6 +87,7 @@ class World(Mapping):
             "blank": 0.0,
             "blank_1": 0.0,
             "zero": 0.0,
+            "one": 1.0,
             "ones": 1.0,
             "ones_1": 1.0,
             "ones_right": 1.0,

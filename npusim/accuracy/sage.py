@@ -164,7 +164,7 @@ class GatheredMatrix(GraphMatrix):
 
 
 class SAGE(nn.Module):
-    """GraphSAGE: aggregate(x) W^T + (x W_root^T + b) per layer.
+    """GraphSAGE: (aggregate(x) W^T + b) + x W_root^T per layer, as in PyTorch Geometric's SAGEConv.
 
     Parameters
     ----------
@@ -190,8 +190,8 @@ class SAGE(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        self.neighbours = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in widths)
-        self.root = nn.ModuleList(nn.Linear(i, o) for i, o in widths)
+        self.neighbours = nn.ModuleList(nn.Linear(i, o) for i, o in widths)
+        self.root = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in widths)
         self.view = view
         self.maximum = maximum
         self.masking = masking
@@ -233,7 +233,7 @@ class SAGE(nn.Module):
         if self.maximum:
             return source, target
         count = scatter_rows(self.view.ones_like_edges(), target, self.view.nodes)
-        return source, target, count.unsqueeze(1)
+        return source, target, count.clamp(min=1.0).view(-1, 1)
 
     def _aggregate(self, prepared: tuple[Tensor, ...], x: Tensor) -> Tensor:
         if isinstance(self.view, GraphMatrix):

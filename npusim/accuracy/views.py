@@ -182,10 +182,7 @@ def scatter_rows(messages: Tensor, target: Tensor, nodes: int, reduce: str = "su
     blank = torch.zeros(nodes, *messages.shape[1:])
     if messages.dim() == 1:
         return blank.scatter_add(0, target, messages)
-    index = target
-    for _ in range(messages.dim() - 1):
-        index = index.unsqueeze(-1)
-    index = index.expand(messages.shape)
+    index = target.view(-1, *(1,) * (messages.dim() - 1)).expand(messages.shape)
     if reduce == "max":
         return blank.scatter_reduce(0, index, messages, "amax", include_self=False)
     return blank.scatter_add(0, index, messages)

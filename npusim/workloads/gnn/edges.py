@@ -46,9 +46,7 @@ class EdgeList:
         editor, here = self.editor, self.editor.region
         layer = region.split("/")[0]
         place = editor.region = PREPROCESS if layer == PREPROCESS else f"{layer}/{PREPROCESS}"
-        index = self.target
-        for axes in range(1, len(shape)):
-            index = self._target_column(place, axes)
+        index = self._target_column(place, len(shape) - 1) if len(shape) > 1 else self.target
         if shape != editor.tensors[index].shape:
             index = editor.op("Broadcast", (index,), shape, DType.INT64, self._free(f"{place}/broadcast"))
         self.shared[key] = editor.op("Convert", (index,), shape, DType.INT32, self._free(f"{place}/convert"))
@@ -59,11 +57,8 @@ class EdgeList:
         """Return the targets with `axes` further dimensions of length 1."""
         key = f"column{axes}"
         if key not in self.shared:
-            source = self.target if axes == 1 else self.shared[f"column{axes - 1}"]
             shape = (self.count, *(1,) * axes)
-            self.shared[key] = self.editor.reshape(
-                source, shape, self._free(f"{place}/unsqueeze"), "Unsqueeze"
-            )
+            self.shared[key] = self.editor.reshape(self.target, shape, self._free(f"{place}/target_column"))
         return self.shared[key]
 
     def scatter(self, messages: str, region: str, name: str, reduction: str = "sum") -> str:

@@ -1,7 +1,7 @@
 """GraphSAGE (Hamilton et al., 2017): the mean or the maximum over a sample of a node's neighbours.
 
-The neighbours lie side by side as a tensor [N, neighbours, F] (form `gathered`), or are collected along the
-sampled edges.
+Along the sampled edges it is PyTorch Geometric's SAGEConv, operator for operator; the neighbours may also lie
+side by side as a tensor [N, neighbours, F] (form `gathered`), or a matrix be made of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     Returns
     -------
     Graph
-        Each layer is aggregate(x) W^T + (x W_root^T + b), ReLU between layers.
+        Each layer is (aggregate(x) W^T + b) + x W_root^T, ReLU between layers; `transform_first` aggregates
+        x W^T + b, which is the same for a mean.
     """
     edges = sampled_edges(structure, spec.neighbours)
     editor, x = start(spec, structure, sampled_edges=edges)
@@ -39,10 +40,10 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
         combine = f"layer{layer}/combine"
         place = f"layer{layer}/aggregate"
         if spec.order == "transform_first":
-            own = aggregate.add(linear(editor, x, width, combine, "neighbours", bias=False), place)
+            own = aggregate.add(linear(editor, x, width, combine, "neighbours"), place)
         else:
-            own = linear(editor, aggregate.add(x, place), width, combine, "neighbours", bias=False)
-        root = linear(editor, x, width, combine, "root")
+            own = linear(editor, aggregate.add(x, place), width, combine, "neighbours")
+        root = linear(editor, x, width, combine, "root", bias=False)
         editor.region = combine
         x = editor.eltwise("Add", own, root, f"{combine}/sum")
         x = finish_layer(editor, x, layer, spec.layers, "Relu")
@@ -122,9 +123,12 @@ class _AlongEdges:
 
 
 def _counts(edges: EdgeList) -> str:
-    """Sampled neighbours of each node, [N, 1]."""
+    """Sampled neighbours of each node, at least 1, [N, 1]."""
+    editor = edges.editor
     count = edges.scatter(edges.ones(f"{PREPROCESS}/ones"), PREPROCESS, f"{PREPROCESS}/count")
-    return edges.editor.reshape(count, (edges.nodes, 1), f"{PREPROCESS}/count_column", "Unsqueeze")
+    one = editor.constant(f"{PREPROCESS}/one", (1,), edges.dtype)
+    count = editor.eltwise("Maximum", count, one, f"{PREPROCESS}/count_clamped")
+    return editor.reshape(count, (edges.nodes, 1), f"{PREPROCESS}/count_column")
 
 
 @dataclass(frozen=True, slots=True)

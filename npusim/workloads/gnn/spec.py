@@ -23,12 +23,13 @@ _FORMS: dict[str, tuple[Form, ...]] = {
     "sage-mean": ("gathered", "edges", "dense"),
     "sage-max": ("gathered", "edges"),
 }
-# SAGE transforms first where that gives the same result: a mean of transformed rows is the transformed mean,
-# a maximum is not. GCN and GAT are defined by their transformed features.
+# SAGE aggregates first, as SAGEConv of PyTorch Geometric does. A mean of transformed rows is the transformed
+# mean, so the other order is the same network there; of a maximum it is another. GCN and GAT are defined by
+# their transformed features.
 _ORDERS: dict[str, tuple[Order, ...]] = {
     "gcn": ("transform_first", "aggregate_first"),
     "gat": ("transform_first",),
-    "sage-mean": ("transform_first", "aggregate_first"),
+    "sage-mean": ("aggregate_first", "transform_first"),
     "sage-max": ("aggregate_first", "transform_first"),
 }
 
@@ -58,7 +59,8 @@ class GnnSpec(WorkloadSpec):
     (sage). Default: what runs out of the box (gcn edges, gat dense, sage gathered)."""
     order: Order = default_of_model({model: orders[0] for model, orders in _ORDERS.items()})
     """`transform_first` aggregates the layer's output width, `aggregate_first` its input width. Default:
-    transform_first, but aggregate_first for sage-max, where the order makes another network."""
+    transform_first, but aggregate_first for sage-mean and sage-max, as SAGEConv of PyTorch Geometric has it;
+    of sage-max the other order is another network."""
 
     @field_validator("precision", mode="before")
     @classmethod
