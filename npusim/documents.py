@@ -1,15 +1,22 @@
-"""JSON documents that npusim writes: schema, rule for numbers, reading and writing."""
+"""JSON documents that npusim writes: schema, rule for numbers, reading, writing, tables, display."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Self
+from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
 from npusim.config.json_files import as_model, read_json
-from npusim.errors import ConfigError, nearest, shown
+from npusim.errors import ConfigError, FileError, UnknownNameError, nearest, shown
 from npusim.files import write_whole
+
+FrameKind = Literal["pandas", "polars"]
+"""Libraries of data frames."""
+_SHOWN_BY = "npusim.report.notebook"
+"""Module that shows documents; by its name, for it stands above this one."""
 
 
 class Part(BaseModel):
@@ -42,6 +49,85 @@ class Document(Part):
     def write(self, path: Path) -> None:
         """Write the document into a file, whole or not at all; FileError where that fails."""
         write_whole(path, f"{self.to_json()}\n".encode())
+
+    def __repr__(self) -> str:
+        return str(import_module(_SHOWN_BY).text_of(self))
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return str(import_module(_SHOWN_BY).html_of(self))
+
+    @classmethod
+    def tables(cls) -> tuple[str, ...]:
+        """Return the names of the document's tables: its fields that hold records, the main one first."""
+        lists, by_name = [], []
+        for name, field in cls.model_fields.items():
+            outer, inner = get_origin(field.annotation), get_args(field.annotation)
+            items = [one for one in inner if isinstance(get_origin(one) or one, type)]
+            holds_records = bool(items) and issubclass(get_origin(items[-1]) or items[-1], (Part, dict))
+            if holds_records and outer in (list, tuple):
+                lists.append(name)
+            elif holds_records and outer is dict:
+                by_name.append(name)
+        return (*lists, *by_name)
+
+    def records(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Return one of the document's tables as records with named columns; SI units, as in the fields.
+
+        Parameters
+        ----------
+        table : str, optional
+            A name of `tables`; default: the first. What has a name as its key gets a column `name`.
+
+        Raises
+        ------
+        UnknownNameError
+            Where the document has no such table.
+
+        Examples
+        --------
+        >>> import npusim
+        >>> estimate = npusim.estimate("gcn-cora", techniques="stagr")
+        >>> estimate.records()[0]["unit"], estimate.tables()
+        ('npu.dpu', ('operators', 'units'))
+        """
+        names = self.tables()
+        chosen = table if table is not None else next(iter(names), "")
+        if chosen not in names:
+            raise UnknownNameError(f"table of {type(self).__name__}", chosen, names)
+        held = getattr(self, chosen)
+        rows = [{"name": name, **dict(one)} for name, one in held.items()] if isinstance(held, dict) else held
+        return [dict(_flat(row)) for row in rows]
+
+    def to_frame(self, kind: FrameKind = "pandas", table: str | None = None) -> Any:
+        """Return one of the document's tables as a data frame.
+
+        Parameters
+        ----------
+        kind : {"pandas", "polars"}
+            Library of the frame; both are optional.
+        table : str, optional
+            As for `records`.
+
+        Returns
+        -------
+        pandas.DataFrame or polars.DataFrame
+
+        Raises
+        ------
+        FileError
+            Where the library is not installed.
+        """
+        if kind not in get_args(FrameKind):
+            raise UnknownNameError("kind of data frame", kind, get_args(FrameKind))
+        try:
+            library = import_module(kind)
+        except ImportError:
+            remedy = 'install it: pip install "npusim[frames]"; `records()` needs neither'
+            raise FileError(kind, "is not installed", remedy) from None
+        options = {"infer_schema_length": None, "strict": False} if kind == "polars" else {}
+        return library.DataFrame(self.records(table), **options)
 
     @classmethod
     def read(cls, path: str | Path, origin: str) -> Self:
@@ -79,3 +165,15 @@ class Document(Part):
             newer = isinstance(schema, str) and schema.startswith(cls.schema_name().partition("/")[0] + "/")
             found = shown(schema) + (", which another version of npusim wrote" if newer else "")
             raise ConfigError(found, file=name, key="schema", allowed=remedy)
+
+
+def _flat(row: Part | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the columns of a record; parts and settings inside it become columns with dots."""
+    for name, value in row.items() if isinstance(row, Mapping) else row:
+        settings = isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values())
+        if isinstance(value, Part) or settings:
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list | tuple) and value and isinstance(value[0], Part):
+            yield f"{prefix}{name}", [one.model_dump(mode="json") for one in value]
+        else:
+            yield f"{prefix}{name}", value

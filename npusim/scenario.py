@@ -17,12 +17,12 @@ from npusim.graph import Graph, GraphStructure
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import DeviceChoice, Mapped, Run, SwapOperands, map_graph
 from npusim.techniques import Stack, apply
-from npusim.workloads import build_gnn, load_gnn, load_workload
+from npusim.workloads import build_gnn, import_precision, load_gnn, load_workload
 
-Network = Graph | str | Path | Callable[..., Graph]
-"""A graph without techniques, the name or file of a workload or model, or a factory: a callable that returns
-the graph and takes `workload.KEY` settings as keyword arguments, and for streams `structure`, the statistics
-of the data graph.
+Network = Graph | str | Path | Callable[..., Any]
+"""A graph without techniques, the name or file of a workload or model, a PyTorch or PyG module, or a factory:
+a callable that returns the graph and takes `workload.KEY` settings as keyword arguments, and for streams
+`structure`, the statistics of the data graph.
 """
 
 _HINTS = ("latency", "throughput")
@@ -38,18 +38,30 @@ class Scenario:
 
     Parameters
     ----------
-    network : Graph, str, Path or callable
-        See `Network`.
+    network : Graph, str, Path, torch.nn.Module or callable
+        A graph without techniques; the name of a workload, or a YAML, .xml or .onnx file; a module, with
+        `inputs`; or a factory, which returns the graph and takes `workload.KEY` settings as keyword
+        arguments (for streams also `structure`, the statistics of the data graph).
     soc : Soc, str or Path
         The machine, its name or its file.
     techniques : str or Stack
-        Technique stack.
-    hint, requests, tiles, device, swap_operands
-        How the network is run; see `resolve_run`.
-    settings : settings
+        Technique stack, such as "stagr+quantgr".
+    hint : {"latency", "throughput"}
+        One inference at a time, or several in flight.
+    requests : int, optional
+        Inferences in flight; None: the SoC's default for the hint.
+    tiles : int or "all", optional
+        NPU tiles an inference is compiled for; None: the SoC's default for the hint.
+    device : {"auto", "npu", "cpu", "gpu"}
+        Device that runs the operators.
+    swap_operands : bool
+        Whether the right operand of each product is laid on the pixels.
+    settings : sequence of str, or mapping of str to value
         As `--set` takes them: `workload.KEY` of the network, all others of the SoC.
     shapes : mapping of str to sequence of int, optional
         Fixed shapes for the inputs of a model file that leaves them open.
+    inputs : mapping, sequence or data object, optional
+        Example inputs of a module, as `npusim.from_pyg` takes them.
 
     Examples
     --------
@@ -68,6 +80,7 @@ class Scenario:
     swap_operands: SwapOperands = False
     settings: Settings = ()
     shapes: Mapping[str, Sequence[int]] | None = None
+    inputs: Any = None
 
     def with_(self, **changes: Any) -> Scenario:
         """Return the scenario with other fields; what they do not touch is not loaded again."""
@@ -79,7 +92,7 @@ class Scenario:
 
     def on(self, machine: Soc) -> Scenario:
         """Return the scenario on another machine, with the network as it is."""
-        other = replace(self, network=self.baseline, soc=machine, settings=(), shapes=None)
+        other = replace(self, network=self.baseline, soc=machine, settings=(), shapes=None, inputs=None)
         other.__dict__["graph"] = self.graph
         return other
 
@@ -103,7 +116,7 @@ class Scenario:
     @cached_property
     def baseline(self) -> Graph:
         """The network without techniques."""
-        return load_network(self.network, split_settings(self.settings)[0], self.shapes)
+        return load_network(self.network, split_settings(self.settings)[0], self.shapes, self.inputs)
 
     @cached_property
     def graph(self) -> Graph:
@@ -144,8 +157,8 @@ class Scenario:
 
 _MADE_OF = {
     "machine": {"soc", "settings"},
-    "baseline": {"network", "settings", "shapes"},
-    "graph": {"network", "settings", "shapes", "techniques"},
+    "baseline": {"network", "settings", "shapes", "inputs"},
+    "graph": {"network", "settings", "shapes", "inputs", "techniques"},
 }
 """Fields that each loaded part depends on."""
 
@@ -154,11 +167,21 @@ def name_of(network: Network) -> str:
     """Return the name of a network: of the graph, the workload or the factory."""
     if isinstance(network, Graph):
         return network.name
+    if is_module(network):
+        return type(network).__name__
     return str(network) if isinstance(network, str | Path) else getattr(network, "__name__", repr(network))
 
 
+def is_module(network: object) -> bool:
+    """Whether a network is a PyTorch module; torch is not imported to find out."""
+    return hasattr(network, "forward") and hasattr(network, "named_parameters")
+
+
 def load_network(
-    network: Network, settings: Settings = (), shapes: Mapping[str, Sequence[int]] | None = None
+    network: Network,
+    settings: Settings = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Any = None,
 ) -> Graph:
     """Return the graph of a network, without techniques.
 
@@ -168,12 +191,18 @@ def load_network(
         Of the network; paths begin with `workload`.
     shapes : mapping of str to sequence of int, optional
         For model files.
+    inputs : mapping, sequence or data object, optional
+        For modules.
 
     Raises
     ------
     ConfigError
-        For settings or shapes that this network does not take.
+        For settings, shapes or inputs that this network does not take.
     """
+    if is_module(network):
+        return _traced(network, settings, inputs)
+    if inputs is not None:
+        raise ConfigError(f"inputs for {name_of(network)}", allowed="only for a PyTorch module")
     if isinstance(network, str | Path):
         return load_workload(network, settings, shapes)
     if shapes:
@@ -187,6 +216,16 @@ def load_network(
             f"`{'.'.join(overrides[0].path)}` of {network.name}", file=overrides[0].origin, allowed=allowed
         )
     return network
+
+
+def _traced(module: Any, settings: Settings, inputs: Any) -> Graph:
+    """Return the graph of a module."""
+    if inputs is None:
+        allowed = "inputs={'x': ..., 'edge_index': ...}, example values whose shapes are the network's"
+        raise ConfigError(f"no inputs for the module {name_of(module)}", allowed=allowed)
+    from npusim.frontends.pyg import from_pyg
+
+    return from_pyg(module, inputs, precision=import_precision(settings))
 
 
 def _made(factory: Callable[..., Graph], settings: Sequence[Override], **given: Any) -> Graph:

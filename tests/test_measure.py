@@ -213,7 +213,7 @@ def test_a_missing_compiler_is_told_with_its_remedy_and_the_devices() -> None:
 
 def test_a_model_with_open_shapes_is_refused_with_its_inputs(tmp_path: Path) -> None:
     save_product(tmp_path / "open.xml", -1)
-    with pytest.raises(NothingMeasuredError, match=r"open\.xml: has dynamic shapes: .*\[\?,16\]"):
+    with pytest.raises(NothingMeasuredError, match=r"dynamic shapes: .*\[\?,16\].*--shape"):
         measure([item(ModelFile(name="open.xml"))], "CPU", files={"open.xml": tmp_path / "open.xml"})
 
 

@@ -81,6 +81,14 @@ ModelPlaces = Annotated[
         "--model NAME=FILE", "Where a model file lies that the measurement names. Repeatable.", panel=_WHAT
     ),
 ]
+Unsteady = Annotated[
+    bool,
+    option(
+        "--unsteady",
+        "Fit to rows too whose readings spread over more than half of their median: the machine was busy.",
+        panel=_WHAT,
+    ),
+]
 ForceSoc = Annotated[
     bool, option("--force-soc", "Take the measurement of a chip that is none of this SoC's.", panel=_WHAT)
 ]
@@ -99,6 +107,7 @@ def calibrate(
     free: Free = None,
     hold: Hold = None,
     fit_networks: FitNetworks = False,
+    unsteady: Unsteady = False,
     model: ModelPlaces = None,
     force_soc: ForceSoc = False,
     folds: Folds = 5,
@@ -137,6 +146,7 @@ def calibrate(
             seed=seed,
             force_soc=force_soc,
             fit_networks=fit_networks,
+            unsteady=unsteady,
             files=_models(model or ()),
             name=name,
             progress=progress,

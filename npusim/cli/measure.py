@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from npusim.cli.options import OUTPUT, RUN, Quiet, TechniqueStack, argument, complete_workload, option
+from npusim.cli.options import (
+    OUTPUT,
+    RUN,
+    Quiet,
+    Shapes,
+    TechniqueStack,
+    argument,
+    complete_workload,
+    option,
+)
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 
 if TYPE_CHECKING:
     from npusim.cli.output import Destination
     from npusim.measure import Measurement
-    from npusim.measure.document import ModelRef
+    from npusim.measure.models import Sources
     from npusim.measure.suites import Item
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
-_Hint = Literal["latency", "throughput"]
-_HINTS: tuple[_Hint, ...] = ("latency", "throughput")
-
-_MODEL_FILES, _WORKLOAD_FILES = (".xml", ".onnx"), (".yaml", ".yml")
 
 _TOOLS = ("benchmark_app", "npu-profiling", "openvino-benchmarks")
 _CLASSES = ("NPU", "GPU", "CPU")
@@ -33,7 +38,7 @@ _EXAMPLES = """
   npusim measure --device NPU -o run.json
   npusim measure --device CPU -o cpu.json --seconds 1
   npusim measure gcn-cora --techniques stagr+quantgr --device NPU
-  npusim measure my_model.xml --device GPU --hint latency -o run.json
+  npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
   npusim measure out/ --from benchmark_app -o run.json
   npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
 """
@@ -94,7 +99,7 @@ Hints = Annotated[
     option(
         "--hint",
         "One inference at a time, several in flight, or a row of each; for a WORKLOAD.",
-        choices=(*_HINTS, "both"),
+        choices=("latency", "throughput", "both"),
         panel=RUN,
     ),
 ]
@@ -178,6 +183,7 @@ def measure(
     device: MeasuredDevice = None,
     techniques: TechniqueStack = "none",
     settings: WorkloadSettings = None,
+    shapes: Shapes = None,
     hint: Hints = "both",
     requests: InFlight = None,
     tiles: CompiledTiles = None,
@@ -204,6 +210,7 @@ def measure(
         "--set": settings[0] if settings else None,
         "--requests": requests,
         "--hint": hint if hint != "both" else None,
+        "--shape": shapes[0] if shapes else None,
     }
     running = {"precision": precision, "budget_s": seconds, "tiles": tiles, "hwinfo": hwinfo}
     if tool is not None:
@@ -213,13 +220,19 @@ def measure(
         _hand_over(_taken_in(tool, workload, device, platform, model), file, shown)
         return
     _refuse({"--platform": platform, "--model": model}, "only with --from, which takes in a file")
-    files: dict[str, Path] = {}
+    files: Sources = {}
     if workload is None:
         _refuse(chosen, "with a WORKLOAD; a suite's rows say their own")
         items = _suite_items(suite or "default")
     else:
         _refuse({"--suite": suite}, f"a suite or the workload `{workload}`, not both")
-        items, files = _workload_items(workload, techniques, settings or [], hint, requests)
+        from npusim.cli.inputs import parse_shapes
+        from npusim.measure.items import items_of
+        from npusim.scenario import Scenario
+
+        given = parse_shapes(shapes or ())
+        asked = Scenario(workload, techniques=techniques, settings=settings or (), shapes=given)
+        items, files = items_of(asked, hint, requests)
     how = {name: value for name, value in running.items() if value is not None}
     result = _measured(items, device or "NPU", quiet, {"files": files, **how})
     _hand_over(result, file, shown)
@@ -238,20 +251,6 @@ def _suite_items(suite: str) -> tuple[Item, ...]:
     from npusim.measure.suites import load_suite
 
     return load_suite(suite).items
-
-
-def _workload_items(
-    workload: str, techniques: str, settings: list[str], hint: str, requests: int | None
-) -> tuple[tuple[Item, ...], dict[str, Path]]:
-    """Return a row for each hint, and where the file of the workload lies."""
-    from npusim.measure.models import graph_of
-    from npusim.measure.suites import Item
-
-    ref, files = _measured_model(workload, techniques, settings)
-    if ref.kind == "workload":
-        graph_of(ref, files=files)  # what cannot be built is refused in its own words, before anything runs
-    hints = _HINTS if hint == "both" else [one for one in _HINTS if one == hint]
-    return tuple(Item(id=_row_name(ref, one), model=ref, hint=one, requests=requests) for one in hints), files
 
 
 def _measured(items: tuple[Item, ...], device: str, quiet: bool, how: dict[str, Any]) -> Measurement:
@@ -303,71 +302,3 @@ def _taken_in(
     if tool == "npu-profiling":
         return imports.from_npu_profiling(path, model=model, name=platform)
     return imports.choose_platform(imports.from_openvino_benchmarks(path), platform)
-
-
-def _measured_model(workload: str, techniques: str, settings: list[str]) -> tuple[ModelRef, dict[str, Path]]:
-    """Return what the user named as a row names it, and where its file lies.
-
-    Parameters
-    ----------
-    workload : str
-        A workload's name or YAML file, or a model file.
-
-    Raises
-    ------
-    ConfigError
-        For techniques or settings on a model file, or settings of a SoC.
-    """
-    from npusim.measure.document import Workload
-    from npusim.scenario import split_settings
-
-    path = Path(workload).expanduser()
-    if path.suffix in _MODEL_FILES:
-        for option, given in (("--techniques", techniques != "none"), ("--set", bool(settings))):
-            if given:
-                found = f"{option} with the model file `{path.name}`"
-                raise ConfigError(found, allowed="a model file as it is; a workload takes techniques")
-        return _model_file(path)
-    _, of_soc = split_settings(settings)
-    if of_soc:
-        found = f"`{'.'.join(of_soc[0].path)}`"
-        raise ConfigError(found, file="--set", allowed="workload.KEY=VALUE: the device is what it is")
-    from npusim.techniques import parse
-
-    is_file = path.suffix in _WORKLOAD_FILES
-    ref = Workload(
-        workload=path.name if is_file else workload,
-        techniques=str(parse(techniques)),
-        settings=dict(_key_and_value(setting) for setting in settings),
-    )
-    return ref, {path.name: path} if is_file else {}
-
-
-def _key_and_value(setting: str) -> tuple[str, str]:
-    key, _, value = setting.partition("=")
-    return key.strip().removeprefix("workload."), value.strip()
-
-
-def _model_file(path: Path) -> tuple[ModelRef, dict[str, Path]]:
-    """Return a model file by its name and content; its folders are not kept."""
-    import hashlib
-
-    from npusim.errors import ModelFileError
-    from npusim.measure.document import ModelFile
-
-    try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ModelFileError(str(path), f"cannot be read ({error.strerror})", "check the path") from None
-    return ModelFile(name=path.name, sha256=digest), {path.name: path}
-
-
-def _row_name(ref: ModelRef, hint: str) -> str:
-    """Return what a row is called, as in suites: gcn-cora,hidden=128:stagr@throughput."""
-    from npusim.measure.document import Workload
-
-    name = str(getattr(ref, "name", "network"))
-    if isinstance(ref, Workload):
-        settings = (f"{key}={value}" for key, value in ref.settings.items())
-        name = f"{','.join([ref.workload, *settings])}:{ref.techniques}"
-    return name if hint == "latency" else f"{name}@{hint}"

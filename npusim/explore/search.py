@@ -26,6 +26,7 @@ from npusim.errors import NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.manifest import MANIFEST, manifest_of
 from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
+from npusim.explore.query import points_table
 from npusim.explore.search_log import SearchLog
 from npusim.explore.spaces import Space, load_space
 from npusim.explore.store import Store, table_of, to_bytes, write_whole
@@ -67,6 +68,17 @@ class SearchResult(Document):
     """Time of this run, in s."""
     directory: str
     """Where front and log are."""
+
+    @classmethod
+    def tables(cls) -> tuple[str, ...]:
+        """Return the names of the tables: `front`, the points that are written, stands on disk."""
+        return ("front", "steps")
+
+    def records(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Return the points that are written, with axes and metrics as columns; or the steps."""
+        return (
+            points_table(self.directory).to_pylist() if table in (None, "front") else super().records(table)
+        )
 
 
 class _SpaceProblem(Problem):  # type: ignore[misc]  # pymoo carries no types

@@ -16,6 +16,7 @@ from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.intervals import MOST_POINTS, has_calibration, with_intervals
 from npusim.explore.keeping import best_of, keep
 from npusim.explore.manifest import MANIFEST, Manifest, manifest_of, read_manifest, refuse_other
+from npusim.explore.query import points_table
 from npusim.explore.spaces import Space, load_space, parse_keep
 from npusim.explore.store import POINT, Store, table_of, to_bytes, write_whole
 
@@ -48,6 +49,15 @@ class SweepResult(Document):
     """Time of this run, in s."""
     directory: str
     """Where the results are."""
+
+    @classmethod
+    def tables(cls) -> tuple[str, ...]:
+        """Return the names of the tables: `kept`, the points that are written, stands on disk."""
+        return ("kept",)
+
+    def records(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Return the points that are written, with axes and metrics as columns."""
+        return points_table(self.directory).to_pylist() if table in (None, "kept") else super().records(table)
 
 
 def sweep(

@@ -112,7 +112,7 @@ def import_model(
     path = Path(path)
     model, structure = _read(path)
     try:
-        _fix_shapes(model, path.stem, shapes or {}, roles or {})
+        fix_shapes(model, path.stem, shapes or {}, roles or {})
         return _graph(path, model, structure, shapes, roles, precision)
     except DynamicShapeError:
         raise
@@ -199,13 +199,11 @@ def graph_of_model(
     precision: DType | None = DType.FP16,
 ) -> Graph:
     """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`."""
-    _fix_shapes(model, name, shapes or {}, roles or {})
+    fix_shapes(model, name, shapes or {}, roles or {})
     return translate(model, name, roles or {}, precision)
 
 
-def _fix_shapes(
-    model: Any, name: str, shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Role]
-) -> None:
+def fix_shapes(model: Any, name: str, shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Role]) -> None:
     """Give inputs their shapes, and refuse a model that has names or open dimensions that nobody knows."""
     known = {input_name(port): port for port in model.inputs}
     for given in (*shapes, *roles):

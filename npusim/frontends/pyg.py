@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from npusim.ops import DType, Role
 
 def from_pyg(
     module: Any,
-    inputs: Mapping[str, Any] | Sequence[Any],
+    inputs: Mapping[str, Any] | Sequence[Any] | Any,
     name: str | None = None,
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
@@ -26,9 +27,10 @@ def from_pyg(
     ----------
     module : torch.nn.Module
         The module.
-    inputs : mapping of str to tensor, or sequence of tensors
-        Example inputs in the order of `forward`; with names, or x, edge_index, input2 ... without. Their
-        shapes are those of the graph.
+    inputs : mapping of str to tensor, sequence of tensors, or data object
+        Example inputs in the order of `forward`; with names, or x, edge_index, input2 ... without; of a data
+        object, such as `torch_geometric.data.Data`, the attributes that `forward` names. Their shapes are
+        those of the graph.
     name : str, optional
         Name of the graph; default: the module's class.
     roles : mapping of str to Role, optional
@@ -39,7 +41,7 @@ def from_pyg(
     Returns
     -------
     Graph
-        As `npusim.frontends.openvino_ir.import_model` returns it for the exported file.
+        As for the exported file.
 
     Raises
     ------
@@ -52,7 +54,7 @@ def from_pyg(
     >>> from_pyg(torch.nn.Linear(4, 8), {"x": torch.zeros(5, 4)}).macs
     160.0
     """
-    named = inputs if isinstance(inputs, Mapping) else dict(zip(_names(len(inputs)), inputs, strict=True))
+    named = named_inputs(module, inputs)
     model = convert(module, named)
     try:
         return graph_of_model(model, name or type(module).__name__, None, roles, precision)
@@ -77,6 +79,23 @@ def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:
             return advice_of_trace(torch.jit.trace(module, examples, check_trace=False).inlined_graph)
     except Exception:  # whatever a user's module raises: another message stands already
         return ""
+
+
+def named_inputs(module: Any, inputs: Any) -> dict[str, Any]:
+    """Return the example inputs of a module by name; see `from_pyg`."""
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    if isinstance(inputs, Sequence):
+        return dict(zip(_names(len(inputs)), inputs, strict=True))
+    parameters = inspect.signature(module.forward).parameters.values()
+    found = {one.name: getattr(inputs, one.name, None) for one in parameters}
+    missing = [one.name for one in parameters if found[one.name] is None and one.default is one.empty]
+    if missing or not found:
+        raise NpusimError(
+            f"{type(module).__name__}.forward takes {', '.join(found)}, and {type(inputs).__name__} has no "
+            f"{', '.join(missing)}; hand in a mapping, such as {{'x': data.x, 'edge_index': data.edge_index}}"
+        )
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _names(count: int) -> list[str]:

@@ -1,12 +1,13 @@
 """Measurements of real devices, taken with OpenVINO or read from the files of Intel's own tools.
 
-OpenVINO is imported only when something is measured.
+`npusim.measure(...)` measures a network or a suite. OpenVINO is imported only when something is measured.
 
 >>> from npusim.measure import load_suite
 >>> load_suite("default").items[0].id
 'Empty'
 """
 
-from npusim.lazy import lazy_names
+from npusim.lazy import lazy_names, make_callable
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)
+make_callable(__name__, "npusim.api", "measure")

@@ -3,6 +3,7 @@
 from npusim.measure.document import Benchmark as Benchmark
 from npusim.measure.document import Counter as Counter
 from npusim.measure.document import Device as Device
+from npusim.measure.document import Given as Given
 from npusim.measure.document import Measurement as Measurement
 from npusim.measure.document import ModelFile as ModelFile
 from npusim.measure.document import Network as Network

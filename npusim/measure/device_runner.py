@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from npusim.measure.document import Counter, Device, Row
 from npusim.measure.energy import EnergyReading, Meter
 from npusim.measure.environment import describe, written
 from npusim.measure.loading import footprint_bytes, model_of, short_reason
+from npusim.measure.models import Sources
 from npusim.measure.timing import TimeBudget, TimedNetwork
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ class DeviceRunner:
     core: Any
     setting: Setting
     budget: TimeBudget
-    files: Mapping[str, Path]
-    """Where model files lie, by name."""
+    files: Sources
+    """Where model files lie, and networks of Python, by name."""
     meter: Meter | None
     """What counts energy."""
     stop: Callable[[], bool]
@@ -98,8 +99,9 @@ class DeviceRunner:
         try:
             return work()
         except Exception as error:  # whatever it is: minutes of measurement must not be lost to one row
+            paths = [one for one in self.files.values() if isinstance(one, Path)]
             kind = "" if isinstance(error, NpusimError | RuntimeError) else f"{type(error).__name__}: "
-            self.failures.setdefault(row, kind + short_reason(error, self.files.values()))
+            self.failures.setdefault(row, kind + short_reason(error, paths))
             return None
 
     def compile(self, item: Item, loaded: LoadedModel, profiling: bool = False) -> Any:

@@ -23,6 +23,10 @@ Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 EnergySource = Literal["intel-pmt", "intel-rapl", "hwinfo"]
 
+UNKNOWN_CHIP = "unknown"
+"""Name of a chip that a tool did not tell."""
+UNSTEADY_SPREAD = 0.5
+"""Spread of readings, as a share of their median, that is more than a quiet machine shows."""
 SHORTEST_S = 1e-9
 """Resolution of the clock: nothing takes 0 s."""
 _TURNS_FOR_AN_ERROR = 3
@@ -77,6 +81,11 @@ class Spread(Part):
             middles = np.log([max(float(np.median(turn)), SHORTEST_S) for turn in turns_s if len(turn)])
             error = float(_MEDIAN_OVER_MEAN * np.std(middles, ddof=1) / math.sqrt(len(middles)))
         return cls(median_s=median, low_s=low, high_s=high, repetitions=len(readings_s), error=error)
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether the readings spread over more than those of a quiet machine."""
+        return self.high_s - self.low_s > UNSTEADY_SPREAD * self.median_s
 
     @property
     def median_error(self) -> float:
@@ -146,6 +155,8 @@ class ModelFile(Part):
     """File name, without its folders."""
     sha256: str | None = None
     """Hash of the `.xml` or `.onnx` file."""
+    shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)
+    """Shapes given to inputs that the file leaves open, by name."""
 
     @classmethod
     def at(cls, path: str, *, present: bool = False) -> ModelFile:
@@ -179,7 +190,17 @@ class Network(Part):
     """Such as int8, fp16."""
 
 
-ModelRef = Annotated[Workload | Benchmark | ModelFile | Network, Field(discriminator="kind")]
+class Given(Part):
+    """A network that was handed in from Python: a graph, a factory or a module."""
+
+    kind: Literal["given"] = "given"
+    name: Text
+    """Its name."""
+    techniques: Text = "none"
+    """Canonical technique stack."""
+
+
+ModelRef = Annotated[Workload | Benchmark | ModelFile | Network | Given, Field(discriminator="kind")]
 """What ran."""
 
 

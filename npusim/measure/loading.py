@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,9 @@ from npusim.errors import ModelFileError, NpusimError
 from npusim.frontends.example_values import example_value
 from npusim.graph import Graph
 from npusim.measure.devices import load_openvino
-from npusim.measure.document import ModelFile, ModelRef, Workload
+from npusim.measure.document import Given, ModelFile, ModelRef, Workload
+from npusim.measure.models import Sources, graph_of
+from npusim.scenario import Scenario, is_module
 
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
@@ -37,7 +39,7 @@ _KEEPS_VALUES = frozenset(
 """Operations after which integers are still the same integers."""
 
 
-def model_of(core: Any, ref: ModelRef, precision: str, files: Mapping[str, Path]) -> tuple[Any, list[Any]]:
+def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[Any, list[Any]]:
     """Return the model that a row names, and values for its inputs.
 
     Parameters
@@ -46,13 +48,13 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Mapping[str, Path]
     precision : str
         Format of floating point that the device computes in; a model from a file keeps its own and leaves it
         to the device.
-    files : mapping of str to Path
-        Where model files lie, by their name.
+    files : Sources
+        Where model files lie, and networks of Python, by their name.
 
     Returns
     -------
     tuple of openvino.Model and list of openvino.Tensor
-        With fixed shapes, and a value for each input.
+        With inputs of fixed shapes, and a value for each; of a module those that came with it.
 
     Raises
     ------
@@ -60,44 +62,47 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Mapping[str, Path]
         Where it cannot be built or read.
     """
     if isinstance(ref, ModelFile):
-        model = _from_file(core, ref.name, files)
+        model = _from_file(core, ref, files)
         return model, input_tensors(model)
+    source = files.get(ref.name) if isinstance(ref, Given) and ref.techniques == "none" else None
+    if isinstance(source, Scenario) and is_module(source.network):
+        from npusim.frontends.pyg import convert, named_inputs
+
+        values = named_inputs(source.network, source.inputs)
+        model = convert(source.network, values)
+        tensors = zip(model.inputs, values.values(), strict=True)
+        return model, [_converted(value.numpy(), port.get_element_type()) for port, value in tensors]
     from npusim.frontends.openvino_write import model_of_graph
-    from npusim.measure.models import graph_of
 
     graph = graph_of(ref, precision, files)
     model = model_of_graph(graph)
     return model, graph_tensors(graph, model)
 
 
-def _from_file(core: Any, name: str, files: Mapping[str, Path]) -> Any:
-    if name not in files:
-        raise ModelFileError(name, "is not at hand", "name the file itself")
+def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
+    """Return the model of a file; sizes inside may depend on values, those of its inputs are fixed."""
+    from npusim.frontends.openvino_ir import fix_shapes
+
+    path = files.get(ref.name)
+    if not isinstance(path, Path):
+        raise ModelFileError(ref.name, "is not at hand", "name the file itself")
     try:
-        model = core.read_model(str(files[name]))
+        model = core.read_model(str(path))
     except RuntimeError as error:
-        raise ModelFileError(
-            name, f"cannot be read as a model: {short_reason(error, files.values())}"
-        ) from None
-    if model.is_dynamic():
-        open_shapes = ", ".join(f"{port.get_any_name()} {port.get_partial_shape()}" for port in model.inputs)
-        raise ModelFileError(
-            name,
-            f"has dynamic shapes: {open_shapes}",
-            "save it with fixed ones (openvino.Model.reshape, openvino.save_model)",
-        )
+        raise ModelFileError(ref.name, f"cannot be read as a model: {short_reason(error, [path])}") from None
+    fix_shapes(model, ref.name, ref.shapes, {})
     return model
 
 
-def with_file_names(items: Sequence[Item], files: Mapping[str, Path]) -> tuple[list[Item], dict[str, Path]]:
+def with_file_names(items: Sequence[Item], files: Sources) -> tuple[list[Item], dict[str, Path | Scenario]]:
     """Return rows that call workload files by their names alone, and where those lie.
 
     Parameters
     ----------
     items : sequence of Item
         Their workloads may be paths of YAML files.
-    files : mapping of str to Path
-        Files that are known already.
+    files : Sources
+        What is known already.
 
     Raises
     ------

@@ -12,10 +12,13 @@ from pathlib import Path
 from npusim.errors import ConfigError, NpusimError
 from npusim.graph import Graph
 from npusim.measure.benchmarks import benchmark_graph
-from npusim.measure.document import Benchmark, ModelFile, ModelRef, Network, Workload
+from npusim.measure.document import Benchmark, Given, ModelFile, ModelRef, Network, Workload
 from npusim.ops import DType
-from npusim.scenario import Scenario
+from npusim.scenario import Scenario, is_module
 from npusim.workloads import load_workload, workload_published_as
+
+Sources = Mapping[str, Path | Scenario]
+"""Where model and workload files lie, and networks handed in from Python, by the name in a row."""
 
 PRECISIONS: Mapping[str, DType] = {"f32": DType.FP32, "f16": DType.FP16, "bf16": DType.BF16}
 """What OpenVINO calls the formats that a device computes floating point in."""
@@ -25,7 +28,7 @@ class UnbuildableError(NpusimError):
     """A row whose network npusim cannot build: it is known by name only, or its file is not at hand."""
 
 
-def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Path] | None = None) -> Graph:
+def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None = None) -> Graph:
     """Return the operator graph that a row names.
 
     Parameters
@@ -35,8 +38,8 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
     precision : str, optional
         Format in which the device computed floating point: f32, f16, bf16. It replaces the floating-point
         format of workloads and benchmarks; tensors of int8 stay. Default: the format that they name.
-    files : mapping of str to Path, optional
-        Where model files and workload files lie, by the name in the row.
+    files : Sources, optional
+        Where model files and workload files lie, and networks of Python, by the name in the row.
 
     Returns
     -------
@@ -73,6 +76,8 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Mapping[str, Pa
         return Scenario(str(named), techniques=ref.techniques, settings=settings).graph
     if isinstance(ref, ModelFile):
         return _imported(ref, floats, files or {})
+    if isinstance(ref, Given):
+        return _given(ref, floats, files or {}).graph
     assert isinstance(ref, Network)
     return _published(ref, floats)
 
@@ -101,10 +106,19 @@ def _setting_key(key: str) -> str:
     return key if key.startswith("workload.") else f"workload.{key}"
 
 
-def _imported(ref: ModelFile, floats: DType | None, files: Mapping[str, Path]) -> Graph:
-    if ref.name not in files:
+def _given(ref: Given, floats: DType | None, files: Sources) -> Scenario:
+    scenario = files.get(ref.name)
+    if not isinstance(scenario, Scenario):
+        raise UnbuildableError(f"network {ref.name} was handed in from Python and is not at hand; hand it in")
+    if floats is not None and is_module(scenario.network):
+        scenario = scenario.with_settings([f"workload.precision={floats.value}"])
+    return scenario.with_(techniques=ref.techniques)
+
+
+def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
+    path = files.get(ref.name)
+    if not isinstance(path, Path):
         raise UnbuildableError(f"model file {ref.name} is not at hand; say where it lies")
-    path = files[ref.name]
     if ref.sha256 is not None and path.is_file():
         found = hashlib.sha256(path.read_bytes()).hexdigest()
         if found != ref.sha256:
@@ -114,4 +128,4 @@ def _imported(ref: ModelFile, floats: DType | None, files: Mapping[str, Path]) -
             )
     from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
 
-    return import_model(path, precision=floats)
+    return import_model(path, ref.shapes, precision=floats)

@@ -9,7 +9,7 @@ from pathlib import Path
 import npusim
 from npusim.config.json_files import read_json
 from npusim.errors import ConfigError, NpusimError, shown
-from npusim.measure.document import Device, Measurement, Row
+from npusim.measure.document import UNKNOWN_CHIP, Device, Measurement, Row
 
 _NUMBERED = re.compile(r"(?P<base>.*\S) #\d+")
 _ROW = re.compile(r"rows\.(?P<number>\d+)(\.(?P<rest>.*))?")
@@ -101,11 +101,13 @@ def _refuse_other_chips(measurements: Sequence[Measurement], files: Sequence[str
     for one, file in zip(measurements[1:], files[1:], strict=True):
         other = one.device
         if (other.kind, other.name) != (first.kind, first.name):
+            names = (first.name, other.name)
             raise NpusimError(
                 "measurements of different devices cannot be merged: "
                 f"{files[0]} is of {first.kind} {shown(first.name)}, "
                 f"{file} of {other.kind} {shown(other.name)}; "
                 "calibrate with the files of one device at a time"
+                + ("; --platform NAME names the chip of an import" if UNKNOWN_CHIP in names else "")
             )
 
 

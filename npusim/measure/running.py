@@ -23,9 +23,10 @@ from npusim import __version__
 from npusim.errors import FileError, NpusimError
 from npusim.measure.device_runner import DeviceRunner, LoadedModel, RowRun
 from npusim.measure.devices import Setting, devices_found, find_device, load_openvino
-from npusim.measure.document import Measurement, Row
+from npusim.measure.document import UNSTEADY_SPREAD, Measurement, Row
 from npusim.measure.energy import EnergyReading, find_meter, with_logged_energy
 from npusim.measure.loading import with_file_names, without_folders
+from npusim.measure.models import Sources
 from npusim.measure.timing import TimeBudget
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ _COMPILED, _RUN = 0.25, 0.75
 """How far a row is once it is compiled, and once its turns are over; for the progress bar alone."""
 _COUNTED_S, _LOGGED_S = 1.0, 6.0
 """Length of a run over which energy is read: from a counter; from a log with an entry every 2 s (s)."""
-_NOISY_SPREAD = 0.5
-"""Spread of readings, as a share of their median, that is more than a quiet machine shows; and the share of
-rows from which on that is worth a warning."""
+_MANY = 0.5
+"""Share of unsteady rows from which on that is worth a warning."""
 _LOG_LAG_S = 2.5
 """How long to wait for the log's entry about the last row (s)."""
 _MOST_TOGETHER = 32
@@ -81,7 +81,7 @@ def measure(
     precision: str | None = None,
     budget_s: float = 2.0,
     tiles: int | None = None,
-    files: Mapping[str, Path] | None = None,
+    files: Sources | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
     hwinfo: Path | None = None,
@@ -102,8 +102,8 @@ def measure(
         Time for one row, without compilation (s). Slow networks take longer: each is run at least 5 times.
     tiles : int, optional
         Tiles of the NPU to compile for.
-    files : mapping of str to Path, optional
-        Where the model files lie that rows name.
+    files : Sources, optional
+        Where the model files lie that rows name, and networks of Python, by name.
     progress : callable, optional
         Told what runs; see `Progress`.
     stop : callable, optional
@@ -266,13 +266,12 @@ def _finish(runner: DeviceRunner, run: RowRun, progress_sum: _ProgressSum) -> No
 
 def noise_warnings(rows: Sequence[Row]) -> list[str]:
     """Return a warning where the readings of many rows spread more than those of a quiet machine."""
-    spreads = [row.latency_s for row in rows if row.latency_s is not None]
-    many = sum(one.high_s - one.low_s > _NOISY_SPREAD * one.median_s for one in spreads)
-    if many <= _NOISY_SPREAD * len(rows):
+    many = sum(row.latency_s.is_unsteady for row in rows if row.latency_s is not None)
+    if many <= _MANY * len(rows):
         return []
     return [
-        f"unsteady: the readings of {many} of {len(rows)} rows spread over more than {_NOISY_SPREAD:.0%} of "
-        "their median; other programs may have run: close them, plug in the power supply and measure again"
+        f"unsteady: the readings of {many} of {len(rows)} rows spread over more than {UNSTEADY_SPREAD:.0%} "
+        "of their median; other programs may have run: close them, plug in the power supply and measure again"
     ]
 
 

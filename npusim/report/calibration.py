@@ -22,7 +22,7 @@ _PREFIXED = ("Hz", "B/s", "s", "B")
 """Units that take a prefix of a thousand."""
 
 
-def calibration_page(found: CalibrationReport, output: str | None) -> RenderableType:
+def calibration_page(found: CalibrationReport, output: str | None = None) -> RenderableType:
     """Return a calibration for the terminal; `output` is the fitted SoC file as it was named."""
     head = Text(f"{found.soc}, {found.device}", style="bold")
     head.append(f" fitted to {found.rows_fitted} rows of ", style="dim")
@@ -31,13 +31,15 @@ def calibration_page(found: CalibrationReport, output: str | None) -> Renderable
         f"\nnoise {percent_text(found.noise)}; left beyond the noise {percent_text(found.residual)}",
         style="dim",
     )
-    parts: list[RenderableType] = [head, Text(), _numbers(found.parameters)]
+    parts: list[RenderableType] = [head, Text()]
+    if found.warnings:
+        parts += [remarks(("Warning", "bold yellow", found.warnings)), Text()]
+    parts.append(_numbers(found.parameters))
     stayed = [p for p in found.parameters if p.status not in FITTED]
     if stayed:
         parts += [Text(), _stayed(stayed)]
     parts += [Text(), _errors(found.families)]
     foot = remarks(
-        ("Warning", "bold yellow", found.warnings),
         ("Note", "dim", _notes(found)),
         ("Next", "dim", [] if output is None else [f"npusim estimate WORKLOAD --soc {output}"]),
     )

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from npusim.measure.document import UNKNOWN_CHIP, Benchmark
 from npusim.report.engineering import engineering, percent
 from npusim.report.terminal import LongName, headed, remarks
 
@@ -31,10 +32,28 @@ def measurement_page(measurement: Measurement) -> RenderableType:
     ]
     notes = [] if measurement.complete else ["the measurement was interrupted: further rows are missing"]
     notes += [] if _has_energy(measurement) else ["energy is not available: no meter told it"]
+    if measurement.tool != "npusim":
+        notes += _notes_on_calibrating(measurement)
     foot = remarks(("Warning", "bold yellow", measurement.warnings), ("Note", "dim", notes))
     if foot.row_count:
         parts += [Text(), foot]
     return Group(*parts)
+
+
+def _notes_on_calibrating(measurement: Measurement) -> list[str]:
+    """Return what `npusim calibrate` would lack of what another tool measured."""
+    notes = []
+    if measurement.device.name == UNKNOWN_CHIP:
+        notes.append(
+            "the chip is not named, and `npusim calibrate` joins files of one chip: import again with "
+            "--platform NAME (the name that `npusim measure` shows on its first line)"
+        )
+    if not any(isinstance(row.model, Benchmark) for row in measurement.rows):
+        notes.append(
+            "whole networks check a calibration; what is fitted are the operators of "
+            "`npusim measure --suite default` (or add --fit-networks)"
+        )
+    return notes
 
 
 def _has_energy(measurement: Measurement) -> bool:

@@ -9,6 +9,7 @@ from npusim.workloads.gnn import (
     sampled_edges,
 )
 from npusim.workloads.loading import (
+    import_precision,
     load_gnn,
     load_spec,
     load_workload,
@@ -27,6 +28,7 @@ __all__ = [
     "WorkloadSpec",
     "build_gnn",
     "dataset_names",
+    "import_precision",
     "load_gnn",
     "load_spec",
     "load_statistics",

@@ -31,6 +31,11 @@ class ImportSettings(WorkloadSettings):
     """Format in which wider floating-point tensors are held: NPU and GPU run an fp32 file in fp16."""
 
 
+def import_precision(settings: Settings) -> DType:
+    """Return the format that an imported model's wider floating-point tensors are held in."""
+    return DType(validate_data({}, ImportSettings, settings).precision)
+
+
 def workload_names(kind: str | None = None) -> list[str]:
     """Names of the workloads that npusim and other packages ship, of one kind or of all."""
     theirs = (file.stem for one in KINDS.values() if one.folder for file in one.folder.glob("*.yaml"))
@@ -118,8 +123,7 @@ def load_workload(
     if text.endswith(_MODELS):
         from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
 
-        precision = DType(validate_data({}, ImportSettings, settings).precision)
-        return import_model(text, shapes, precision=precision)
+        return import_model(text, shapes, precision=import_precision(settings))
     if shapes:
         raise ConfigError(
             f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"

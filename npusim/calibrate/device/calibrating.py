@@ -12,18 +12,34 @@ import numpy as np
 from npusim import __version__
 from npusim.arch import Soc, load_soc, sheet_text, with_overrides
 from npusim.calibrate.data_sheet import FittedNumber, with_numbers
-from npusim.calibrate.device.cross_validation import assign_folds, family_errors, held_out, model_errors
+from npusim.calibrate.device.cross_validation import (
+    assign_folds,
+    family_errors,
+    held_out,
+    model_errors,
+    worse_families,
+)
 from npusim.calibrate.device.fit import DeviceFit, FitResult
 from npusim.calibrate.device.outcome import calibration_of, fitted_numbers, fitted_parameters, fitted_text
 from npusim.calibrate.device.parameters import Parameter, candidates, chosen
 from npusim.calibrate.device.report import CalibratedRow, CalibrationReport, SkippedRow
-from npusim.calibrate.device.rows import DeviceRow, GraphOf, chip_text, map_rows, match_device, remapped
+from npusim.calibrate.device.rows import (
+    DeviceRow,
+    GraphOf,
+    calm_rows,
+    chip_text,
+    map_rows,
+    match_device,
+    remapped,
+)
 from npusim.calibrate.device.times import INFLUENCE
 from npusim.calibrate.least_squares import Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
 from npusim.errors import ConfigError, NpusimError
-from npusim.measure.document import Measurement
+from npusim.files import write_whole
+from npusim.measure.document import UNSTEADY_SPREAD, Measurement
+from npusim.measure.models import Sources
 from npusim.measure.reading import merge, read_measurement
 from npusim.studies.uncertainty import draw
 
@@ -37,15 +53,26 @@ Progress = Callable[[int, int, str], None]
 """Told what is being done, how much of it is done, and how much there is."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibrated:
-    """A fitted SoC."""
+    """A fitted SoC; it shows as its report."""
 
     report: CalibrationReport
+    """Numbers before and after, errors, warnings."""
     text: str
     """The fitted SoC file."""
     soc: Soc
     """The same, loaded."""
+
+    def __repr__(self) -> str:
+        return repr(self.report)
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    def write(self, path: str | Path) -> None:
+        """Write the fitted SoC as a YAML file, whole or not at all; FileError where that fails."""
+        write_whole(Path(path), self.text.encode())
 
 
 @dataclass(frozen=True)
@@ -60,7 +87,7 @@ class _Fitted:
 
 def calibrate(
     soc: str | Path,
-    measurements: Sequence[str | Path],
+    measurements: Sequence[str | Path | Measurement],
     *,
     free: Sequence[str] = (),
     hold: Sequence[str] = (),
@@ -68,7 +95,8 @@ def calibrate(
     seed: int = 0,
     force_soc: bool = False,
     fit_networks: bool = False,
-    files: Mapping[str, Path] | None = None,
+    unsteady: bool = False,
+    files: Sources | None = None,
     name: str | None = None,
     graph_of: GraphOf | None = None,
     progress: Progress | None = None,
@@ -78,36 +106,34 @@ def calibrate(
     Parameters
     ----------
     soc : str or Path
-        Name of a shipped SoC, or a SoC file.
-    measurements : sequence of str or Path
-        Files of `npusim measure`, all of one device.
+        Name or file of a SoC.
+    measurements : sequence of str, Path or Measurement
+        What `npusim measure` wrote or returned, all of one device.
     free, hold : sequence of str
         Paths of numbers or sections to fit (and no others), and to leave alone.
     folds, seed : int
         Number of folds of the cross-validation, and the seed by which rows are dealt to them.
-    force_soc : bool
-        Take a measurement of another chip all the same.
-    fit_networks : bool
-        Fit to whole networks too, instead of predicting them as a check.
-    files : mapping of str to Path, optional
-        Where model files lie, by their name in the measurement.
+    force_soc, fit_networks, unsteady : bool
+        Take a measurement of another chip; fit to whole networks too, instead of predicting them as a check;
+        fit to rows too whose readings spread over more than half of their median.
+    files : Sources, optional
+        Where model files lie, and networks of Python, by their name in the measurement.
     name : str, optional
         Short name of the fitted SoC; default: the parent's.
-    graph_of : callable, optional
-        From a row to its graph; default: what the row's model names.
-    progress : callable, optional
-        Told about the stages of the work.
+    graph_of, progress : callable, optional
+        From a row to its graph; told about the stages of the work.
 
     Raises
     ------
     NpusimError
         Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
     """
-    names = [Path(path).name for path in measurements]
     machine = load_soc(soc)
-    measurement, warnings = _joined(measurements, machine, force_soc)
+    measurement, names, warnings = _joined(measurements, machine, force_soc)
     machine, facts = _with_facts(machine, measurement)
-    rows, left_out = map_rows(measurement, machine, files, graph_of, _stage(progress, "rows mapped"))
+    calm, disturbed = (measurement, []) if unsteady else calm_rows(measurement, fit_networks)
+    rows, unusable = map_rows(calm, machine, files, graph_of, _stage(progress, "rows mapped"))
+    left_out = [*disturbed, *unusable]
     to_fit = [row for row in rows if fit_networks or not row.end_to_end]
     checks = [row for row in rows if row not in to_fit]
     _refuse_too_few(to_fit, left_out, names)
@@ -125,19 +151,37 @@ def calibrate(
     predicted = [*_rows(found, unseen), *_checks(fitted_soc, checks, progress)]
     about = {"soc": machine.name, "soc_title": machine.title, "files": names, "seed": seed}
     about |= {"chip": chip, "date": section.date, "noise": section.noise, "folds": len(set(fold_of))}
-    about |= {"warnings": list(dict.fromkeys([*warnings, *_warnings(found, facts, chip)]))}
+    told = [*worse_families(predicted), *_of_disturbed(disturbed, measurement)]
+    about |= {"warnings": list(dict.fromkeys([*told, *warnings, *_warnings(found, facts, chip)]))}
     about |= {"facts": {path: f"{value:g}" for path, value in facts.items()}, "model_error": errors}
     return Calibrated(_report(measurement, found, predicted, left_out, about), new_text, fitted_soc)
 
 
-def _joined(paths: Sequence[str | Path], machine: Soc, force_soc: bool) -> tuple[Measurement, list[str]]:
-    """Return the measurements of one device as one, and warnings."""
-    sheets = [read_measurement(path) for path in paths]
-    pairs = zip(sheets, paths, strict=True)
-    warnings = [said for sheet, path in pairs for said in match_device(sheet, machine, str(path), force_soc)]
-    measurement = merge(sheets, paths)
+def _joined(
+    given: Sequence[str | Path | Measurement], machine: Soc, force_soc: bool
+) -> tuple[Measurement, list[str], list[str]]:
+    """Return the measurements of one device as one, what they are called, and warnings."""
+    sheets = [one if isinstance(one, Measurement) else read_measurement(one) for one in given]
+    places = [
+        f"measurement {i}" if isinstance(one, Measurement) else str(one) for i, one in enumerate(given, 1)
+    ]
+    pairs = zip(sheets, places, strict=True)
+    warnings = [said for sheet, place in pairs for said in match_device(sheet, machine, place, force_soc)]
+    measurement = merge(sheets, places)
     interrupted = [] if measurement.complete else ["the measurement was interrupted: not all rows are there"]
-    return measurement, [*warnings, *measurement.warnings, *interrupted]
+    names = [Path(place).name for place in places]
+    return measurement, names, [*warnings, *measurement.warnings, *interrupted]
+
+
+def _of_disturbed(disturbed: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
+    """Return a warning about rows that are not fitted to since the machine was busy."""
+    if not disturbed:
+        return []
+    return [
+        f"the machine was busy: {len(disturbed)} of {len(measurement.rows)} rows spread over more than "
+        f"{UNSTEADY_SPREAD:.0%} of their median and are left out; measure again on a quiet machine, or fit "
+        "to them with --unsteady"
+    ]
 
 
 def _report(

@@ -106,6 +106,25 @@ def family_errors(rows: Sequence[CalibratedRow]) -> list[FamilyError]:
     return found
 
 
+_WORSE = 0.02
+"""By how much a median error has to grow, beyond the noise of its rows, to be called worse."""
+
+
+def worse_families(rows: Sequence[CalibratedRow]) -> list[str]:
+    """Return a warning where operators or networks are predicted worse than by the data sheet."""
+    worse = [
+        f"{one.family} {one.before_median:.0%} to {one.held_out_median:.0%}"
+        for one in family_errors(rows)
+        if one.held_out_median > one.before_median + max(_WORSE, one.noise_median)
+    ]
+    if not worse:
+        return []
+    return [
+        f"worse than the data sheet (median error on rows that the fit did not see): {', '.join(worse)}; "
+        "measure again on a quiet machine, or hold what they rest on (--hold)"
+    ]
+
+
 def _errors(family: str, fitted: bool, rows: Sequence[CalibratedRow]) -> FamilyError:
     def relative_errors(predicted: Iterable[float]) -> Floats:
         return np.abs(np.array([p / row.measured_s for p, row in zip(predicted, rows, strict=True)]) - 1.0)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -14,7 +13,18 @@ from npusim.calibrate.device.report import SkippedRow
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
-from npusim.measure.document import Benchmark, Device, Measurement, ModelFile, Network, Row, Workload
+from npusim.measure.document import (
+    UNKNOWN_CHIP,
+    UNSTEADY_SPREAD,
+    Benchmark,
+    Device,
+    Measurement,
+    ModelFile,
+    Network,
+    Row,
+    Workload,
+)
+from npusim.measure.models import Sources
 from npusim.scenario import Scenario
 
 NOISE_FLOOR = 1e-3
@@ -22,7 +32,6 @@ NOISE_FLOOR = 1e-3
 
 LAUNCH_ONLY = "Empty"
 """Benchmark of a network that does next to nothing."""
-_CHIP_UNKNOWN = "unknown"
 
 GraphOf = Callable[[Row], Graph]
 """From a row to the graph that ran."""
@@ -87,7 +96,7 @@ def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = Fa
             f"allowed: {there}; choose a SoC that has one (npusim list socs)"
         )
     name = chip_text(device)
-    if device.name == _CHIP_UNKNOWN:
+    if device.name == UNKNOWN_CHIP:
         return [f"{file} does not name its chip: it is taken for one of {soc.title}"]
     if soc.is_chip(device.kind, name):
         return []
@@ -132,10 +141,26 @@ def noise_of(row: Row) -> float:
     return max(NOISE_FLOOR, row.latency_s.median_error) if row.latency_s is not None else NOISE_FLOOR
 
 
+def calm_rows(measurement: Measurement, fit_networks: bool) -> tuple[Measurement, list[SkippedRow]]:
+    """Return a measurement without the rows to be fitted whose readings are unsteady, and those rows.
+
+    Networks that are only predicted as a check stay: their intervals hold their noise.
+    """
+
+    def disturbed(row: Row) -> bool:
+        fitted = fit_networks or isinstance(row.model, Benchmark)
+        return fitted and row.latency_s is not None and row.latency_s.is_unsteady
+
+    reason = f"unsteady: its readings spread over more than {UNSTEADY_SPREAD:.0%} of their median"
+    left_out = [SkippedRow(id=row.id, reason=reason) for row in measurement.rows if disturbed(row)]
+    calm = tuple(row for row in measurement.rows if not disturbed(row))
+    return measurement.model_copy(update={"rows": calm}), left_out
+
+
 def map_rows(
     measurement: Measurement,
     soc: Soc,
-    files: Mapping[str, Path] | None = None,
+    files: Sources | None = None,
     graph_of: GraphOf | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[list[DeviceRow], list[SkippedRow]]:
@@ -143,8 +168,8 @@ def map_rows(
 
     Parameters
     ----------
-    files : mapping of str to Path, optional
-        Where model files lie, by name.
+    files : Sources, optional
+        Where model files lie, and networks of Python, by name.
     graph_of : callable, optional
         From a row to its graph; default: what the row's model names.
     progress : callable, optional
@@ -198,7 +223,7 @@ def map_rows(
     return rows, left_out
 
 
-def _builder(files: Mapping[str, Path]) -> GraphOf:
+def _builder(files: Sources) -> GraphOf:
     from npusim.measure.models import graph_of
 
     return lambda row: graph_of(row.model, row.precision, files)

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 import npusim
 from npusim.errors import ConfigError, FileError, shown
-from npusim.measure.document import Counter, Device, Measurement, ModelFile, Row, Spread
+from npusim.measure.document import UNKNOWN_CHIP, Counter, Device, Measurement, ModelFile, Row, Spread
 from npusim.measure.imports.benchmark_counters import read_csv_counters, read_json_counters
 from npusim.measure.imports.benchmark_report import (
     Report,
@@ -139,7 +139,7 @@ def from_benchmark_app(
         tool="benchmark_app",
         device=Device(
             kind=device_kind,
-            name=name or "unknown",
+            name=name or UNKNOWN_CHIP,
             openvino=_version(run),
             turbo=None if turbo is None else turbo.text.upper() in ("YES", "TRUE", "1"),
         ),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import npusim
 from npusim.errors import ConfigError, nearest, shown
-from npusim.measure.document import Counter, Device, Measurement, ModelFile, Row, Spread
+from npusim.measure.document import UNKNOWN_CHIP, Counter, Device, Measurement, ModelFile, Row, Spread
 from npusim.measure.traces import ENGINES, LAYER, Event, Trace, read_trace
 
 _TIMES = {
@@ -73,7 +73,7 @@ def from_npu_profiling(
     return Measurement(
         npusim=npusim.__version__,
         tool="npu-profiling",
-        device=Device(kind="npu", name=name or "unknown", driver=driver, clock_hz=trace.clock_hz),
+        device=Device(kind="npu", name=name or UNKNOWN_CHIP, driver=driver, clock_hz=trace.clock_hz),
         rows=(row,),
         warnings=tuple(_warnings(trace, end - begin, model)),
     )
