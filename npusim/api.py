@@ -338,9 +338,9 @@ def calibrate(
         Where a file is wrong, or too few rows can be used.
     """
     from npusim.calibrate.device import calibrate as fit
+    from npusim.measure.document import Measurement
 
-    one = isinstance(measurements, str | Path) or not isinstance(measurements, Sequence)
-    given = [measurements] if one else list(measurements)
+    given = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
     files = {name: _source(network) for name, network in (networks or {}).items()}
     return fit(
         soc, given, free=free, hold=hold, files=files, name=name,

@@ -307,6 +307,56 @@ class TestSweeps:
         assert "latency_s_low" in pareto(tmp_path / "asked").rows[0]
 
 
+def disturbed(*names: str) -> Measurement:
+    """Return the measurement with some rows' readings spread over all of their median."""
+
+    def row(one: Row) -> Row:
+        spread = one.latency_s
+        wide = {"low_s": 0.6 * spread.median_s, "high_s": 1.6 * spread.median_s}
+        update = {"latency_s": spread.model_copy(update=wide)} if one.id.startswith(names) else {}
+        return one.model_copy(update=update)
+
+    calm = measurement()
+    return calm.model_copy(update={"rows": tuple(map(row, calm.rows))})
+
+
+def test_rows_of_a_busy_machine_are_left_out_of_the_fit(fitted: Calibrated) -> None:
+    found = npusim.calibrate(SOC, disturbed("Softmax", "gcn"))
+    assert found.report.rows_fitted == fitted.report.rows_fitted - 3
+    assert {row.id for row in found.report.left_out if "unsteady" in row.reason} == {
+        row.id for row in measurement().rows if row.id.startswith("Softmax")
+    }
+    assert any("the machine was busy: 3 of 16 rows" in warning for warning in found.report.warnings[:2])
+    assert any(not row.fitted and row.id == "gcn" for row in found.report.rows), "checks stay"
+
+
+def test_a_measurement_without_calm_rows_is_refused() -> None:
+    everything = ("empty", "MatMul", "Add", "Softmax", "Copy")
+    with pytest.raises(npusim.NpusimError, match=r"found 0 rows to fit to; .*unsteady.*at least 2"):
+        npusim.calibrate(SOC, disturbed(*everything))
+    taken = npusim.calibrate(SOC, disturbed(*everything), unsteady=True)
+    assert taken.report.rows_fitted == len(measurement().rows) - 2
+
+
+def test_what_a_fit_makes_worse_is_said_first(fitted: Calibrated) -> None:
+    from npusim.calibrate.device.cross_validation import worse_families
+
+    rows = [row for row in fitted.report.rows if row.family == "Softmax"]
+    assert worse_families(rows) == []
+    spoilt = [
+        row.model_copy(update={"before_s": row.measured_s, "held_out_s": 1.5 * row.measured_s})
+        for row in rows
+    ]
+    (said,) = worse_families([*spoilt, *(row for row in fitted.report.rows if row.family == "Copy")])
+    assert "worse than the data sheet" in said and "Softmax 0% to 50%" in said and "Copy" not in said
+
+
+def test_a_fitted_machine_shows_as_its_report(fitted: Calibrated, tmp_path: Path) -> None:
+    assert repr(fitted).startswith("CalibrationReport: ") and fitted._repr_html_().startswith("<pre")
+    fitted.write(tmp_path / "fitted.yaml")
+    assert load_soc(tmp_path / "fitted.yaml") == fitted.soc
+
+
 def test_ctrl_c_leaves_nothing_behind(files: dict[str, Path], tmp_path: Path) -> None:
     words = ["calibrate", SOC, "--measurements", str(files["run"])]
     targets = ["-o", str(tmp_path / "new.yaml"), "--report", str(tmp_path / "new.html")]

@@ -175,7 +175,7 @@ def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
         Any graph; one that techniques were applied to already takes further ones that come later in the
         order.
     stack : Stack, str or sequence
-        The stack, in any form that `npusim.techniques.parse` reads.
+        The stack, such as "stagr+quantgr" or ["stagr", "quantgr"].
 
     Returns
     -------

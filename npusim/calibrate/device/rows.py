@@ -18,6 +18,7 @@ from npusim.measure.document import (
     UNSTEADY_SPREAD,
     Benchmark,
     Device,
+    Given,
     Measurement,
     ModelFile,
     Network,
@@ -119,7 +120,8 @@ def family_of(row: Row) -> str:
     model = row.model
     if isinstance(model, Benchmark):
         return model.operator
-    return {Workload: "workload", ModelFile: "model file", Network: "network"}[type(model)]
+    kinds = {Workload: "workload", ModelFile: "model file", Network: "network", Given: "network of Python"}
+    return kinds[type(model)]
 
 
 def _text_of(row: Row) -> tuple[str, str]:
@@ -131,8 +133,10 @@ def _text_of(row: Row) -> tuple[str, str]:
     elif isinstance(model, Workload):
         settings = "".join(f" {key}={value}" for key, value in model.settings.items())
         text = f"{model.workload} {model.techniques}{settings}"
+    elif isinstance(model, Network):
+        text = f"{model.network} {model.precision}"
     else:
-        text = model.name if isinstance(model, ModelFile) else f"{model.network} {model.precision}"
+        text = f"{model.name} {model.techniques}" if isinstance(model, Given) else model.name
     return f"{text} {row.precision}", text
 
 

@@ -1,0 +1,200 @@
+"""The front door of Python: what calls take, how results show, and as which tables they come."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import openvino as ov
+import pytest
+import torch
+from torch import nn
+
+import npusim
+from npusim.documents import Document
+from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
+from npusim.measure.items import items_of
+from npusim.scenario import Scenario
+
+SPACE = {
+    "schema": "npusim.space/1",
+    "workload": "gcn-cora",
+    "techniques": "stagr",
+    "axes": {"npu.tiles": {"values": [1, 2]}, "npu.dsp.per_tile": {"values": [1, 2]}},
+    "keep": "all",
+}
+
+
+class Sums(nn.Module):
+    """Sums the features of each node's sources."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        summed = torch.zeros_like(x).index_add(0, edge_index[1], x.index_select(0, edge_index[0]))
+        return self.out(summed)
+
+
+class Graph:
+    """A data object as PyG has them."""
+
+    x = torch.ones(6, 8)
+    edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Document]:
+    directory = tmp_path_factory.mktemp("swept") / "points"
+    return {
+        "estimate": npusim.estimate("gcn-cora", techniques="stagr"),
+        "whatif": npusim.whatif("gcn-cora", stacks=["stagr", "stagr+symg"], samples=0),
+        "sweep": npusim.sweep(SPACE, directory),
+        "pareto": npusim.pareto(directory),
+        "place": npusim.place("gcn-cora"),
+        "stream": npusim.stream("gcn-cora", updates=3),
+    }
+
+
+NAMES = ("estimate", "whatif", "sweep", "pareto", "place", "stream")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_prints_a_few_lines(results: dict[str, Document], name: str) -> None:
+    lines = repr(results[name]).splitlines()
+    assert len(lines) <= 6 and max(map(len, lines)) <= 110
+    assert lines[0].startswith(type(results[name]).__name__)
+    assert str(results[name]) == repr(results[name])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_shows_in_a_notebook_without_anything_from_elsewhere(
+    results: dict[str, Document], name: str
+) -> None:
+    shown = results[name]._repr_html_()
+    assert shown.startswith("<pre") and "http" not in shown and "<script" not in shown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_result_becomes_records_with_named_columns(results: dict[str, Document], name: str) -> None:
+    for table in (None, *results[name].tables()):
+        records = results[name].records(table)
+        assert (records or table) and all(isinstance(one, dict) and one for one in records)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_a_data_frame_holds_the_figures_of_the_document(results: dict[str, Document], kind: str) -> None:
+    pytest.importorskip(kind)
+    estimate = results["estimate"]
+    assert list(estimate.to_frame(kind)["latency_s"]) == [op.latency_s for op in estimate.operators]
+    assert list(estimate.to_frame(kind, "units")["name"]) == list(estimate.units)
+    assert len(results["sweep"].to_frame(kind)) == results["sweep"].kept
+    assert "npu.tiles" in results["sweep"].to_frame(kind).columns
+
+
+def test_points_of_a_comparison_are_columns() -> None:
+    over = npusim.whatif("gcn-cora", stacks=["stagr"], over={"npu.tiles": ["2", "4"]}, samples=0)
+    assert [record["at.npu.tiles"] for record in over.records()] == ["2", "4"]
+
+
+def test_a_missing_library_is_told_with_its_remedy(
+    results: dict[str, Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(import_module("sys").modules, "pandas", None)
+    with pytest.raises(
+        FileError, match=r'pandas: is not installed; install it: pip install "npusim\[frames\]"'
+    ):
+        results["estimate"].to_frame()
+
+
+def test_a_wrong_table_or_kind_is_told_with_those_that_are_there(results: dict[str, Document]) -> None:
+    with pytest.raises(UnknownNameError, match="`operators`"):
+        results["estimate"].records("operator")
+    with pytest.raises(UnknownNameError, match="Known: pandas, polars"):
+        results["estimate"].to_frame("arrow")
+
+
+def test_a_module_is_a_network_like_any_other() -> None:
+    given = Graph()
+    named = npusim.estimate(Sums(), inputs={"x": given.x, "edge_index": given.edge_index})
+    assert npusim.estimate(Sums(), inputs=given) == named
+    assert npusim.whatif(Sums(), inputs=given, stacks=["none"], samples=0).workload == "Sums"
+    assert npusim.estimate(npusim.from_pyg(Sums(), given)).latency_s == named.latency_s
+    fp32 = npusim.estimate(Sums(), inputs=given, settings=["workload.precision=fp32"])
+    assert fp32.precision == "fp32"
+
+
+def test_a_module_without_inputs_and_inputs_without_a_module_are_refused() -> None:
+    with pytest.raises(ConfigError, match="no inputs for the module Sums"):
+        npusim.estimate(Sums())
+    with pytest.raises(ConfigError, match="only for a PyTorch module"):
+        npusim.estimate("gcn-cora", inputs=Graph())
+    with pytest.raises(NpusimError, match=r"forward takes x, edge_index, and object has no x, edge_index"):
+        npusim.from_pyg(Sums(), object())
+
+
+@pytest.mark.parametrize("network", ["gcn-cora", npusim.load_workload("gcn-cora"), lambda: GCN], ids=str)
+def test_a_network_is_measured_however_it_is_given(network: object) -> None:
+    items, files = items_of(Scenario(network, techniques="stagr"), "latency")
+    assert [item.hint for item in items] == ["latency"]
+    assert items[0].id.endswith(":stagr")
+    assert bool(files) == (network != "gcn-cora")
+
+
+GCN = npusim.load_workload("gcn-cora")
+
+
+def test_measured_modules_run_with_their_own_values() -> None:
+    run = npusim.measure(Sums(), "CPU", inputs=Graph(), hint="latency", seconds=0.05)
+    assert run.rows[0].id == "Sums:none" and run.rows[0].latency_s is not None
+    assert repr(run).count("\n") < 4
+    assert not any("Sums" in warning for warning in run.warnings)
+
+
+def save(path: Path, rows: int, inner: bool) -> None:
+    """Save a model whose first axis is open (-1), or which has an inner size that depends on values."""
+    ops = ov.opset13
+    x = ops.parameter(ov.PartialShape([rows, 4]), ov.Type.f32, name="x")
+    x.output(0).get_tensor().set_names({"x"})
+    made = ops.non_zero(ops.relu(x), output_type="i32") if inner else ops.relu(x)
+    ov.save_model(ov.Model([made], [x], "net"), path)
+
+
+def test_a_model_file_is_measured_with_the_shapes_given(tmp_path: Path) -> None:
+    save(tmp_path / "open.xml", -1, inner=False)
+    run = npusim.measure(tmp_path / "open.xml", "CPU", shapes={"x": [8, 4]}, hint="latency", seconds=0.05)
+    assert run.rows[0].model.shapes == {"x": (8, 4)}
+    with pytest.raises(NpusimError, match=r"dynamic shapes: x \[\?,4\].*--shape"):
+        npusim.measure(tmp_path / "open.xml", "CPU", hint="latency", seconds=0.05)
+
+
+def test_sizes_inside_may_depend_on_values_where_a_device_runs_them(tmp_path: Path) -> None:
+    save(tmp_path / "inner.xml", 8, inner=True)
+    assert npusim.measure(tmp_path / "inner.xml", "CPU", hint="latency", seconds=0.05).rows
+
+
+def test_the_front_door_shows_public_names_only() -> None:
+    assert dir(npusim) == sorted(npusim.__all__)
+
+
+def test_docstrings_of_the_front_door_point_to_public_names_only() -> None:
+    for name in npusim.__all__:
+        public = getattr(npusim, name)
+        for text in (inspect.getdoc(public) or "", inspect.getdoc(getattr(public, "__init__", None)) or ""):
+            named = set(re.findall(r"`npusim\.(\w+)[^`]*`", text)) - {"api"}
+            assert named <= {*npusim.__all__, "accuracy"}, (name, named)
+
+
+def test_a_network_given_in_python_can_be_calibrated_to(tmp_path: Path) -> None:
+    run = npusim.measure(Sums(), "CPU", inputs=Graph(), hint="latency", seconds=0.05)
+    run.write(tmp_path / "run.json")
+    with pytest.raises(NpusimError, match="handed in from Python and is not at hand"):
+        npusim.calibrate("generic-cpu", run, fit_networks=True, unsteady=True)
+    with pytest.raises(NpusimError, match="found 1 rows to fit to"):
+        given = {"Sums": Scenario(Sums(), inputs=Graph())}
+        npusim.calibrate(
+            "generic-cpu", tmp_path / "run.json", networks=given, fit_networks=True, unsteady=True
+        )
