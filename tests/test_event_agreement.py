@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from npusim import estimate
 from npusim.arch import load_soc
 from npusim.engines.event import run_events
 from npusim.scenario import Scenario
@@ -55,6 +56,16 @@ def test_traced_networks_take_as_long_as_measured():
     assert suite.ok
     assert [group.rule.limit for group in suite.groups] == [0.2, 0.2]
     assert len(suite.evidence.measured) == 2
+
+
+@pytest.mark.parametrize("soc", ["core-ultra-7-155h", "core-ultra-9-288v"])
+@pytest.mark.parametrize("workload", ["resnet-50", "ssd-mobilenet-v1", "yolov8n"])
+@pytest.mark.parametrize("hint", ["latency", "throughput"])
+def test_engines_agree_on_published_networks_within_fifteen_percent(soc, workload, hint):
+    """Calls of the management processor stop grids and DSPs; inferences share no context."""
+    graph, machine = load_workload(workload, ["workload.precision=int8"]), load_soc(soc)
+    one, other = (estimate(graph, machine, hint=hint, engine=name) for name in ("analytical", "event"))
+    assert other.throughput_per_s == pytest.approx(one.throughput_per_s, rel=0.15)
 
 
 def test_the_suite_of_all_workloads_has_a_limit_for_each_machine():

@@ -66,7 +66,9 @@ def _fits(op: Operator, graph: Graph, alignment: float) -> bool:
     whole, parts = _parts(op, graph)
     if len(axes) != 1 or op.repeats > 1 or sum(part.bytes for part in parts) != whole.bytes:
         return False
-    if any(t.storage is not Storage.DENSE or t.dtype is not whole.dtype for t in (whole, *parts)):
+    if any(t.storage is not Storage.DENSE for t in (whole, *parts)):
+        return False
+    if any(part.dtype is not whole.dtype or len(part.shape) != len(whole.shape) for part in parts):
         return False
     if op.type != "Concat" and not _is_outermost(whole, axes[0]):
         return False

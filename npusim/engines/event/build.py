@@ -134,7 +134,7 @@ class _Build:
         self.last_end = self.builder.sync(self.phase)
         following = next((i for i in self.returns if i >= index), -1)
         if self.device == "npu" and following not in self.held:
-            self.builder.task(TaskKind.LEAVE, after=[self.last_reserve])
+            self.builder.task(TaskKind.LEAVE, after=[self.last_end])
 
     def _on_host(self, index: int, group: Group) -> None:
         name = group.unit.device

@@ -74,7 +74,9 @@ class Job:
     repeats: float = 1.0
     """Times that it runs, one after the other: each task stands for its part in all of them."""
     dispatch_s: float = 0.0
-    """Time of the call before the work starts."""
+    """Time of the call before the work starts ..."""
+    stopped: Sequence[int] = ()
+    """... and the units that do nothing else meanwhile."""
     residents: list[tuple[str, float]] = field(default_factory=list)
     """Resident tensors that are allocated here: (name, bytes)."""
 
@@ -276,12 +278,12 @@ class _Emission:
         job = self.job
         waits = [*after, *job.start, self.reservations.last]
         if i == 0 and job.dispatch_s > 0.0:
-            # One management processor calls all, in program order; a DSP that is called does nothing else.
+            # One management processor calls all, in program order; grids and DSPs wait for it.
             waits = [*waits, *self.builder.dispatched]
             dispatch_s = job.repeats * job.dispatch_s
             calls = [
                 self.builder.task(TaskKind.LAUNCH, unit, job.operator, dispatch_s, after=waits)
-                for unit in job.units or [-1]
+                for unit in job.stopped
             ]
             waits = self.builder.dispatched = [self.builder.sync(calls, job.operator)]
         if job.kind is TaskKind.SYNC:

@@ -172,6 +172,7 @@ def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piece
         a_bytes=read, a_sram=read, out_bytes=written, out_sram=0.0 if op["c_resident"] else written,
     )  # fmt: skip
     job.dispatch_s = float(op["dispatches"] * arch["dispatch_s"])
+    job.stopped = [*units.dpus(units.tiles), *units.dsp_units()]
     if kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:
         # What comes from DRAM or goes there is laid out on its way; only the rest is copied.
         job.copy_bytes = max(0.0, float(op["copy_bytes"]) - max(read, written))
