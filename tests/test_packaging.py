@@ -205,7 +205,9 @@ def test_every_name_of_the_front_door_is_there(name: str) -> None:
     assert name in dir(npusim)
 
 
-@pytest.mark.parametrize("package", ["npusim", "npusim.cost", "npusim.mapping", "npusim.measure"])
+@pytest.mark.parametrize(
+    "package", ["npusim", "npusim.cost", "npusim.mapping", "npusim.measure", "npusim.studies"]
+)
 def test_type_checkers_see_the_same_names(package: str, repository: Path) -> None:
     face = import_module(package)
     stub = ast.parse((repository / package.replace(".", "/") / "__init__.pyi").read_text(encoding="utf-8"))

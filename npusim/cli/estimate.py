@@ -94,9 +94,12 @@ def estimate(
 
     result = one_estimate(scenario, interval=interval or None)
 
-    from npusim.report.estimate import estimate_page
+    def page() -> RenderableType:
+        from npusim.report.estimate import estimate_page
 
-    destination.write(lambda: estimate_page(result), result)
+        return estimate_page(result)
+
+    destination.write(page, result)
 
 
 def _trace_file(path: Path | None, engine: str) -> Path | None:

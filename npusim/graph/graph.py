@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, partial
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import Any, TypeVar
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.structure import GraphMeta, GraphStructure
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _Named = TypeVar("_Named", Tensor, Operator)
 
@@ -88,20 +90,26 @@ class Graph:
 
     def _sorted(self, operators: dict[str, Operator]) -> dict[str, Operator]:
         """Sort by depth, then name: an order that does not depend on the order of arrival."""
-        dag: nx.DiGraph[str] = nx.DiGraph()
-        dag.add_nodes_from(operators)
-        for op in operators.values():
-            dag.add_edges_from((self._writer[t], op.name) for t in op.inputs if t in self._writer)
+        producers = {
+            op.name: [self._writer[t] for t in op.inputs if t in self._writer] for op in operators.values()
+        }
+        sorter, found = TopologicalSorter(producers), dict[str, Operator]()
         try:
-            layers = list(nx.topological_generations(dag))
-        except nx.NetworkXUnfeasible:
-            cycle = " -> ".join(a for a, _ in nx.find_cycle(dag))
+            sorter.prepare()
+        except CycleError as error:
+            cycle = " -> ".join(error.args[1][:-1])
             raise GraphError(f"graph {self.name!r} has a cycle: {cycle}") from None
-        return {name: operators[name] for layer in layers for name in sorted(layer)}
+        while sorter.is_active():
+            layer = sorted(sorter.get_ready())
+            found |= {name: operators[name] for name in layer}
+            sorter.done(*layer)
+        return found
 
     @cached_property
     def dag(self) -> nx.DiGraph[tuple[str, str]]:
         """The networkx view: nodes ("operator", name) and ("tensor", name), edges along the data."""
+        import networkx as nx  # slow to import
+
         dag: nx.DiGraph[tuple[str, str]] = nx.DiGraph(name=self.name)
         for tensor in self.tensors.values():
             dag.add_node(("tensor", tensor.name), tensor=tensor)

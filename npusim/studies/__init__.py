@@ -1,7 +1,5 @@
 """Studies: questions that take many estimates, such as comparisons, intervals, placements and streams."""
 
-from npusim.studies.comparison import Variant, WhatIf
-from npusim.studies.stream.updates import Update
-from npusim.studies.whatif import whatif
+from npusim.lazy import lazy_names
 
-__all__ = ["Update", "Variant", "WhatIf", "whatif"]
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,16 +1,5 @@
 """A graph that changes: a stream of updates, and ways to keep up with it."""
 
-from npusim.studies.stream.document import CapacityCost, Followed, Strategy
-from npusim.studies.stream.following import follow
-from npusim.studies.stream.updates import EVENTS, Update, generated, read_events
+from npusim.lazy import lazy_names
 
-__all__ = [
-    "EVENTS",
-    "CapacityCost",
-    "Followed",
-    "Strategy",
-    "Update",
-    "follow",
-    "generated",
-    "read_events",
-]
+__getattr__, __dir__, __all__ = lazy_names(__name__)
