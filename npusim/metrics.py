@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import BaseModel
 
-__all__ = ["METRICS", "Metric", "MetricName", "admitted", "metrics_in", "objectives", "unit_of"]
+__all__ = ["METRICS", "Metric", "MetricName", "admitted", "column_of", "metrics_in", "objectives", "unit_of"]
 
-_UNITS = {"_per_s": "/s", "_s": "s", "_j": "J", "_w": "W", "_bytes": "B", "_mm2": "mm²"}
+_UNITS = {
+    "_per_s": "/s", "_per_j": "OPS/W", "_js": "J·s", "_s": "s", "_j": "J", "_w": "W", "_bytes": "B",
+    "_mm2": "mm²",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Metric:
     """Unit of a device, as in `Estimate.units`, whose busy time it is; None for other metrics."""
     of: Callable[[Any], Any] | None = None
     """Returns it from the totals' columns; None where the kernel writes it."""
+    is_asked: bool = False
+    """Whether files of a sweep have a column of it only where the space names it."""
 
     @property
     def sign(self) -> float:
@@ -52,6 +57,13 @@ class Metric:
         return totals[self.name] if self.of is None else self.of(totals)
 
 
+def _mean_power_w(totals: Any) -> Any:
+    """Return the mean power of the package; infinite where the network cannot run."""
+    with np.errstate(invalid="ignore"):
+        power_w = totals["energy_j"] * totals["throughput_per_s"]
+    return np.where(np.isnan(power_w), np.inf, power_w)
+
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -67,6 +79,19 @@ METRICS: dict[str, Metric] = {
         Metric("gpu_s", "busy time of the GPU", unit="gpu"),
         Metric("area_mm2", "NPU area"),
         Metric("peak_ops_per_s", "peak rate", "max"),  # two operations per MAC, in the fastest format
+        Metric("npu_s", "time at work of the NPU", is_asked=True),
+        Metric("mac_j", "energy of MACs", is_asked=True),
+        Metric("sram_j", "energy of SRAM", is_asked=True),
+        Metric("dram_j", "energy of DRAM", is_asked=True),
+        Metric("dsp_j", "energy of DSPs", is_asked=True),
+        Metric("static_j", "static energy of the NPU", is_asked=True),
+        Metric("cpu_j", "energy of the CPU", is_asked=True),
+        Metric("gpu_j", "energy of the GPU", is_asked=True),
+        Metric("idle_j", "idle energy", is_asked=True),
+        Metric("sram_traffic_bytes", "SRAM traffic", is_asked=True),
+        Metric("ops_per_j", "efficiency", "max", is_asked=True),
+        Metric("power_w", "mean power", of=lambda t: _mean_power_w(t), is_asked=True),
+        Metric("edp_js", "energy-delay product", of=lambda t: t["energy_j"] * t["latency_s"], is_asked=True),
     )
 }
 """The metrics by name, in their order in files."""
@@ -86,6 +111,19 @@ def unit_of(name: str) -> str:
     ('s', '/s', 'mm²', '')
     """
     return next((unit for end, unit in _UNITS.items() if name.endswith(end)), "")
+
+
+def column_of(name: str, columns: Mapping[str, Any]) -> Any | None:
+    """Return a metric from a file's columns: its own, or worked out from others; None where they lack it.
+
+    Parameters
+    ----------
+    columns : mapping of name to array, shape (points,)
+    """
+    if name in columns:
+        return columns[name]
+    of = METRICS[name].of
+    return None if of is None else of(columns)
 
 
 def metrics_in(model: type[BaseModel], totals: Any) -> dict[str, Any]:

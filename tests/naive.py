@@ -31,6 +31,8 @@ NOTHING = {
         "dram_bytes",
         "sram_peak_bytes",
         "energy_j",
+        "streamed_bytes",
+        "copied_bytes",
         "edges_s",
         "refilling_s",
         "waits_s",
@@ -69,8 +71,10 @@ def operator(arch_row: Any, op_row: Any) -> Any:
 
 def _host(arch: Any, op: Any) -> Any:
     host = arch.cpu if op.unit == Unit.CPU else arch.gpu
-    time, moved = naive_hosts.cost(host, op, arch.dram_latency_s)
-    fields = {"latency_s": time, "dram_bytes": moved, "energy_j": time * host.busy_w}
+    time, moved, streamed = naive_hosts.cost(host, op, arch.dram_latency_s)
+    beyond_idle_w = max(0.0, host.busy_w - host.idle_w)
+    fields = {"latency_s": time, "dram_bytes": moved, "energy_j": time * beyond_idle_w}
+    fields["streamed_bytes"] = streamed
     fields["cpu_s" if op.unit == Unit.CPU else "gpu_s"] = time
     return SimpleNamespace(**(NOTHING | fields))
 
@@ -87,7 +91,8 @@ def _stream(arch: Any, op: Any) -> Any:
         cycles = naive_dsp.operator_cycles(op.dsp, op.elements, op.rows, crew, arch.dsp_lanes)
         cost.dsp_s = cycles / arch.vpu_clock_hz
     else:
-        cost.dma_s += dma.copy_s(arch, op.copy_bytes - max(read, op.c_dram_bytes))
+        cost.copied_bytes = max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
+        cost.dma_s += dma.copy_s(arch, cost.copied_bytes)
     kept = arch.tiles * op.live_copied_bytes + op.live_spread_bytes
     free = arch.tiles * arch.sram_tile_bytes - kept
     if free < 0 or (free == 0 and cost.dram_bytes > 0):
@@ -122,6 +127,7 @@ def grid_stream_cycles(arch: Any, op: Any) -> float:
 def energy_j(arch: Any, op: Any, cost: Any) -> float:
     """Dynamic energy of an operator on the NPU: DRAM, SRAM, MACs, DSP lanes."""
     energy = cost.dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte)
+    energy += 2 * getattr(cost, "copied_bytes", 0.0) * arch.sram_j_per_byte
     if op.unit == Unit.DPU:
         form = naive_dpu.FORMATS.index(op.a_item)
         mac_j = arch.mac_j[form]
@@ -196,14 +202,17 @@ def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
         k: sum(getattr(c, k) for c in costs)
         for k in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes")
     }
-    dram_s = sums["dram_bytes"] / arch.dram_bytes_per_s
+    streamed = sum(c.streamed_bytes if op.unit in calls else c.dram_bytes for op, c in pairs)
+    dram_s = streamed / arch.dram_bytes_per_s
     if arch.requests == 1:
         latency = interval = one_after_another
     else:
         on_npu_s = contention_interval_s(arch.contexts, npu_s, sums["dma_s"]) if npu_s else 0.0
         interval = max(on_npu_s, sums["cpu_s"], sums["gpu_s"], dram_s, one_after_another / arch.requests)
         latency = max(one_after_another, arch.requests * interval)
-    energy = sum(c.energy_j for c in costs) + arch.static_w * interval
+    at_work = min(1.0, npu_s / arch.contexts / interval)
+    power_w = arch.idle_w + arch.static_w * at_work  # of the package, beside the work
+    energy = sum(c.energy_j for c in costs) + power_w * interval
     peak = max(c.sram_peak_bytes for c in costs)
     return SimpleNamespace(
         latency_s=latency,

@@ -8,8 +8,8 @@ import numpy as np
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES
 
 
-def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float]:
-    """Return (time in s, DRAM bytes) of an operator."""
+def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float]:
+    """Return (time in s, DRAM bytes, those of them that take time) of an operator."""
     levels = nearest_first(host, dram_latency_s)
     touched = op.host_read_bytes + op.host_written_bytes
     stream_s = 0.0
@@ -25,9 +25,11 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float]:
     cycles = np.dot(op.host_elements, host.element_cycles) + np.dot(op.host_rows, host.row_cycles)
     work_s = float(cycles) / host.cores / host.clock_hz + product_s(host, op)
     biggest = max([0.0, *(size for size, _, _ in levels if math.isfinite(size))])
-    return host.dispatch_s + max(work_s, stream_s) + wait_s, op.host_handed_bytes + max(
-        0.0, touched - biggest
-    )
+    beyond = max(0.0, touched - biggest)
+    share = op.host_read_bytes / touched if touched else 0.0
+    moved = max(beyond * share, op.host_fresh_bytes) + max(beyond * (1 - share), op.host_leaving_bytes)
+    time_s = host.dispatch_s + max(work_s, stream_s) + wait_s
+    return time_s, op.host_handed_bytes + moved, op.host_handed_bytes + beyond
 
 
 def nearest_first(host: Any, dram_latency_s: float) -> list[tuple[float, float, float]]:

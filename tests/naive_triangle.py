@@ -49,8 +49,9 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
     dpu_s = op.batch * (product * (straight + transposed) + update + starts) / arch.dpu_clock_hz
     read = op.a_triangle_bytes + op.b_dram_bytes + op.extra_dram_bytes
     dma_s = dma.stream_s(arch, read, op.c_dram_bytes)
-    if split is Split.ROWS:
-        dma_s += dma.copy_s(arch, (used - 1) * sums)
+    copied = (used - 1) * sums if split is Split.ROWS else 0.0
+    if copied:
+        dma_s += dma.copy_s(arch, copied)
     first = two_blocks / 2 if op.a_triangle_bytes > 0 and not op.a_prefetch else 0.0
     if op.b_dram_bytes > 0 and not op.b_prefetch:
         first += side * channels * op.b_item
@@ -77,5 +78,6 @@ def _once(arch: Any, op: Any, split: Split, used: int, channels: float, mode: in
         channel_chunks=per_side,
         **{name: float(time) for name, time in times.items()},
         dram_bytes=read + op.c_dram_bytes,
+        copied_bytes=copied,
         sram_peak_bytes=used * working + arch.tiles * op.live_copied_bytes + op.live_spread_bytes,
     )

@@ -145,7 +145,7 @@ def test_with_several_in_flight_the_bound_holds_and_the_answer_is_close(data):
     problem = data.draw(problems(most_groups=5))
     minimise = data.draw(st.sampled_from(["latency", "energy"]))
     requests, contexts = (float(data.draw(st.sampled_from(some))) for some in ((2, 4), (1, 2)))
-    terms = Terms(requests, contexts, 10.0, 0.5, minimise)
+    terms = Terms(requests, contexts, 10.0, 0.5, 0.2, minimise)
     found = best_placement(problem, terms)
     every = product(range(len(problem.devices)), repeat=len(problem.names))
     allowed = [p for p in every if all(problem.allowed[i, d] for i, d in enumerate(p))]

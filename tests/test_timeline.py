@@ -82,8 +82,10 @@ def test_curves_hold_what_was_moved_and_used(case):
     assert peak <= sram.value.max() <= contexts * peak
     assert peak * contexts <= line.sram_capacity
     curve = power(line)
-    dynamic_j = curve.integral(line.makespan_s) - line.static_w * (line.makespan_s - curve.time_s[0])
-    assert dynamic_j == pytest.approx(line.energy_j.sum(), rel=1e-6)
+    beyond_idle_j = curve.integral(line.makespan_s) - line.idle_w * (line.makespan_s - curve.time_s[0])
+    begin, end = line.npu_phases
+    static_j = line.static_w * (end - begin).sum()
+    assert beyond_idle_j == pytest.approx(line.energy_j.sum() + static_j, rel=1e-6)
 
 
 def test_the_document_is_that_of_the_analytical_engine():

@@ -80,8 +80,6 @@ CACHE_LEVELS = 4
 """Most levels that a cache hierarchy may have."""
 
 
-IDLE_POWER = "energy counts the device that works; suites of package power add the idle ones"
-"""Why no estimate reads idle power."""
 _HOST_VOLTAGE = "power of CPU and GPU is `power.busy` at the clock given; the voltage documents it"
 _ACCELERATOR = "accelerators can be described, but nothing is mapped to them yet"
 
@@ -118,7 +116,7 @@ def check_at_most(wanted: PerHint, available: Count, unit: str, at: str, limit: 
 class DevicePower(Section):
     """Power a device draws by what it does."""
 
-    idle: Annotated[Power, Informative(IDLE_POWER)]
+    idle: Power
     """Power drawn while the device is powered and has nothing to do."""
     busy: Power
     """Power drawn at full use, idle power and the memory traffic it causes included."""

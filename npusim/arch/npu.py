@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from npusim.arch.device import IDLE_POWER, DeviceName, PerHint, check_at_most
+from npusim.arch.device import DeviceName, PerHint, check_at_most
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
 from npusim.config import Section
@@ -133,10 +133,10 @@ class Symg(Section):
 class NpuPower(Section):
     """Power that does not depend on the work done; the work itself is priced by the technology."""
 
-    idle: Annotated[Power, Informative(IDLE_POWER)]
-    """Power drawn while the NPU is powered and has nothing to do, beyond leakage."""
+    idle: Power
+    """Power drawn while the NPU has nothing to do and is gated, what still leaks included."""
     active: Power
-    """Further power of fabric, controller and clock tree while an inference is in progress."""
+    """Power of fabric, controller and clock tree while it works on an inference; leakage comes on top."""
 
 
 ALL_TILES = "absent: all tiles"

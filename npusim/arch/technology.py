@@ -55,6 +55,6 @@ class Technology(Section):
     energy: EnergyCosts
     """Energy per event."""
     leakage: PowerPerArea
-    """Leakage of the NPU per area, at the nominal voltage, while it is powered."""
+    """Leakage of the NPU per area, at the nominal voltage, while it works."""
     area: AreaCosts
     """Area per building block."""

@@ -1,5 +1,6 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
+from npusim.cost.architecture import MAC_FORMATS as MAC_FORMATS
 from npusim.cost.architecture import PRIMITIVE_COLUMNS as PRIMITIVE_COLUMNS
 from npusim.cost.architecture import SEARCH_COLUMNS as SEARCH_COLUMNS
 from npusim.cost.architecture import arch_row as arch_row
@@ -56,6 +57,7 @@ from npusim.cost.tables import RESULT_DTYPE as RESULT_DTYPE
 from npusim.cost.tables import TOTAL_DTYPE as TOTAL_DTYPE
 from npusim.cost.tables import Bound as Bound
 from npusim.cost.tables import DpuOperation as DpuOperation
+from npusim.cost.tables import HostFormat as HostFormat
 from npusim.cost.tables import Order as Order
 from npusim.cost.tables import Split as Split
 from npusim.cost.tables import Unit as Unit

@@ -104,6 +104,8 @@ class PrimitiveColumns(SearchedColumns):
     """Supply of the NPU."""
     active_w: Watts
     """Power while it works that does not depend on the work."""
+    npu_idle_w: Watts
+    """Power of the NPU while it has nothing to do."""
     sram_reserved_bytes: Bytes
     """SRAM of a tile that the compiler may not use."""
     dma_engines: Number
@@ -173,7 +175,9 @@ class ArchRecord(PrimitiveColumns):
     area_mm2: Annotated[float, "mm2"]
     """Area of the NPU."""
     static_w: Watts
-    """Power that does not depend on the work."""
+    """Power of the NPU while it works that does not depend on the work, beyond its idle power."""
+    idle_w: Watts
+    """Power of the package while all devices idle."""
     peak_ops_per_s: PerSecond
     """Two operations per MAC, in the fastest format."""
 
@@ -280,6 +284,7 @@ def _npu(record: Any, npu: Npu) -> None:
     for name in DmaModel.model_fields:
         record[f"dma_{name}"] = getattr(npu.dma.model, name)
     record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active
+    record["npu_idle_w"] = npu.power.idle
     record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes.fp16
 
 
@@ -346,11 +351,13 @@ def _energy(arch: ArchRecord) -> None:
 
 @compiled
 def _area(arch: ArchRecord) -> None:
-    """Area (mm2): building blocks, counted, times the technology's area of each; and static power."""
+    """Area (mm2): building blocks, counted, times the technology's area of each; power beside the work."""
     mac_m2 = arch.mpe_macs_int8 * arch.mac_m2_int8 + arch.mpe_macs_fp16 * arch.mac_m2_fp16
     mac_m2 += arch.mpe_macs_int4 * arch.mac_m2_int4 + arch.mpe_macs_fp32 * arch.mac_m2_fp32
     sram_m2 = arch.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)
     tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + arch.dsp_m2 * arch.dsps_per_tile
     area_m2 = arch.npu_tiles * tile_m2 + arch.dma_engine_m2 * arch.dma_engines + arch.fixed_m2
     arch.area_mm2 = area_m2 * 1e6
-    arch.static_w = arch.leakage_w_per_m2 * area_m2 * (arch.voltage / arch.nominal_voltage) + arch.active_w
+    leakage_w = arch.leakage_w_per_m2 * area_m2 * (arch.voltage / arch.nominal_voltage)
+    arch.static_w = max(0.0, leakage_w + arch.active_w - arch.npu_idle_w)
+    arch.idle_w = arch.npu_idle_w + arch.cpu.idle_w + arch.gpu.idle_w

@@ -19,18 +19,19 @@ from npusim.cost.candidate_latency import (
     start_rate_bounds,
     widen_rate_bounds,
 )
-from npusim.cost.candidates import reads_dram
+from npusim.cost.candidates import CandidateRecord, reads_dram
 from npusim.cost.dsp import dsp_time_s
-from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
-from npusim.cost.hosts import cost_host
+from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work, grid_written_bytes
+from npusim.cost.hosts import cost_host, working_w
 from npusim.cost.jit import compiled
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
+from npusim.cost.products import tile_share
 from npusim.cost.search import search_rows
-from npusim.cost.tables import Bound, OpRecord, ResultRecord, Unit
+from npusim.cost.tables import Bound, DpuOperation, OpRecord, ResultRecord, Unit
 
-_VIEW, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DSP, Unit.CPU, Unit.GPU))
+_VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
 _COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
-_LAUNCH_BOUND = int(Bound.LAUNCH)
+_LAUNCH_BOUND, _ELTWISE = int(Bound.LAUNCH), int(DpuOperation.ELTWISE)
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
 _DSP_RATE, _BEST, _INDEX = int(Rate.DSP), int(Choice.BEST), int(Choice.INDEX)
 
@@ -79,6 +80,7 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, rates, point)
         result.dram_bytes, result.sram_peak_bytes = candidate.dram_bytes, candidate.sram_peak_bytes
+        result.dram_read_bytes, result.streamed_bytes = candidate.read_bytes, candidate.dram_bytes
         _repeat(result, op.repeats)
         result.critical_s = result.latency_s
         if op.fused_chain > 0:
@@ -87,10 +89,7 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
             add_fused(terms, dsp_times[0], points, fused_sums[op.fused_chain])
             apart_s[op.fused_chain] += op.repeats * choices[_BEST, 0]
             result.critical_s = op.repeats * choices[_BEST, 0]
-        macs, sram_traffic_bytes = fixed_work(arch, ops[o : o + 1])
-        lane_cycles = dsp_lane_cycles(arch, op, result.dsp_s) if op.unit == _DSP else 0.0
-        traffic = sram_traffic_bytes + op.repeats * candidate.grid_traffic_bytes
-        result.energy_j = dynamic_j(arch, result.dram_bytes, traffic, macs, lane_cycles)
+        _sram_and_energy(arch, ops[o : o + 1], candidate, result)
         result.bound = _bound(result)
         result.split, result.order, result.mode = (
             int(candidate.split),
@@ -103,6 +102,9 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
             int(candidate.column_blocks),
             int(candidate.channel_chunks),
         )
+        result.tile_rows, result.tile_columns = np.ceil(op.elements / arch.tiles), 1.0
+        if op.unit == _DPU and op.dpu_operation != _ELTWISE:
+            _, result.tile_rows, result.tile_columns = tile_share(arch, op, result.split)
     _share_chains(arch, ops, results, fused_sums, apart_s)
 
 
@@ -131,16 +133,36 @@ def _share_chains(arch: ArchRecord, ops: Any, results: Any, fused_sums: Any, apa
 
 
 @compiled
+def _sram_and_energy(arch: ArchRecord, ops: Any, candidate: CandidateRecord, result: ResultRecord) -> None:
+    """Fill in what the work of one operator on the NPU moves through SRAM, and its energy by part."""
+    op, fixed = ops[0], fixed_work(arch, ops)
+    on_grid = grid_written_bytes(op) if op.unit == _DPU else 0.0
+    copied, written = op.repeats * candidate.copied_bytes, op.repeats * candidate.written_bytes
+    fed = op.repeats * (candidate.grid_traffic_bytes - on_grid)
+    result.sram_read_bytes = fed + fixed.dsp_read_bytes + copied + written
+    result.sram_written_bytes = op.repeats * on_grid + fixed.dsp_written_bytes + copied
+    result.sram_written_bytes += result.dram_read_bytes
+    traffic = result.sram_read_bytes + result.sram_written_bytes
+    lane_cycles = dsp_lane_cycles(arch, op, result.dsp_s) if op.unit == _DSP else 0.0
+    found = dynamic_energies(arch, result.dram_bytes, traffic, fixed.grid_macs, lane_cycles)
+    result.mac_j, result.sram_j, result.dram_j, result.dsp_j = found.mac, found.sram, found.dram, found.dsp
+    result.energy_j = found.mac + found.sram + found.dram + found.dsp
+
+
+@compiled
 def _host_cost(arch: ArchRecord, op: OpRecord, result: ResultRecord) -> None:
     host = arch.cpu if op.unit == _CPU else arch.gpu
-    result.latency_s, result.dram_bytes = cost_host(host, op)
+    found = cost_host(host, op)
+    result.latency_s, result.dram_read_bytes = found.time_s, found.read_bytes
+    result.dram_bytes = found.read_bytes + found.written_bytes
+    result.streamed_bytes = found.streamed_bytes
     _repeat(result, op.repeats)
     result.critical_s = result.latency_s
     if op.unit == _CPU:
-        result.cpu_s = result.latency_s
+        result.cpu_s, result.cpu_j = result.latency_s, result.latency_s * working_w(host)
     else:
-        result.gpu_s = result.latency_s
-    result.energy_j = result.latency_s * host.busy_w
+        result.gpu_s, result.gpu_j = result.latency_s, result.latency_s * working_w(host)
+    result.energy_j = result.cpu_j + result.gpu_j
     result.bound = _LAUNCH_BOUND if op.repeats * host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
 
 
@@ -152,6 +174,8 @@ def _repeat(result: ResultRecord, times: float) -> None:
     result.dsp_s *= times
     result.dma_s *= times
     result.dram_bytes *= times
+    result.dram_read_bytes *= times
+    result.streamed_bytes *= times
 
 
 @compiled

@@ -1,7 +1,9 @@
-"""Energy of an inference: MACs, bytes through SRAM and DRAM, DSP lane operations, leakage.
+"""Energy of an inference: what the package draws, part by part.
 
-Each has an energy in the SoC's technology; dynamic energy on the chip goes with the square of the voltage.
-Leakage is added for the whole inference, by its length.
+MACs, bytes through SRAM and DRAM, and DSP lane operations have an energy each in the SoC's technology;
+dynamic energy on the chip goes with the square of the voltage. The NPU's leakage, fabric and clock tree draw
+theirs while it works. CPU and GPU draw their power while they work, the memory traffic that they cause
+included. What each device draws idle counts from one inference to the next; all of the above is beyond it.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def grid_traffic_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
         return stencil_traffic_bytes(op, pixels, channel_groups * arch.dpu_channel_lanes)
-    return float(op.elements * op.a_item + op.batch * op.out_w * op.out_h * op.out_c * op.c_item)
+    return float(op.elements * op.a_item + grid_written_bytes(op))
 
 
 @compiled
@@ -43,7 +45,13 @@ def stencil_traffic_bytes(op: OpRecord, stencil_pixels: float, stencil_channels:
     taps = op.kernel_w * op.kernel_h
     a_bytes = pixels * op.in_c * taps * op.a_item * stencils_c
     b_bytes = op.out_c * op.in_c * taps * op.b_item * stencils_m
-    return float(op.batch * (a_bytes + b_bytes + pixels * op.out_c * op.c_item))
+    return float(op.batch * (a_bytes + b_bytes) + grid_written_bytes(op))
+
+
+@compiled
+def grid_written_bytes(op: OpRecord) -> float:
+    """Bytes that the MAC grid writes to SRAM: its outputs, once."""
+    return float(op.batch * op.out_w * op.out_h * op.out_c * op.c_item)
 
 
 @compiled
@@ -84,43 +92,63 @@ class FormatMacs(NamedTuple):
     fp32: float
 
 
+class Energies(NamedTuple):
+    """Dynamic energy of the NPU by part (J)."""
+
+    mac: float
+    sram: float
+    dram: float
+    dsp: float
+
+
 @compiled
-def dynamic_j(
-    arch: ArchRecord,
-    dram_bytes: float,
-    sram_traffic_bytes: float,
-    macs: FormatMacs,
-    lane_cycles: float,
-) -> float:
-    """Return the dynamic energy (J) of work on the NPU.
+def dynamic_energies(
+    arch: ArchRecord, dram_bytes: float, sram_traffic_bytes: float, macs: FormatMacs, lane_cycles: float
+) -> Energies:
+    """Return the dynamic energy of work on the NPU, by part.
 
     Parameters
     ----------
     arch : record of ARCH_DTYPE
     dram_bytes : float
-        Bytes between DRAM and SRAM; each passes through SRAM once as well.
+        Bytes between DRAM and SRAM.
     sram_traffic_bytes : float
-        Bytes that the MAC grid and the DSPs read and write in SRAM.
+        Bytes that MAC grid, DSPs and DMA read and write in SRAM.
+    macs : FormatMacs
     lane_cycles : float
         Cycles of single DSP lanes (`dsp_lane_cycles`).
     """
-    energy = (
-        dram_bytes * (arch.dram_j_per_byte + arch.sram_j_per_byte) + sram_traffic_bytes * arch.sram_j_per_byte
-    )
     narrow = macs.int4 * arch.mac_j[0] + macs.int8 * arch.mac_j[1]
-    energy += narrow + macs.fp16 * arch.mac_j[2] + macs.fp32 * arch.mac_j[3]
-    return float(energy + lane_cycles * arch.dsp_j_per_lane_op)
+    return Energies(
+        narrow + macs.fp16 * arch.mac_j[2] + macs.fp32 * arch.mac_j[3],
+        sram_traffic_bytes * arch.sram_j_per_byte,
+        dram_bytes * arch.dram_j_per_byte,
+        lane_cycles * arch.dsp_j_per_lane_op,
+    )
 
 
 _DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
 
 
+class FixedWork(NamedTuple):
+    """What no tiling changes."""
+
+    grid_macs: FormatMacs
+    dsp_read_bytes: float
+    """Read in SRAM by the DSPs."""
+    dsp_written_bytes: float
+    """Written in SRAM by them."""
+    macs: float
+    """Multiply-accumulates of all units, zeros counted."""
+
+
 @compiled
-def fixed_work(arch: ArchRecord, ops: Any) -> tuple[FormatMacs, float]:
-    """Return what no tiling changes: MACs by format, bytes of DSPs in SRAM."""
-    int4 = int8 = fp16 = fp32 = sram_traffic_bytes = 0.0
+def fixed_work(arch: ArchRecord, ops: Any) -> FixedWork:
+    """Add up what no tiling of some operators changes."""
+    int4 = int8 = fp16 = fp32 = read = written = all_macs = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
+        all_macs += op.repeats * op.macs
         if op.unit == _DPU:
             macs, form = op.repeats * grid_macs(arch, op), mac_format(op.a_item)
             int4 += macs if form == 0 else 0.0
@@ -128,5 +156,6 @@ def fixed_work(arch: ArchRecord, ops: Any) -> tuple[FormatMacs, float]:
             fp16 += macs if form == 2 else 0.0
             fp32 += macs if form == 3 else 0.0
         elif op.unit == _DSP:
-            sram_traffic_bytes += op.repeats * op.elements * (op.a_item + op.c_item)
-    return FormatMacs(int4, int8, fp16, fp32), sram_traffic_bytes
+            read += op.repeats * op.elements * op.a_item
+            written += op.repeats * op.elements * op.c_item
+    return FixedWork(FormatMacs(int4, int8, fp16, fp32), read, written, all_macs)

@@ -27,8 +27,8 @@ from npusim.cost.candidate_latency import (
 )
 from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.dsp import dsp_time_s
-from npusim.cost.energy import dsp_lane_cycles, dynamic_j, fixed_work
-from npusim.cost.hosts import cost_host
+from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work
+from npusim.cost.hosts import cost_host, working_w
 from npusim.cost.jit import compiled, compiled_parallel
 from npusim.cost.plan_costs import (
     TERMS,
@@ -55,11 +55,11 @@ _CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S = (
     int(c)
     for c in (PlanIndependent.CPU_S, PlanIndependent.GPU_S, PlanIndependent.LAUNCHES_S, PlanIndependent.DSP_S)
 )
-_DISPATCH_S, _LANE_CYCLES, _HOST_J, _HOST_DRAM = (
+_DISPATCH_S, _LANE_CYCLES, _HOST_DRAM, _HOST_MOVED = (
     int(PlanIndependent.DISPATCH_S),
     int(PlanIndependent.LANE_CYCLES),
-    int(PlanIndependent.HOST_J),
     int(PlanIndependent.HOST_DRAM),
+    int(PlanIndependent.HOST_MOVED),
 )
 _INDEPENDENT = len(PlanIndependent)
 
@@ -83,18 +83,16 @@ def _independent_costs(arch: ArchRecord, ops: Any, dsp_s: Any, independent: Any,
         op = ops[o]
         dsp_s[o, p] = 0.0
         if op.unit == _CPU:
-            time, moved = cost_host(arch.cpu, op)
-            time, moved = time * op.repeats, moved * op.repeats
-            independent[_CPU_S, p] += time
-            independent[_HOST_DRAM, p] += moved
-            independent[_HOST_J, p] += time * arch.cpu.busy_w
+            host = cost_host(arch.cpu, op)
+            independent[_CPU_S, p] += host.time_s * op.repeats
+            independent[_HOST_DRAM, p] += host.streamed_bytes * op.repeats
+            independent[_HOST_MOVED, p] += (host.read_bytes + host.written_bytes) * op.repeats
             independent[_LAUNCHES_S, p] += op.launches * arch.cpu.launch_s
         elif op.unit == _GPU:
-            time, moved = cost_host(arch.gpu, op)
-            time, moved = time * op.repeats, moved * op.repeats
-            independent[_GPU_S, p] += time
-            independent[_HOST_DRAM, p] += moved
-            independent[_HOST_J, p] += time * arch.gpu.busy_w
+            host = cost_host(arch.gpu, op)
+            independent[_GPU_S, p] += host.time_s * op.repeats
+            independent[_HOST_DRAM, p] += host.streamed_bytes * op.repeats
+            independent[_HOST_MOVED, p] += (host.read_bytes + host.written_bytes) * op.repeats
             independent[_LAUNCHES_S, p] += op.launches * arch.gpu.launch_s
         else:
             independent[_LAUNCHES_S, p] += op.launches * arch.launch_s
@@ -111,7 +109,7 @@ def _finish(
     archs: Any, ops: Any, independent: Any, traffic: Any, points: int, totals: Any, first: int, plans: Any
 ) -> None:  # fmt: skip
     """Fill in what follows from the plan that was taken: energy, rates, and what the machine itself is."""
-    macs, sram_traffic_bytes = fixed_work(archs[0, 0], ops)
+    fixed = fixed_work(archs[0, 0], ops)
     for p in range(points):
         arch, total = archs[p, 0], totals[first + p]
         total.area_mm2, total.peak_ops_per_s = arch.area_mm2, arch.peak_ops_per_s
@@ -120,20 +118,27 @@ def _finish(
             total.throughput_per_s = 0.0
             continue
         interval = total.throughput_per_s
-        npu_dram = total.dram_bytes - independent[_HOST_DRAM, p]
-        energy = dynamic_j(
-            arch,
-            npu_dram,
-            traffic[p] + sram_traffic_bytes,
-            macs,
-            independent[_LANE_CYCLES, p],
-        )
-        total.energy_j = energy + independent[_HOST_J, p] + arch.static_w * interval
         total.dsp_s, total.cpu_s, total.gpu_s = (
             independent[_DSP_S, p],
             independent[_CPU_S, p],
             independent[_GPU_S, p],
         )
+        npu_dram = total.dram_bytes - independent[_HOST_DRAM, p]
+        total.dram_bytes = npu_dram + independent[_HOST_MOVED, p]
+        total.sram_traffic_bytes = traffic[p] + fixed.dsp_read_bytes + fixed.dsp_written_bytes + npu_dram
+        found = dynamic_energies(
+            arch, npu_dram, total.sram_traffic_bytes, fixed.grid_macs, independent[_LANE_CYCLES, p]
+        )
+        total.mac_j, total.sram_j, total.dram_j, total.dsp_j = found.mac, found.sram, found.dram, found.dsp
+        total.cpu_j = total.cpu_s * working_w(arch.cpu)
+        total.gpu_j = total.gpu_s * working_w(arch.gpu)
+        total.static_j = arch.static_w * min(total.npu_s / arch.contexts, interval)
+        total.idle_j = arch.idle_w * interval
+        total.energy_j = (
+            found.mac + found.sram + found.dram + found.dsp
+            + total.cpu_j + total.gpu_j + total.static_j + total.idle_j
+        )  # fmt: skip
+        total.ops_per_j = 2.0 * fixed.macs / total.energy_j if total.energy_j > 0.0 else 0.0
         total.throughput_per_s = 1.0 / interval if interval > 0.0 else np.inf
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,9 @@ from npusim.graph import Graph
 from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind, WorkClass
 
 
-def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_split: bool) -> None:
+def fill_host_work(
+    row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_split: bool, uncached: Collection[str]
+) -> None:
     """Fill the host columns of a group's row.
 
     Parameters
@@ -25,6 +28,8 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
         The device that runs it.
     is_split : bool
         Whether other devices have a part in the inference: what passes between operators then lies in DRAM.
+    uncached : collection of str
+        See `Uncached`.
     """
     members = [graph.operators[name] for name in (group.main, *group.fused)]
     traffic = _Traffic(graph, members, device)
@@ -38,6 +43,10 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
     for op in members:
         _add_elements(row, graph, op)
     row["host_read_bytes"], row["host_written_bytes"] = traffic.read_bytes(), traffic.written_bytes()
+    row["host_fresh_bytes"] = sum(traffic.read_of(t) for t in traffic.read() if t.name in uncached)
+    row["host_leaving_bytes"] = sum(
+        traffic.size(t) for t in graph.outputs_of(members[-1]) if t.name in uncached
+    )
     for tensor in traffic.crossing():
         # The runtime has Booleans in a format of its own, and converts what comes in and goes out.
         outside = tensor.kind is TensorKind.INPUT or tensor.name in graph.outputs
@@ -51,11 +60,43 @@ def fill_host_work(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_s
         row["host_results"] = float("inf")
         saved = traffic.size(left) - left.density * (traffic.size(left) + 4.0 * left.elements)
         row["host_read_bytes"] -= saved
+        row["host_fresh_bytes"] -= saved if left.name in uncached else 0.0
     if is_split:
         row["host_handed_bytes"] = row["host_read_bytes"] + row["host_written_bytes"]
-        row["host_read_bytes"] = row["host_written_bytes"] = 0.0
+        row["host_handed_written_bytes"] = row["host_written_bytes"]
+        for name in ("host_read_bytes", "host_written_bytes", "host_fresh_bytes", "host_leaving_bytes"):
+            row[name] = 0.0
     if main.traits.work_class is WorkClass.INDEXED:
         _random(row, graph, main, device)
+
+
+class Uncached:
+    """Tensors that DRAM must move to or from a host whatever caches hold, group after group.
+
+    Inputs and constants of the network where they are read first, and its results.
+
+    Parameters
+    ----------
+    roots : mapping of str to str
+        The tensor whose bytes each tensor is (`npusim.cost.liveness.roots`).
+    leaving : collection of str
+        Roots of the network's results.
+    """
+
+    def __init__(self, graph: Graph, roots: Mapping[str, str], leaving: Collection[str]) -> None:
+        self.graph, self.roots, self.leaving = graph, roots, leaving
+        self._fetched = set[str]()
+
+    def of(self, group: Group) -> set[str]:
+        """Return those of the next group in order of execution."""
+        members = [self.graph.operators[name] for name in (group.main, *group.fused)]
+        found = {name for op in members for name in op.outputs if name in self.leaving}
+        for name in (name for op in members for name in op.inputs):
+            kind = self.graph.tensors[self.roots[name]].kind
+            if kind is not TensorKind.ACTIVATION and self.roots[name] not in self._fetched:
+                found.add(name)
+        self._fetched.update(self.roots[name] for name in found)
+        return found
 
 
 def _format(inputs: tuple[Tensor, ...]) -> HostFormat:
@@ -120,15 +161,19 @@ class _Traffic:
         return [*self.read(), *self.graph.outputs_of(self.members[-1])]
 
     def read_bytes(self) -> float:
-        """Bytes that are read: of a table only the rows that are taken, of zeros to be written over none."""
-        main, read = self.members[0], self.read()
+        """Bytes that are read from outside."""
+        return sum(self.read_of(t) for t in self.read())
+
+    def read_of(self, tensor: Tensor) -> float:
+        """Bytes read of a tensor: of a table only the rows taken, of zeros to be written over none."""
+        main = self.members[0]
+        if not main.inputs or tensor.name != main.inputs[0]:
+            return self.size(tensor)
         if main.family is Family.GATHER:
-            taken = self.graph.outputs_of(main)[0]
-            return sum(self.size(t) for t in read if t.name != main.inputs[0]) + self.size(taken)
-        blank = self.graph.tensors[main.inputs[0]] if main.family is Family.SCATTER else None
-        if blank is not None and (blank.kind is not TensorKind.CONSTANT or blank.density):
-            blank = None
-        return sum(self.size(t) for t in read if t is not blank)
+            return self.size(self.graph.outputs_of(main)[0])
+        if main.family is Family.SCATTER and tensor.kind is TensorKind.CONSTANT and not tensor.density:
+            return 0.0
+        return self.size(tensor)
 
     def written_bytes(self) -> float:
         """Bytes that are written."""

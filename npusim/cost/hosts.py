@@ -20,7 +20,7 @@ misses that all cores keep in flight.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -81,7 +81,9 @@ class HostPrimitives:
     launch_s: Seconds
     """Call of the device's runtime."""
     busy_w: Watts
-    """Power while it works."""
+    """Power while it works, idle power and the memory traffic it causes included."""
+    idle_w: Watts
+    """Power while it has nothing to do."""
 
 
 class HostRecord(HostPrimitives):
@@ -135,6 +137,7 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     record["write_cost"] = device.write_cost if device.write_cost is not None else 1.0
     record["outstanding_misses"], record["scatter_cost"] = device.outstanding_misses, device.scatter_cost
     record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
+    record["idle_w"] = device.power.idle
     record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead
 
 
@@ -229,9 +232,21 @@ def host_waits_s(host: HostRecord, op: OpRecord) -> float:
     return float(host.dispatch_s + accesses * wait_s / (host.cores * host.outstanding_misses))
 
 
+class HostCost(NamedTuple):
+    """What an operator costs on a host."""
+
+    time_s: float
+    streamed_bytes: float
+    """Bytes from and to DRAM that take time: what the caches do not hold."""
+    read_bytes: float
+    """Bytes read from DRAM; inputs and constants of the network at least once, cached or not."""
+    written_bytes: float
+    """Bytes written to DRAM; results of the network at least."""
+
+
 @compiled
-def cost_host(host: HostRecord, op: OpRecord) -> tuple[float, float]:
-    """Return (time in s, DRAM bytes) of an operator on a host device.
+def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
+    """Return what one operator costs on a host device.
 
     Parameters
     ----------
@@ -239,5 +254,18 @@ def cost_host(host: HostRecord, op: OpRecord) -> tuple[float, float]:
     op : record of OP_DTYPE
     """
     busy_s = max(_product_s(host, op) + _elements_s(host, op), _stream_s(host, op))
-    beyond = op.host_read_bytes + op.host_written_bytes - host.level_bytes[_LEVELS - 1]
-    return host_waits_s(host, op) + busy_s, op.host_handed_bytes + max(0.0, beyond)
+    touched = op.host_read_bytes + op.host_written_bytes
+    beyond = max(0.0, touched - host.level_bytes[_LEVELS - 1])
+    read = beyond * op.host_read_bytes / touched if touched > 0.0 else 0.0
+    return HostCost(
+        host_waits_s(host, op) + busy_s,
+        op.host_handed_bytes + beyond,
+        op.host_handed_bytes - op.host_handed_written_bytes + max(read, op.host_fresh_bytes),
+        op.host_handed_written_bytes + max(beyond - read, op.host_leaving_bytes),
+    )
+
+
+@compiled
+def working_w(host: HostRecord) -> float:
+    """Return what a host draws while it works, beyond its idle power (W)."""
+    return max(0.0, host.busy_w - host.idle_w)

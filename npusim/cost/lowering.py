@@ -16,7 +16,7 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
 from npusim.cost.execution import execution_of, fill_dsp
-from npusim.cost.host_lowering import fill_host_work
+from npusim.cost.host_lowering import Uncached, fill_host_work
 from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
@@ -96,6 +96,7 @@ class _Lowering:
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
+        self.uncached = Uncached(graph, self.root, self.leaving)
         self.table = empty_ops(len(groups))
         device = ""
         for i, group in enumerate(groups):
@@ -131,7 +132,7 @@ class _Lowering:
         self._shape(row, op, work, inputs, group)
         if group.unit.is_host:
             device = self.soc.cpu if group.unit is Unit.CPU else self.soc.gpu
-            fill_host_work(row, self.graph, group, device, self.is_split)
+            fill_host_work(row, self.graph, group, device, self.is_split, self.uncached.of(group))
             return
         if group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self.soc, self.warnings)
@@ -380,8 +381,8 @@ def _each_plan(
 
 
 def _fill_resident(table: Any, columns: Sequence[_Resident]) -> None:
-    for name, values in zip(_Resident._fields, zip(*columns, strict=True), strict=True):
-        table[name] = values
+    for i, name in enumerate(_Resident._fields):
+        table[name] = [values[i] for values in columns]
 
 
 def _chain_numbers(live: Liveness) -> Any:

@@ -32,10 +32,10 @@ class PlanIndependent(IntEnum):
     """Time on the DSPs."""
     LANE_CYCLES = 4
     """Cycles of single DSP lanes."""
-    HOST_J = 5
-    """Energy of CPU and GPU."""
-    HOST_DRAM = 6
-    """Bytes between DRAM and CPU or GPU."""
+    HOST_DRAM = 5
+    """Bytes between DRAM and CPU or GPU that take time."""
+    HOST_MOVED = 6
+    """All bytes between DRAM and CPU or GPU."""
     DISPATCH_S = 7
     """Time of the calls of operators that DSPs or DMA engines do by themselves."""
 
@@ -82,7 +82,9 @@ def fill_terms(found: Any, choices: Any, rates: Any, op: OpRecord, points: int, 
         terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[_PAGE_WALK, p]
         terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[_CYCLE, p]
         terms[_ITEM_DMA_S, p] = dma_time_s(candidate, rates, p)
-        terms[_ITEM_DRAM, p], terms[_ITEM_TRAFFIC, p] = candidate.dram_bytes, candidate.grid_traffic_bytes
+        terms[_ITEM_DRAM, p] = candidate.dram_bytes
+        # What is copied within SRAM is read and written.
+        terms[_ITEM_TRAFFIC, p] = candidate.grid_traffic_bytes + 2.0 * candidate.copied_bytes
         for term in range(_ITEM_SRAM):
             terms[term, p] *= op.repeats
         terms[_ITEM_SRAM, p] = candidate.sram_peak_bytes
@@ -265,9 +267,10 @@ def keep_better_plan(
         if waits and arch.requests > 1.0:
             continue
         dram = sums[_DRAM, p] + independent[_HOST_DRAM, p]
+        npu_s = sums[_NPU_S, p] + independent[_DISPATCH_S, p]
         latency, interval = inference_times(
             arch,
-            sums[_NPU_S, p] + independent[_DISPATCH_S, p],
+            npu_s,
             independent[_CPU_S, p],
             independent[_GPU_S, p],
             independent[_LAUNCHES_S, p],
@@ -289,5 +292,5 @@ def keep_better_plan(
         plans[first + p] = plan
         total.latency_s, total.throughput_per_s = latency, interval
         total.dram_bytes, total.sram_peak_bytes = dram, sums[_SRAM_PEAK, p]
-        total.dpu_s, total.dma_s = sums[_DPU_S, p], sums[_DMA_S, p]
+        total.dpu_s, total.dma_s, total.npu_s = sums[_DPU_S, p], sums[_DMA_S, p], npu_s
         traffic[p] = sums[_SRAM_TRAFFIC, p]

@@ -279,6 +279,12 @@ class OpRecord:
     """Written by a host."""
     host_handed_bytes: Bytes
     """Through DRAM whole, because several devices have a part in the inference."""
+    host_handed_written_bytes: Bytes
+    """Of these, what is written."""
+    host_fresh_bytes: Bytes
+    """Inputs and constants of the network that are read here first: DRAM is where they come from."""
+    host_leaving_bytes: Bytes
+    """Results of the network."""
     host_gathers: Number
     """Random reads."""
     host_scatters: Number
@@ -312,10 +318,30 @@ class ResultRecord:
     """Busy time of the GPU."""
     dram_bytes: Bytes
     """Moved between DRAM and the device."""
+    dram_read_bytes: Bytes
+    """Of these, read."""
+    streamed_bytes: Bytes
+    """Of these, what takes time: on a host, what its caches do not hold."""
     sram_peak_bytes: Bytes
     """Largest working set of all tiles, tensors that live across the operator included."""
+    sram_read_bytes: Bytes
+    """Read in SRAM by the MAC grid, the DSPs and the DMA."""
+    sram_written_bytes: Bytes
+    """Written in SRAM by them."""
     energy_j: Joules
-    """Dynamic energy; of a host all energy while it works."""
+    """Energy of the work, beyond idle power; the sum of its parts."""
+    mac_j: Joules
+    """Energy of the MAC grid."""
+    sram_j: Joules
+    """Energy of SRAM."""
+    dram_j: Joules
+    """Energy of DRAM; of a host part of its own power."""
+    dsp_j: Joules
+    """Energy of the DSPs."""
+    cpu_j: Joules
+    """Energy of the CPU beyond its idle power."""
+    gpu_j: Joules
+    """Energy of the GPU beyond its idle power."""
     bound: int
     """See `Bound`."""
     split: int
@@ -326,6 +352,10 @@ class ResultRecord:
     """MPE mode: position in the SoC's table of modes."""
     tiles: int
     """Tiles that have a part in it."""
+    tile_rows: Elements
+    """Output rows of the busiest tile: of a product; lines of an image; elements where neither is made."""
+    tile_columns: Elements
+    """Output channels of the busiest tile."""
     row_pieces: int
     """Pieces along the rows of a tile's share that blocks are made of."""
     strips: int

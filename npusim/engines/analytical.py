@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from npusim import __version__
-from npusim.cost import Bound, Group, Unit
-from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
+from npusim.cost import Unit
+from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
+from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w
+from npusim.engines.roofline import roofline
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, metrics_in
 from npusim.ops import Annotation, Family
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 
-_BUSY = ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s")
 _MOST_NAMES = 8
 """Names of operators that a note lists."""
 _PER_CONTEXT = frozenset(unit.path for unit in Unit if unit.is_per_context)
@@ -37,6 +38,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
     """Return the estimate of a mapped graph."""
     graph, run, total = mapped.graph, mapped.run, mapped.total
     interval_s = 1.0 / float(total["throughput_per_s"])
+    on_npu = any(group.unit.device == "npu" for group in mapped.decisions.groups)
     return Estimate(
         workload=graph.name,
         soc=mapped.soc.name,
@@ -44,7 +46,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         engine="analytical",
         hint=run.hint,
         requests=run.requests,
-        tiles=run.tiles,
+        tiles=run.tiles if on_npu else 0,
         npu_tiles=int(mapped.arch["npu_tiles"]),
         contexts=int(mapped.arch["contexts"]),
         launch_s=_launch_s(mapped),
@@ -58,9 +60,15 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
             for unit, busy_s in _busy_s(mapped).items()
         },
         operators=[
-            _operator(mapped, i, group, span_s)
+            operator_cost(mapped, i, group, span_s)
             for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
         ],
+        energy=EnergyByPart(**metrics_in(EnergyByPart, total)),
+        peak_power_w=peak_power_w(mapped),
+        grid_utilisation=grid_utilisation(mapped, interval_s),
+        dram_read_bytes=float(mapped.results["dram_read_bytes"].sum()),
+        sram_read_bytes=float(mapped.results["sram_read_bytes"].sum()),
+        roofline=roofline(mapped),
         warnings=_warnings(mapped),
         provenance=_provenance(mapped),
         **metrics_in(Estimate, total),
@@ -89,28 +97,6 @@ def _spans_s(mapped: Mapped) -> Any:
     """Return the span of each operator (s): operators that are fused row-wise work at the same time."""
     chains, critical_s = mapped.lowered.ops["fused_chain"].astype(int), mapped.results["critical_s"]
     return np.where(chains > 0, np.bincount(chains, critical_s)[chains], critical_s)
-
-
-def _operator(mapped: Mapped, index: int, group: Group, span_s: float) -> OperatorCost:
-    result: Any = mapped.results[index]
-    op = mapped.graph.operators[group.main]
-    return OperatorCost(
-        name=op.name,
-        type=op.type,
-        fused=list(group.fused),
-        unit=group.unit.path,
-        latency_s=float(result["latency_s"]),
-        busy_s=max(float(result[column]) for column in _BUSY),
-        critical_s=float(result["critical_s"]) if mapped.run.requests == 1 else None,
-        span_s=float(span_s),
-        energy_j=float(result["energy_j"]),
-        macs=mapped.graph.macs_of(op),
-        repeats=op.repeats,
-        precision=mapped.graph.precision_of(op),
-        dram_bytes=float(result["dram_bytes"]),
-        swapped=group.swapped,
-        bound=Bound(int(result["bound"])).name.lower(),
-    )
 
 
 def _warnings(mapped: Mapped) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
+from npusim.engines.roofline import Roofline
 from npusim.mapping import MemoryUse
 
 
@@ -18,6 +19,60 @@ class UnitUse(Part):
     utilisation: float
     """Share of the time that it works: busy time over the interval between two inferences; of DPUs and DSPs,
     which each context has, over the interval times the contexts."""
+
+
+class EnergyOfWork(Part):
+    """Energy of work beyond idle power, by part, in J."""
+
+    mac_j: float
+    """Multiply-accumulates and other work of the MAC grid."""
+    sram_j: float
+    """Bytes read and written in the NPU's SRAM."""
+    dram_j: float
+    """Bytes that the NPU moves to and from DRAM."""
+    dsp_j: float
+    """Operations of the DSPs."""
+    cpu_j: float
+    """The CPU at work, the memory traffic that it causes included."""
+    gpu_j: float
+    """The GPU at work, the memory traffic that it causes included."""
+
+
+class EnergyByPart(EnergyOfWork):
+    """Energy of one inference by part, in J; the parts sum to the energy of the package."""
+
+    static_j: float
+    """Leakage, fabric, controller and clock tree of the NPU while it works."""
+    idle_j: float
+    """Idle power of all devices of the package, from one inference to the next."""
+
+
+class Mapping(Part):
+    """How an operator is laid on the NPU, as the search chose it."""
+
+    split: Literal["rows", "columns", "single"]
+    """How it is spread over tiles: output rows (pixels), output columns (channels), or all on one tile."""
+    tiles: int
+    """Tiles that have a part in it."""
+    mpe_mode: str | None
+    """MPE mode of a product or convolution, by its name in the data sheet; null for what has none."""
+    order: Literal["weights_held", "activations_held", "outputs_held"] | None
+    """Loop order of a product or convolution: which operand waits in SRAM while the others stream past; null
+    for what streams through once."""
+    rows: int
+    """Output rows (pixels) of the busiest tile, batch apart; elements where no product is made."""
+    columns: int
+    """Output columns (channels) of the busiest tile."""
+    depth: int
+    """Input channels that are summed up; 1 where no product is made."""
+    row_blocks: int
+    """Blocks that a tile's rows are worked in, one after the other: of each strip."""
+    column_blocks: int
+    """Blocks that a tile's columns are worked in."""
+    depth_blocks: int
+    """Chunks that the input channels stream in."""
+    strips: int
+    """Vertical strips that an image is cut into; 1 for a product."""
 
 
 class OperatorCost(Part):
@@ -43,15 +98,30 @@ class OperatorCost(Part):
     """Time from the start of its first transfer or work to the end of its last, in s; others may run
     meanwhile."""
     energy_j: float
-    """Dynamic energy, in J."""
+    """Energy of its work, beyond idle power, in J."""
+    energy: EnergyOfWork
+    """That energy by part."""
+    power_w: float
+    """Mean power of the package while it works by itself, in W: its energy over its time, and idle power."""
     macs: float
     """Multiply-accumulates, zeros counted."""
+    grid_utilisation: float | None
+    """Share of the multipliers of all tiles in use that work, over its time; null where the MAC grid has no
+    part in it."""
     precision: str
     """Format that it computes in; of a product of two formats both, such as `fp16 x int4`."""
     repeats: int
     """Times that it runs in one inference, one after the other; all other figures are of all of them."""
+    mapping: Mapping | None
+    """How it is laid on the NPU; null on other devices and for a view."""
     dram_bytes: float
     """Bytes moved to and from DRAM."""
+    dram_read_bytes: float
+    """Of these, read."""
+    sram_read_bytes: float
+    """Bytes read in the NPU's SRAM, by MAC grid, DSPs and DMA."""
+    sram_written_bytes: float
+    """Bytes written in the NPU's SRAM by them."""
     swapped: bool
     """Whether the operands of a product changed places: the right one on the pixels, the left one weight."""
     bound: Literal["compute", "dma", "dsp", "launch"]
@@ -76,7 +146,7 @@ class Estimate(Document):
     requests: int
     """Inferences in flight."""
     tiles: int
-    """NPU tiles that an inference uses."""
+    """NPU tiles that an inference uses; 0 where the NPU has no part in it."""
     npu_tiles: int
     """Tiles of the NPU; 0 without one."""
     contexts: int
@@ -90,17 +160,38 @@ class Estimate(Document):
     throughput_per_s: float
     """Inferences per second in steady state."""
     energy_j: float
-    """Energy of one inference, in J."""
+    """Energy of the package for one inference, idle devices and memory traffic included, in J."""
+    energy: EnergyByPart
+    """That energy by part."""
+    power_w: float
+    """Mean power of the package, in W."""
+    peak_power_w: float
+    """Highest mean power over an operator, in W; of each device's highest together where several inferences
+    are in flight."""
+    edp_js: float
+    """Energy-delay product: energy times latency, in J s."""
+    ops_per_j: float
+    """Operations per joule, two for a multiply-accumulate; 1e12 are one TOPS/W."""
     area_mm2: float
     """Area of the NPU, in mm2."""
     dram_bytes: float
-    """Bytes an inference moves to and from DRAM."""
+    """Bytes an inference moves to and from DRAM; inputs, constants and results at least, but for what stays
+    in the NPU's SRAM."""
+    dram_read_bytes: float
+    """Of these, read."""
+    sram_traffic_bytes: float
+    """Bytes that an inference reads and writes in the NPU's SRAM."""
+    sram_read_bytes: float
+    """Of these, read."""
     sram_peak_bytes: float
     """Most SRAM in use at any time, over the tiles that an inference uses, in bytes."""
     memory: MemoryUse
     """DRAM that it occupies."""
     macs: float
     """Multiply-accumulates of an inference, zeros counted."""
+    grid_utilisation: float
+    """Share of the multipliers of all tiles in use that work, from one inference to the next; 0 without work
+    for the MAC grid."""
     precision: str
     """Formats of its products, the one with most work first."""
     source_precision: str | None
@@ -109,6 +200,8 @@ class Estimate(Document):
     """Use of each unit by name."""
     operators: list[OperatorCost]
     """One entry per operator, in order of execution."""
+    roofline: Roofline
+    """Rates of the operators and what bounds them."""
     warnings: list[str]
     """What the estimate could not do as one would expect."""
     provenance: dict[str, Any]

@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import Field
 
 from npusim.documents import Document
-from npusim.errors import NpusimError, UnknownNameError
+from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.explore.manifest import read_manifest
 from npusim.explore.pareto import front
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
-from npusim.metrics import METRICS, objectives
+from npusim.metrics import METRICS, column_of, objectives
 
 
 class Front(Document):
@@ -77,7 +77,7 @@ def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: 
     table = points_table(directory, where)
     if not table.num_rows:
         raise NpusimError(f"{directory}: no kept point fulfils {where or 'the constraints of the space'}")
-    values = objectives({name: table[name].to_numpy() for name in names}, names)
+    values = objectives(_scores(table, names, directory), names)
     places = front(values)
     best = places[knee(values[:, places])]
     places = places[np.lexsort(values[::-1, places])]
@@ -95,6 +95,20 @@ def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: 
         rows=rows,
         notes=_notes(manifest.space, names, where),
     )
+
+
+def _scores(table: Any, names: Sequence[str], directory: str | Path) -> dict[str, Any]:
+    """Return the metrics of kept points, those that no column holds worked out from others."""
+    columns = {name: table[name].to_numpy() for name in table.column_names if name in METRICS}
+    scores = {name: column_of(name, columns) for name in names}
+    for name in names:
+        if scores[name] is None:
+            raise ConfigError(
+                f"the metric {name}", file=str(directory),
+                allowed=f"a metric that the sweep kept ({', '.join(columns)}); "
+                f"a space that names {name} under `minimise` or `constraints` keeps it too",
+            )  # fmt: skip
+    return scores
 
 
 def _known(minimise: Sequence[str]) -> list[str]:

@@ -188,7 +188,8 @@ def _report(
     kept = kept[np.unique(asked[kept], axis=0, return_index=True)[1]]
     scores = campaign.scores_at(asked[kept])
     numbers = np.ravel_multi_index(tuple(asked[kept].T), [axis.size for axis in campaign.axes])
-    table = table_of(campaign.axes, numbers, asked[kept].astype(float), scores, int(good.sum()))
+    points, names = asked[kept].astype(float), campaign.space.metrics
+    table = table_of(campaign.axes, numbers, points, scores, int(good.sum()), names)
     write_whole(Store(log.directory).result, to_bytes(table))
     manifest = manifest_of(campaign.space, campaign.axes, campaign.total, campaign.total)
     manifest.write(log.directory / MANIFEST)  # for query and pareto

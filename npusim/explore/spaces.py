@@ -162,10 +162,16 @@ class Space(Section):
     """Which points are evaluated."""
     minimise: list[MetricName] = Field(default=["latency_s", "energy_j", "area_mm2"], min_length=1)
     """What `keep: pareto` and the reports look at; less is better, but for metrics a second (`..._per_s`),
-    of which more is better."""
+    of which more is better. Files hold the metrics that are named here or under
+    `constraints` beside the usual ones."""
     keep: str = "pareto"
     """Which points are written: `all`, `pareto` (those that no other beats in every metric of `minimise`) or
     `top:N` (the N best in the first of them)."""
+
+    @property
+    def metrics(self) -> frozenset[str]:
+        """Metrics that it names."""
+        return frozenset([*self.minimise, *self.constraints])
 
     @field_validator("keep")
     @classmethod

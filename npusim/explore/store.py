@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -67,7 +67,9 @@ class Store:
         return sum(int(m[_ADMITTED]) for m in metadata)
 
 
-def table_of(axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any, admitted: int) -> Any:
+def table_of(
+    axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any, admitted: int, asked: Collection[str]
+) -> Any:
     """Return points as an Arrow table: number, axes by path, metrics.
 
     Parameters
@@ -77,6 +79,8 @@ def table_of(axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any
     scores : mapping of metric to array, or array of TOTAL_DTYPE; shape (points,)
     admitted : int
         How many points of the chunk keep to the constraints, kept or not.
+    asked : collection of str
+        Metrics that the space names; of those that need to be asked for, only these get a column.
     """
     columns: dict[str, Any] = {POINT: pa.array(numbers, pa.int64())}
     for i, axis in enumerate(axes):
@@ -86,7 +90,9 @@ def table_of(axes: tuple[Axis, ...], numbers: Any, coordinates: Any, scores: Any
         else:
             columns[axis.path] = pa.array(values.astype(np.int64) if axis.is_whole else values)
     columns |= {
-        name: pa.array(np.ascontiguousarray(metric.values(scores))) for name, metric in METRICS.items()
+        name: pa.array(np.ascontiguousarray(metric.values(scores)))
+        for name, metric in METRICS.items()
+        if name in asked or not metric.is_asked
     }
     return pa.table(columns).replace_schema_metadata({_ADMITTED: str(admitted).encode()})
 

@@ -166,7 +166,8 @@ def chunk_bytes(campaign: Campaign, start: int, stop: int) -> bytes:
         coordinates = campaign.points.coordinates(numbers)
     else:
         coordinates = campaign.points.coordinates(np.arange(start, stop))[rows]
-    return to_bytes(table_of(campaign.axes, numbers, coordinates, totals[rows], admitted))
+    names = campaign.space.metrics
+    return to_bytes(table_of(campaign.axes, numbers, coordinates, totals[rows], admitted, names))
 
 
 def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:

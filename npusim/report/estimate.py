@@ -25,7 +25,11 @@ _WORTH_A_LINE = 0.005
 """Part of the latency from which time outside of the operators is shown."""
 _JOINTS = "/:"
 """Where an operator's name may be broken."""
-_OF_NPU = ("sram_peak_bytes", "area_mm2")
+_SHOWN = (
+    "latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j", "sram_peak_bytes",
+    "sram_traffic_bytes", "area_mm2",
+)  # fmt: skip
+_OF_NPU = ("sram_peak_bytes", "sram_traffic_bytes", "area_mm2")
 _BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red"}
 
 
@@ -58,9 +62,8 @@ def _circumstances(estimate: Estimate) -> str:
 
 
 def _figures(estimate: Estimate) -> Table:
-    names = [name for name in METRICS if name in Estimate.model_fields]
-    if not estimate.tiles:  # without an NPU there is no SRAM of one either
-        names = [name for name in names if name not in _OF_NPU]
+    # Without work for the NPU its own figures say nothing.
+    names = [name for name in _SHOWN if estimate.tiles or name not in _OF_NPU]
     cells = {name: engineering(getattr(estimate, name), unit_of(name)) for name in names}
     if estimate.latency_interval_s is not None:
         last = last_digit(estimate.latency_interval_s)
@@ -68,9 +71,10 @@ def _figures(estimate: Estimate) -> Table:
             engineering(s, "s", last) for s in (estimate.latency_s, *estimate.latency_interval_s)
         )
         cells["latency_s"] = f"{value} [{low} to {high}]"
+    cells["power_w"] += f", peak {engineering(estimate.peak_power_w, 'W')}"
     figures = [(METRICS[name].title, cell) for name, cell in cells.items()]
-    figures.insert(5, ("DRAM peak", engineering(estimate.memory.dram_peak_bytes, "B")))
-    figures.insert(6, ("work", engineering(estimate.macs, "MAC")))
+    figures.insert(6, ("DRAM peak", engineering(estimate.memory.dram_peak_bytes, "B")))
+    figures.insert(7, ("work", engineering(estimate.macs, "MAC")))
     table = grid()
     for _ in range(2):
         table.add_column(style="dim")

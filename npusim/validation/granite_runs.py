@@ -58,12 +58,13 @@ class GraniteRunner:
 
     def outcome(self, workload: str, variant: PublishedVariant, place: Place) -> Outcome:
         """Run a network."""
-        soc, estimate = self.soc(place.soc), self._estimate(self._graph(workload, variant), place)
+        estimate = self._estimate(self._graph(workload, variant), place)
         interval_s = 1.0 / estimate.throughput_per_s
         if variant.serial_cpu and place.device == "auto":
             npu_s = sum(o.latency_s for o in estimate.operators if o.unit.startswith("npu"))
             interval_s = estimate.units["cpu"].busy_s + npu_s
-        return Outcome(interval_s, _package_j(soc, place.device, estimate, interval_s))
+        longer = interval_s * estimate.throughput_per_s - 1.0  # the package idles for the rest
+        return Outcome(interval_s, estimate.energy_j + longer * estimate.energy.idle_j)
 
     def shares(self, layer: LayerVariant) -> Shares:
         """Run the first layer of a network on the data graph of Figs. 4 and 5."""
@@ -92,9 +93,9 @@ class GraniteRunner:
                 self._graphs[name, ""] = peak_product(peak.m, peak.k, peak.n, precision)
             estimate = self._estimate(self._graphs[name, ""], place)
             seconds[precision] = 1.0 / estimate.throughput_per_s
-            technology = self.soc(place.soc).technology
-            assert technology is not None  # a SoC with an NPU states its technology: arch.soc refuses others
-            joules[precision] = estimate.energy_j - estimate.dram_bytes * float(technology.energy.dram)
+            soc, energy = self.soc(place.soc), estimate.energy
+            hosts_j = seconds[precision] * (soc.cpu.power.idle + soc.gpu.power.idle)
+            joules[precision] = estimate.energy_j - energy.dram_j - hosts_j
         return seconds["fp16"] / seconds["int8"], joules["fp16"] / joules["int8"]
 
     def _graph(self, workload: str, variant: PublishedVariant) -> Graph:
@@ -122,13 +123,3 @@ class GraniteRunner:
             graph, soc, hint=place.hint, requests=place.requests, tiles=tiles, device=place.device
         )
         return mapped_estimate(map_placed(asked.graph, asked.machine, asked.run))
-
-
-def _package_j(soc: Soc, device: str, estimate: Estimate, interval_s: float) -> float:
-    """Energy of the package: the device at work and the idle power of the others."""
-    cpu, gpu, npu = soc.cpu.power, soc.gpu.power, soc.npu.power
-    if device == "cpu":
-        return float(interval_s * (cpu.busy + gpu.idle + npu.idle))
-    if device == "gpu":
-        return float(interval_s * (gpu.busy + cpu.idle + npu.idle))
-    return float(estimate.energy_j + interval_s * (cpu.idle + gpu.idle))

@@ -15,11 +15,16 @@ from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog, Program
+from npusim.engines.operators import grid_utilisation
 from npusim.engines.timeline import TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
 _ON_DRAM = [int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT)]
+_WORK = [
+    int(kind)
+    for kind in (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)
+]  # fmt: skip
 _OPERATOR_UNITS = {
     "npu.dma": "dma",
     "npu.dpu": "compute",
@@ -111,6 +116,7 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         bytes=np.tile(sizes, inferences),
         macs=repeated(program.macs, "f8"),
         energy_j=np.tile(energy, inferences),
+        idle_w=float(mapped.arch["idle_w"]),
         static_w=float(mapped.arch["static_w"]),
         followers=(column(program.next_start, "i8"), column(program.next_task, "i4")),
         slot=column(log.slot, "i4"),
@@ -127,12 +133,12 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
 
 
 def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any) -> Any:
-    """Spread each operator's dynamic energy over its tasks: per byte to transfers, rest to compute."""
+    """Spread the energy of each operator's work over its tasks: per byte of DRAM, the rest by their times."""
     energy = np.zeros(len(kind))
     per_byte = float(mapped.arch["dram_j_per_byte"] + mapped.arch["sram_j_per_byte"])
     moves = np.isin(kind, _ON_DRAM)
     energy[moves] = sizes[moves] * per_byte
-    works = np.isin(kind, [int(k) for k in (TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)])
+    works = np.isin(kind, _WORK)
     count = len(mapped.decisions.groups)
     left = mapped.results["energy_j"] - np.bincount(operator[moves], energy[moves], count)
     weight = np.where(works, duration + 1e-18, 0.0)
@@ -155,12 +161,12 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         interval_s = latency_s = float(ends[0])
         shown = 0
     busy = {name: value / line.inferences for name, value in line.group_busy_s().items()}
-    dynamic_j = float(mapped.results["energy_j"].sum())
     changes = {
         "engine": "event",
         "latency_s": latency_s,
         "throughput_per_s": 1.0 / interval_s if interval_s > 0.0 else np.inf,
-        "energy_j": dynamic_j + line.static_w * interval_s,
+        **_energies(mapped, line, base, latency_s, interval_s),
+        "grid_utilisation": grid_utilisation(mapped, interval_s),
         "sram_peak_bytes": line.sram_peak_bytes,
         "units": {
             name: UnitUse(
@@ -172,6 +178,24 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         "operators": _operators(line, base.operators, shown, requests),
     }
     return base.model_copy(update=changes)
+
+
+def _energies(
+    mapped: Mapped, line: Timeline, base: Estimate, latency_s: float, interval_s: float
+) -> dict[str, Any]:
+    """Return the figures of energy and power: static and idle power count as long as the run took."""
+    begin, end = line.npu_phases
+    static_j = line.static_w * float((end - begin).sum()) / line.inferences
+    changed = {"static_j": static_j, "idle_j": line.idle_w * interval_s}
+    energy = base.energy.model_copy(update=changed)
+    energy_j = float(mapped.results["energy_j"].sum()) + static_j + line.idle_w * interval_s
+    return {
+        "energy": energy,
+        "energy_j": energy_j,
+        "power_w": energy_j / interval_s if interval_s > 0.0 else 0.0,
+        "edp_js": energy_j * latency_s,
+        "ops_per_j": 2.0 * base.macs / energy_j if energy_j > 0.0 else 0.0,
+    }
 
 
 def _operators(

@@ -49,7 +49,12 @@ def dram_bandwidth(line: Timeline) -> StepFunction:
 
 
 def power(line: Timeline) -> StepFunction:
-    """Return the power: dynamic power of running tasks plus static power (W)."""
+    """Return the power of the package: of tasks, static power of the NPU while it works, idle power (W)."""
     rows = line.working
-    dynamic = _sum_of_rates(line.start[rows], line.end[rows], line.energy_j[rows])
-    return StepFunction(dynamic.time_s, dynamic.value + line.static_w)
+    begin, end = line.npu_phases
+    work = _sum_of_rates(
+        np.concatenate((line.start[rows], begin)),
+        np.concatenate((line.end[rows], end)),
+        np.concatenate((line.energy_j[rows], line.static_w * (end - begin))),
+    )
+    return StepFunction(work.time_s, work.value + line.idle_w)

@@ -83,9 +83,11 @@ class Timeline:
     macs: Any
     """float64 array, shape (tasks,)."""
     energy_j: Any
-    """float64 array, shape (tasks,): dynamic energy, spread evenly over the task."""
+    """float64 array, shape (tasks,): energy of the work beyond idle power, spread evenly over the task."""
+    idle_w: float
+    """Power of the package while all devices idle."""
     static_w: float
-    """Power that does not depend on the work."""
+    """Further power of the NPU while any of its units works: leakage, fabric, clock tree."""
     followers: tuple[Any, Any]
     """Who waits for a task of the program: (where each task's followers begin, follower); the same for every
     inference.
@@ -167,6 +169,17 @@ class Timeline:
         """Busy time of each unit, by name; a DSP that is being called is not at work."""
         spent = np.where(self.kind == TaskKind.LAUNCH, 0.0, self.end - self.start)
         return {u.name: float(spent[rows].sum()) for u, rows in zip(self.units, self.by_unit, strict=True)}
+
+    @cached_property
+    def npu_phases(self) -> tuple[Any, Any]:
+        """Begins and ends of the times in which any unit of the NPU works (s), two float64 arrays, rising."""
+        on_npu = np.array([unit.group.startswith("npu.") for unit in self.units] + [False])
+        rows = self.working[on_npu[self.unit[self.working]]]
+        order = np.argsort(self.start[rows], kind="stable")
+        begin, end = self.start[rows][order], np.maximum.accumulate(self.end[rows][order])
+        apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
+        first, last = np.append(0, apart), np.append(apart, len(rows)) - 1
+        return (begin[first], end[last]) if len(rows) else (np.zeros(0), np.zeros(0))
 
     def group_busy_s(self) -> dict[str, float]:
         """Busy time of each group (npu.dpu, npu.dsp, npu.dma, cpu, gpu): of the busiest unit in each context.

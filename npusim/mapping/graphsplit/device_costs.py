@@ -35,7 +35,7 @@ from npusim.mapping.mapped import Run, map_placed
 from npusim.ops import Family
 
 _NPU = "npu"
-_FIELDS = ("latency_s", "dram_bytes", "energy_j", "dma_s")
+_FIELDS = ("latency_s", "streamed_bytes", "energy_j", "dma_s")
 
 
 def placement_problem(
@@ -95,7 +95,7 @@ def placement_problem(
         devices=devices,
         allowed=allowed,
         time_s=costs["latency_s"],
-        dram_bytes=costs["dram_bytes"],
+        dram_bytes=costs["streamed_bytes"],
         energy_j=costs["energy_j"],
         dma_s=costs["dma_s"],
         launch_s=np.array([_launch_s(arch[0], device) for device in devices]),

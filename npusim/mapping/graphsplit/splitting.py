@@ -56,7 +56,10 @@ class Terms:
     requests: float
     contexts: float
     dram_bytes_per_s: float
+    idle_w: float
+    """Power of the package while all devices idle."""
     static_w: float
+    """What the NPU draws beyond that while an inference works on it, by the work of one context."""
     minimise: Objective
 
     @classmethod
@@ -67,7 +70,8 @@ class Terms:
             float(run.requests),
             float(arch["contexts"]),
             float(arch["dram_bytes_per_s"]),
-            float(arch["static_w"]),
+            float(arch["idle_w"]),
+            float(arch["static_w"] / arch["contexts"]),
             minimise,
         )
 
@@ -76,7 +80,14 @@ def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> 
     """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
     loads, k = problem.loads(placement), len(problem.devices)
     found_s = float(interval_s(*_sums(problem.devices, terms, loads)))
-    return found_s if terms.minimise == "latency" else float(loads[k + 2]) + terms.static_w * found_s
+    if terms.minimise == "latency":
+        return found_s
+    return float(loads[k + 2] + _static_w(problem.devices, terms) @ loads[:k]) + terms.idle_w * found_s
+
+
+def _static_w(devices: tuple[str, ...], terms: Terms) -> Any:
+    """Return the power of each device while it works that no operator's energy holds, shape (devices,)."""
+    return np.array([terms.static_w if device == "npu" else 0.0 for device in devices])
 
 
 def _sums(devices: tuple[str, ...], terms: Terms, loads: Any) -> tuple[float, ...]:
@@ -105,7 +116,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     per_load = _bounds_per_load(problem.devices, terms)
     share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
-        solution = solve(problem, _weights(per_load, terms, share))
+        solution = solve(problem, _weights(problem.devices, per_load, terms, share))
         return Split(
             problem,
             solution.placement,
@@ -116,7 +127,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     found: dict[tuple[int, ...], float] = {}
     bound, exact = 0.0, True
     for round_ in range(1, _ROUNDS + 1):
-        solution = solve(problem, _weights(per_load, terms, share))
+        solution = solve(problem, _weights(problem.devices, per_load, terms, share))
         exact = exact and solution.exact
         if solution.placement not in found:
             value = objective_of(problem, terms, solution.placement)
@@ -153,10 +164,11 @@ def _improved(
     return value, placement
 
 
-def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
+def _weights(devices: tuple[str, ...], per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
     """Turn shares of importance of the bounds into weights of seconds, bytes and joules."""
-    scale, energy = (1.0, 0.0) if terms.minimise == "latency" else (terms.static_w, 1.0)
+    scale, energy = (1.0, 0.0) if terms.minimise == "latency" else (terms.idle_w, 1.0)
     *time, launch, dram_byte, _, dma = (scale * (share @ per_load)).tolist()
+    time = (np.array(time) + energy * _static_w(devices, terms)).tolist()
     return ObjectiveWeights(time, launch, dram_byte, energy, dma)
 
 

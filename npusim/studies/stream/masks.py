@@ -68,5 +68,4 @@ class MaskKeeper:
         row["host_scatters"] = entries * self._copies
         row["host_reach_bytes"] = self._reach
         row["host_written_bytes"] = entries * self._copies * self._item
-        time_s, _ = cost_host(self._cpu, row)
-        return float(time_s)
+        return float(cost_host(self._cpu, row).time_s)
