@@ -77,26 +77,32 @@ class Uncached:
 
     Parameters
     ----------
-    roots : mapping of str to str
-        The tensor whose bytes each tensor is (`npusim.cost.liveness.roots`).
+    roots : mapping of str to mapping of str to float
+        The tensors whose bytes each tensor is (`npusim.cost.liveness.roots`).
     leaving : collection of str
         Roots of the network's results.
     """
 
-    def __init__(self, graph: Graph, roots: Mapping[str, str], leaving: Collection[str]) -> None:
+    def __init__(self, graph: Graph, roots: Mapping[str, Collection[str]], leaving: Collection[str]) -> None:
         self.graph, self.roots, self.leaving = graph, roots, leaving
         self._fetched = set[str]()
 
     def of(self, group: Group) -> set[str]:
         """Return those of the next group in order of execution."""
         members = [self.graph.operators[name] for name in (group.main, *group.fused)]
-        found = {name for op in members for name in op.outputs if name in self.leaving}
+        made = (name for op in members for name in op.outputs)
+        found = {name for name in made if any(stored in self.leaving for stored in self.roots[name])}
+        fetched = set[str]()
         for name in (name for op in members for name in op.inputs):
-            kind = self.graph.tensors[self.roots[name]].kind
-            if kind is not TensorKind.ACTIVATION and self.roots[name] not in self._fetched:
+            stored = {one for one in self.roots[name] if self._is_known(one)} - self._fetched
+            if stored:
                 found.add(name)
-        self._fetched.update(self.roots[name] for name in found)
+                fetched |= stored
+        self._fetched |= fetched
         return found
+
+    def _is_known(self, name: str) -> bool:
+        return self.graph.tensors[name].kind is not TensorKind.ACTIVATION
 
 
 def _format(inputs: tuple[Tensor, ...]) -> HostFormat:
