@@ -12,7 +12,10 @@ from npusim.cli import options as opt
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from npusim.engines import Estimate
     from npusim.engines.event import EventRun
+    from npusim.engines.timeline import Timeline
+    from npusim.mapping import Mapped
     from npusim.scenario import Scenario
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -25,6 +28,7 @@ _EXAMPLES = """
   npusim estimate gcn-cora --techniques stagr --engine event --trace run.json
   npusim estimate my_model.xml --soc core-ultra-series1 --format json
   npusim estimate my_model.onnx --shape 'input=\\[1,3,224,224]' -o result.json
+  npusim estimate gcn-cora --techniques stagr -o page.html
 """
 
 
@@ -87,7 +91,11 @@ def estimate(
         acted = estimate_with_timeline(scenario)
         if trace_file is not None:
             _write_trace(trace_file, acted)
-        destination.write(lambda: _event_page(acted, scenario), acted.estimate)
+        destination.write(
+            lambda: _event_page(acted, scenario),
+            acted.estimate,
+            lambda command: _html(command, acted.estimate, scenario.mapped, acted.timeline),
+        )
         return
 
     from npusim.api import estimate as one_estimate
@@ -99,7 +107,15 @@ def estimate(
 
         return estimate_page(result)
 
-    destination.write(page, result)
+    destination.write(page, result, lambda command: _html(command, result, scenario.mapped))
+
+
+def _html(command: str, result: Estimate, mapped: Mapped, line: Timeline | None = None) -> str:
+    """Return the HTML page, with the time line where there is one."""
+    from npusim.report.estimate_html import estimate_html
+    from npusim.report.timeline_html import timeline_parts
+
+    return estimate_html(result, command, mapped, *(timeline_parts(line) if line is not None else ()))
 
 
 def _trace_file(path: Path | None, engine: str) -> Path | None:

@@ -43,6 +43,7 @@ from npusim.cost.interval import interval_bounds_s as interval_bounds_s
 from npusim.cost.interval import interval_s as interval_s
 from npusim.cost.jit import compiled as compiled
 from npusim.cost.jit import compiled_parallel as compiled_parallel
+from npusim.cost.liveness import Liveness as Liveness
 from npusim.cost.liveness import Roots as Roots
 from npusim.cost.liveness import packing as packing
 from npusim.cost.liveness import roots as roots

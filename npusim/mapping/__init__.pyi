@@ -1,5 +1,7 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
+from npusim.mapping.contents import SramContents as SramContents
+from npusim.mapping.contents import sram_contents as sram_contents
 from npusim.mapping.fusion import DeviceChoice as DeviceChoice
 from npusim.mapping.fusion import wished as wished
 from npusim.mapping.graphsplit.device_costs import placement_problem as placement_problem

@@ -182,6 +182,7 @@ def bars(
     *,
     data: str = "",
     colours: Mapping[str, str] | None = None,
+    linear: bool = False,
 ) -> str:
     """Return horizontal bars by name, each with its amount beside it; nothing where no name has one."""
     known = {name: value for name, value in values.items() if value is not None}
@@ -199,7 +200,7 @@ def bars(
         )
     )
     positive = [value for value in known.values() if value > 0.0]
-    far_apart = len(positive) == len(known) and max(positive) > _FLATTENS * min(positive)
+    far_apart = not linear and len(positive) == len(known) and max(positive) > _FLATTENS * min(positive)
     scale = log_axis(axis, unit, min(positive) / 2, max(positive)) if far_apart else amount_axis(axis, unit)
     figure.update_layout(xaxis=scale, yaxis=names_axis(list(known)))
     return plot(figure, 130 + 30 * len(known), title, data=data)

@@ -37,7 +37,7 @@ def estimate_page(estimate: Estimate) -> RenderableType:
     """Return an estimate for the terminal: headline figures, units, the costliest operators, notes."""
     parts: list[RenderableType] = [
         title(estimate.workload, estimate.soc, estimate.techniques),
-        Text(_circumstances(estimate), style="dim"),
+        Text(circumstances(estimate), style="dim"),
         Text(),
         _figures(estimate),
         Text(),
@@ -52,7 +52,8 @@ def estimate_page(estimate: Estimate) -> RenderableType:
     return Group(*parts)
 
 
-def _circumstances(estimate: Estimate) -> str:
+def circumstances(estimate: Estimate) -> str:
+    """Return the line below the title: machine, formats, how the network runs, engine."""
     machine = estimate.provenance.get("soc_title", estimate.soc)
     e, on_npu = estimate, any(op.unit.startswith("npu") for op in estimate.operators)
     how = conditions(e.hint, e.requests, e.tiles if on_npu else 0, e.contexts, e.npu_tiles)

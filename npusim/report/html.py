@@ -23,6 +23,10 @@ COLOURS = (
 )  # fmt: skip
 """Colours that stay apart for the colour-blind (Paul Tol's bright scheme and others)."""
 GREY = "#bbbbbb"
+UNIT_COLOURS = {
+    "npu.dpu": COLOURS[0], "npu.dsp": COLOURS[5], "npu.dma": COLOURS[3], "cpu": COLOURS[8], "gpu": COLOURS[2],
+}  # fmt: skip
+"""Colour of each unit, the same on every page."""
 _LONGEST_NAME = 18
 """Characters in a line of a name beside a plot."""
 _FONT = "system-ui, sans-serif"

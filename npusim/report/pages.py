@@ -28,6 +28,7 @@ class Page:
 
 
 _HTML = {
+    "estimate": "npusim.report.estimate_html:estimate_html",
     "whatif": "npusim.report.whatif_html:whatif_html",
     "pareto": "npusim.report.pareto_html:pareto_html",
     "calibration": "npusim.report.calibration_html:calibration_html",

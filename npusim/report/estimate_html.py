@@ -1,0 +1,223 @@
+"""An estimate as one HTML file: where time and energy go, roofline, SRAM, what flows between the blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+
+from npusim.metrics import METRICS, unit_of
+from npusim.report.document_html import bars, records_table, tables, titled
+from npusim.report.drawings import block_diagram
+from npusim.report.engineering import engineering, percent
+from npusim.report.estimate import circumstances
+from npusim.report.html import (
+    COLOURS,
+    GREY,
+    UNIT_COLOURS,
+    bullets,
+    figures,
+    names_axis,
+    page,
+    plot,
+    seconds_axis,
+    table,
+    text,
+)
+from npusim.report.memory_html import graph_forms, sram_plot
+from npusim.report.roofline_html import roofline_plot
+
+if TYPE_CHECKING:
+    from npusim.engines import Estimate, OperatorCost
+    from npusim.mapping import Mapped
+
+_MOST_BARS = 20
+_MOST_REGIONS = 14
+_LAUNCH = "launch of the inference"
+
+
+def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None = None, *further: str) -> str:
+    """Return an estimate as HTML that needs no other file.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    command : str
+        The command line that asked for it.
+    mapped : Mapped, optional
+        The mapped graph behind it, which tells what lies in SRAM, in which form the graph is stored, and how
+        the machine is built; None leaves these pictures out.
+    *further : str
+        HTML to stand below the operators, such as that of a time line.
+    """
+    data = estimate.model_dump(mode="json", by_alias=True)
+    pictures = (
+        [sram_plot(mapped), _blocks(estimate, mapped), graph_forms(mapped)] if mapped is not None else []
+    )
+    return page(
+        titled("Estimate", data),
+        text(circumstances(estimate)),
+        bullets(estimate.warnings, "warning"),
+        figures(_headline(estimate)),
+        _where(estimate),
+        _units(estimate),
+        _operators(estimate),
+        *further,
+        roofline_plot(estimate),
+        _energy(estimate),
+        *pictures,
+        *tables({"memory": data["memory"], "provenance": _plain(data["provenance"])}),
+        lead=f"{engineering(estimate.latency_s, 's')} an inference; {estimate.bound} is busiest, "
+        f"{percent(estimate.units[estimate.bound].utilisation)} of the time.",
+        notes=estimate.provenance.get("notes", []),
+        command=command,
+    )
+
+
+def _plain(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in provenance.items() if key != "notes"}
+
+
+def _headline(estimate: Estimate) -> list[tuple[str, str]]:
+    shown = [
+        (METRICS[name].title, engineering(getattr(estimate, name), unit_of(name)))
+        for name in METRICS
+        if name in type(estimate).model_fields and getattr(estimate, name) is not None
+    ]
+    if estimate.latency_interval_s is not None:
+        low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
+        shown.insert(1, ("90 % of the latency", f"{low} to {high}"))
+    return [*shown, ("work", engineering(estimate.macs, "MAC"))]
+
+
+def _time_s(op: OperatorCost) -> float:
+    """Return an operator's part of the latency; with several in flight, what it takes by itself."""
+    return op.latency_s if op.critical_s is None else op.critical_s
+
+
+def _where(estimate: Estimate) -> str:
+    """Return one bar that parts the latency among regions of the network and the launch."""
+    regions: dict[str, float] = {}
+    for op in estimate.operators:
+        region = op.name.rpartition("/")[0] or op.name
+        regions[region] = regions.get(region, 0.0) + _time_s(op)
+    if len(regions) > _MOST_REGIONS:
+        regions = {}
+        for op in estimate.operators:
+            regions[op.type] = regions.get(op.type, 0.0) + _time_s(op)
+    largest = sorted(regions, key=lambda name: -regions[name])[: len(COLOURS)]
+    shown = {name: seconds for name, seconds in regions.items() if name in largest and seconds > 0.0}
+    rest = sum(regions.values()) - sum(shown.values())
+    colours = dict(zip(shown, COLOURS, strict=False)) | {"other operators": GREY, _LAUNCH: "#dddddd"}
+    shown |= {"other operators": rest} if rest > 1e-3 * estimate.latency_s else {}
+    shown = ({_LAUNCH: estimate.launch_s} if estimate.launch_s else {}) | shown
+    figure = go.Figure()
+    for name, seconds in shown.items():
+        figure.add_bar(
+            x=[seconds], y=[""], orientation="h", name=f"{name}: {engineering(seconds, 's')}",
+            marker={"color": colours[name]},
+            hovertemplate=f"{escape(name)}: {engineering(seconds, 's')}<extra></extra>",
+        )  # fmt: skip
+    figure.update_layout(barmode="stack", xaxis=seconds_axis("", log=False), yaxis={"showticklabels": False})
+    rows = [
+        (name, engineering(seconds, "s"), percent(seconds / sum(shown.values())))
+        for name, seconds in shown.items()
+    ]
+    what = "Where the latency goes" if estimate.requests == 1 else "Time of the operators, each by itself"
+    return plot(figure, 150, what, data=table(("part", "time", "share"), rows, name="regions"))
+
+
+def _units(estimate: Estimate) -> str:
+    used = {name: use.busy_s for name, use in estimate.units.items() if use.busy_s > 0}
+    listed = records_table("units", [{"name": n, **u.model_dump()} for n, u in estimate.units.items()])
+    return bars("Busy time of the units", "busy", "s", used, data=listed, colours=UNIT_COLOURS)
+
+
+def _operators(estimate: Estimate) -> str:
+    """Return the costliest operators as bars coloured by their unit, and the table of all."""
+    working = sorted((op for op in estimate.operators if _time_s(op) > 0), key=_time_s, reverse=True)
+    shown = working[:_MOST_BARS]
+    figure = go.Figure()
+    for unit in dict.fromkeys(op.unit for op in shown):
+        ops = [op for op in shown if op.unit == unit]
+        figure.add_bar(
+            x=[_time_s(op) for op in ops],
+            y=[op.name for op in ops],
+            orientation="h",
+            name=unit,
+            marker={"color": UNIT_COLOURS.get(unit, GREY)},
+            text=[f"{engineering(_time_s(op), 's')}, {op.bound}" for op in ops],
+            hovertext=[_story(op) for op in ops],
+            hoverinfo="text",
+        )
+    figure.update_layout(
+        xaxis=seconds_axis("", log=False), yaxis=names_axis([op.name for op in shown]), barmode="overlay"
+    )
+    left = len(working) - len(shown)
+    title = "Operators: part of the latency, and what bounds each" if estimate.requests == 1 else "Operators"
+    more = f"; {left} more take at most {engineering(_time_s(shown[-1]), 's')} each" if left > 0 else ""
+    listed = records_table(
+        "operators", [op.model_dump(mode="json") for op in estimate.operators], _columns(estimate)
+    )
+    return (
+        plot(figure, 110 + 36 * len(shown), title + more) + "<h3>All operators</h3>" + listed
+        if shown
+        else listed
+    )
+
+
+_COLUMNS = {
+    "name": "operator", "unit": "unit", "precision": "format", "latency_s": "latency", "busy_s": "busy",
+    "critical_s": "critical", "macs": "MAC", "grid_utilisation": "grid used", "dram_bytes": "DRAM",
+    "sram_read_bytes": "SRAM read", "sram_written_bytes": "SRAM written", "energy_j": "energy",
+    "power_w": "power", "mapping.split": "split", "mapping.tiles": "tiles", "mapping.mpe_mode": "MPE mode",
+    "mapping.order": "loop order", "mapping.row_blocks": "row blocks",
+    "mapping.column_blocks": "column blocks", "mapping.depth_blocks": "depth blocks", "bound": "bound",
+}  # fmt: skip
+
+
+def _columns(estimate: Estimate) -> dict[str, str]:
+    """Return the columns that any operator fills."""
+    ops = [op.model_dump(mode="json") for op in estimate.operators]
+
+    def filled(key: str) -> bool:
+        first, _, second = key.partition(".")
+        values = [op.get(first) for op in ops]
+        return any((v or {}).get(second) if second else v for v in values)
+
+    return {key: head for key, head in _COLUMNS.items() if filled(key)}
+
+
+def _story(op: OperatorCost) -> str:
+    rides = f"<br>with {', '.join(map(escape, op.fused))}" if op.fused else ""
+    amounts = ((op.macs, "MAC"), (op.dram_bytes, "B of DRAM"), (op.energy_j, "J"))
+    return (
+        f"<b>{escape(op.name)}</b> ({escape(op.type)}) on {op.unit}, {op.precision}{rides}<br>"
+        f"alone {engineering(op.latency_s, 's')}, busy {engineering(op.busy_s, 's')}; {op.bound}<br>"
+        f"{', '.join(engineering(value, unit) for value, unit in amounts)}"
+    )
+
+
+_PARTS = {
+    "mac_j": "MAC grid", "sram_j": "SRAM", "dram_j": "DRAM", "dsp_j": "DSP", "cpu_j": "CPU", "gpu_j": "GPU",
+    "fabric_j": "NPU fabric", "idle_j": "idle and leakage",
+}  # fmt: skip
+
+
+def _energy(estimate: Estimate) -> str:
+    parts = {
+        _PARTS.get(name, name): value for name, value in estimate.energy.model_dump().items() if value > 0.0
+    }
+    total = sum(parts.values())
+    rows = [(name, engineering(value, "J"), percent(value / total)) for name, value in parts.items()]
+    title = f"Energy by part: {engineering(estimate.energy_j, 'J')} an inference"
+    return bars(
+        title, "energy", "J", parts, data=table(("part", "energy", "share"), rows, name="energy"), linear=True
+    )
+
+
+def _blocks(estimate: Estimate, mapped: Mapped) -> str:
+    title = "What flows through the machine in an inference"
+    return f"<h2>{title}</h2>{block_diagram(estimate, mapped)}"
