@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from npusim.cli.running import run
+from npusim.engines.event import estimate_with_timeline
+from npusim.engines.timeline.chrome import chrome_trace
+from npusim.scenario import Scenario
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OFFLINE = ("--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost", "--disable-gpu")
@@ -28,6 +31,7 @@ LINKS = """() => ["href", "src", "action", "formaction", "data", "srcset", "post
 
 PAGES: dict[str, list[str]] = {
     "estimate": ["estimate", "gcn-cora", "-t", "stagr"],
+    "event": ["estimate", "gcn-cora", "-t", "stagr", "--engine", "event"],
     "whatif": ["whatif", "gcn-cora", "--stack", "stagr,stagr+quantgr,stagr+symg"],
     "over": ["whatif", "gcn-cora", "--stack", "stagr,quantgr", "--over", "npu.tiles=2,4"],
     "map": ["map", "gcn-cora"],
@@ -105,6 +109,65 @@ def assert_tables_hold(view: Any, document: dict[str, Any]) -> None:
                 )
                 compared += 1
     assert compared > 0
+
+
+TRACE_PROCESSOR = """async (text) => {
+  const engine = await import("devtools://devtools/bundled/models/trace/trace.js");
+  const model = engine.TraceModel.Model.createWithAllHandlers();
+  await model.parse(JSON.parse(text).traceEvents, { metadata: {}, isFreshRecording: false });
+  const { Renderer, Meta } = model.parsedTrace().data;
+  const threads = [...Renderer.processes].flatMap(([pid, one]) => [...one.threads].map(([tid, thread]) => ({
+    process: Meta.processNames.get(pid).args.name, name: thread.name, slices: thread.entries.length,
+    outermost: thread.tree.roots.size ?? thread.tree.roots.length,
+    busy_us: thread.entries.reduce((sum, slice) => sum + slice.dur, 0) })));
+  const slices = [...Renderer.processes.values()].flatMap((one) =>
+    [...one.threads.values()].flatMap((thread) => thread.entries));
+  return { threads, length_us: Math.max(...slices.map((slice) => slice.ts + slice.dur)) };
+}"""
+"""Queries of the trace processor in Chromium's developer tools, which knows nothing of npusim."""
+
+
+def test_a_trace_processor_finds_our_units_slices_and_totals(browser: Any) -> None:
+    line = estimate_with_timeline(Scenario("gcn-cora", techniques="stagr")).timeline
+    view = browser.new_page()
+    try:
+        view.goto("devtools://devtools/bundled/devtools_app.html")
+        found = view.evaluate(TRACE_PROCESSOR, chrome_trace(line))
+    except Exception as error:  # a browser without developer tools, or with others
+        pytest.skip(f"no trace processor in this browser: {error}")
+    finally:
+        view.close()
+    threads = {one["name"]: one for one in found["threads"] if one["process"] != "Layers"}
+    spent, names = line.end - line.start, [line.track(int(row)) for row in line.working]
+    assert set(threads) == set(names)
+    for name, thread in threads.items():
+        rows = [row for row, own in zip(line.working, names, strict=True) if own == name]
+        assert thread["slices"] == thread["outermost"] == len(rows)  # none is lost in another one
+        assert thread["busy_us"] == pytest.approx(1e6 * spent[rows].sum(), rel=1e-4, abs=1e-3 * len(rows))
+    layers = [one for one in found["threads"] if one["process"] == "Layers"]
+    assert all(one["slices"] == one["outermost"] for one in layers)
+    assert sum(one["slices"] for one in layers) == len(set(line.operator[line.working]) - {-1})
+    assert found["length_us"] == pytest.approx(1e6 * line.makespan_s, rel=1e-6)
+
+
+def test_two_runs_stand_one_above_the_other_on_one_scale(opened: Callable[..., Any], tmp_path: Path) -> None:
+    traces = [tmp_path / f"{stack}.json" for stack in ("none", "stagr")]
+    for path in traces:
+        asked = ["estimate", "gcn-cora", "-t", path.stem, "--engine", "event", "-o", str(tmp_path / "e.json")]
+        assert run([*asked, "--trace", str(path)]) == 0
+    page, data = tmp_path / "both.html", tmp_path / "both.json"
+    for output in (page, data):
+        assert run(["trace", "diff", *map(str, traces), "-o", str(output)]) == 0
+    view, document = opened(page), json.loads(data.read_text())
+    assert_leads_nowhere(view)
+    assert_tables_hold(view, document)
+    drawn = view.evaluate("document.querySelector('.js-plotly-plot').data.map((one) => [...one.y])")
+    assert {track.rpartition(", ")[2] for trace in drawn for track in trace} == {"first", "second"}
+    scatter = next(one for one in document["alone"] if one["name"] == "layer0/aggregate/scatter")
+    assert scatter["latency_s"] > 0.5 * document["measured_s"]
+    assert document["first"] in view.title() and document["second"] in view.title()
+    assert view.complaints == []
+    view.close()
 
 
 def assert_leads_nowhere(view: Any) -> None:

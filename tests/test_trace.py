@@ -135,6 +135,12 @@ def test_layers_are_matched_by_normalised_name_then_by_type_and_order(tmp_path, 
     assert [pair.simulated for pair in found.layers] == [x.name for x in ours]
     assert found.layers[-1].measured == "quite_another_name"
     assert found.only_measured == ["output_copy"]
+    assert [(x.trace, x.name, x.latency_s) for x in found.alone] == [
+        ("first", "output_copy", pytest.approx(90e-6))
+    ]
+    assert found.first == "profiling.json"
+    assert found.second == "gcn-cora on core-ultra-series2 with stagr"
+    assert found.measured_launch_s == 0.0 < found.simulated_launch_s
     assert found.layers[0].measured_s == pytest.approx(90e-6)
 
 

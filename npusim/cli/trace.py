@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npusim.cli.options import Format, Output, argument
 
+if TYPE_CHECKING:
+    from npusim.measure.trace_diff import TraceDiff
+
 _EXAMPLES = """
 [dim]Examples[/dim]
   npusim estimate gcn-cora --engine event --trace simulated.json
   npusim trace diff profiling.json simulated.json
+  npusim trace diff before.json after.json -o both.html
 """
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False, epilog=_EXAMPLES, no_args_is_help=True)
@@ -25,8 +29,8 @@ def trace() -> None:
 
 @app.command(epilog=_EXAMPLES)
 def diff(
-    measured: Annotated[Path, argument("MEASURED", "A profiling.json of Intel's NPU profiler, or a trace.")],
-    simulated: Annotated[Path, argument("SIMULATED", "A trace of npusim.")],
+    measured: Annotated[Path, argument("FIRST", "A profiling.json of Intel's NPU profiler, or a trace.")],
+    simulated: Annotated[Path, argument("SECOND", "A trace of npusim, or a second profiling.json.")],
     form: Format = None,
     output: Output = None,
 ) -> None:
@@ -39,4 +43,13 @@ def diff(
 
     from npusim.report.trace_diff import diff_page
 
-    destination.write(lambda: diff_page(found), found)
+    destination.write(
+        lambda: diff_page(found), found, lambda command: _html(command, found, measured, simulated)
+    )
+
+
+def _html(command: str, found: TraceDiff, first: Path, second: Path) -> str:
+    from npusim.measure.traces import read_trace
+    from npusim.report.trace_diff_html import trace_diff_html
+
+    return trace_diff_html(found, command, read_trace(first).events, read_trace(second).events)

@@ -14,7 +14,8 @@ from npusim.errors import ConfigError, shown
 
 _US = 1e-6
 _MHZ = 1e6
-LAYER = "Layer"
+LAYER, LAUNCH = "Layer", "Launch"
+"""Categories of layers and of calls of the runtime; the second is npusim's own."""
 ENGINES: Mapping[str, str] = {"DPU": "DPU", "SW": "Shave", "Shave": "Shave", "DMA": "DMA", "M2I": "M2I"}
 """Engines by the category of their tasks; vector processors write SW or Shave, by version of the driver."""
 _REMEDY = "a profiling.json (NPU_PRINT_PROFILING=JSON) or a trace of `npusim estimate --trace`"
@@ -55,6 +56,8 @@ class Trace:
     """Clock of the DPU, where it is told."""
     simulated: bool
     """Whether npusim wrote it."""
+    title: str = ""
+    """Network, machine and techniques, where the trace tells them."""
 
 
 def read_trace(path: Path) -> Trace:
@@ -77,6 +80,7 @@ def read_trace(path: Path) -> Trace:
     events = data.get("traceEvents")
     if not isinstance(events, list):
         raise ConfigError("no list `traceEvents`", file=document.name, allowed=_REMEDY)
+    told = _block(data, "otherData", document)
     return Trace(
         file=document.name,
         events=tuple(
@@ -84,8 +88,15 @@ def read_trace(path: Path) -> Trace:
         ),
         statistics=_statistics(data, document),
         clock_hz=_clock(data, document),
-        simulated=_block(data, "otherData", document).get("simulated") == "npusim",
+        simulated=told.get("simulated") == "npusim",
+        title=_title(told),
     )
+
+
+def _title(told: Mapping[str, Any]) -> str:
+    workload, soc, techniques = (str(told.get(key, "")) for key in ("workload", "soc", "techniques"))
+    named = f"{workload} on {soc}" if workload and soc else workload
+    return f"{named} with {techniques}" if named and techniques not in ("", "none") else named
 
 
 def _is_complete(event: Any, number: int, document: ParsedFile) -> bool:

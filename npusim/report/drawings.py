@@ -21,7 +21,7 @@ _EDGE = "#555"
 
 
 def block_diagram(estimate: Estimate, mapped: Mapped) -> str:
-    """Return DRAM, SRAM and the units that compute, with bytes and mean rates of an inference between them.
+    """Return DRAM, SRAM and computing units, with bytes and mean rates of an inference between them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""An estimate as one HTML file: where time and energy go, roofline, SRAM, what flows between the blocks."""
+"""An estimate as one HTML file: where time and energy go, roofline, SRAM, flow between the blocks."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None =
         HTML to stand below the operators, such as that of a time line.
     """
     data = estimate.model_dump(mode="json", by_alias=True)
-    pictures = (
-        [sram_plot(mapped), _blocks(estimate, mapped), graph_forms(mapped)] if mapped is not None else []
-    )
+    pictures = [sram_plot(mapped), graph_forms(mapped)] if mapped is not None else []
+    if hasattr(estimate, "roofline"):
+        pictures = [roofline_plot(estimate), _energy(estimate), *pictures]
+        pictures += [_blocks(estimate, mapped)] if mapped is not None else []
     return page(
         titled("Estimate", data),
         text(circumstances(estimate)),
@@ -65,8 +66,6 @@ def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None =
         _units(estimate),
         _operators(estimate),
         *further,
-        roofline_plot(estimate),
-        _energy(estimate),
         *pictures,
         *tables({"memory": data["memory"], "provenance": _plain(data["provenance"])}),
         lead=f"{engineering(estimate.latency_s, 's')} an inference; {estimate.bound} is busiest, "
