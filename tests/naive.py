@@ -145,7 +145,7 @@ def energy_j(arch: Any, op: Any, cost: Any) -> float:
             DpuOperation.MAXPOOL: arch.energy_maxpool,
             DpuOperation.AVGPOOL: arch.energy_avgpool,
         }.get(op.dpu_operation, arch.energy_eltwise)
-        energy += max(op.macs, op.elements) * arch.dpu_mac_bytes_per_cycle[form] / op.a_item * mac_j * factor
+        energy += max(op.macs, op.elements) * mac_j * factor
         return energy + (op.elements * op.a_item + out_bytes) * arch.sram_j_per_byte
     if op.unit == Unit.DSP:
         lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0

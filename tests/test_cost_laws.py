@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import Machine, convolutions, graphs, machines, runs, tight_convolutions, tight_products
 
+from npusim import estimate, load_workload
 from npusim.arch import load_soc
 from npusim.cost.architecture import arch_row
 from npusim.cost.evaluation import evaluate
@@ -279,3 +280,15 @@ def test_the_same_question_has_the_same_answer_to_the_bit(data):
     first, second = mapped_or_reject(graph, machine, run), mapped_or_reject(graph, machine, run)
     assert first.results.tobytes() == second.results.tobytes()
     assert first.total.tobytes() == second.total.tobytes()
+
+
+def test_no_work_of_the_grid_draws_more_power_than_dense_convolutions():
+    """Depthwise convolutions and pooling cost more per operation because they keep few multipliers busy."""
+    power = {}
+    for workload in ("resnet-50", "mobilenet-v2"):
+        found = estimate(load_workload(workload), load_soc("core-ultra-series1"))
+        for op in found.operators:
+            if op.unit == "npu.dpu":
+                power.setdefault(op.type, []).append(op.energy_j / op.latency_s)
+    dense = max(power.pop("Convolution"))
+    assert all(max(watts) < dense for watts in power.values())

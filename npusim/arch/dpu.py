@@ -50,7 +50,9 @@ class DpuMode(Section):
 
 
 class EnergyFactors(Section):
-    """Energy of an ideal cycle of the grid, as a multiple of that of an int8 convolution."""
+    """Energy of an ideal cycle of the grid, in which all multipliers have an operation, as a multiple of a
+    convolution's.
+    """
 
     convolution: PositiveRatio
     """Convolution and matrix product."""

@@ -58,13 +58,11 @@ def grid_written_bytes(op: OpRecord) -> float:
 def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
     """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
 
-    Skipped products cost nothing, and other work than products costs its factor for each cycle it would
-    ideally take.
+    Skipped products cost nothing. Other work costs its factor for each operation: an ideal cycle is as many
+    operations as there are multipliers, of every operator alike (VPUNN, `DPU_Power_IdealCycles`).
     """
     if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
         return float(op.macs * min(op.a_density, op.b_density) * arch.energy_convolution)
-    step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(op.a_item)]
-    ideal_macs = max(op.macs, op.elements) * step_bytes / op.a_item
     factor = arch.energy_eltwise
     if op.dpu_operation == _DEPTHWISE:
         factor = arch.energy_depthwise
@@ -72,7 +70,7 @@ def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
         factor = arch.energy_maxpool
     elif op.dpu_operation == _AVGPOOL:
         factor = arch.energy_avgpool
-    return float(ideal_macs * factor)
+    return float(max(op.macs, op.elements) * factor)
 
 
 @compiled
