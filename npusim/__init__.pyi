@@ -1,6 +1,7 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
 from npusim.api import calibrate as calibrate
+from npusim.api import compare as compare
 from npusim.api import estimate as estimate
 from npusim.api import measure as measure
 from npusim.api import place as place

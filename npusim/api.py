@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from npusim.measure.document import Measurement
     from npusim.measure.models import Sources
     from npusim.studies.placement import Placement
+    from npusim.studies.side_by_side import Comparison
     from npusim.studies.stream import Followed, Update
 
 _ENGINES = ("analytical", "event")
@@ -46,6 +47,12 @@ class How(What, total=False):
     tiles: int | Literal["all"] | None
     device: str
     swap_operands: SwapOperands
+
+
+class Common(How, total=False):
+    """What holds for all runs of a comparison: all fields of `Scenario` but the network."""
+
+    soc: Soc | str | Path
 
 
 def estimate(
@@ -101,6 +108,34 @@ def estimate(
     found = mapped_estimate(scenario.mapped)
     wanted = scenario.machine.calibration is not None if interval is None else interval
     return with_interval(found, scenario.mapped) if wanted else found
+
+
+def compare(
+    *what: Network | Soc | Stack | Scenario | Estimate, engine: str = "analytical", **how: Unpack[Common]
+) -> Comparison:
+    """Compare networks, SoCs, technique stacks, scenarios or estimates, as `npusim compare` does.
+
+    Parameters
+    ----------
+    *what
+        Several networks, SoCs or stacks, by name, file or as objects, and one of another kind that holds for
+        all; or several scenarios, estimates and files of estimates. The first is what ratios are to.
+    engine : {"analytical", "event"}
+        As for `estimate`.
+    **how
+        Fields of `npusim.Scenario` that hold for all: soc, techniques, hint, requests, tiles, device,
+        swap_operands, settings, shapes, inputs.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> found = npusim.compare("gcn-cora", "stagr", "stagr+quantgr")
+    >>> found.differ_in, found.runs[1].ratios["dram_bytes"] < 1.0
+    ('techniques', True)
+    """
+    from npusim.studies.side_by_side import compare as side_by_side
+
+    return side_by_side(what, how, lambda scenario: estimate(scenario, engine=engine))
 
 
 def whatif(

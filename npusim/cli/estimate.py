@@ -44,15 +44,7 @@ def estimate(
     tiles: opt.Tiles = None,
     device: opt.Device = "auto",
     swap_operands: opt.SwapOperands = "none",
-    engine: Annotated[
-        str,
-        opt.option(
-            "--engine",
-            "Add costs up, or act every tile and transfer out and see what they wait for.",
-            choices=("analytical", "event"),
-            panel=opt.RUN,
-        ),
-    ] = "analytical",
+    engine: opt.Engine = "analytical",
     interval: Annotated[
         bool,
         opt.option(

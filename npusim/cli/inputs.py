@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from npusim.mapping import SwapOperands
     from npusim.scenario import Scenario
 
-_SWAPS: dict[str, SwapOperands] = {"none": False, "all": True, "search": "search"}
+SWAPS: dict[str, SwapOperands] = {"none": False, "all": True, "search": "search"}
 _SIZE = re.compile(r"[0-9]{1,12}")
 
 
@@ -33,7 +33,7 @@ def scenario_of(
 
     return Scenario(
         workload, soc, techniques, hint=hint, requests=requests, tiles=tiles, device=device,
-        settings=settings or (), shapes=parse_shapes(shapes or ()), swap_operands=_SWAPS[swap_operands],
+        settings=settings or (), shapes=parse_shapes(shapes or ()), swap_operands=SWAPS[swap_operands],
     ).load()  # fmt: skip
 
 

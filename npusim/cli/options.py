@@ -213,6 +213,15 @@ SwapOperands = Annotated[
         panel=RUN,
     ),
 ]
+Engine = Annotated[
+    str,
+    option(
+        "--engine",
+        "Add costs up, or act every tile and transfer out and see what they wait for.",
+        choices=("analytical", "event"),
+        panel=RUN,
+    ),
+]
 Format = Annotated[
     str | None,
     option(

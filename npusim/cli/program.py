@@ -18,6 +18,7 @@ from npusim.errors import UnknownNameError
 
 COMMANDS = {
     "estimate": "npusim.cli.estimate",
+    "compare": "npusim.cli.compare",
     "whatif": "npusim.cli.whatif",
     "map": "npusim.cli.map",
     "stream": "npusim.cli.stream",

@@ -26,6 +26,7 @@ FILES = {
 
 DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
+    "compare": "npusim.studies.side_by_side:Comparison",
     "whatif": "npusim.studies:WhatIf",
     "map": "npusim.studies.placement:Placement",
     "stream": "npusim.studies.stream:Followed",

@@ -1,0 +1,306 @@
+"""Networks, SoCs or technique stacks side by side: totals with ratios, and operator by operator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from npusim.arch import Soc, soc_names
+from npusim.documents import Document, Part
+from npusim.engines.estimate import EnergyByPart, Estimate, OperatorCost
+from npusim.errors import ConfigError, FileError, UnknownNameError
+from npusim.graph import Graph
+from npusim.metrics import METRICS
+from npusim.scenario import Scenario, name_of
+from npusim.techniques import Stack, technique_names
+from npusim.workloads import workload_names
+
+Kind = Literal["network", "soc", "techniques", "estimate"]
+_KINDS: dict[Kind, str] = {
+    "network": "networks",
+    "soc": "SoCs",
+    "techniques": "technique stacks",
+    "estimate": "estimates",
+}
+_SOC_FILE = re.compile(r"^\s*[\"']?(?:schema[\"']?:\s*[\"']?npusim\.soc/|extends[\"']?:)", re.MULTILINE)
+
+
+class OperatorInRun(Part):
+    """One operator in one of the runs."""
+
+    unit: str
+    """Unit that runs it."""
+    precision: str
+    """Format that it computes in."""
+    latency_s: float
+    """Time from its start to its end, in s."""
+    critical_s: float | None
+    """Its part of the latency, in s; null with several requests in flight."""
+    energy_j: float
+    """Energy of its work, beyond idle power, in J."""
+    dram_bytes: float
+    """Bytes moved to and from DRAM."""
+    bound: str
+    """What it waits for."""
+
+
+class ComparedOperator(Part):
+    """One operator, by its name, in all runs."""
+
+    name: str
+    """Name in the graphs."""
+    type: str
+    """OpenVINO operation name."""
+    runs: list[OperatorInRun | None]
+    """What it costs in each run, in their order; null where the run has no such operator by itself."""
+    fused_into: list[str | None]
+    """Operator that it rides along with, in each run; null where it rides along with none."""
+    ratios: list[float | None]
+    """Latency over that of the first run; null where one of the two is missing or takes no time."""
+
+
+class ComparedRun(Part):
+    """One of the things that are compared."""
+
+    name: str
+    """As it was given."""
+    workload: str
+    """Name of the network."""
+    soc: str
+    """Name of the SoC."""
+    techniques: str
+    """Canonical technique stack."""
+    engine: str
+    """Engine that made the estimate."""
+    hint: str
+    """Performance hint."""
+    requests: int
+    """Inferences in flight."""
+    tiles: int
+    """NPU tiles that an inference uses."""
+    precision: str
+    """Formats of its products."""
+    bound: str
+    """The unit that is busy the largest share of the time."""
+    figures: dict[str, float]
+    """Metrics by name, in SI units, as the estimate has them."""
+    energy: EnergyByPart
+    """Energy by part."""
+    ratios: dict[str, float | None]
+    """Each metric over that of the first run; null where that is 0."""
+    alone: list[str]
+    """Operators that no other run has, by themselves or fused."""
+    alone_s: float
+    """Sum of their latencies, in s."""
+
+
+class Comparison(Document):
+    """Runs side by side; SI units throughout."""
+
+    schema_: Literal["npusim.compare/1"] = Field("npusim.compare/1", alias="schema")
+    """Version of this document."""
+    differ_in: Kind
+    """What differs from run to run."""
+    runs: list[ComparedRun]
+    """The first is what the others are compared with."""
+    operators: list[ComparedOperator]
+    """Operators that take time in a run, in order of execution of the first run that has them."""
+    notes: list[str]
+    """What the estimates rest on, and warn of."""
+
+
+def compare(
+    what: Sequence[Any],
+    options: Mapping[str, Any],
+    estimate: Callable[[Scenario], Estimate],
+) -> Comparison:
+    """Compare networks, SoCs, technique stacks, scenarios or finished estimates.
+
+    Parameters
+    ----------
+    what : sequence
+        Networks, SoCs and stacks, by name, file or as objects: several of one kind, and at most one of each
+        other kind, which holds for all. Or scenarios, estimates and files of estimates (.json).
+    options : mapping
+        Further fields of `Scenario`; `soc` and `techniques` hold where `what` names none.
+    estimate : callable
+        Returns the estimate of a scenario.
+
+    Raises
+    ------
+    ConfigError
+        Where not exactly one kind of thing differs, something stands twice, or there is no network.
+    UnknownNameError
+        For a name that is neither network, SoC nor stack.
+    """
+    given: dict[Kind, list[Any]] = {kind: [] for kind in _KINDS}
+    for one in what:
+        given[kind_of(one)].append(one)
+    kind = _differing(given)
+    _refuse_twice(given, options)
+    if kind == "estimate":
+        found = [_finished(one) for one in given[kind]]
+        runs = [
+            (_called(one, i), estimate(run) if isinstance(run, Scenario) else run)
+            for i, (one, run) in enumerate(zip(given[kind], found, strict=True), start=1)
+        ]
+    else:
+        common = dict(options) | {one: found[0] for one, found in given.items() if found}
+        loaded = [Scenario(**(common | {kind: one})).load() for one in given[kind]]
+        names = [_called(one, i) for i, one in enumerate(given[kind], start=1)]
+        runs = [(name, estimate(one)) for name, one in zip(names, loaded, strict=True)]
+    return _compared(kind, runs)
+
+
+def kind_of(one: Any) -> Kind:
+    """Return what something that is compared is."""
+    if isinstance(one, Soc):
+        return "soc"
+    if isinstance(one, Stack):
+        return "techniques"
+    if isinstance(one, Estimate | Scenario):
+        return "estimate"
+    if isinstance(one, Graph) or not isinstance(one, str | Path):
+        return "network"
+    text = str(one)
+    ending = Path(text).suffix
+    if ending in (".yaml", ".yml"):
+        return "soc" if _SOC_FILE.search(_text_of(text)) else "network"
+    if ending == ".json":
+        return "estimate"
+    if ending in (".xml", ".onnx") or text in workload_names():
+        return "network"
+    if text in soc_names():
+        return "soc"
+    techniques = ("none", *technique_names())
+    if "+" in text or text.partition(":")[0] in techniques:
+        return "techniques"
+    known = [*workload_names(), *soc_names(), *techniques]
+    files = "or a file: .yaml, .xml, .onnx, or .json of `npusim estimate`"
+    raise UnknownNameError("network, SoC or technique stack", text, known, files)
+
+
+def _text_of(path: str) -> str:
+    """Return the begin of a file, to see what it describes; the loader says what is wrong with it."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(100_000)
+    except OSError as error:
+        raise FileError(path, f"cannot be read ({error.strerror})", "give the path of a YAML file") from None
+
+
+def _differing(given: Mapping[Kind, Sequence[Any]]) -> Kind:
+    """Return the kind of which there are several."""
+    several = [kind for kind, found in given.items() if len(found) > 1]
+    counts = " and ".join(f"{len(given[kind])} {_KINDS[kind]}" for kind in several)
+    if given["estimate"] and any(found for kind, found in given.items() if kind != "estimate"):
+        raise ConfigError("estimates beside names", allowed="estimates only, or names and files to estimate")
+    if len(several) != 1:
+        raise ConfigError(
+            counts or "nothing that differs",
+            allowed="two or more of one kind (networks, SoCs, technique stacks, or estimates); one of "
+            "another holds for all, such as `npusim compare gcn-cora stagr stagr+quantgr`",
+        )
+    if not given["network"] and not given["estimate"]:
+        raise ConfigError(counts, allowed="a network beside them, such as gcn-cora")
+    return several[0]
+
+
+def _refuse_twice(given: Mapping[Kind, Sequence[Any]], options: Mapping[str, Any]) -> None:
+    for kind, found in given.items():
+        texts = [str(one) for one in found if isinstance(one, str | Path)]
+        for text in texts:
+            if texts.count(text) > 1:
+                raise ConfigError(f"`{text}` a second time", allowed="each of them once")
+        if found and kind in options:
+            raise ConfigError(
+                f"`{options[kind]}` beside {', '.join(texts) or _KINDS[kind]}",
+                file=f"--{kind}", allowed=f"{_KINDS[kind]} as arguments, or by the option",
+            )  # fmt: skip
+
+
+def _finished(one: Any) -> Scenario | Estimate:
+    if isinstance(one, str | Path):
+        return Estimate.read(one, "npusim estimate")
+    found: Scenario | Estimate = one.load() if isinstance(one, Scenario) else one
+    return found
+
+
+def _called(one: Any, number: int) -> str:
+    """Return the name of a run."""
+    if isinstance(one, str | Path | Stack):
+        return str(one)
+    if isinstance(one, Soc):
+        return one.name
+    return f"run {number}" if isinstance(one, Estimate | Scenario) else name_of(one)
+
+
+def _compared(kind: Kind, runs: Sequence[tuple[str, Estimate]]) -> Comparison:
+    first = runs[0][1]
+    mine = [_by_name(e) for _, e in runs]
+    held = [_hosts_of_fused(e) for _, e in runs]
+    names = dict.fromkeys(name for operators in mine for name in operators)
+    notes = dict.fromkeys(note for _, e in runs for note in [*e.warnings, *e.provenance.get("notes", [])])
+    return Comparison(
+        differ_in=kind,
+        runs=[_run(name, e, first, _alone(i, mine, held)) for i, (name, e) in enumerate(runs)],
+        operators=[_operator(name, mine, held) for name in names],
+        notes=list(notes),
+    )
+
+
+def _by_name(e: Estimate) -> dict[str, OperatorCost]:
+    return {o.name: o for o in e.operators if o.latency_s > 0.0}
+
+
+def _hosts_of_fused(e: Estimate) -> dict[str, str]:
+    """Return the operator that each fused one rides along with."""
+    return {name: o.name for o in e.operators for name in o.fused}
+
+
+def _alone(
+    index: int, mine: Sequence[Mapping[str, OperatorCost]], held: Sequence[Mapping[str, str]]
+) -> list[OperatorCost]:
+    """Return the operators that no other run has."""
+    elsewhere = [names for i, names in enumerate(zip(mine, held, strict=True)) if i != index]
+    return [o for name, o in mine[index].items() if not any(name in n for pair in elsewhere for n in pair)]
+
+
+def _run(name: str, e: Estimate, first: Estimate, alone: Sequence[OperatorCost]) -> ComparedRun:
+    metrics = [metric for metric in METRICS if metric in Estimate.model_fields]
+    return ComparedRun(
+        name=name,
+        **{field: getattr(e, field) for field in _SAME},
+        figures={metric: getattr(e, metric) for metric in metrics},
+        ratios={metric: _ratio(getattr(e, metric), getattr(first, metric)) for metric in metrics},
+        alone=[o.name for o in alone],
+        alone_s=sum(o.latency_s for o in alone),
+    )
+
+
+_SAME = tuple(name for name in ComparedRun.model_fields if name in {*Estimate.model_fields, "bound"})
+
+
+def _operator(
+    name: str, mine: Sequence[Mapping[str, OperatorCost]], held: Sequence[Mapping[str, str]]
+) -> ComparedOperator:
+    costs = [operators.get(name) for operators in mine]
+    first = costs[0].latency_s if costs[0] is not None else 0.0
+    return ComparedOperator(
+        name=name,
+        type=next(o.type for o in costs if o is not None),
+        runs=[None if o is None else OperatorInRun(**{f: getattr(o, f) for f in _FIELDS}) for o in costs],
+        fused_into=[fused.get(name) for fused in held],
+        ratios=[None if o is None else _ratio(o.latency_s, first) for o in costs],
+    )
+
+
+_FIELDS = tuple(OperatorInRun.model_fields)
+
+
+def _ratio(value: float, first: float) -> float | None:
+    return value / first if first > 0.0 else None
