@@ -15,6 +15,7 @@ from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
 from npusim.scenario import Network, Scenario
 from npusim.studies.comparison import WhatIf
+from npusim.studies.fitting_stacks import fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.studies.whatif import whatif as _whatif
 from npusim.techniques import Stack, completed
@@ -155,7 +156,8 @@ def whatif(
     network, soc, **how
         As for `estimate`; techniques are not looked at.
     stacks : sequence of str, or str
-        Technique stacks, the baseline first; or what `npusim whatif --stack` takes.
+        Technique stacks, the baseline first; or what `npusim whatif --stack` takes: "default" are those that
+        fit the network (`npusim.studies.fitting_stacks`).
     over : mapping of str to sequence of str, optional
         Settings to vary, with their values: every combination is compared.
     samples, seed : int
@@ -172,14 +174,19 @@ def whatif(
     from npusim.studies.over import whatif_over
 
     scenario, added = _scenario(network, soc, how), None
-    if isinstance(stacks, str):
+    left_out = ""
+    if stacks == "default":
+        fitting = fitting_stacks(scenario)
+        stacks, left_out = fitting.stacks, fitting.left_out
+    elif isinstance(stacks, str):
         chosen, added = completed(scenario.baseline, stacks)
         stacks = [str(one) for one in chosen]
     if over:
         result = whatif_over(scenario, stacks, over, samples=samples, seed=seed)
     else:
         result = _whatif(scenario, stacks, samples=samples, seed=seed)
-    return result.model_copy(update={"notes": [added, *result.notes]}) if added else result
+    notes = [added, *result.notes] if added else result.notes
+    return result.model_copy(update={"notes": notes, "left_out": left_out})
 
 
 def place(

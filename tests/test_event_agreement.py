@@ -23,7 +23,7 @@ def errors(workload: str) -> dict[str, float]:
     """Analytical over event latency less 1, under every default stack that a workload allows."""
     graph, soc = load_workload(workload), load_soc("core-ultra-series2")
     found = {}
-    for stack in stacks()["default"]:
+    for stack in stacks()["storage"]:
         if legal(graph, stack) is None:
             mapped = Scenario(graph, soc, stack).mapped
             found[str(stack)] = float(mapped.total["latency_s"]) / run_events(mapped).estimate.latency_s - 1.0

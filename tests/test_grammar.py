@@ -128,7 +128,7 @@ def test_a_refused_value_is_shown_with_what_is_allowed() -> None:
 
 def test_the_shipped_stacks_are_canonical_and_begin_with_the_baseline() -> None:
     named = stacks()
-    assert {"default", "paper", "all"} <= set(named)
+    assert {"storage", "paper", "all"} <= set(named)
     for chosen in named.values():
         assert str(chosen[0]) == NONE
         assert len(set(map(str, chosen))) == len(chosen)

@@ -106,7 +106,7 @@ def complete_stacks(incomplete: str) -> list[str]:
     *before, last = incomplete.split(",")
     head = "".join(f"{stack}," for stack in before)
     completed = [head + stack for stack, _ in complete_stack(last)]
-    return completed if before else [*_matching(stacks(), incomplete), *completed]
+    return completed if before else [*_matching(("default", *stacks()), incomplete), *completed]
 
 
 def complete_space(incomplete: str) -> list[str]:

@@ -73,8 +73,9 @@ Stacks = Annotated[
     str,
     opt.option(
         "--stack LIST",
-        "A named list (default, paper, all), or stacks parted by commas. The first is the baseline; "
-        "for a single one that is `none`. Stacks that need a ready-made matrix get stagr.",
+        "A named list (paper, all, storage), or stacks parted by commas. The first is the baseline; "
+        "for a single one that is `none`. Stacks that need a ready-made matrix get stagr. Default: what "
+        "fits the network, stacked by gain.",
         autocompletion=opt.complete_stacks,
     ),
 ]

@@ -7,9 +7,25 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
+from npusim.studies.elasticity import Elasticity
 
 Interval = tuple[float, float]
 """A 90 % interval that follows from the uncertainties of the data sheet."""
+
+
+class RestsOn(Part):
+    """The one uncertain number that more than half of a time is made of."""
+
+    number: str
+    """Its path in the data sheet."""
+    value: str
+    """Its value with unit."""
+    uncertainty: float
+    """Its relative standard deviation."""
+    source: str
+    """Where it comes from."""
+    share: float
+    """Relative change of the time for that of the number, without sign: 0.5 to about 1."""
 
 
 class Variant(Part):
@@ -43,6 +59,8 @@ class Variant(Part):
     """Numbers of the data sheet that the interval comes from, each with its share of the variance."""
     latency_interval_s: Interval | None
     """90 % interval of the latency, in s."""
+    rests_on: RestsOn | None = None
+    """The uncertain number that carries more than half of its latency; null where there is none."""
     step_from: str | None
     """The stack before this one that it adds most to; null where there is none."""
     step_speedup: float | None
@@ -61,6 +79,31 @@ class Variant(Part):
     accuracy: float | None = None
     """Share of the test nodes that the trained model classifies correctly with this stack, in the numbers
     that the machine computes in; null where it was not asked for."""
+
+
+class Untouched(Part):
+    """The network without any technique on one device of the SoC."""
+
+    device: str
+    """npu, cpu or gpu."""
+    latency_s: float
+    """Time of an inference, in s."""
+    latency_interval_s: Interval | None
+    """90 % interval of the latency, in s."""
+    throughput_per_s: float
+    """Inferences per second in steady state."""
+    energy_j: float
+    """Energy of an inference, in J."""
+    dram_bytes: float
+    """Bytes moved to and from DRAM."""
+    speedup_throughput: float
+    """Its throughput over that of the baseline."""
+    speedup_interval: Interval | None
+    """90 % interval of that."""
+    bound: str
+    """Unit that is busy the largest share of the time."""
+    rests_on: RestsOn | None
+    """The uncertain number that carries more than half of its latency; null where there is none."""
 
 
 class Skipped(Part):
@@ -112,12 +155,18 @@ class WhatIf(Document):
     """Inferences that the NPU works on side by side, each on tiles of its own."""
     baseline: str
     """Stack that speed-ups refer to."""
+    devices: list[Untouched] = Field(default_factory=list)
+    """The network without techniques on each device that can run it; empty with `over`."""
     over: dict[str, list[str]]
     """Settings that were varied, with their values; empty where none was."""
     variants: list[Variant]
     """One entry per stack, in the order asked for; with `over`, point after point."""
     skipped: list[Skipped]
     """Stacks that cannot be applied, with the reason."""
+    left_out: str = ""
+    """Techniques that no default stack has, by reason; empty where stacks were asked for."""
+    tried: list[Elasticity] = Field(default_factory=list)
+    """What more of each resource saves with the best stack, the most helpful first; empty with `over`."""
     crossovers: list[Crossover]
     """Where two stacks change places along an axis of `over`."""
     notes: list[str]

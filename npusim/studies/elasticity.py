@@ -6,12 +6,13 @@ The network is mapped and estimated again on each slightly better machine; no fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from npusim.arch import with_overrides
 from npusim.config import SET_BY_STUDY, parse_override
+from npusim.documents import Part
 from npusim.engines.estimate import Estimate
 from npusim.scenario import Scenario
 
@@ -22,8 +23,7 @@ Engine = Callable[[Scenario], Estimate]
 """What estimates a scenario."""
 
 
-@dataclass(frozen=True, slots=True)
-class Elasticity:
+class Elasticity(Part):
     """What a little more of one resource gives."""
 
     resource: str
@@ -33,9 +33,7 @@ class Elasticity:
     more: float
     """Relative change of the resource, 0.1 for 10 % more."""
     seconds: float
-    """Time of an inference with it: latency, or the interval between inferences where several are in flight
-    (s).
-    """
+    """Time of an inference with it, in s: latency, or with several in flight the time between two."""
     gain: float
     """Share of the time that it saves; negative where it costs."""
 
@@ -79,7 +77,8 @@ def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
     found = []
     for words, setting, more, changed in _changes(scenario):
         after = _seconds(engine(changed))
-        found.append(Elasticity(words, setting, more, after, 1.0 - after / before if before else 0.0))
+        gain = 1.0 - after / before if before else 0.0
+        found.append(Elasticity(resource=words, setting=setting, more=more, seconds=after, gain=gain))
     return sorted(found, key=lambda e: (-e.elasticity, e.resource))
 
 

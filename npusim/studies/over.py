@@ -118,7 +118,7 @@ def whatif_over(
         here = search.at(point)
         asked = {str(parse(stack)): point.stack(stack) for stack in stacks}
         try:
-            result = whatif(here, list(asked.values()), samples=samples, seed=seed)
+            result = whatif(here, list(asked.values()), samples=samples, seed=seed, alone=True)
         except (IllegalTechniqueError, InfeasibleError) as error:
             skipped += [Skipped(techniques=stack, reason=str(error), at=point.settings) for stack in asked]
             continue

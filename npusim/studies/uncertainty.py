@@ -29,7 +29,16 @@ from npusim.config import SET_BY_YOU, valid_paths
 from npusim.cost import arch_row
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
-from npusim.studies.perturbation import Uncertain, evaluated, sampled, uncertain_numbers, with_library
+from npusim.studies.comparison import RestsOn
+from npusim.studies.perturbation import (
+    Uncertain,
+    evaluated,
+    moved,
+    number_at,
+    sampled,
+    uncertain_numbers,
+    with_library,
+)
 
 METHOD = (
     "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}); what the "
@@ -45,6 +54,8 @@ _TELLING = 0.05
 """Least share of a variance that names its parameter."""
 _LOW, _HIGH = 5.0, 95.0
 _SAME = 1e-9
+_RAISED, _HALF, _WELL_KNOWN = 0.05, 0.5, 0.09
+"""By how much a number is raised, the share of the time that makes it worth naming, and the uncertainty."""
 EQUATIONS = "equations"
 """First word of the names of model errors."""
 
@@ -74,7 +85,13 @@ class Draws:
 
         Shares are squared correlations of the speed-up's logarithm; at most three, none below 5 %.
         """
-        values = np.log(self.interval_s[over] / self.interval_s[i])
+        return self._shares(np.log(self.interval_s[over] / self.interval_s[i]))
+
+    def latency_sources(self, i: int) -> dict[str, float]:
+        """Return which numbers a graph's latency is uncertain by, as `sources` does."""
+        return self._shares(np.log(self.latency_s[i]))
+
+    def _shares(self, values: Any) -> dict[str, float]:
         if not len(self.numbers) or np.ptp(values) < _SAME:
             return {}
         centred = values - values.mean()
@@ -112,12 +129,11 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     Parameters
     ----------
     mapped : sequence of Mapped
-        All on one SoC, run alike.
+        All on one SoC, with one hint.
     samples : int
         Machines that are drawn, at least 1.
     """
     soc, used = with_library(mapped[0].soc, mapped)
-    run = mapped[0].run
     numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
     known = len(numbers)
     if soc.calibration is not None:
@@ -130,13 +146,40 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
     sigma = np.array([number.sigma for number in numbers[known:]])
     for s in range(samples):
         machine = sampled(soc, numbers[:known], normals[s, :known])
-        arch = arch_row(machine, run.tiles, run.requests, run.hint)[0]
         factors = np.exp(shares @ (sigma * normals[s, known:]))
+        archs: dict[tuple[int, int], Any] = {}
         for i, one in enumerate(mapped):
-            total = evaluated(one, machine, arch)
+            run, key = one.run, (one.run.tiles, one.run.requests)
+            if key not in archs:
+                archs[key] = arch_row(machine, run.tiles, run.requests, run.hint)[0]
+            total = evaluated(one, machine, archs[key])
             latency[i, s] = total["latency_s"] * factors[i]
             interval[i, s] = factors[i] / total["throughput_per_s"]
     return Draws(latency, interval, numbers, normals)
+
+
+def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
+    """Return the uncertain number that carries more than half of the latency of the i-th graph drawn.
+
+    Each number that its interval comes from is raised by itself, and the graph evaluated again. None where no
+    number does, or where the one that does is well known.
+    """
+    soc, _ = with_library(mapped.soc, [mapped])
+    numbers = {number.name: number for number in draws.numbers if number.path[0] != EQUATIONS}
+    found: list[tuple[float, Uncertain]] = []
+    for name in draws.latency_sources(i):
+        if name in numbers and not numbers[name].whole:
+            raised = moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
+            arch = arch_row(raised, mapped.run.tiles, mapped.run.requests, mapped.run.hint)[0]
+            ratio = float(evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"])
+            found.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
+    share, number = max(found, key=lambda pair: pair[0], default=(0.0, None))
+    if number is None or share <= _HALF or number.sigma < _WELL_KNOWN:
+        return None
+    stated, kernel = number_at(soc, number.path), number_at(soc, number.path[:-1])
+    source = "; ".join(filter(None, (getattr(stated, "source", ""), getattr(kernel, "source", ""))))
+    uncertainty = float(stated.uncertainty or 0.0)
+    return RestsOn(number=number.name, value=stated.text, uncertainty=uncertainty, source=source, share=share)
 
 
 def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[list[Uncertain], Any]:

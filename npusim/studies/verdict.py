@@ -11,16 +11,14 @@ from npusim.arch import Soc
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph
 from npusim.ops import Annotation, Role, Storage, stored_bytes
-from npusim.studies.comparison import Variant
-from npusim.techniques import Technique, apply, get, parse, technique_names, technique_with
+from npusim.studies.comparison import RestsOn, Untouched, Variant, WhatIf
+from npusim.techniques import BASE, NONE, Technique, apply, get, parse, technique_names, technique_with
+from npusim.units.rounding import factor, factors, last_digit
 
-_CURE = {
-    "npu.dma": "fewer bytes or more DRAM bandwidth would help, more MACs would not",
-    "npu.dpu": "more MACs or a higher DPU clock would help, more DRAM bandwidth would not",
-    "npu.dsp": "more or faster DSPs, or operators that the MAC grid can run, would help",
-    "cpu": "a faster CPU or less preprocessing would help",
-    "gpu": "a faster GPU would help",
-}
+_TELLS = 0.005
+"""Least share of the time whose saving is told."""
+_MOST_TOLD = 3
+"""Resources that the conclusion names with what they save."""
 _SAME = 1e-9
 """Relative difference below which two figures count as equal."""
 
@@ -57,34 +55,84 @@ def _dominates(a: Estimate, b: Estimate) -> bool:
     return all(x <= y * (1 + _SAME) for x, y in pairs) and any(x < y * (1 - _SAME) for x, y in pairs)
 
 
-def conclusion_of(soc: Soc, estimates: Sequence[Estimate]) -> str:
-    """Return one sentence: the best stack, by how much, and what bounds it."""
-    best = min(estimates, key=_interval_s)
-    gain = best.throughput_per_s / estimates[0].throughput_per_s
-    name, use = best.bound, best.units[best.bound]
-    if best.requests == 1 and _launch_s(soc, best) > use.busy_s:
-        launch = _launch_s(soc, best)
-        why = (
-            f"launching it ({launch * 1e3:.2f} of {best.latency_s * 1e3:.2f} ms): several requests in flight "
-            f"(--hint throughput) would help, a faster {soc.main_kind.upper()} hardly"
-        )
-    elif name == "npu.dma":
-        moved = f"{best.dram_bytes / 1e6:.1f} MB of DRAM traffic"
-        why = f"DMA, busy {use.utilisation:.0%} of the time with {moved}: {_CURE[name]}"
-    else:
-        why = (
-            f"the {name.removeprefix('npu.').upper()}, busy {use.utilisation:.0%} of the time: {_CURE[name]}"
-        )
-    return f"Best: {best.techniques}, {gain:.2f}x {estimates[0].techniques}, bound by {why}."
+def conclusion_of(result: WhatIf, in_flight: float | None) -> str:
+    """Return what is best, by how much, and what more of the machine would save: all of it was run.
+
+    Parameters
+    ----------
+    result : WhatIf
+    in_flight : float or None
+        Inferences per second of the best stack with several requests in flight; None: not tried.
+    """
+    base, best = result.variants[0], max(result.variants, key=lambda v: v.throughput_per_s)
+    today = max((v for v in result.variants if not _what_ifs(v)), key=lambda v: v.throughput_per_s)
+    parts = [f"Best: {best.techniques}" + (f", {_gain(best)} {base.techniques}" if best is not base else "")]
+    if today is not best:
+        gain = f" ({_gain(today)})" if today is not base else ""
+        parts.append(f"of what runs today {today.techniques}{gain}")
+    others = [d for d in result.devices if d.device != "npu"]
+    if others and result.devices[-1].device == "npu":
+        host = max(others, key=lambda d: d.throughput_per_s)
+        ratio = today.throughput_per_s / host.throughput_per_s
+        parts.append(f"which is {ratio:.2g}x the untouched network on the {host.device.upper()}")
+    return f"{', '.join(parts)}. {_helps(result, best, in_flight)}"
 
 
-def _launch_s(soc: Soc, e: Estimate) -> float:
-    """Time of an inference that its operators do not account for: calls of the runtime."""
-    return (
-        e.latency_s - sum(o.latency_s for o in e.operators)
-        if e.requests == 1
-        else float(soc.npu.launch_overhead if soc.has("npu") else 0.0)
-    )
+def _what_ifs(v: Variant) -> list[str]:
+    return [name for name in parse(v.techniques).names if get(name).what_if]
+
+
+def _gain(v: Variant) -> str:
+    return factor(v.speedup_throughput, last_digit(v.speedup_interval))
+
+
+def _helps(result: WhatIf, best: Variant, in_flight: float | None) -> str:
+    """Say what more of each resource saved when it was tried."""
+    told = []
+    for e in result.tried[:_MOST_TOLD]:
+        if e.gain >= _TELLS:
+            told.append(f"{e.more:.0%} {_more(e.resource)} saves {e.gain:.1%}")
+    if in_flight is not None and in_flight > (1.0 + _TELLS) * best.throughput_per_s:
+        rate = in_flight / best.throughput_per_s
+        told.append(f"several requests in flight (--hint throughput) give {rate:.2g}x the rate")
+    idle = [_more(e.resource) for e in result.tried if abs(e.gain) < _TELLS]
+    if idle:
+        told.append(f"{', '.join(idle)}: nothing")
+    return f"Tried: {'; '.join(told)}." if told else ""
+
+
+def _more(resource: str) -> str:
+    return resource if resource.startswith("shorter") else f"more {resource}"
+
+
+def forms_note(baseline: str, devices: Sequence[Untouched]) -> list[str]:
+    """Say why the network out of the box and the baseline differ; nothing where they are the same."""
+    if baseline != BASE or not devices:
+        return []
+    return [
+        f"{NONE}: as exported, what follows from the edges is derived in each inference (gather, scatter, "
+        f"select); {BASE}: it comes ready-made from the CPU, where GraNNite's comparisons start too"
+    ]
+
+
+def single_numbers(variants: Sequence[Variant], devices: Sequence[Untouched]) -> list[str]:
+    """Say of which times one uncertain number carries more than half, a sentence for each number."""
+    shown = [d for d in devices if d.device != "npu" or NONE not in {v.techniques for v in variants}]
+    rows = [(f"{NONE} on the {d.device.upper()}", d.rests_on) for d in shown]
+    rows += [(v.techniques, v.rests_on) for v in variants]
+    found: dict[str, list[tuple[str, RestsOn]]] = {}
+    for name, on in rows:
+        if on is not None:
+            found.setdefault(on.number, []).append((name, on))
+    lines = []
+    for same in found.values():
+        on = same[0][1]
+        names = ", ".join(name for name, _ in same)
+        lines.append(
+            f"more than half of the time of {names} is one number: {on.number} = {on.value} "
+            f"(+-{on.uncertainty:.0%}; {on.source})"
+        )
+    return lines
 
 
 def notes_of(graph: Graph, soc: Soc, estimates: Sequence[Estimate]) -> list[str]:
@@ -128,16 +176,16 @@ def _triangle_against_zvc(graph: Graph, soc: Soc, e: Estimate) -> str:
     )
 
 
-def rests_on(variants: Sequence[Variant]) -> list[str]:
+def uncertain_gains(variants: Sequence[Variant]) -> list[str]:
     """Say which number of the data sheet the gain of each what-if is most uncertain by."""
     found = []
     for technique in [name for name in technique_names() if get(name).what_if]:
         for v in variants:
             added = set(parse(v.techniques).names) - set(parse(v.step_from).names)
             if added == {technique} and v.step_interval is not None and v.step_uncertain_by:
-                low, high = v.step_interval
                 number, share = next(iter(v.step_uncertain_by.items()))
-                gain = f"{v.step_speedup:.2f}x ({low:.2f} to {high:.2f})"
+                step = factor(v.step_speedup or 1.0, last_digit(v.step_interval))
+                gain = f"{step} ({factors(v.step_interval)})"
                 why = f"uncertain most by {number} ({share:.0%} of the variance)"
                 found.append(f"{technique} on {v.step_from} gives {gain}, {why}")
                 break

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from npusim.engines.analytical import mapped_estimate
+from npusim.engines.analytical import estimate, mapped_estimate
 from npusim.engines.estimate import Estimate
-from npusim.errors import IllegalTechniqueError, InfeasibleError
+from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS
 from npusim.scenario import Scenario
-from npusim.studies.comparison import Skipped, Variant, WhatIf
-from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of
-from npusim.studies.verdict import conclusion_of, dominator_of, notes_of, rests_on
-from npusim.techniques import parse
+from npusim.studies.comparison import RestsOn, Skipped, Untouched, Variant, WhatIf
+from npusim.studies.elasticity import elasticities
+from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on
+from npusim.studies.verdict import (
+    conclusion_of,
+    dominator_of,
+    forms_note,
+    notes_of,
+    single_numbers,
+    uncertain_gains,
+)
+from npusim.techniques import NONE, parse
 
 
-def whatif(scenario: Scenario, stacks: Sequence[str], *, samples: int = SAMPLES, seed: int = 0) -> WhatIf:
+def whatif(
+    scenario: Scenario,
+    stacks: Sequence[str],
+    *,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    alone: bool = False,
+) -> WhatIf:
     """Estimate a network under several technique stacks.
 
     Parameters
@@ -29,6 +45,8 @@ def whatif(scenario: Scenario, stacks: Sequence[str], *, samples: int = SAMPLES,
         Machines drawn from the data sheet's uncertainties for the intervals; 0: no intervals.
     seed : int
         Seed of these draws.
+    alone : bool
+        Stacks alone: neither the untouched network on each device nor what more of the machine would save.
 
     Raises
     ------
@@ -43,7 +61,49 @@ def whatif(scenario: Scenario, stacks: Sequence[str], *, samples: int = SAMPLES,
     'stagr'
     """
     scenario.load()
-    soc = scenario.machine
+    mapped, skipped = _mapped(scenario, stacks)
+    hosts = {} if alone else _on_devices(scenario)
+    graphs = [*mapped, *hosts.values()]
+    estimates = [mapped_estimate(one) for one in mapped]
+    draws = draw(graphs, samples, seed) if samples else None
+    base = estimates[0]
+    rests = [None if draws is None else rests_on(one, draws, i) for i, one in enumerate(graphs)]
+    variants = [_variant(i, estimates, draws, rests[i]) for i in range(len(estimates))]
+    devices = [
+        _untouched(device, mapped_estimate(one), i, base, draws, rests[i])
+        for i, (device, one) in enumerate(hosts.items(), len(mapped))
+    ]
+    notes = [*forms_note(base.techniques, devices), *single_numbers(variants, devices)]
+    notes += notes_of(scenario.baseline, scenario.machine, estimates)
+    if draws is not None:
+        notes += [method_of(scenario.machine, samples, seed), *uncertain_gains(variants)]
+    best = min(estimates, key=lambda e: 1.0 / e.throughput_per_s).techniques
+    on_best = scenario.with_(techniques=best)
+    result = WhatIf(
+        workload=base.workload,
+        soc=base.soc,
+        hint=base.hint,
+        requests=base.requests,
+        tiles=base.tiles,
+        npu_tiles=base.npu_tiles,
+        contexts=base.contexts,
+        baseline=base.techniques,
+        devices=devices,
+        over={},
+        variants=variants,
+        skipped=skipped,
+        tried=[] if alone else elasticities(on_best, estimate),
+        crossovers=[],
+        notes=notes,
+        conclusion="",
+    )
+    return result.model_copy(
+        update={"conclusion": conclusion_of(result, None if alone else _rate_in_flight(on_best))}
+    )
+
+
+def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], list[Skipped]]:
+    """Map the network under each stack; return those that cannot be, too, and raise where none can."""
     mapped: list[Mapped] = []
     skipped: list[Skipped] = []
     too_large: InfeasibleError | None = None
@@ -57,29 +117,28 @@ def whatif(scenario: Scenario, stacks: Sequence[str], *, samples: int = SAMPLES,
             skipped.append(Skipped(techniques=stack, reason=str(error)))
     if not mapped:
         raise too_large or IllegalTechniqueError(skipped[0].techniques, skipped[0].reason)
-    estimates = [mapped_estimate(one) for one in mapped]
-    draws = draw(mapped, samples, seed) if samples else None
-    base = estimates[0]
-    variants = [_variant(i, estimates, draws) for i in range(len(estimates))]
-    notes = notes_of(scenario.baseline, soc, estimates)
-    if draws is not None:
-        notes += [method_of(soc, samples, seed), *rests_on(variants)]
-    return WhatIf(
-        workload=base.workload,
-        soc=base.soc,
-        hint=base.hint,
-        requests=base.requests,
-        tiles=base.tiles,
-        npu_tiles=base.npu_tiles,
-        contexts=base.contexts,
-        baseline=base.techniques,
-        over={},
-        variants=variants,
-        skipped=skipped,
-        crossovers=[],
-        notes=notes,
-        conclusion=conclusion_of(soc, estimates),
-    )
+    return mapped, skipped
+
+
+def _on_devices(scenario: Scenario) -> dict[str, Mapped]:
+    """Map the network without techniques to each device that can run it, the NPU last."""
+    found = {}
+    for device in ("cpu", "gpu", "npu"):
+        if scenario.machine.has(device):
+            with suppress(NpusimError):
+                found[device] = scenario.with_(techniques=NONE, device=device).mapped
+    return found
+
+
+def _rate_in_flight(scenario: Scenario) -> float | None:
+    """Return the inferences per second by the throughput hint; None where several are in flight anyway."""
+    if scenario.run.requests > 1 or scenario.requests is not None:
+        return None
+    try:
+        several = scenario.with_(hint="throughput")
+        return float(several.mapped.total["throughput_per_s"]) if several.run.requests > 1 else None
+    except InfeasibleError:
+        return None
 
 
 def step_from(stacks: Sequence[str], i: int) -> int | None:
@@ -97,7 +156,21 @@ def step_from(stacks: Sequence[str], i: int) -> int | None:
     return found
 
 
-def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None) -> Variant:
+def _untouched(
+    device: str, e: Estimate, i: int, base: Estimate, draws: Draws | None, rests: RestsOn | None
+) -> Untouched:
+    return Untouched(
+        device=device,
+        **{name: getattr(e, name) for name in METRICS if name in Untouched.model_fields},
+        latency_interval_s=None if draws is None else draws.latency_interval(i),
+        speedup_throughput=e.throughput_per_s / base.throughput_per_s,
+        speedup_interval=None if draws is None else draws.speedup_interval(i, 0),
+        bound=e.bound,
+        rests_on=rests,
+    )
+
+
+def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: RestsOn | None) -> Variant:
     e, base = estimates[i], estimates[0]
     before = step_from([each.techniques for each in estimates], i)
     previous = None if before is None else estimates[before]
@@ -111,6 +184,7 @@ def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None) -> Vari
         speedup_interval=None if draws is None else draws.speedup_interval(i, 0),
         speedup_uncertain_by={} if draws is None else draws.sources(i, 0),
         latency_interval_s=None if draws is None else draws.latency_interval(i),
+        rests_on=rests,
         step_from=None if previous is None else previous.techniques,
         step_speedup=None if previous is None else e.throughput_per_s / previous.throughput_per_s,
         step_interval=None if draws is None or before is None else draws.speedup_interval(i, before),

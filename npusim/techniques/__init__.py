@@ -7,12 +7,13 @@ A technique changes operators and annotates storage, residency and device prefer
 'stagr+quantgr'
 """
 
-from npusim.techniques.named_stacks import completed, stacks, variants
+from npusim.techniques.named_stacks import BASE, completed, stacks, variants
 from npusim.techniques.registry import TECHNIQUES, get, technique_names, technique_with
 from npusim.techniques.stack import NONE, Stack, StackEntry, apply, legal, parse
 from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
 
 __all__ = [
+    "BASE",
     "NONE",
     "TECHNIQUES",
     "EdgeData",

@@ -34,7 +34,7 @@ def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
 
     Examples
     --------
-    >>> [str(stack) for stack in stacks()["default"][:3]]
+    >>> [str(stack) for stack in stacks()["storage"][:3]]
     ['none', 'stagr', 'stagr+quantgr']
     """
     return dict(_read(path or resource("workloads", "stacks.yaml")))
@@ -79,7 +79,7 @@ def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
     Parameters
     ----------
     which : str
-        Name of a list of stacks ("paper", "all", "default"), or stacks parted by commas ("stagr,stagr+symg").
+        Name of a list of stacks ("paper", "all", "storage"), or stacks parted by commas ("stagr,stagr+symg").
     """
     return tuple((stack, legal(graph, stack)) for stack in listed(which))
 

@@ -1,0 +1,73 @@
+"""How many digits a number bears: three, or fewer where its interval is wide."""
+
+from __future__ import annotations
+
+import math
+
+_HUNDREDTHS = -2
+"""Last digit of a factor that no interval goes with."""
+
+
+def last_digit(interval: tuple[float, float] | None) -> int | None:
+    """Return the power of ten of the last digit that a value with an interval bears; None: no limit.
+
+    The rule of the Particle Data Group (Review of Particle Physics, Introduction, "Rounding"), for half the
+    interval's width: up to 354 in three digits it keeps two, else one. Values beside an interval, and its
+    bounds, are shown to this digit, and with one digit at least.
+
+    Examples
+    --------
+    >>> last_digit((1.14, 1.36)), last_digit((16.8, 112.0)), last_digit(None)
+    (-2, 1, None)
+    """
+    error = 0.0 if interval is None else abs(interval[1] - interval[0]) / 2.0
+    if not 0.0 < error < math.inf:
+        return None
+    digits, _, exponent = f"{error:.2e}".partition("e")
+    return int(exponent) - (float(digits) < 3.545)
+
+
+def rounded_to(value: float, last: int | None) -> tuple[float, int]:
+    """Round to three digits, or up to the last one that it bears: (rounded, place of its last digit)."""
+    leading = math.floor(math.log10(abs(value)) + 1e-12) if value else 0
+    place = leading - 2 if last is None else min(max(last, leading - 2), leading)
+    rounded = round(value / 10.0**place) * 10.0**place
+    # Rounded up to the next power of ten, three digits end one place further left.
+    carried = abs(rounded) * (1 + 1e-9) >= 10.0 ** (leading + 1) and place == leading - 2
+    return rounded, place + carried
+
+
+def factor(ratio: float, last: int | None = None) -> str:
+    """Return how many times more something is: ``1.93x``, ``12.4x``, ``0.08x``.
+
+    Parameters
+    ----------
+    last : int, optional
+        The last digit that it bears; see `last_digit`.
+
+    Examples
+    --------
+    >>> factor(1.934), factor(12.44), factor(253.2), factor(0.0801)
+    ('1.93x', '12.4x', '253x', '0.08x')
+    >>> factor(45.5, last_digit((16.8, 112.0))), factor(0.0219, last_digit((0.009, 0.060)))
+    ('50x', '0.022x')
+    """
+    if not math.isfinite(ratio):
+        return "-"
+    rounded, place = rounded_to(ratio, _HUNDREDTHS if last is None else last)
+    return f"{rounded:.{max(0, -place)}f}x"
+
+
+def factors(interval: tuple[float, float] | None) -> str:
+    """Return an interval of a factor to the digit that it bears; empty where it has no width.
+
+    Examples
+    --------
+    >>> factors((16.8, 112.0)), factors((1.14, 1.357)), factors((1.0, 1.0))
+    ('20-110', '1.14-1.36', '')
+    """
+    last = last_digit(interval)
+    if interval is None or last is None:
+        return ""
+    low, high = (factor(bound, last).removesuffix("x") for bound in interval)
+    return "" if low == high else f"{low}-{high}"
