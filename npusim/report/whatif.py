@@ -13,11 +13,11 @@ from rich.text import Text
 
 from npusim.report.engineering import engineering, factor, factors, last_digit
 from npusim.report.terminal import LongName, conditions, headed, remarks, title
-from npusim.studies.comparison import Untouched
+from npusim.studies.comparison import Untouched, Variant
 from npusim.techniques import NONE
 
 if TYPE_CHECKING:
-    from npusim.studies.comparison import Crossover, Variant, WhatIf
+    from npusim.studies.comparison import Crossover, WhatIf
 
 _JOINTS = "+:"
 """Where the text of a stack may be broken: before a technique and before a setting."""
@@ -66,10 +66,14 @@ def _dominated(variants: Sequence[Variant]) -> list[str]:
     return [f"{better} is better than {' and '.join(worse)}" for better, worse in beaten_by.items()]
 
 
-def _devices(result: WhatIf) -> list[Untouched]:
-    """Return the devices that get a row: a stack asked for is not shown twice."""
+_Row = Variant | Untouched
+
+
+def _rows(result: WhatIf) -> list[_Row]:
+    """Return the untouched network by device, where no stack asked for shows it, and the stacks."""
     asked = {variant.techniques for variant in result.variants}
-    return [d for d in result.devices if not (d.device == "npu" and NONE in asked)]
+    devices = (d for d in result.devices if not (d.device == "npu" and NONE in asked))
+    return [*devices, *result.variants]
 
 
 def _table(result: WhatIf) -> Table:
@@ -84,7 +88,7 @@ def _table(result: WhatIf) -> Table:
     judged = any(variant.accuracy is not None for variant in result.variants)
     if judged:
         table.add_column("accuracy", justify="right", no_wrap=True)
-    for row in (*_devices(result), *result.variants):
+    for row in _rows(result):
         variant = None if isinstance(row, Untouched) else row
         style = "bold green" if row is best else "dim" if variant and variant.dominated_by else ""
         table.add_row(
@@ -102,7 +106,7 @@ def _table(result: WhatIf) -> Table:
     return table
 
 
-def _name(row: Variant | Untouched, style: str) -> RenderableType:
+def _name(row: _Row, style: str) -> RenderableType:
     if isinstance(row, Untouched):
         return Text(f"{NONE} on the {row.device.upper()}", style="dim")
     return LongName(row.techniques, _JOINTS, style)
@@ -131,9 +135,9 @@ def _waterfall(result: WhatIf) -> list[RenderableType]:
     """Return one bar a stack: its time, and how much less or more that is than the stack it adds to."""
     interval_s = {variant.techniques: 1.0 / variant.throughput_per_s for variant in result.variants}
     with_intervals = any(variant.speedup_interval for variant in result.variants)
-    devices = _devices(result)
-    times = [*interval_s.values(), *(1.0 / device.throughput_per_s for device in devices)]
-    longest = min(max(times), _TIMES_MEDIAN * median(interval_s.values()))
+    rows = _rows(result)
+    slowest_s = max(1.0 / row.throughput_per_s for row in rows)
+    longest = min(slowest_s, _TIMES_MEDIAN * median(interval_s.values()))
     what = "latency" if result.requests == 1 else "time between two inferences"
     table = headed("", gap=1, ratio=1)
     table.add_column(what, no_wrap=True)
@@ -144,7 +148,7 @@ def _waterfall(result: WhatIf) -> list[RenderableType]:
     if with_intervals:
         table.add_column("90 %", justify="right", no_wrap=True)
     best = _best(result.variants)
-    for row in (*devices, *result.variants):
+    for row in rows:
         variant = None if isinstance(row, Untouched) else row
         now_s = 1.0 / row.throughput_per_s
         before_s = interval_s.get((variant.step_from if variant else None) or "", now_s)
@@ -156,7 +160,7 @@ def _waterfall(result: WhatIf) -> list[RenderableType]:
         cells += [factors(row.speedup_interval)] if with_intervals else []
         name = _name(row, "bold green" if row is best else "")
         table.add_row(name, _falling(now_s, before_s, longest), *cells)
-    return [_legend(max(times) > longest), table]
+    return [_legend(slowest_s > longest), table]
 
 
 def _legend(cut: bool) -> Text:

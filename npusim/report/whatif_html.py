@@ -26,6 +26,7 @@ from npusim.report.html import (
 )
 from npusim.report.terminal import conditions
 from npusim.report.whatif import crossing_lines
+from npusim.studies.comparison import Untouched
 
 if TYPE_CHECKING:
     from npusim.studies.comparison import Variant, WhatIf
@@ -39,7 +40,8 @@ def whatif_html(result: WhatIf, command: str = "") -> str:
     """Return a comparison, with or without `over`, as HTML that needs no other file."""
     how = conditions(result.hint, result.requests, result.tiles, result.contexts, result.npu_tiles)
     crossings = bullets(crossing_lines(result.crossovers))
-    skipped = bullets(f"{s.techniques}: {s.reason}" for s in result.skipped)
+    left_out = [result.left_out] if result.left_out else []
+    skipped = bullets([*left_out, *(f"{s.techniques}: {s.reason}" for s in result.skipped)])
     return page(
         titled("Technique stacks", {"workload": result.workload, "soc": result.soc}),
         text(f"{how}; baseline {result.baseline}"),
@@ -47,6 +49,7 @@ def whatif_html(result: WhatIf, command: str = "") -> str:
         f"<h2>Crossovers</h2>{crossings}" if crossings else "",
         "<h2>Figures</h2>",
         _table(result),
+        f"<h2>Without techniques, by device</h2>{_devices(result)}" if result.devices else "",
         f"<h2>Left out</h2>{skipped}" if skipped else "",
         lead=result.conclusion,
         notes=result.notes,
@@ -232,6 +235,18 @@ def _table(result: WhatIf) -> str:
     keys = [*([""] if result.over else []), shown, *_COLUMNS, "bound"]
     words = [*range(len(heads) - len(_COLUMNS) - 1), len(heads) - 1]
     return table(heads, rows, words, name="variants", keys=keys)
+
+
+def _devices(result: WhatIf) -> str:
+    """Return the network without techniques on each device."""
+    names = [name for name in _COLUMNS if name in Untouched.model_fields]
+    rows: list[list[Cell]] = [
+        [d.device, *(_amount(getattr(d, name), _COLUMNS[name][1]) for name in names), d.bound]
+        for d in result.devices
+    ]
+    heads = ["device", *(_COLUMNS[name][0] for name in names), "bound"]
+    keys = ["device", *names, "bound"]
+    return table(heads, rows, [0, len(heads) - 1], name="devices", keys=keys)
 
 
 def _amount(value: Any, unit: str) -> Amount:

@@ -111,7 +111,9 @@ def _with(stack: Stack, *options: str) -> Stack | None:
 
 def _grown(times: _Times, stack: Stack) -> Stack | None:
     """Return the stack with the technique that saves most on it, or None where none saves enough."""
-    graph, found, illegal = times.scenario.baseline, [], []
+    graph = times.scenario.baseline
+    found: list[tuple[str, Stack]] = []
+    illegal: list[tuple[str, Stack]] = []
     for name in technique_names():
         for option in _options(name):
             candidate = _with(stack, option)

@@ -11,7 +11,8 @@ from npusim.arch import Soc
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph
 from npusim.ops import Annotation, Role, Storage, stored_bytes
-from npusim.studies.comparison import RestsOn, Untouched, Variant, WhatIf
+from npusim.studies.comparison import RestsOn, Untouched, Variant
+from npusim.studies.elasticity import Elasticity
 from npusim.techniques import BASE, NONE, Technique, apply, get, parse, technique_names, technique_with
 from npusim.units.rounding import factor, factors, last_digit
 
@@ -55,27 +56,23 @@ def _dominates(a: Estimate, b: Estimate) -> bool:
     return all(x <= y * (1 + _SAME) for x, y in pairs) and any(x < y * (1 - _SAME) for x, y in pairs)
 
 
-def conclusion_of(result: WhatIf, in_flight: float | None) -> str:
-    """Return what is best, by how much, and what more of the machine would save: all of it was run.
-
-    Parameters
-    ----------
-    result : WhatIf
-    in_flight : float or None
-        Inferences per second of the best stack with several requests in flight; None: not tried.
-    """
-    base, best = result.variants[0], max(result.variants, key=lambda v: v.throughput_per_s)
-    today = max((v for v in result.variants if not _what_ifs(v)), key=lambda v: v.throughput_per_s)
+def conclusion_of(variants: Sequence[Variant], devices: Sequence[Untouched]) -> str:
+    """Return a sentence: the best stack, the best that runs today, against the baseline and a host."""
+    base, best = variants[0], max(variants, key=_rate)
+    today = max((v for v in variants if not _what_ifs(v)), key=_rate, default=best)
     parts = [f"Best: {best.techniques}" + (f", {_gain(best)} {base.techniques}" if best is not base else "")]
     if today is not best:
         gain = f" ({_gain(today)})" if today is not base else ""
         parts.append(f"of what runs today {today.techniques}{gain}")
-    others = [d for d in result.devices if d.device != "npu"]
-    if others and result.devices[-1].device == "npu":
-        host = max(others, key=lambda d: d.throughput_per_s)
-        ratio = today.throughput_per_s / host.throughput_per_s
+    host = max((d for d in devices if d.device != "npu"), key=_rate, default=None)
+    if host is not None and len(devices) > 1:
+        ratio = _rate(today) / _rate(host)
         parts.append(f"which is {ratio:.2g}x the untouched network on the {host.device.upper()}")
-    return f"{', '.join(parts)}. {_helps(result, best, in_flight)}"
+    return f"{', '.join(parts)}."
+
+
+def _rate(row: Variant | Untouched) -> float:
+    return row.throughput_per_s
 
 
 def _what_ifs(v: Variant) -> list[str]:
@@ -86,16 +83,23 @@ def _gain(v: Variant) -> str:
     return factor(v.speedup_throughput, last_digit(v.speedup_interval))
 
 
-def _helps(result: WhatIf, best: Variant, in_flight: float | None) -> str:
-    """Say what more of each resource saved when it was tried."""
-    told = []
-    for e in result.tried[:_MOST_TOLD]:
-        if e.gain >= _TELLS:
-            told.append(f"{e.more:.0%} {_more(e.resource)} saves {e.gain:.1%}")
-    if in_flight is not None and in_flight > (1.0 + _TELLS) * best.throughput_per_s:
-        rate = in_flight / best.throughput_per_s
-        told.append(f"several requests in flight (--hint throughput) give {rate:.2g}x the rate")
-    idle = [_more(e.resource) for e in result.tried if abs(e.gain) < _TELLS]
+def advice_of(tried: Sequence[Elasticity], in_flight: float | None, rate: float) -> str:
+    """Say what more of each resource saved when it was tried.
+
+    Parameters
+    ----------
+    tried : sequence of Elasticity
+        The most helpful first.
+    in_flight : float or None
+        Inferences per second with several requests in flight; None: not tried.
+    rate : float
+        Inferences per second as they are.
+    """
+    helpful = [e for e in tried[:_MOST_TOLD] if e.gain >= _TELLS]
+    told = [f"{e.more:.0%} {_more(e.resource)} saves {e.gain:.1%}" for e in helpful]
+    if in_flight is not None and in_flight > (1.0 + _TELLS) * rate:
+        told.append(f"several requests in flight (--hint throughput) give {in_flight / rate:.2g}x the rate")
+    idle = [_more(e.resource) for e in tried if abs(e.gain) < _TELLS]
     if idle:
         told.append(f"{', '.join(idle)}: nothing")
     return f"Tried: {'; '.join(told)}." if told else ""

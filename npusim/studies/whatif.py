@@ -15,6 +15,7 @@ from npusim.studies.comparison import RestsOn, Skipped, Untouched, Variant, What
 from npusim.studies.elasticity import elasticities
 from npusim.studies.uncertainty import SAMPLES, Draws, draw, method_of, rests_on
 from npusim.studies.verdict import (
+    advice_of,
     conclusion_of,
     dominator_of,
     forms_note,
@@ -77,29 +78,32 @@ def whatif(
     notes += notes_of(scenario.baseline, scenario.machine, estimates)
     if draws is not None:
         notes += [method_of(scenario.machine, samples, seed), *uncertain_gains(variants)]
-    best = min(estimates, key=lambda e: 1.0 / e.throughput_per_s).techniques
-    on_best = scenario.with_(techniques=best)
+    fields = {name: getattr(base, name) for name in WhatIf.model_fields if name in _OF_RUN}
     result = WhatIf(
-        workload=base.workload,
-        soc=base.soc,
-        hint=base.hint,
-        requests=base.requests,
-        tiles=base.tiles,
-        npu_tiles=base.npu_tiles,
-        contexts=base.contexts,
+        **fields,
         baseline=base.techniques,
         devices=devices,
         over={},
         variants=variants,
         skipped=skipped,
-        tried=[] if alone else elasticities(on_best, estimate),
         crossovers=[],
         notes=notes,
-        conclusion="",
+        conclusion=conclusion_of(variants, devices),
     )
-    return result.model_copy(
-        update={"conclusion": conclusion_of(result, None if alone else _rate_in_flight(on_best))}
-    )
+    return result if alone else _with_advice(result, scenario)
+
+
+_OF_RUN = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts")
+"""Fields that a comparison takes from its baseline's estimate."""
+
+
+def _with_advice(result: WhatIf, scenario: Scenario) -> WhatIf:
+    """Return a comparison with what more of the machine saves: the best stack is run on each such machine."""
+    best = max(result.variants, key=lambda variant: variant.throughput_per_s)
+    on_best = scenario.with_(techniques=best.techniques)
+    tried = elasticities(on_best, estimate)
+    told = advice_of(tried, _rate_in_flight(on_best), best.throughput_per_s)
+    return result.model_copy(update={"tried": tried, "conclusion": f"{result.conclusion} {told}".strip()})
 
 
 def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], list[Skipped]]:
