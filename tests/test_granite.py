@@ -5,14 +5,16 @@ graphs are what they say.
 from pathlib import Path
 
 import pytest
+from graph_agreement import assert_agreement
 
+from npusim.graph import GraphStructure
 from npusim.techniques import apply
 from npusim.validation import run_suite
 from npusim.validation.granite import Key, parse_key, predict
 from npusim.validation.granite_definitions import load_definitions
-from npusim.validation.granite_graphs import each_layer, formula, row_scaled
+from npusim.validation.granite_graphs import by_elements, each_layer, formula, row_scaled
 from npusim.validation.granite_runs import GraniteRunner
-from npusim.workloads import load_workload
+from npusim.workloads import GnnSpec, build_gnn, load_workload
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +101,60 @@ def test_row_scaling_leaves_the_adjacency_alone() -> None:
     assert all(max(graph.tensors[t].elements for t in op.outputs) < 2708**2 for op in graph)
 
 
+def test_the_baseline_of_sage_max_is_what_pytorch_exports_operator_for_operator() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("openvino")
+    from npusim.frontends.pyg import from_pyg
+
+    class Baseline(torch.nn.Module):
+        """Fig. 18, left: each element of a neighbour is gathered, and kept where the mask says so."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.neighbours = torch.nn.ModuleList([torch.nn.Linear(12, 8), torch.nn.Linear(8, 3)])
+            self.root = torch.nn.ModuleList(torch.nn.Linear(i, o, bias=False) for i, o in ((12, 8), (8, 3)))
+
+        def forward(self, x, neighbours, mask):  # type: ignore[no-untyped-def]
+            for own, root in zip(self.neighbours, self.root, strict=True):
+                wide = (x.shape[0], neighbours.shape[1], x.shape[1])
+                gathered = torch.gather(x.unsqueeze(1).expand(wide), 0, neighbours.unsqueeze(2).expand(wide))
+                low = -9e15 * torch.ones_like(gathered)
+                most = torch.where(mask.unsqueeze(2).expand(wide) > 0, gathered, low).amax(dim=1)
+                x = own(most) + root(x)
+                x = torch.relu(x) if own is not self.neighbours[-1] else x
+            return torch.log_softmax(x, dim=1)
+
+    structure = GraphStructure("small", 24, 96, 12, 3, degree_histogram=(0, 0, 0, 0, 24))
+    built = by_elements(
+        build_gnn(GnnSpec(dataset="small", model="sage-max", hidden=8, neighbours=5), structure)
+    )
+    torch.manual_seed(0)
+    inputs = {
+        "x": torch.rand(24, 12),
+        "neighbours": torch.randint(0, 24, (24, 5)),
+        "mask": (torch.rand(24, 5) > 0.5).float(),
+    }
+    assert_agreement(built, from_pyg(Baseline().eval(), inputs))
+
+
+def test_an_alternative_replaces_what_it_names_and_nothing_else(runner: GraniteRunner) -> None:
+    for other in runner.definitions.alternatives:
+        changed = runner.with_alternative(other).definitions
+        for model, named in runner.definitions.variants.items():
+            replaced = other.variants.get(model, {})
+            assert {**named, **replaced} == changed.variants[model]
+    without = next(o for o in runner.definitions.alternatives if o.title == "GrAd + NodePad without the CPU")
+    key = Key("fig20", "gcn", "cora", "grad+nodepad+graphsplit")
+    assert predict(key, runner.with_alternative(without)) > predict(key, runner)
+
+
 def test_every_definition_says_why(runner: GraniteRunner) -> None:
     definitions = runner.definitions
     variants = [v for by_name in definitions.variants.values() for v in by_name.values()]
-    assert all(len(v.reason) > 8 for v in [*variants, *definitions.sparse.values()])
+    others = [
+        v for a in definitions.alternatives for by_name in a.variants.values() for v in by_name.values()
+    ]
+    assert all(v.reason for v in [*variants, *others])
 
 
 def test_each_device_takes_its_best_variant(runner: GraniteRunner) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from npusim.calibrate.data_sheet import FittedNumber, with_numbers
-from npusim.calibrate.granite_fit import GraniteFit, Result, fit_shipped
+from npusim.calibrate.granite_fit import GraniteFit, Result, fit_shipped, given_figures
 from npusim.calibrate.least_squares import Floats
 from npusim.locate import resource
-from npusim.validation.granite_definitions import Definitions, PublishedVariant
+from npusim.validation.granite import parse_key, predict
 from npusim.validation.granite_runs import GraniteRunner
 
 _TIED = 0.6
@@ -61,33 +61,18 @@ def tied(best: Result, index: int) -> list[str]:
 
 
 def alternatives(runner: GraniteRunner) -> Iterator[str]:
-    """Yield the lines of the table of other readings of the baselines, each beside the one that is used."""
-    definitions = runner.definitions
-    yield "| model | baseline | interval, ms | speed-up of the best variant |"
-    yield "| --- | --- | --- | --- |"
-    for model, variants in definitions.variants.items():
-        best = min(_interval_s(runner, model, variants[name]) for name in definitions.best_of[model])
-        for name, variant in variants.items():
-            if name.startswith("baseline"):
-                interval = _interval_s(runner, model, variant)
-                yield f"| {model} | {name} | {1e3 * interval:.3g} | {interval / best:.3g} |"
-    yield ""
-    yield "| model | device | best of the paper's variants, ms | along lists of edges, ms |"
-    yield "| --- | --- | --- | --- |"
-    for model, names in definitions.best_of.items():
-        for device in ("series2_gpu", "series2_cpu"):
-            variants = definitions.variants[model]
-            best = min(_interval_s(runner, model, variants[name], device) for name in names)
-            sparse = _interval_s(runner, model, definitions.sparse[model], device)
-            yield f"| {model} | {device.rpartition('_')[2]} | {1e3 * best:.3g} | {1e3 * sparse:.3g} |"
-
-
-def _interval_s(
-    runner: GraniteRunner, model: str, variant: PublishedVariant, place: str = "series2"
-) -> float:
-    definitions: Definitions = runner.definitions
-    workload = f"{model.replace('_', '-')}-cora"
-    return runner.outcome(workload, variant, definitions.places[place]).interval_s
+    """Yield the lines of the table of other readings, each beside the one that holds."""
+    published = {figure.id: f"{figure.value:g}" for figure in given_figures()}
+    yield "| other reading | figure | published | as defined | read so |"
+    yield "| --- | --- | --- | --- | --- |"
+    for other in runner.definitions.alternatives:
+        changed, title = runner.with_alternative(other), other.title
+        for figure in other.figures:
+            key = parse_key(f"granite.{figure}")
+            assert key is not None, f"{figure} is no figure of the suite"
+            values = [f"{predict(key, each):.3g}" for each in (runner, changed)]
+            yield f"| {title} | {figure} | {published.get(f'granite.{figure}', '-')} | {' | '.join(values)} |"
+            title = ""
 
 
 def numbers_of(fit: GraniteFit, best: Result, soc: str) -> list[FittedNumber]:

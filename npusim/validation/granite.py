@@ -104,13 +104,12 @@ def _generations(key: Key, runner: GraniteRunner) -> float:
 
 
 def _devices(key: Key, runner: GraniteRunner) -> float:
-    names = runner.definitions.best_of[key.model]
-    best = {}
-    for place in ("series2", f"series2_{key.device}"):
+    definitions, best = runner.definitions, {}
+    on_npu = definitions.best_of[key.model]
+    on_host = definitions.hosts_choose.get(key.model, on_npu)
+    for place, names in (("series2", on_npu), (f"series2_{key.device}", on_host)):
         runs = [
-            runner.outcome(
-                key.workload, variant_of(key.model, name, runner), runner.definitions.places[place]
-            )
+            runner.outcome(key.workload, variant_of(key.model, name, runner), definitions.places[place])
             for name in names
         ]
         best[place] = min(run.interval_s if key.figure == "fig22" else run.package_j for run in runs)

@@ -1,7 +1,9 @@
-"""Baseline graphs of GraNNite's figures that no workload builder makes.
+"""Graphs of GraNNite's figures that no workload builder makes.
 
 `each_layer` lets every layer make its own mask, `formula` writes the norm matrix as the paper's Fig. 3 does,
-`row_scaled` keeps the adjacency and scales the features by the degrees before and after the product.
+`row_scaled` keeps the adjacency and scales the features by the degrees before and after the product,
+`by_elements` gathers and masks sampled neighbours element by element, `spread_masks` prepares masks in the
+shape of what they mask.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from npusim.graph import Editor, Graph
-from npusim.ops import DType, Operator, Role
+from npusim.ops import DType, Operator, Role, TensorKind
 
 _PREPROCESS = "preprocess"
 
@@ -90,6 +92,51 @@ def row_scaled(graph: Graph) -> Graph:
     return editor.finish()
 
 
+def by_elements(graph: Graph) -> Graph:
+    """Return a SAGE-max as PyTorch's `gather`, `expand` and `where` export it (Fig. 18, left).
+
+    Features, node numbers, mask and what stands for a missing neighbour are all repeated to [N, K, F].
+    """
+    editor = Editor.of(graph)
+    column = ""
+    for select in [op for op in graph if op.type == "Select"]:
+        region, shape = select.region, graph.tensors[select.outputs[0]].shape
+        condition, values, low = select.inputs
+        rows, greater = graph.operators[graph.writer(values).name], graph.writer(condition)  # type: ignore[union-attr]
+        features, number = rows.inputs[:2]
+        nodes = graph.writer(number).inputs[0]  # type: ignore[union-attr]
+        deep, zero = greater.inputs  # type: ignore[union-attr]
+        editor.region = _PREPROCESS
+        column = column or editor.reshape(nodes, (*shape[:2], 1), f"{_PREPROCESS}/column", "Unsqueeze")
+        editor.region = region
+        one = editor.reshape(features, (shape[0], 1, shape[2]), f"{region}/unsqueeze", "Unsqueeze")
+        spread = {
+            name: editor.op("Broadcast", (t,), shape, editor.tensors[t].dtype, f"{region}/spread_{name}")
+            for name, t in (("features", one), ("numbers", column), ("mask", deep), ("low", low))
+        }
+        index = editor.op("Convert", (spread["numbers"],), shape, DType.INT32, f"{region}/convert")
+        inputs = (spread["features"], index)
+        dtype = graph.tensors[features].dtype
+        gathered = editor.op("GatherElements", inputs, shape, dtype, f"{region}/gather_elements", axes=(0,))
+        present = editor.eltwise("Greater", spread["mask"], zero, f"{region}/greater")
+        masked = editor.select(present, gathered, spread["low"], f"{region}/select_elements")
+        editor.rewire(select.outputs[0], masked)
+    return editor.finish()
+
+
+def spread_masks(graph: Graph) -> Graph:
+    """Return a graph whose prepared masks have the shape of what they mask, so that nothing is repeated."""
+    editor = Editor.of(graph)
+    for op in graph:
+        result = graph.tensors[op.outputs[0]]
+        for tensor in graph.inputs_of(op):
+            smaller = tensor.role is Role.MASK and 1 < tensor.elements < result.elements
+            if op.type in ("Multiply", "Add") and smaller and tensor.kind is not TensorKind.ACTIVATION:
+                wide = editor.constant(f"{op.name}/mask", result.shape, tensor.dtype, role=Role.MASK)
+                editor.rewire(tensor.name, wide, only=[op.name])
+    return editor.finish()
+
+
 def peak_product(m: int, k: int, n: int, precision: str) -> Graph:
     """Return one product of M x K by K x N in a precision."""
     editor = Editor(f"product-{precision}")
@@ -101,8 +148,10 @@ def peak_product(m: int, k: int, n: int, precision: str) -> Graph:
 
 FORMS: Mapping[str, Callable[[Graph], Graph]] = {
     "as_built": lambda graph: graph,
+    "by_elements": by_elements,
     "each_layer": each_layer,
     "formula": formula,
     "row_scaled": row_scaled,
+    "spread_masks": spread_masks,
 }
 """What a definition may ask for."""

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from npusim.arch import Soc, load_soc
+from npusim.arch import Soc, load_soc, with_overrides
+from npusim.config.overrides import as_overrides
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph, GraphStructure
 from npusim.mapping import map_placed
-from npusim.scenario import Scenario
+from npusim.scenario import Scenario, resolve_run
+from npusim.studies.stream.masks import MaskKeeper, entries_changed
+from npusim.studies.stream.updates import Size, Update
 from npusim.techniques import apply
 from npusim.techniques.preprocessing import preprocessing_operators
-from npusim.validation.granite_definitions import Definitions, LayerVariant, Place, PublishedVariant
+from npusim.validation.granite_definitions import (
+    Alternative,
+    Definitions,
+    LayerVariant,
+    Place,
+    PublishedVariant,
+)
 from npusim.validation.granite_graphs import FORMS, peak_product
 from npusim.workloads import build_gnn, load_gnn, load_workload
 
@@ -50,6 +59,14 @@ class GraniteRunner:
         """Return a runner with other machines that shares the graphs."""
         return GraniteRunner(self.definitions, socs, self._graphs)
 
+    def with_alternative(self, other: Alternative) -> GraniteRunner:
+        """Return a runner of another reading that shares the graphs."""
+        definitions, socs = self.definitions.with_alternative(other), self.socs
+        if other.settings:
+            names, settings = {p.soc for p in definitions.places.values()}, as_overrides(other.settings)
+            socs = {name: with_overrides(self.soc(name), settings) for name in names}
+        return GraniteRunner(definitions, socs, self._graphs)
+
     def soc(self, name: str) -> Soc:
         """Return a SoC."""
         if name not in self.socs:
@@ -58,11 +75,14 @@ class GraniteRunner:
 
     def outcome(self, workload: str, variant: PublishedVariant, place: Place) -> Outcome:
         """Run a network."""
-        estimate = self._estimate(self._graph(workload, variant), place)
+        graph = self._graph(workload, variant)
+        estimate = self._estimate(graph, place)
         interval_s = 1.0 / estimate.throughput_per_s
         if variant.serial_cpu and place.device == "auto":
             npu_s = sum(o.latency_s for o in estimate.operators if o.unit.startswith("npu"))
             interval_s = estimate.units["cpu"].busy_s + npu_s
+        if variant.mask_writes != "none":
+            interval_s += self._mask_writes_s(graph, place, variant.mask_writes == "all")
         longer = interval_s * estimate.throughput_per_s - 1.0  # the package idles for the rest
         return Outcome(interval_s, estimate.energy_j + longer * estimate.energy.idle_j)
 
@@ -98,6 +118,17 @@ class GraniteRunner:
             joules[precision] = estimate.energy_j - energy.dram_j - hosts_j
         return seconds["fp16"] / seconds["int8"], joules["fp16"] / joules["int8"]
 
+    def _mask_writes_s(self, graph: Graph, place: Place, everything: bool) -> float:
+        """Time in which the CPU brings a kept mask up to date (s)."""
+        data = graph.structure
+        assert data is not None  # built on a data graph
+        size = Size(data.nodes, data.edges // 2)
+        loops = data.nodes if graph.meta.model in ("gcn", "gat") else 0
+        edge = entries_changed(graph.meta.model, Update({"add_edge": 1}), size, graph.meta.neighbours or 0)
+        entries = 2.0 * (data.edges + loops) if everything else edge
+        run = resolve_run(self.soc(place.soc), place.hint, place.requests, place.tiles)
+        return MaskKeeper(graph, self.soc(place.soc), run).update_s(entries)
+
     def _graph(self, workload: str, variant: PublishedVariant) -> Graph:
         key = (workload, variant.model_dump_json())
         if key not in self._graphs:
@@ -120,6 +151,7 @@ class GraniteRunner:
     def _estimate(self, graph: Graph, place: Place) -> Estimate:
         soc, tiles = self.soc(place.soc), place.tiles
         asked = Scenario(
-            graph, soc, hint=place.hint, requests=place.requests, tiles=tiles, device=place.device
-        )
+            graph, soc, hint=place.hint, requests=place.requests, tiles=tiles, device=place.device,
+            swap_operands=place.swap_operands,
+        )  # fmt: skip
         return mapped_estimate(map_placed(asked.graph, asked.machine, asked.run))
