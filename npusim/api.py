@@ -23,7 +23,7 @@ from npusim.techniques import Stack, completed
 if TYPE_CHECKING:
     from npusim.calibrate.device import Calibrated
     from npusim.measure.document import Measurement
-    from npusim.measure.models import Sources
+    from npusim.measure.suites import Item
     from npusim.studies.placement import Placement
     from npusim.studies.side_by_side import Comparison
     from npusim.studies.stream import Followed, Update
@@ -275,7 +275,7 @@ def stream(
 
 
 def measure(
-    network: Network | Scenario | None = None,
+    network: Network | Scenario | Sequence[Network | Scenario] | None = None,
     device: str = "NPU",
     *,
     suite: str | Path = "default",
@@ -291,8 +291,9 @@ def measure(
 
     Parameters
     ----------
-    network : Graph, str, Path, torch.nn.Module, callable or Scenario, optional
-        As for `estimate`; None: the suite. A module runs as it is, with the values of `inputs`.
+    network : Graph, str, Path, torch.nn.Module, callable or Scenario, or a sequence of them, optional
+        As for `estimate`; several run in turn. None: the suite. A module runs as it is, with the values of
+        `inputs`.
     device : str
         NPU, GPU or CPU; GPU.1 for the second of several.
     suite : str or Path
@@ -326,14 +327,19 @@ def measure(
     from npusim.measure.running import measure as run
     from npusim.measure.suites import load_suite
 
-    files: Sources = {}
+    files: dict[str, Path | Scenario] = {}
+    items: list[Item] = []
     if network is None:
         if what:
             raise ConfigError(", ".join(what), allowed="with a network; the rows of a suite say their own")
-        items = load_suite(suite).items
+        items += load_suite(suite).items
     else:
-        asked = network if isinstance(network, Scenario) else Scenario(network, **what)
-        items, files = items_of(asked, hint, requests)
+        several = isinstance(network, Sequence) and not isinstance(network, str)
+        for one in network if several else [network]:
+            asked = one if isinstance(one, Scenario) else Scenario(one, **what)
+            rows, sources = items_of(asked, hint, requests)
+            items += rows
+            files |= sources
     return run(
         items, device, precision=precision, budget_s=seconds, tiles=tiles, files=files, progress=progress
     )

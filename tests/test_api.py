@@ -198,3 +198,19 @@ def test_a_network_given_in_python_can_be_calibrated_to(tmp_path: Path) -> None:
         npusim.calibrate(
             "generic-cpu", tmp_path / "run.json", networks=given, fit_networks=True, unsteady=True
         )
+
+
+def test_an_axis_of_networks_takes_graphs_and_factories(tmp_path: Path) -> None:
+    def slim(hidden: int = 16) -> npusim.Graph:
+        return npusim.load_workload("gcn-cora", [f"workload.hidden={hidden}"])
+
+    wide = npusim.load_workload("gcn-citeseer")
+    axes = {"workload": {"values": ["gcn-cora", slim, wide]}, "npu.tiles": {"values": [1, 2]}}
+    swept = npusim.sweep({**SPACE, "axes": axes}, tmp_path / "points")
+    found = {(record["workload"], record["npu.tiles"]): record["latency_s"] for record in swept.records()}
+    assert {name for name, _ in found} == {"gcn-cora", "slim", "gcn-citeseer"}
+    for name, network in (("slim", slim), ("gcn-citeseer", wide)):
+        alone = npusim.estimate(network, techniques="stagr", settings=["npu.tiles=2"])
+        assert found[name, 2] == pytest.approx(alone.latency_s)
+    with pytest.raises(ConfigError, match="different names"):
+        npusim.sweep({**SPACE, "axes": {"workload": {"values": [wide, wide]}}}, tmp_path / "twice")

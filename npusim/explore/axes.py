@@ -17,9 +17,9 @@ from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override, valid_paths
 from npusim.cost import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
 from npusim.errors import ConfigError, NpusimError
-from npusim.explore.spaces import AxisSpec, RunSpec, Space
+from npusim.explore.spaces import AxisSpec, RunSpec, Scalar, Space
 from npusim.mapping import READ_BY_LOWERING, Run
-from npusim.scenario import resolve_run
+from npusim.scenario import name_of, resolve_run
 from npusim.techniques import parse
 from npusim.units import Count, Quantity, format_quantity
 
@@ -79,7 +79,7 @@ class Axis:
             return np.asarray(coordinates, float)
         index = np.asarray(coordinates, int)
         if self.numbers is None:
-            return np.asarray([str(text) for text in self.texts], object)[index]
+            return np.asarray([name_of(text) for text in self.texts], object)[index]
         return self.numbers[index]
 
     def text_at(self, coordinate: float) -> Any:
@@ -165,6 +165,11 @@ def _of_network(path: str, spec: AxisSpec) -> Axis:
     """Resolve an axis of the network: names, or whole numbers of the workload's settings."""
     if spec.values is not None:
         values = spec.values
+        names = [name_of(value) for value in values if not isinstance(value, Scalar)]
+        if names and (path != "workload" or len({*names}) < len(names)):
+            raise _wrong(
+                path, f"the networks {', '.join(names)}", "networks of different names on `workload`"
+            )
         for value in values if path in _READERS else ():
             _READERS[path](str(value))
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)

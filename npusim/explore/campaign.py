@@ -14,7 +14,7 @@ from npusim.errors import ConfigError
 from npusim.explore.axes import resolve_axes
 from npusim.explore.networks import LoweredNetwork, base_soc, lower_network, place_each
 from npusim.explore.points import Points, decode, positions_in_unit_cube
-from npusim.explore.spaces import Space
+from npusim.explore.spaces import Space, networks_of, space_of
 from npusim.metrics import METRICS
 from npusim.scenario import Network
 
@@ -212,11 +212,11 @@ _MOST_NETWORKS = 64
 
 
 @lru_cache(maxsize=4)
-def _campaign(text: str, network: Network) -> Campaign:
-    return Campaign(Space.model_validate_json(text).model_copy(update={"workload": network}))
+def _campaign(text: str, networks: tuple[Network, ...]) -> Campaign:
+    return Campaign(space_of(text, networks))
 
 
 def campaign_of(space: Space | Mapping[str, Any]) -> Campaign:
     """Return the campaign of a space; a process makes it once."""
     space = space if isinstance(space, Space) else Space.model_validate(space)
-    return _campaign(space.model_dump_json(by_alias=True), space.workload)
+    return _campaign(space.model_dump_json(by_alias=True), networks_of(space))

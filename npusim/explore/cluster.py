@@ -15,9 +15,11 @@ from distributed import Client, as_completed, get_worker
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
 from npusim.explore.manifest import changed_inputs, inputs_of
-from npusim.explore.spaces import Space
+from npusim.explore.spaces import Space, networks_of, space_of
 from npusim.explore.sweep import Runner, chunk_bytes
 from npusim.scenario import Network
+
+Networks = tuple[Network, ...]
 
 _RETRIES = 10
 """Times that a chunk is tried again when its worker is lost."""
@@ -51,21 +53,21 @@ def on_cluster(address: str) -> Runner:
                 f"no Dask scheduler answers at {address} ({error}); start one: dask scheduler"
             ) from None
         with client:
-            yield from _collect(client, text, space.workload, iter(chunks))
+            yield from _collect(client, text, networks_of(space), iter(chunks))
 
     return run
 
 
 def _collect(
-    client: Any, text: str, network: Network, chunks: Iterator[tuple[int, int, int]]
+    client: Any, text: str, networks: Networks, chunks: Iterator[tuple[int, int, int]]
 ) -> Iterator[tuple[int, bytes]]:
     """Keep the workers busy and yield chunks as they are finished."""
-    mine = inputs_of(_space(text, network))
+    mine = inputs_of(space_of(text, networks))
 
     def submit(count: int) -> list[Any]:
         todo = [chunk for _, chunk in zip(range(count), chunks, strict=False)]
         return [
-            client.submit(_compute, text, network, mine, *chunk, pure=False, retries=_RETRIES)
+            client.submit(_compute, text, networks, mine, *chunk, pure=False, retries=_RETRIES)
             for chunk in todo
         ]
 
@@ -79,27 +81,23 @@ def _collect(
 
 
 @lru_cache(maxsize=8)
-def _inputs(text: str, network: Network) -> dict[str, str]:
-    return inputs_of(_space(text, network))
-
-
-def _space(text: str, network: Network) -> Space:
-    return Space.model_validate_json(text).model_copy(update={"workload": network})
+def _inputs(text: str, networks: Networks) -> dict[str, str]:
+    return inputs_of(space_of(text, networks))
 
 
 def _compute(
-    text: str, network: Network, wanted: dict[str, str], index: int, start: int, stop: int
+    text: str, networks: Networks, wanted: dict[str, str], index: int, start: int, stop: int
 ) -> tuple[int, bytes]:
     """Evaluate one chunk on a worker, on as many cores as it has threads."""
     import numba
 
-    changed = changed_inputs(_inputs(text, network), wanted)
+    changed = changed_inputs(_inputs(text, networks), wanted)
     if changed:
         raise NpusimError(
             f"the worker computes from something else than this process ({', '.join(changed)}); install the "
             "same npusim, and the same files, everywhere"
         )
-    space = _space(text, network)
+    space = space_of(text, networks)
     with _ONE_AT_A_TIME:
         numba.set_num_threads(min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
         return index, chunk_bytes(campaign_of(space), start, stop)

@@ -21,7 +21,7 @@ from npusim.documents import Document
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.networks import overrides_of
-from npusim.explore.spaces import Space
+from npusim.explore.spaces import Space, networks_of
 from npusim.locate import data_root
 from npusim.plugins import plugin_packages
 from npusim.scenario import load_network, name_of
@@ -95,8 +95,8 @@ def inputs_of(space: Space) -> dict[str, str]:
         for device in soc.devices.values():
             if isinstance(device, Npu) and device.dsp.library is not None:
                 found[f"DSP library {device.dsp.library}"] = _files(f"dsp/{device.dsp.library}")
-    networks = _named(space, "workload", "") if "workload" in space.axes else [space.workload]
-    for network in networks:
+    networks = networks_of(space)
+    for network in networks[1:] or networks:
         found[f"workload {name_of(network)}"] = load_network(network, of_workload).digest
     return found | {"toolchains": _files("toolchains")}
 

@@ -83,7 +83,7 @@ def lower_network(space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
 def graph_at(space: Space, chosen: Mapping[str, Scalar]) -> Graph:
     """Return the network at a choice of axes, techniques applied; errors as for `npusim.techniques.apply`."""
     settings = tuple((".".join(o.path), o.value) for o in overrides_of(space, chosen, of_workload=True))
-    network = str(chosen["workload"]) if "workload" in chosen else space.workload
+    network = chosen.get("workload", space.workload)
     return apply(_loaded(network, settings), str(chosen.get("techniques", space.techniques)))
 
 

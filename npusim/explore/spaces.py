@@ -5,7 +5,7 @@ Nothing is an expression to be evaluated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -30,13 +30,32 @@ Scalar = bool | int | float | str
 """What a file writes for one value of an axis: a number, a text with a unit, a name, true or false."""
 
 _YAML = (".yaml", ".yml")
+_WORKLOAD = "workload"
+
+
+def _network(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Take a graph or a factory as it is."""
+    return value if isinstance(value, Graph) or callable(value) else validate(value)
+
+
+def _written_network(value: Any, info: SerializationInfo) -> Any:
+    is_given = isinstance(value, Graph) or callable(value)
+    return name_of(value) if info.mode == "json" and is_given else value
+
+
+if TYPE_CHECKING:
+    NetworkField = Network
+    AxisValue = Scalar | Network
+else:
+    NetworkField = Annotated[str, WrapValidator(_network), PlainSerializer(_written_network)]
+    AxisValue = Annotated[Scalar, WrapValidator(_network), PlainSerializer(_written_network)]
 
 
 class AxisSpec(Section):
     """The values of one axis: a list, or a range in steps, or a range that a sampled design draws from."""
 
-    values: list[Scalar] | None = Field(None, min_length=1)
-    """The values themselves, each as `--set` takes it."""
+    values: list[AxisValue] | None = Field(None, min_length=1)
+    """The values themselves, each as `--set` takes it; in Python also graphs and factories on `workload`."""
     start: Scalar | None = Field(None, alias="from")
     """First value of a range."""
     stop: Scalar | None = Field(None, alias="to")
@@ -121,21 +140,6 @@ class RunSpec(Section):
     those that are faster so, which maps each point alone."""
 
 
-def _network(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-    """Take a graph or a factory as it is."""
-    return value if isinstance(value, Graph) or callable(value) else validate(value)
-
-
-def _written_network(value: Any, info: SerializationInfo) -> Any:
-    return name_of(value) if info.mode == "json" else value
-
-
-if TYPE_CHECKING:
-    NetworkField = Network
-else:
-    NetworkField = Annotated[str, WrapValidator(_network), PlainSerializer(_written_network)]
-
-
 class Space(Section):
     """A design space: machines, networks and technique stacks, by axes."""
 
@@ -185,6 +189,21 @@ class Space(Section):
         if len(set(value)) < len(value):
             raise ValueError("a metric stands there twice")
         return value
+
+
+def networks_of(space: Space) -> tuple[Network, ...]:
+    """Return the network of a space, then those of its axis `workload`."""
+    spec = space.axes.get(_WORKLOAD)
+    return (space.workload, *(spec.values or () if spec is not None else ()))
+
+
+def space_of(text: str, networks: Sequence[Network]) -> Space:
+    """Return a space from its JSON, which names its networks only, and `networks_of` it."""
+    space = Space.model_validate_json(text)
+    axes = dict(space.axes)
+    if networks[1:]:
+        axes[_WORKLOAD] = axes[_WORKLOAD].model_copy(update={"values": list(networks[1:])})
+    return space.model_copy(update={"workload": networks[0], "axes": axes})
 
 
 def parse_keep(text: str) -> tuple[str, int]:
