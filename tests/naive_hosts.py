@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.arch.device import ELEMENT_KINDS
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES
 
 
@@ -22,8 +23,14 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
     if accesses:
         latency_s = average(max(1.0, op.host_reach_bytes), [(size, wait) for size, _, wait in levels])
         wait_s = accesses * latency_s / (host.cores * host.outstanding_misses)
-    cycles = np.dot(op.host_elements, host.element_cycles) + np.dot(op.host_rows, host.row_cycles)
-    work_s = float(cycles) / host.cores / host.clock_hz + product_s(host, op)
+    shared = [0.0, 0.0]
+    for kind, count, cycles in zip(ELEMENT_KINDS, op.host_elements, host.element_cycles, strict=True):
+        shared[kind.startswith("scatter")] += count * cycles
+    shared[0] += float(np.dot(op.host_rows, host.row_cycles))
+    busy = host.cores
+    if host.scatter_columns:
+        busy = max(1.0, min(busy, op.host_columns / host.scatter_columns))
+    work_s = (shared[0] / host.cores + shared[1] / busy) / host.clock_hz + product_s(host, op)
     biggest = max([0.0, *(size for size, _, _ in levels if math.isfinite(size))])
     beyond = max(0.0, touched - biggest)
     share = op.host_read_bytes / touched if touched else 0.0
@@ -34,7 +41,10 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
 
 def nearest_first(host: Any, dram_latency_s: float) -> list[tuple[float, float, float]]:
     """Return (bytes, bytes per second, latency) of each level; none is worse than one behind it."""
-    found = [(math.inf, host.bytes_per_s, dram_latency_s)]
+    rate = host.bytes_per_s
+    if host.core_bytes_per_s:
+        rate = min(rate, host.core_bytes_per_s * host.cores)
+    found = [(math.inf, rate, dram_latency_s)]
     for size, rate, wait in reversed(
         list(zip(host.cache_bytes, host.cache_bytes_per_s, host.cache_latency_s, strict=True))
     ):
@@ -74,7 +84,10 @@ def product_s(host: Any, op: Any) -> float:
 def host_row(**changes: Any) -> Any:
     """Return a record of a host with plain settings, changed as told; nothing is derived yet."""
     row = np.zeros(1, HOST_DTYPE)[0]
-    plain = dict.fromkeys(HOST_PRIMITIVES, 1.0) | {"cache_bytes": 0.0, "dispatch_s": 0.0, "result_macs": 0.0}
+    plain = dict.fromkeys(HOST_PRIMITIVES, 1.0)
+    plain |= dict.fromkeys(
+        ("cache_bytes", "dispatch_s", "result_macs", "scatter_columns", "core_bytes_per_s"), 0.0
+    )
     for name, value in (plain | changes).items():
         row[name] = value
     return row

@@ -53,6 +53,8 @@ def hosts(draw):
         "write_cost": draw(st.floats(0.1, 5.0)),
         "outstanding_misses": draw(st.floats(1.0, 100.0)),
         "scatter_cost": draw(st.floats(0.1, 10.0)),
+        "scatter_columns": draw(st.one_of(st.just(0.0), st.floats(1.0, 1e3))),
+        "core_bytes_per_s": draw(st.one_of(st.just(0.0), st.floats(1e8, 1e12))),
         "bytes_per_s": draw(st.floats(1e8, 1e13)),
         "dispatch_s": draw(st.floats(0.0, 1e-3)),
     }
@@ -69,6 +71,7 @@ def works(draw):
         "host_handed_bytes": draw(sizes),
         "host_gathers": draw(sizes),
         "host_scatters": draw(sizes),
+        "host_columns": draw(sizes),
         "host_reach_bytes": draw(sizes),
         "host_format": int(draw(st.sampled_from(HostFormat))),
     }
@@ -121,7 +124,7 @@ def test_time_is_finite_and_waits_are_part_of_it(host, work):
 
 
 BETTER = ["cores", "clock_hz", "dense_efficiency", "bytes_per_s", "outstanding_misses", "macs_per_cycle"]
-BETTER += ["cache_bytes_per_s"]
+BETTER += ["cache_bytes_per_s", "core_bytes_per_s"]
 
 
 @given(hosts(), works(), st.sampled_from(BETTER), st.floats(1.0, 10.0))
@@ -206,6 +209,30 @@ def test_what_fits_a_level_moves_at_its_bandwidth_and_the_rest_at_the_next():
     assert (time, beyond) == pytest.approx((1e-6 + 999e3 / 1e8 + 2e6 / 1e7, 2e6))
 
 
+def test_narrow_rows_of_a_scatter_keep_few_cores_busy():
+    kind = ELEMENT_KINDS.index("scatter")
+    cycles = [float(i == kind) for i in range(len(ELEMENT_KINDS))]
+    host = {"cores": 8.0, "clock_hz": 1.0, "element_cycles": cycles, "scatter_columns": 128.0}
+
+    def time_of(columns):
+        counts = [1024.0 * (i == kind) for i in range(len(ELEMENT_KINDS))]
+        return time_s(host, {"host_elements": counts, "host_columns": columns})
+
+    assert [time_of(columns) for columns in (1.0, 128.0, 256.0, 1024.0, 1e6)] == [1024, 1024, 512, 128, 128]
+    assert time_s(host | {"scatter_columns": 0.0}, {"host_elements": [1024.0] * len(cycles)}) == 128
+
+
+def test_one_core_has_a_part_of_the_bandwidth_from_dram():
+    host = {"bytes_per_s": 50.0, "core_bytes_per_s": 12.0}
+    times = [time_s(host | {"cores": cores}, {"host_read_bytes": 600.0}) for cores in (1.0, 2.0, 8.0)]
+    assert times == pytest.approx([50.0, 25.0, 12.0])
+
+
+def test_kinds_that_a_data_sheet_leaves_out_take_as_long_as_what_they_are_like():
+    row = cpu_row(load_soc("core-ultra-series2"), "latency")["element_cycles"]
+    assert row[ELEMENT_KINDS.index("scatter_reduce")] == row[ELEMENT_KINDS.index("scatter")]
+
+
 def test_a_row_longer_than_a_line_is_streamed():
     """Ten times the bytes in as many rows: the accesses stay, bandwidth is asked for more."""
     found = []
@@ -233,6 +260,9 @@ def test_a_row_longer_than_a_line_is_streamed():
         ("arithmetic", "Transpose", (64, 1), (1, 64), {"order": (1, 0)}),
         ("relayout", "Broadcast", (64, 1), (64, 8), {}),
         ("arithmetic", "Broadcast", (1, 8), (64, 8), {}),
+        ("scatter", "ScatterElementsUpdate", (64, 8), (64, 8), {"reduction": "sum"}),
+        ("scatter", "ScatterElementsUpdate", (64, 8), (64, 8), {}),
+        ("scatter_reduce", "ScatterElementsUpdate", (64, 8), (64, 8), {"reduction": "max"}),
     ],
 )
 def test_kinds_of_work_on_elements(kind, type_, read, written, attrs):

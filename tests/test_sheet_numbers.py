@@ -128,6 +128,11 @@ def element_network(types: tuple[str, ...]) -> Graph:
     for type_ in types:
         for i, size in enumerate(SIZES):
             editor.outputs.append(_operator(editor, type_, size, f"{type_}{i}"))
+    if "ScatterElementsUpdate" in types:
+        x, index, update = (editor.input(f"m{part}", (300, 200), FP16) for part in "xiu")
+        editor.outputs.append(
+            editor.op("ScatterElementsUpdate", (x, index, update), (300, 200), FP16, "most", reduction="max")
+        )
     if "Add" in types:  # along columns, and Booleans from outside
         x = editor.input("x", (300, 200), FP16)
         editor.outputs.append(

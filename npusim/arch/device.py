@@ -63,13 +63,13 @@ def _known_operator(name: str) -> str:
 
 ElementKind = Literal[
     "arithmetic", "division", "exponential", "sigmoid", "logarithm", "power", "boolean", "softmax",
-    "reduction", "pooling", "relayout", "gather", "scatter",
+    "reduction", "pooling", "relayout", "gather", "scatter", "scatter_reduce",
 ]  # fmt: skip
 """Kinds of work on an element: `arithmetic` is all that vector units do in a step or two, comparisons and
 copies included; `sigmoid` stands for activations built on an exponential; `boolean` is an element of a
 Boolean input or output of the network, whatever is done with it; `reduction` goes across rows, one along a
 row is arithmetic; `pooling` takes an element of a window; `relayout` writes elements in another order than it
-reads them."""
+reads them; `scatter_reduce` is a scatter that combines by maximum, minimum, product or mean."""
 
 RowKind = Literal["softmax", "reduction", "gather"]
 """Kinds of work that take a while for each row, however short it is."""
@@ -174,7 +174,8 @@ class RooflineDevice(Section):
     """Multiply-accumulates that starting and storing a result of a product takes the time of. None: none."""
     element_cycles: dict[ElementKind, CyclesPerElement] = Field(default_factory=dict)
     """Cycles of a core for each element, by the kind of work. A kind that is not listed is done as fast as
-    arithmetic, and arithmetic that is not listed as one multiply-accumulate."""
+    arithmetic (`scatter_reduce` as `scatter`), and arithmetic that is not listed as one multiply-accumulate.
+    """
     row_cycles: dict[RowKind, Cycles] = Field(default_factory=dict)
     """Cycles of a core for each row on top; none where a kind is not listed."""
     element_rate: PositiveRatio | None = None
@@ -193,8 +194,13 @@ class RooflineDevice(Section):
     """Random reads that a core keeps in flight; with the latency it gives the rate of Gather."""
     scatter_cost: PositiveRatio
     """Time of a scattered read-modify-write over that of a gathered read."""
+    scatter_columns: PositiveRatio | None = None
+    """Columns of a scatter that a core takes at least: cores share the columns of the rows, not the rows.
+    None: all cores work on any scatter."""
     dram_bandwidth: Bandwidth
     """Bandwidth this device sustains from DRAM when it is alone."""
+    core_bandwidth: Bandwidth | None = None
+    """Bandwidth that one core sustains from DRAM. None: one core has all of `dram_bandwidth`."""
     launch_overhead: Duration
     """Fixed time of one inference: calling the runtime, waking the device."""
     dispatch_overhead: Duration

@@ -96,6 +96,11 @@ def _transposition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKi
     return "arithmetic" if long == sorted(long) else "relayout"
 
 
+def _scattering(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
+    """A sum goes into what is there; a maximum or mean has to know of each result whether it is the first."""
+    return "scatter" if op.attrs.get("reduction", "none") in ("none", "sum") else "scatter_reduce"
+
+
 def _repetition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
     """A broadcast within rows writes elements in another order than it reads them."""
     shape, wider = inputs[0].shape, outputs[0].shape
@@ -188,7 +193,7 @@ _EXECUTIONS: dict[str, Execution] = {
     ),
     **_runs(
         dict.fromkeys(("ScatterElementsUpdate", "ScatterUpdate", "ScatterNDUpdate"), "scatterupdate"),
-        element="scatter",
+        element=_scattering,
         computes=False,
     ),
     **_runs({"Transpose": "mempermute"}, element=_transposition, computes=False),

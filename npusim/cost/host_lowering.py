@@ -134,6 +134,8 @@ def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:
     lines = max(1.0, -(-row_bytes // float(device.cache_line)))
     row["host_reach_bytes"] = min(float(table.bytes), work.rows * lines * float(device.cache_line))
     row["host_gathers" if op.family is Family.GATHER else "host_scatters"] = work.rows
+    if op.family is not Family.GATHER:
+        row["host_columns"] = work.row_length
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,14 @@ out so many side by side, so their number is rounded up to whole lanes (a produc
 there instead, where that is less); each result takes the time of some more for being started and stored; and
 too few results leave cores idle.
 
-**Elements.** So many cycles of a core for each, by the kind of work, and for each row.
+**Elements.** So many cycles of a core for each, by the kind of work, and for each row. Cores share a scatter
+by columns, so that narrow rows keep few of them busy.
 
 **Stream.** Bytes read and written, a written one at a cost of its own. Of all that an operator touches, what
 fits the nearest cache moves at its bandwidth, what fits the next as well at that one's, and the rest at
-DRAM's: continuous in sizes, capacities and bandwidths. A level farther away is never faster than a nearer
-one. Where several devices share an inference, results pass from one to the other through DRAM, all of them.
+DRAM's, of which one core gets a part only: continuous in sizes, capacities and bandwidths. A level farther
+away is never faster than a nearer one. Where several devices share an inference, results pass from one to the
+other through DRAM, all of them.
 
 **Random accesses.** The latency of the levels, weighted alike by the bytes among which they fall, over the
 misses that all cores keep in flight.
@@ -25,7 +27,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Cpu, Gpu
-from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
+from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind
 from npusim.cost.jit import compiled
 from npusim.cost.records import BytesPerSecond, Hertz, Number, Seconds, Share, Vector, Watts, dtype_of
 from npusim.cost.tables import HostFormat, OpRecord
@@ -38,6 +40,8 @@ _FORMATS = {
 }
 """Format of the data sheet that each is computed in: the first that the device has."""
 
+_LIKE: dict[ElementKind, ElementKind] = {"scatter_reduce": "scatter"}
+"""Kinds of work that take as long as another where a data sheet does not list them."""
 _Levels = Annotated[Vector, CACHE_LEVELS, "B"]
 
 
@@ -74,8 +78,12 @@ class HostPrimitives:
     """Misses that a core keeps in flight."""
     scatter_cost: Number
     """Time of a random update over that of a random read."""
+    scatter_columns: Number
+    """Columns of a scatter that a core takes at least; 0: all cores work on any."""
     bytes_per_s: BytesPerSecond
     """Bandwidth from DRAM."""
+    core_bytes_per_s: BytesPerSecond
+    """Bandwidth from DRAM of one core; 0: that of all."""
     dispatch_s: Seconds
     """Start of an operator."""
     launch_s: Seconds
@@ -125,7 +133,8 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     plain = 1.0 / float(record["macs_per_cycle"][HostFormat.FP32])
     plain = float(device.element_cycles.get("arithmetic", plain))
     for i, kind in enumerate(ELEMENT_KINDS):
-        record["element_cycles"][i] = device.element_cycles.get(kind, plain)
+        like = device.element_cycles.get(_LIKE[kind], plain) if kind in _LIKE else plain
+        record["element_cycles"][i] = device.element_cycles.get(kind, like)
     for i, row in enumerate(ROW_KINDS):
         record["row_cycles"][i] = device.row_cycles.get(row, 0.0)
     if device.element_rate is not None:
@@ -136,12 +145,15 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
         record["cache_latency_s"][i] = cache.latency
     record["write_cost"] = device.write_cost if device.write_cost is not None else 1.0
     record["outstanding_misses"], record["scatter_cost"] = device.outstanding_misses, device.scatter_cost
+    record["scatter_columns"] = device.scatter_columns if device.scatter_columns is not None else 0.0
+    record["core_bytes_per_s"] = device.core_bandwidth if device.core_bandwidth is not None else 0.0
     record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
     record["idle_w"] = device.power.idle
     record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead
 
 
 _LEVELS, _KINDS, _ROWS = CACHE_LEVELS, len(ELEMENT_KINDS), len(ROW_KINDS)
+_SCATTERS = tuple(ELEMENT_KINDS.index(kind) for kind in ("scatter", "scatter_reduce"))
 
 
 @compiled
@@ -152,7 +164,10 @@ def derive_host(host: HostRecord, dram_latency_s: float) -> None:
     ----------
     host : record of HOST_DTYPE
     """
-    host.level_s_per_byte[_LEVELS] = 1.0 / host.bytes_per_s
+    bytes_per_s = host.bytes_per_s
+    if host.core_bytes_per_s > 0.0:
+        bytes_per_s = min(bytes_per_s, host.cores * host.core_bytes_per_s)
+    host.level_s_per_byte[_LEVELS] = 1.0 / bytes_per_s
     host.level_wait_s[_LEVELS] = dram_latency_s
     for behind in range(_LEVELS):  # from DRAM to the core: what is nearer is no slower
         i = _LEVELS - 1 - behind
@@ -215,10 +230,17 @@ def _elements_s(host: HostRecord, op: OpRecord) -> float:
     """Time of the work on elements and rows (s)."""
     cycles = 0.0
     for i in range(_KINDS):
-        cycles += op.host_elements[i] * host.element_cycles[i]
+        if i not in _SCATTERS:
+            cycles += op.host_elements[i] * host.element_cycles[i]
     for i in range(_ROWS):
         cycles += op.host_rows[i] * host.row_cycles[i]
-    return float(cycles / (host.cores * host.clock_hz))
+    scattered = 0.0
+    for i in _SCATTERS:
+        scattered += op.host_elements[i] * host.element_cycles[i]
+    cores = host.cores
+    if host.scatter_columns > 0.0:
+        cores = min(cores, max(1.0, op.host_columns / host.scatter_columns))
+    return float((cycles / host.cores + scattered / cores) / host.clock_hz)
 
 
 @compiled

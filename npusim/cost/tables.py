@@ -289,6 +289,8 @@ class OpRecord:
     """Random reads."""
     host_scatters: Number
     """Random updates."""
+    host_columns: Number
+    """Elements of a row that is scattered; 0 where none is."""
     host_reach_bytes: Bytes
     """Bytes among which these fall."""
     repeats: Number
