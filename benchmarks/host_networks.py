@@ -2,12 +2,14 @@
 
     python benchmarks/host_networks.py [CLOCK]
 
-A row per network and number of threads: processor time of the busiest thread, least of several inferences (other programs
-lengthen the wall clock, hardly this), what npusim says for as many cores at CLOCK (default 2.6GHz), and the ratio.
+A row per network and number of threads: processor time of the busiest thread, least of several inferences
+(other programs lengthen the wall clock, hardly this), what npusim says for as many cores at CLOCK (default
+2.6GHz), and the ratio.
 """
 
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import openvino as ov
@@ -35,7 +37,7 @@ class Network(torch.nn.Module):
 
 def sage(aggregation: str) -> Network:
     widths = (FEATURES, HIDDEN, HIDDEN, CLASSES)
-    return Network(*(SAGEConv(a, b, aggr=aggregation) for a, b in zip(widths, widths[1:], strict=False)))
+    return Network(*(SAGEConv(a, b, aggr=aggregation) for a, b in pairwise(widths)))
 
 
 NETWORKS = {
