@@ -58,9 +58,9 @@ def map_(
 ) -> None:
     """Place a network over NPU, CPU and GPU at the least latency or energy.
 
-    Counts what every operator costs on each device, the launches, and what crosses; the table shows what a
-    cut after each operator would cost. With several inferences in flight, latency means the time between two
-    of them.
+    Counts what every operator costs on each device, the launches, and transfers between devices; the table
+    shows what a split after each operator would cost. With several inferences in flight, latency means the
+    time between two of them.
     """
     from npusim.cli.inputs import scenario_of
     from npusim.cli.output import Destination

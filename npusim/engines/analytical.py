@@ -122,7 +122,8 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         notes.append("fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8")
     if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
         generation = soc.npu.dsp.kernel_generation
-        notes.append(f"DSP kernels: generation {generation!r} ({soc.npu.dsp.generation(generation).title})")
+        title = soc.npu.dsp.generation(generation).title
+        notes.append(f"DSP kernels: {title} (npu.dsp.kernel_generation={generation})")
     notes += [*_in_place_notes(mapped), *_role_notes(mapped), *_technique_notes(mapped), *_host_notes(mapped)]
     kept = dict(mapped.decisions.residency.cached)
     return {
@@ -168,7 +169,7 @@ def _host_notes(mapped: Mapped) -> list[str]:
             clock = device.clock_used(hint) / 1e9
             notes.append(
                 f"{unit.path.upper()}: {device.cores_used(hint)} of {device.cores} cores at {clock:.3g} GHz, "
-                f"as hint {hint} has it"
+                f"as the {hint} hint has it"
             )
     return notes
 

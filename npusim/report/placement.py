@@ -43,12 +43,12 @@ def _aim(result: Placement) -> str:
 
 
 def _summary(result: Placement) -> Table:
-    table = headed("placement", "latency", "inf/s", "energy", "crosses", "switches")
+    table = headed("placement", "latency", "rate", "energy", "transfers", "switches")
     for alone in result.alone:
         table.add_row(
             f"all on the {alone.device.upper()}",
             _or_dash(alone.latency_s, "s"),
-            _or_dash(alone.throughput_per_s, ""),
+            _or_dash(alone.throughput_per_s, "/s"),
             _or_dash(alone.energy_j, "J"),
             "0 B",
             "0",
@@ -56,7 +56,7 @@ def _summary(result: Placement) -> Table:
     table.add_row(
         "best",
         engineering(result.latency_s, "s"),
-        engineering(result.throughput_per_s, ""),
+        engineering(result.throughput_per_s, "/s"),
         engineering(result.energy_j, "J"),
         engineering(result.transfer_bytes, "B"),
         str(result.switches),
@@ -96,9 +96,9 @@ def _operators(result: Placement) -> Table:
     table = headed("operator", *result.devices, gap=1, ratio=1)
     table.add_column("on", no_wrap=True, style=_CHOSEN)
     for first, rest in pairs:
-        table.add_column(f"cut after\n{first}→{rest}", justify="right", no_wrap=True)
+        table.add_column(f"{first} up to\nhere, {rest}", justify="right", no_wrap=True)
     if pairs:
-        table.add_column("\ncrosses", justify="right", no_wrap=True)
+        table.add_column("\ntransfers", justify="right", no_wrap=True)
     for group in result.groups:
         row: list[RenderableType] = [LongName(group.name, _JOINTS)]
         row += [_cost(group, device, result.minimise) for device in result.devices]
@@ -126,9 +126,7 @@ def _notes(result: Placement) -> list[str]:
     if result.exact:
         notes.append("no placement in this order of execution is better")
     else:
-        notes.append(
-            f"at most {result.value / result.bound - 1.0:.1%} above the least that the price list allows"
-        )
+        notes.append(f"at most {result.value / result.bound - 1.0:.1%} above the least that the costs allow")
     for one in result.profiles:
         notes.append(
             f"* measured on {one.chip} (row {one.row}): {one.groups} of {len(result.groups)} operators, "
@@ -136,7 +134,8 @@ def _notes(result: Placement) -> list[str]:
             "network; energy and traffic are the model's, all figures add up the operators' own"
         )
     notes.append(
-        "devices share DRAM: what crosses costs its way through it; a cut's figures add up the operators' own"
+        "devices share DRAM: a result that another device reads is written there and read again; a split's "
+        "figures add up those of its operators"
     )
     return notes
 

@@ -29,7 +29,7 @@ def stream_page(result: Followed) -> RenderableType:
         Text(),
         _capacities(result),
         Text(),
-        remarks(("Even", "cyan", _even(result)), ("Note", "dim", result.notes)),
+        remarks(("Break-even", "cyan", _even(result)), ("Note", "dim", result.notes)),
         Text(),
     ]
     return Group(*parts, Text(result.conclusion, style="bold"))
@@ -86,5 +86,7 @@ def _even(result: Followed) -> list[str]:
         lines.append(f"padding pays up to a capacity of {result.breakeven_capacity} nodes{limit}")
     if result.breakeven_inferences is not None:
         most = max(0.0, result.breakeven_inferences)
-        lines.append(f"at {result.capacity} nodes it pays up to {most:.3g} inferences between two updates")
+        lines.append(
+            f"at {result.capacity} nodes it pays up to {engineering(most, '')} inferences between two updates"
+        )
     return lines

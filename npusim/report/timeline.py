@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from npusim.studies.elasticity import Elasticity
 
 _CAUSE_HEADS = {
-    "data": "data", "work": "result", "sram": "SRAM", "latency": "DMA start", "launch": "launch",
-    "end": "nothing",
+    "data": "operands", "work": "other unit", "sram": "SRAM room", "latency": "DMA latency",
+    "launch": "launch", "end": "no work",
 }  # fmt: skip
 _MOST_OPERATORS = 6
 
@@ -26,7 +26,7 @@ _MOST_OPERATORS = 6
 def timeline_page(line: Timeline, helpful: Sequence[Elasticity] = ()) -> RenderableType:
     """Return utilisation, stalls, critical path and what would help, for the terminal."""
     parts: list[RenderableType] = [
-        Text("Units: how long busy, and what they waited for when not", style="bold"),
+        Text("Units: busy, else waiting for what; queue: tasks waiting for it on average", style="bold"),
         _stalls(line),
         Text(),
     ]
@@ -38,7 +38,7 @@ def timeline_page(line: Timeline, helpful: Sequence[Elasticity] = ()) -> Rendera
 
 def _stalls(line: Timeline) -> Table:
     heads, rows = stall_figures(line)
-    table = headed(*heads, style="cyan", no_wrap=True)
+    table = headed(*heads, gap=1, style="cyan", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
@@ -57,8 +57,8 @@ def stall_figures(line: Timeline) -> tuple[list[str], list[list[str]]]:
             percent(seconds / line.makespan_s)
             for seconds in (busy[name], *(idle[name][cause] for cause in CAUSES))
         ]
-        rows.append([group, *shares, engineering(queue[name], "s")])
-    return ["unit", "busy", *(_CAUSE_HEADS[cause] for cause in CAUSES), "queued"], rows
+        rows.append([group, *shares, f"{queue[name] / line.makespan_s:.2f}"])
+    return ["unit", "busy", *(_CAUSE_HEADS[cause] for cause in CAUSES), "queue"], rows
 
 
 def path_lines(line: Timeline) -> list[str]:
@@ -73,7 +73,7 @@ def path_lines(line: Timeline) -> list[str]:
         "unit": "its unit",
         "sram": "room in SRAM",
         "launch": "a launch",
-        "begin": "nothing",
+        "begin": "the start of the inference",
     }
     waits = sorted(found.by_reason.items(), key=lambda item: -item[1])
     why = ", ".join(f"{reasons[name]} {percent(seconds / total)}" for name, seconds in waits)
