@@ -115,7 +115,7 @@ def forms_note(baseline: str, devices: Sequence[Untouched]) -> list[str]:
         return []
     return [
         f"{NONE}: as exported, what follows from the edges is derived in each inference (gather, scatter, "
-        f"select); {BASE}: it comes ready-made from the CPU, where GraNNite's comparisons start too"
+        f"select); {BASE}: it comes ready-made from the CPU, as in GraNNite's baselines (suite granite)"
     ]
 
 
