@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from npusim.metrics import METRICS, unit_of
 from npusim.report.document_html import bars, records_table, tables, titled
 from npusim.report.drawings import block_diagram
-from npusim.report.engineering import engineering, percent
+from npusim.report.engineering import engineering, last_digit, percent
 from npusim.report.estimate import circumstances
 from npusim.report.html import (
     COLOURS,
@@ -57,6 +57,7 @@ def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None =
     if hasattr(estimate, "roofline"):
         pictures = [roofline_plot(estimate), _energy(estimate), *pictures]
         pictures += [_blocks(estimate, mapped)] if mapped is not None else []
+    latency = engineering(estimate.latency_s, "s", last_digit(estimate.latency_interval_s))
     return page(
         titled("Estimate", data),
         text(circumstances(estimate)),
@@ -68,7 +69,7 @@ def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None =
         *further,
         *pictures,
         *tables({"memory": data["memory"], "provenance": _plain(data["provenance"])}),
-        lead=f"{engineering(estimate.latency_s, 's')} an inference; {estimate.bound} is busiest, "
+        lead=f"{latency} an inference; {estimate.bound} is busiest, "
         f"{percent(estimate.units[estimate.bound].utilisation)} of the time.",
         notes=estimate.provenance.get("notes", []),
         command=command,
@@ -86,7 +87,9 @@ def _headline(estimate: Estimate) -> list[tuple[str, str]]:
         if name in type(estimate).model_fields and getattr(estimate, name) is not None
     ]
     if estimate.latency_interval_s is not None:
-        low, high = (engineering(bound, "s") for bound in estimate.latency_interval_s)
+        last = last_digit(estimate.latency_interval_s)
+        low, high = (engineering(bound, "s", last) for bound in estimate.latency_interval_s)
+        shown[0] = (shown[0][0], engineering(estimate.latency_s, "s", last))
         shown.insert(1, ("90 % of the latency", f"{low} to {high}"))
     return [*shown, ("work", engineering(estimate.macs, "MAC"))]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.documents import Document
 from npusim.metrics import METRICS, unit_of
-from npusim.report.engineering import engineering
+from npusim.report.engineering import engineering, last_digit
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,7 +50,10 @@ def text_of(document: Document) -> str:
     subject = [str(getattr(held[name], "name", held[name])) for name in _SUBJECT if held.get(name)]
     lines = [f"{type(document).__name__}: {', '.join(subject)}".removesuffix(": ")]
     metrics = [name for name in METRICS if isinstance(held.get(name), int | float)][:_MOST_METRICS]
-    figures = [f"{METRICS[name].title} {engineering(held[name], unit_of(name))}" for name in metrics]
+    borne = {"latency_s": last_digit(held.get("latency_interval_s"))}
+    figures = [
+        f"{METRICS[name].title} {engineering(held[name], unit_of(name), borne.get(name))}" for name in metrics
+    ]
     for line in (", ".join(figures), held.get("conclusion", "")):
         lines += textwrap.wrap(line, _COLUMNS, initial_indent="  ", subsequent_indent="  ")
     tables = {name: held[name] for name in document.tables() if not isinstance(held[name], int)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 
 from npusim.report.document_html import titled
-from npusim.report.engineering import engineering, factor
+from npusim.report.engineering import engineering, factor, last_digit
 from npusim.report.html import (
     COLOURS,
     Amount,
@@ -213,6 +213,7 @@ def _lines(result: WhatIf, axis: str, fixed: Mapping[str, str]) -> tuple[go.Figu
 
 _COLUMNS = {
     "latency_s": ("latency", "s"),
+    "latency_interval_s": ("90 %", "s"),
     "throughput_per_s": ("inferences", "/s"),
     "energy_j": ("energy", "J"),
     "dram_bytes": ("DRAM", "B"),
@@ -229,7 +230,7 @@ def _table(result: WhatIf) -> str:
     rows: list[list[Cell]] = []
     for v in result.variants:
         point = [", ".join(f"{path}={value}" for path, value in v.at.items())] if result.over else []
-        amounts = [_amount(getattr(v, name), unit) for name, (_, unit) in _COLUMNS.items()]
+        amounts = [_amount(v, name) for name in _COLUMNS]
         rows.append([*point, getattr(v, shown), *amounts, v.bound])
     heads = [*(["at"] if result.over else []), "stack", *(head for head, _ in _COLUMNS.values()), "bound"]
     keys = [*([""] if result.over else []), shown, *_COLUMNS, "bound"]
@@ -241,18 +242,29 @@ def _devices(result: WhatIf) -> str:
     """Return the network without techniques on each device."""
     names = [name for name in _COLUMNS if name in Untouched.model_fields]
     rows: list[list[Cell]] = [
-        [d.device, *(_amount(getattr(d, name), _COLUMNS[name][1]) for name in names), d.bound]
-        for d in result.devices
+        [d.device, *(_amount(d, name) for name in names), d.bound] for d in result.devices
     ]
     heads = ["device", *(_COLUMNS[name][0] for name in names), "bound"]
     keys = ["device", *names, "bound"]
     return table(heads, rows, [0, len(heads) - 1], name="devices", keys=keys)
 
 
-def _amount(value: Any, unit: str) -> Amount:
-    if unit != "x" or value is None:
+_INTERVALS = {
+    "latency_s": "latency_interval_s",
+    "speedup_throughput": "speedup_interval",
+    "step_speedup": "step_interval",
+}
+"""The interval that says how many digits an amount bears."""
+
+
+def _amount(row: Variant | Untouched, name: str) -> Amount:
+    """Return an amount of a row with the digits that it bears."""
+    value, unit = getattr(row, name), _COLUMNS[name][1]
+    if value is None or name not in (*_INTERVALS, *_INTERVALS.values()):
         return Amount(value, unit)
-    if isinstance(value, tuple):
-        low, high = value
-        return Amount(list(value), unit, "" if low == high else f"{factor(low)} to {factor(high)}")
-    return Amount(value, unit, factor(value))
+    last = last_digit(getattr(row, _INTERVALS.get(name, name)))
+    ends = list(value) if isinstance(value, tuple) else [value]
+    shown = [factor(end, last) if unit == "x" else engineering(end, unit, last) for end in ends]
+    if len(ends) == 1:
+        return Amount(value, unit, shown[0])
+    return Amount(ends, unit, "" if last is None else " to ".join(shown))
