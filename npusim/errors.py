@@ -6,6 +6,7 @@ complete by itself, so the command line prints it and ends with `exit_status`, w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,11 +24,15 @@ __all__ = [
     "UnfixedSizeError",
     "UnknownNameError",
     "nearest",
+    "printable",
     "shown",
 ]
 
 _SHOWN_CHARACTERS = 80
 """How much of an offending value a message repeats; a pasted megabyte helps nobody."""
+_LONGEST_NAME, _MOST_CHOICES = 200, 20_000
+"""Beyond these a name is no misspelling, and comparing it would take long."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
@@ -46,6 +51,8 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
         The closest choice: the same but for case, then by difflib's ratio of at least 0.6.
     """
     known = list(choices)
+    if len(name) > _LONGEST_NAME or len(known) > _MOST_CHOICES:
+        return None
     folded = {choice.lower(): choice for choice in reversed(known)}
     same = folded.get(name.lower())
     if same is not None:
@@ -60,6 +67,11 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     ratio = [round(difflib.SequenceMatcher(None, one, wanted).ratio(), 9) for one in close]
     best = [one for one, each in zip(close, ratio, strict=True) if each == ratio[0]]
     return folded[max(best, key=lambda one: [a == b for a, b in zip(one, wanted, strict=False)])]
+
+
+def printable(text: str) -> str:
+    """Return a text without characters that a terminal obeys instead of showing; line feeds and tabs stay."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def shown(value: object) -> str:

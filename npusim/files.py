@@ -1,4 +1,4 @@
-"""Writes a file whole: at every moment it holds what it held before or all of the new content."""
+"""Reads files of strangers up to a stated size; writes a file whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,34 @@ from contextlib import suppress
 from pathlib import Path
 
 from npusim.errors import FileError
+
+MOST_BYTES = 64 << 20
+"""Most bytes of a file that is read into memory as a whole; binary models have bounds of their own."""
+
+
+def read_bounded(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the content of a regular file; a device or a pipe, which may never end, is not opened.
+
+    Parameters
+    ----------
+    most : int
+        Most bytes that it may hold.
+
+    Raises
+    ------
+    FileError
+        Where it is no regular file, or holds more.
+    OSError, ValueError
+        As `Path.stat` and `open` raise them.
+    """
+    kind = path.stat().st_mode
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise FileError(str(path), "is no regular file", "name a file on a disk")
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise FileError(str(path), "is too large", f"at most {most >> 20} MiB are read")
+    return content
 
 
 def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was changed") -> None:

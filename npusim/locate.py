@@ -6,6 +6,7 @@ Every other module asks here and never builds such a path itself.
 """
 
 import os
+import stat
 import tempfile
 import tomllib
 from functools import cache
@@ -161,27 +162,57 @@ def cache_dir(*parts: str) -> Path:
     Raises
     ------
     FileError
-        If ``NPUSIM_CACHE`` names a place that cannot be written to.
+        If ``NPUSIM_CACHE`` names a place that cannot be written to, or that others can write to: compiled
+        code is loaded from there.
     """
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         folder = Path(named).expanduser().joinpath(*parts)
+        foreign = _foreign_folder(folder)
+        if foreign is not None:
+            problem = f"others can write to it ({foreign}), though {CACHE_VARIABLE} names it as the cache"
+            raise FileError(named, problem, "name a folder of your own: code is loaded from there")
         if not _make_writable(folder):
             raise FileError(named, f"cannot be written to, though {CACHE_VARIABLE} names it as the cache")
         return folder
     import platformdirs  # only here, so that finding a shipped file costs no import
 
     folder = Path(platformdirs.user_cache_dir("npusim", appauthor=False)).joinpath(*parts)
-    if not _make_writable(folder):
+    if _foreign_folder(folder) is not None or not _make_writable(folder):
         folder = _private_temporary_root().joinpath(*parts)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 
 
+def _foreign_folder(folder: Path) -> Path | None:
+    """Return the folder on the way to `folder` that others than this user can change, if there is one.
+
+    Folders of root and of this user are safe where nobody else can write to them, or can but not touch what
+    others put there (the sticky bit of `/tmp`).
+    """
+    if not hasattr(os, "getuid"):
+        return None
+    user = os.getuid()
+    for way in {folder.absolute(), folder.resolve()}:
+        for one in (way, *way.parents):
+            try:
+                status = one.stat()
+            except (OSError, ValueError):
+                continue  # it is made below, by this user
+            own_group = status.st_gid == os.getgid() == user  # many systems give each user such a group
+            writable = stat.S_IWOTH | (0 if own_group else stat.S_IWGRP)
+            shared = status.st_mode & writable and not status.st_mode & stat.S_ISVTX
+            if status.st_uid not in (0, user) or shared:
+                return one
+    return None
+
+
 def _make_writable(folder: Path) -> bool:
-    """Create `folder` and tell whether a file can be made in it."""
+    """Create `folder`, for this user alone, and tell whether a file can be made in it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for one in (*reversed(folder.parents), folder):
+            if not one.exists():
+                one.mkdir(mode=0o700, exist_ok=True)
         # Permission bits do not tell of a read-only mount, so try it.
         with tempfile.TemporaryFile(dir=folder):
             return True

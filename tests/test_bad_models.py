@@ -2,12 +2,15 @@
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import npusim
 from npusim.errors import InfeasibleError, NpusimError
@@ -324,3 +327,36 @@ def test_an_exporters_stack_trace_names_the_line_of_a_size_that_values_make(
     kind = TensorProto.INT64
     path.write_bytes(model([made], value("x", kind=kind), value("y", "n", kind=kind), *scalars))
     assert message(path).endswith("it comes from /home/me/net.py:7, in forward")
+
+
+@given(st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=60)
+def test_an_onnx_file_with_some_other_bytes_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]]
+) -> None:
+    content = bytearray(GOOD)
+    for place, byte in changes:
+        content[place] = byte
+    path = tmp_path_factory.getbasetemp() / "fuzzed.onnx"
+    path.write_bytes(bytes(content))
+    try:
+        import_model(path)
+    except NpusimError as error:
+        assert error.exit_status == 2
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_an_ir_with_some_other_letters_is_read_or_refused(ir: str, data: st.DataObject) -> None:
+    path = Path(tempfile.gettempdir()) / f"npusim-fuzzed-{os.getpid()}.xml"
+    place = data.draw(st.integers(0, len(ir) - 1))
+    letters = data.draw(st.text("<>/=\"'0123456789-abcxyz ", max_size=3))
+    path.write_text(ir[:place] + letters + ir[place + data.draw(st.integers(0, 3)) :])
+    path.with_suffix(".bin").write_bytes(np.ones(32, np.float32).tobytes())
+    try:
+        import_model(path)
+    except NpusimError as error:
+        assert error.exit_status == 2
+    finally:
+        path.unlink()
+        path.with_suffix(".bin").unlink()

@@ -19,7 +19,7 @@ from npusim.config import (
     valid_paths,
     validate_data,
 )
-from npusim.config.reading import _CONTROL, compose
+from npusim.config.reading import CONTROL, compose
 from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.units import Frequency, PositiveCount, Quantity, Ratio, refuse
 
@@ -289,7 +289,7 @@ def test_no_file_causes_anything_but_a_clear_error(tmp_path_factory, content: by
         load_model(path, Car)
 
 
-plain = st.text(max_size=12).filter(lambda text: not _CONTROL.search(text))
+plain = st.text(max_size=12).filter(lambda text: not CONTROL.search(text))
 
 
 @given(

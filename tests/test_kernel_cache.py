@@ -128,3 +128,19 @@ def test_a_full_disk_is_no_obstacle(copy, tmp_path):
     # Standard output is a pipe, which the limit leaves alone.
     assert done.returncode == 0, done.stderr
     assert not compiled(tmp_path / "cache")
+
+
+def test_damaged_code_is_compiled_anew(copy, tmp_path):
+    cache = {"NPUSIM_CACHE": str(tmp_path / "cache")}
+    good, _ = answer(start(copy, **cache))
+    for damage in (lambda data: b"", lambda data: data[: len(data) // 2], flipped):
+        for path in compiled(tmp_path / "cache"):
+            path.write_bytes(damage(path.read_bytes()))
+        assert answer(start(copy, **cache)) == (good, 0)
+        assert answer(start(copy, **cache)) == (good, 1)
+
+
+def flipped(data: bytes) -> bytes:
+    """One byte in the middle is another."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :]

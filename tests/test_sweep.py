@@ -242,7 +242,7 @@ def test_the_command_prints_one_json_document(tmp_path, undisturbed):
     words = ("sweep", str(space_file(tmp_path)), "-o", str(tmp_path / "out"), "--format", "json", "--quiet")
     done = subprocess.run(command(*words), capture_output=True, text=True, check=True, timeout=900)
     found = json.loads(done.stdout)
-    assert found.keys() == {"schema", "points", "kept", "seconds", "directory"}
+    assert found.keys() == {"schema", "points", "kept", "recomputed", "seconds", "directory"}
     assert (found["schema"], found["points"]) == ("npusim.sweep/1", 7200)
     assert not done.stderr
 

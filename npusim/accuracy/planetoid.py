@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from npusim.accuracy.raw_files import read_matrix, read_neighbours, read_numbers
 from npusim.errors import FileError, UnknownNameError
 from npusim.locate import DATA_VARIABLE, dataset_root
 
 DATASETS = ("citeseer", "cora")
+_VALIDATED = 500
+"""Nodes that the public split validates with, those behind the nodes to train on."""
+_REMEDY = "get them from their publisher again"
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
@@ -75,18 +80,41 @@ def read_planetoid(name: str, root: Path | None = None) -> GraphData:
     """
     if name not in DATASETS:
         raise UnknownNameError("dataset", name, DATASETS, "real data is read for these only")
-    raw = _raw_folder(name, root)
-    from torch_geometric.io import read_planetoid_data  # seconds to import
-
-    data = read_planetoid_data(str(raw), name)
-    x = data.x.numpy().astype(np.float32)
-    source, target = data.edge_index.numpy()
+    folder = _raw_folder(name, root)
+    raw = {part: folder / f"ind.{name}.{part}" for part in _PARTS}
+    tested = read_numbers(raw["test.index"])
+    features, classes = (
+        _joined(read_matrix(raw[f"all{part}"]), read_matrix(raw[f"t{part}"]), tested, folder) for part in "xy"
+    )
+    nodes, trained = len(features), len(read_matrix(raw["y"]))
+    source, target = read_neighbours(raw["graph"])
+    if len(classes) != nodes or trained + _VALIDATED > nodes or max(source.max(), target.max()) >= nodes:
+        raise FileError(str(folder), f"the files do not go together: {nodes} nodes have features", _REMEDY)
     keep = source != target
-    nodes = x.shape[0]
     unique = np.unique(target[keep] * nodes + source[keep])
     edge_index = np.stack([unique % nodes, unique // nodes]).astype(np.int64)
-    masks = (data.train_mask.numpy(), data.val_mask.numpy(), data.test_mask.numpy())
-    return GraphData(name, x, edge_index, data.y.numpy(), *masks)
+    places = np.arange(nodes)
+    masks = (places < trained, (places >= trained) & (places < trained + _VALIDATED), np.isin(places, tested))
+    x, y = features.astype(np.float32), classes.argmax(axis=1).astype(np.int64)
+    return GraphData(name, x, edge_index, y, *masks)
+
+
+def _joined(known: Any, tests: Any, tested: Any, folder: Path) -> Any:
+    """Return a row for each node: the known ones, then the test nodes; zeros where one is missing.
+
+    Parameters
+    ----------
+    known, tests : array, shapes (known, columns) and (tests, columns)
+    tested : array of int, shape (tests,)
+        Node of each row of `tests`.
+    """
+    first, last = len(known), int(tested.max())
+    together = known.shape[1] == tests.shape[1] and len(tested) == len(tests) == len(set(tested.tolist()))
+    if not together or tested.min() < first or last >= first + 2 * len(tests):
+        raise FileError(str(folder), f"the files do not go together: {len(tests)} test nodes", _REMEDY)
+    rows = np.zeros((last + 1, known.shape[1]), known.dtype)
+    rows[:first], rows[tested] = known, tests
+    return rows
 
 
 def _raw_folder(name: str, root: Path | None) -> Path:

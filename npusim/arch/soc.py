@@ -6,20 +6,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from npusim.arch.calibration import Calibration
 from npusim.arch.device import Accelerator, Cpu, DeviceName, Gpu, RooflineDevice
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Npu
 from npusim.arch.technology import Technology
-from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section
-from npusim.errors import ConfigError, UnknownNameError, nearest
+from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
+from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.units import Bandwidth, Bytes, Duration, Informative, refuse
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 """Any device, told apart by its `kind`."""
 
+_LONGEST_PATTERN = 200
 _DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)
 
 
@@ -46,7 +47,7 @@ class Soc(Section):
     extends: Annotated[Annotated[str, Field(min_length=1)] | None, Informative("read with the file")] = None
     """Data sheet that this one starts from: a shipped name, or a YAML file by its path from this one. What
     this file leaves out stands there; name and title are its own."""
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1), AfterValidator(one_line)]
     """Short name, as in `--soc NAME`."""
     title: str
     """Commercial name."""
@@ -69,10 +70,12 @@ class Soc(Section):
     def _chips_are_expressions(self) -> Soc:
         for kind, patterns in self.chips.items():
             for pattern in patterns:
+                if len(pattern) > _LONGEST_PATTERN:
+                    refuse(shown(pattern), f"at most {_LONGEST_PATTERN} characters", at=f"chips.{kind}")
                 try:
                     re.compile(pattern)
-                except re.error as error:
-                    refuse(f"`{pattern}`", f"a regular expression ({error})", at=f"chips.{kind}")
+                except (re.error, RecursionError, OverflowError) as error:
+                    refuse(shown(pattern), f"a regular expression ({error})", at=f"chips.{kind}")
         return self
 
     @model_validator(mode="after")
@@ -148,7 +151,21 @@ class Soc(Section):
     def is_chip(self, kind: str, name: str) -> bool:
         """Tell whether a chip, by the name that its driver gives, is one of this SoC's."""
         patterns = next((found for of, found in self.chips.items() if of == kind), None)
-        return patterns is None or any(re.search(pattern, name, re.IGNORECASE) for pattern in patterns)
+        if patterns is None:
+            return True
+        import pyarrow as pa  # its engine, RE2, never tries twice: a sheet of a stranger cannot keep it busy
+        from pyarrow.compute import match_substring_regex
+
+        for pattern in patterns:
+            try:
+                if match_substring_regex(pa.array([name]), pattern, ignore_case=True)[0].as_py():
+                    return True
+            except pa.ArrowInvalid as error:
+                allowed = "a regular expression of RE2"
+                raise ConfigError(
+                    f"{shown(pattern)} ({error})", key=f"chips.{kind}", allowed=allowed
+                ) from None
+        return False
 
     def device(self, name: str) -> Npu | Cpu | Gpu | Accelerator:
         """Return a device by its name.

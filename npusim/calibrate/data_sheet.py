@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,6 +71,11 @@ def as_written(number: FittedNumber) -> tuple[str, str]:
     return value, f"{float(f'{100 * min(number.relative_sigma, _WIDEST):.2g}'):g} %"
 
 
+def quoted(text: str) -> str:
+    """Return a text in double quotes, so that a file holds it and nothing else."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
 def _node(root: Any, path: str) -> Any:
     keys = path.split(".")
     node = root
@@ -105,7 +111,7 @@ def _edits(node: Any, number: FittedNumber) -> list[tuple[int, int, str]]:
         edits.append((*_span(held), value))
     # A longer note about the same source stays.
     if not source.value.startswith(number.source):
-        edits.append((*_span(source), f'"{number.source}"'))
+        edits.append((*_span(source), quoted(number.source)))
     if spread is not None:
         if not _same(spread.value, sigma or "0 %", ""):
             edits.append((*_span(spread), sigma or "0 %"))

@@ -6,15 +6,24 @@ exit statuses.
 
 import sys
 
+from npusim.errors import NpusimError, printable
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line and end the process with its exit status."""
     try:
+        from npusim.cli.environment import refuse_odd_environment
+
+        refuse_odd_environment()
+
         from npusim.cli.running import run
 
         status = run(sys.argv[1:])
+    except NpusimError as error:
+        print("error:", printable(str(error)), file=sys.stderr)
+        status = error.exit_status
     except KeyboardInterrupt:  # while the program was still loading
         status = 130
     sys.exit(status)

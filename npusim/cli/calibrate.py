@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from npusim.cli.options import OUTPUT, Format, Quiet, argument, complete_soc, option
-from npusim.errors import ConfigError, FileError
+from npusim.errors import ConfigError, FileError, shown
 
 _WHAT, _FIT = "What is fitted", "How it is fitted"
 
@@ -125,6 +125,8 @@ def calibrate(
     from npusim.files import write_whole
 
     files = [*(measurements or ()), *(more or ())]
+    if name is not None:
+        _refuse_odd_name(name)
     if not files:
         raise ConfigError(
             "no file of measurements", file="--measurements", allowed="files that `npusim measure` wrote"
@@ -173,6 +175,12 @@ def _refuse_overwriting(sheet: Path | None, soc: str, files: Sequence[Path]) -> 
     for one in (soc_file(soc), *files):
         if one.exists() and one.samefile(sheet):
             raise FileError(str(sheet), "is what the fit starts from", "name another file for -o")
+
+
+def _refuse_odd_name(name: str) -> None:
+    """Refuse a name that the fitted data sheet could not have."""
+    if not name.strip() or not name.isprintable() or len(name) > 200:
+        raise ConfigError(shown(name), file="--name", allowed="a name on one line, at most 200 characters")
 
 
 def _models(texts: Sequence[str]) -> dict[str, Path]:

@@ -8,8 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from npusim.errors import UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError, shown
 from npusim.locate import DEFAULT_SOC as DEFAULT_SOC
+
+MOST = 2**32 - 1
+"""Bound of every number that has a lower one and states no upper one of its own."""
 
 
 def option(
@@ -44,6 +47,8 @@ def option(
         help += f" [dim]\\[default: {default}][/dim]"
     if choices:
         settings |= _one_of(f"value of {names[0]}", choices)
+    if "min" in settings:
+        settings = {"max": MOST} | settings
     return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel, **settings)
 
 
@@ -164,12 +169,24 @@ TechniqueStack = Annotated[
         autocompletion=complete_stack,
     ),
 ]
+
+
+def each_path_once(settings: list[str] | None) -> list[str] | None:
+    """Return the settings of a command line; refuse two of one path."""
+    paths = [text.partition("=")[0].strip() for text in settings or ()]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise ConfigError(f"the path {shown(path)} a second time", file="--set", allowed="each path once")
+    return settings
+
+
 Settings = Annotated[
     list[str] | None,
     option(
         "--set PATH=VALUE",
         "Change a value of the SoC (npu.sram.per_tile=2MiB) or of the workload (workload.hidden=128). "
         "Repeatable.",
+        callback=each_path_once,
     ),
 ]
 Shapes = Annotated[
@@ -182,7 +199,14 @@ Hint = Annotated[
 ]
 Requests = Annotated[
     int | None,
-    option("--requests R", "Inferences in flight.", default="the SoC's for the hint", panel=RUN, min=1),
+    option(
+        "--requests R",
+        "Inferences in flight.",
+        default="the SoC's for the hint",
+        panel=RUN,
+        min=1,
+        max=100_000,
+    ),
 ]
 Tiles = Annotated[
     int | None,

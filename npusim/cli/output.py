@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -12,11 +13,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from npusim.errors import ConfigError, FileError
+from npusim.errors import ConfigError, FileError, printable
 from npusim.files import refuse_unwritable, write_whole
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
 
     from npusim.documents import Document
 
@@ -30,6 +32,7 @@ _STAND_INS = {
     "µ": "u", "×": "x", "²": "2", "↓": "v", "↑": "^", "…": "~", "→": ">", "–": "-",
 }  # fmt: skip
 _HANDLER = "npusim.stand_in"
+_LATE_CONTROL = re.compile(r"[\x7f-\x9f]")
 
 
 def _stand_in(error: UnicodeError) -> tuple[str, int]:
@@ -48,11 +51,41 @@ def tolerant(*streams: TextIO) -> None:
             stream.reconfigure(errors=_HANDLER)
 
 
+def reopen_closed() -> None:
+    """Put something in the place of a closed standard stream, so that no file gets its number.
+
+    What is written to a closed standard output is an error; what is said on a closed standard error is lost.
+    """
+    for number, name, mode in (
+        (0, "stdin", os.O_RDONLY),
+        (1, "stdout", os.O_RDONLY),
+        (2, "stderr", os.O_WRONLY),
+    ):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, mode)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+
+
+_COLUMNS = range(20, 1001)
+"""Widths of a terminal that a table can be laid out for."""
+
+
+def forget_odd_width() -> None:
+    """Take `COLUMNS` for unset where it is no width of a terminal, as 0 is none."""
+    width = os.environ.get("COLUMNS", "")
+    if width and not (width.isascii() and width.isdigit() and len(width) < 9 and int(width) in _COLUMNS):
+        del os.environ["COLUMNS"]
+
+
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
 HTML_ENDINGS = (".html", ".htm")
 _FILE_COLUMNS = 100
 """Width of a table in a file, where no terminal says how wide it is."""
+_TABLE_ENDINGS = ("", ".txt", ".log", ".md")
 
 
 class Destination:
@@ -67,6 +100,8 @@ class Destination:
 
     Raises
     ------
+    ConfigError
+        Where no writer knows the file's ending.
     FileError
         Where the file cannot be written; told before the work begins, not after it.
     """
@@ -77,6 +112,10 @@ class Destination:
         self.is_json = form == "json" or ending == ".json"
         self.is_html = ending in HTML_ENDINGS
         if self.path is not None:
+            known = (".json", *HTML_ENDINGS, *_TABLE_ENDINGS)
+            if form is None and self.path.suffix not in known and not self.path.is_dir():
+                allowed = "a file that ends in .json (document), .html (page) or .txt (table), or --format"
+                raise ConfigError(f"`{self.path.name}`", file="--output", allowed=allowed)
             refuse_unwritable(self.path)
 
     def write(
@@ -111,7 +150,8 @@ class Destination:
 
     def write_document(self, document: Callable[[], str]) -> None:
         """Write a result that has no form but JSON."""
-        self._write_text(document() + "\n")
+        # Beyond ASCII's, which JSON escapes, there are control characters that some terminals obey.
+        self._write_text(_LATE_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", document()) + "\n")
 
     def _write_text(self, text: str) -> None:
         if self.path is not None:
@@ -174,13 +214,26 @@ def forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Printable:
+    """A page of which a terminal obeys the colours alone, whatever names and texts of others hold."""
+
+    def __init__(self, page: RenderableType) -> None:
+        self.page = page
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        from rich.segment import Segment
+
+        for text, style, control in console.render(self.page, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
 def _print_page(page: RenderableType) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, emoji=False)
     with standard_output() as stream:
         if console.is_terminal:
-            console.print(page)
+            console.print(_Printable(page))
         else:
             stream.write(_page_as_text(page, console.width))
 
@@ -190,5 +243,5 @@ def _page_as_text(page: RenderableType, columns: int = _FILE_COLUMNS) -> str:
     from rich.console import Console
 
     text = io.StringIO()
-    Console(file=text, width=columns, color_system=None, highlight=False, emoji=False).print(page)
+    Console(file=text, width=columns, color_system=None, highlight=False, emoji=False).print(_Printable(page))
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())

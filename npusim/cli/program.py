@@ -7,14 +7,14 @@ heavy imports stand in the body of the function, so that the list of commands lo
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from npusim import __version__
-from npusim.errors import UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError
 
 COMMANDS = {
     "estimate": "npusim.cli.estimate",
@@ -51,7 +51,33 @@ class LazyGroup(TyperGroup):
             raise UnknownNameError("command", cmd_name, COMMANDS)
         command = get_command(import_module(COMMANDS[cmd_name]).app)
         command.name = cmd_name
+        _refuse_repetitions(command)
         return command
+
+
+def _refuse_repetitions(command: Any) -> None:
+    """Let a command, and those below it, refuse an option that is given twice but takes one value."""
+    for below in getattr(command, "commands", {}).values():
+        _refuse_repetitions(below)
+    make_parser = command.make_parser
+
+    def make_strict_parser(ctx: typer.Context) -> Any:
+        parser = make_parser(ctx)
+        parse_args = parser.parse_args
+
+        def parse_once(args: list[str]) -> Any:
+            values, rest, order = parse_args(args=args)
+            for one in order:
+                single = one.param_type_name == "option" and not one.multiple and not one.is_flag
+                if single and order.count(one) > 1:
+                    name = max(one.opts, key=len)
+                    raise ConfigError("a second value", file=name, allowed="one: it is not repeatable")
+            return values, rest, order
+
+        parser.parse_args = parse_once
+        return parser
+
+    command.make_parser = make_strict_parser
 
 
 def program() -> typer.Typer:

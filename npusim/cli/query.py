@@ -33,16 +33,16 @@ def query(
 ) -> None:
     """Ask the results of a sweep in SQL (DuckDB)."""
     from npusim.cli.output import Destination
-    from npusim.explore.query import Answer
+    from npusim.explore.query import MOST_ROWS, Answer
     from npusim.explore.query import query as ask
 
     destination = Destination(output, form)
-    answer = ask(directory, sql)
+    answer = ask(directory, sql, MOST_ROWS)
 
     from npusim.explore.manifest import read_manifest
     from npusim.report.exploration import rows_page
 
     destination.write(
         lambda: rows_page(answer, read_manifest(directory).units),
-        Answer(rows=answer.to_pylist() if answer is not None else []),
+        Answer(rows=answer.to_pylist()),
     )

@@ -19,13 +19,22 @@ from contextlib import suppress
 import typer
 from typer.main import get_command
 
-from npusim.cli.output import COMMAND_LINE, forget_output, standard_output, tolerant
+from npusim.cli.output import (
+    COMMAND_LINE,
+    forget_odd_width,
+    forget_output,
+    reopen_closed,
+    standard_output,
+    tolerant,
+)
 from npusim.cli.program import program
 from npusim.cost import COMPILING_S, tell_once
-from npusim.errors import NpusimError, nearest
+from npusim.errors import NpusimError, nearest, printable
 
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
 
+_LONGEST_LINE = 10_000
+"""Characters of a message's line that are shown."""
 _EXTRA_OF = {
     "dask": "cluster",
     "distributed": "cluster",
@@ -43,7 +52,9 @@ _EXTRA_OF = {
 def run(arguments: Sequence[str]) -> int:
     """Run the command line that follows ``npusim`` and return the exit status."""
     COMMAND_LINE.set(shlex.join(["npusim", *arguments]))
+    reopen_closed()
     tolerant(sys.stdout, sys.stderr)
+    forget_odd_width()
     tell_once(_say_that_it_compiles)
     with warnings.catch_warnings():
         # What a library warns of is for who writes npusim; `python -W default -m npusim` shows it.
@@ -83,6 +94,8 @@ def _run_guarded(arguments: Sequence[str]) -> int:
         return _complain(f"cannot write: {error.strerror}", BAD_INPUT)
     except ModuleNotFoundError as error:
         return _complain_of_import(error)
+    except MemoryError:
+        return _complain("not enough memory for this; ask for less, or give it more", BAD_INPUT)
     except Exception:
         return _complain_of_bug()
 
@@ -139,6 +152,7 @@ def _complain_of_bug() -> int:
 
 def _complain(message: str, status: int) -> int:
     """Print a message on standard error and return the status."""
+    message = "\n".join(line[:_LONGEST_LINE] for line in printable(message).split("\n"))
     start = "\033[1;31merror:\033[0m" if _coloured() else "error:"
     with suppress(OSError):  # where nobody listens the status still tells
         print(start, message, file=sys.stderr, flush=True)

@@ -21,7 +21,9 @@ _EXAMPLES = """
 @app.command(epilog=_EXAMPLES)
 def search(
     space: opt.SpaceName,
-    budget: Annotated[int, opt.option("--budget -n N", "Points to evaluate.", min=1, show_default=False)],
+    budget: Annotated[
+        int, opt.option("--budget -n N", "Points to evaluate.", min=1, max=100_000_000, show_default=False)
+    ],
     output: Annotated[
         Path, opt.option("--output -o DIR", "New directory for front and log.", show_default=False)
     ],
@@ -34,6 +36,7 @@ def search(
             "Points of a generation.",
             default="about the square root of the budget",
             min=4,
+            max=100_000,
         ),
     ] = None,
     resume: opt.Resume = False,

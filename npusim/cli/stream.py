@@ -51,7 +51,11 @@ def stream(
     capacity: Annotated[
         int | None,
         opt.option(
-            "--capacity N", "Nodes that pad and mask is compiled for.", default="whole thousands", min=1
+            "--capacity N",
+            "Nodes that pad and mask is compiled for.",
+            default="whole thousands",
+            min=1,
+            max=10**9,
         ),
     ] = None,
     inferences: Annotated[int, opt.option("--inferences K", "Inferences after each update.", min=1)] = 1,
@@ -108,6 +112,8 @@ def _updates(events: Path | None, updates: int, seed: int, mix: str | None) -> l
     weights: dict[str, float] = {}
     for part in mix.split(","):
         name, _, weight = part.partition("=")
+        if name.strip() in weights:
+            raise ConfigError(f"`{name.strip()}` a second time", file="--mix", allowed="each event once")
         try:
             weights[name.strip()] = float(weight)
         except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from npusim.errors import ConfigError
 if TYPE_CHECKING:
     from npusim.studies import WhatIf
 
+_MOST_COMBINATIONS = 1_000
 _MODEL_FILES = (".xml", ".onnx")
 
 
@@ -182,4 +184,8 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:
             what = f"the path `{path}`" if path in axes else f"a value in `{text}`"
             raise ConfigError(f"{what} a second time", file="--over", allowed="each path and each value once")
         axes[path] = values
+    combinations = prod(map(len, axes.values()))
+    if combinations > _MOST_COMBINATIONS:
+        allowed = f"at most {_MOST_COMBINATIONS:,}; `npusim sweep` evaluates more"
+        raise ConfigError(f"{combinations:,} combinations", file="--over", allowed=allowed)
     return axes

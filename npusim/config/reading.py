@@ -21,10 +21,15 @@ Key = tuple[str | int, ...]
 
 _MOST_VALUES = 200_000
 """More values than this, aliases expanded, is an attack or an accident, not a data sheet."""
-_DEEPEST = 100
+_MOST_BYTES = 16 << 20
+DEEPEST = 100
+"""Levels of nesting that a file may have."""
+_HARMLESS_DEPTH, _HARMLESS_LENGTH = 1000, 1 << 20
+"""Openings and characters of a text that the parser, which recurses, takes whatever they are."""
+_INDENTS = re.compile(r"^[ ?-]*", re.MULTILINE)
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f]")
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f]")
 """Characters that a terminal obeys; tabs and line breaks are text."""
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -111,7 +116,9 @@ def read_yaml(path: Path) -> ParsedFile:
     ConfigError
         Where it is not YAML, is empty or holds a key twice.
     """
-    text = read_text(path, missing=lambda: _nearby(path), directory="name a YAML file in it")
+    text = read_text(
+        path, missing=lambda: _nearby(path), directory="name a YAML file in it", most=_MOST_BYTES
+    )
     return compose(text, str(path))
 
 
@@ -127,16 +134,32 @@ def _nearby(path: Path) -> str:
 def compose(text: str, name: str) -> ParsedFile:
     """Return the data of a YAML text; `name` is what messages call it."""
     try:
+        _refuse_excess(text, name)
         node = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise _broken(error, name) from None
-    except RecursionError:
-        raise ConfigError("nesting that is too deep", file=name) from None
     if node is None:
         raise ConfigError("an empty file", file=name, line=1, allowed="YAML with at least one key")
     document = ParsedFile(name, None)
     document.data = _Builder(document).build(node, (), 0)
     return document
+
+
+def _refuse_excess(text: str, name: str) -> None:
+    """Refuse, event by event, more nesting and more values than the parser's recursion and memory bear."""
+    indents = 2 * max(map(len, _INDENTS.findall(text)), default=0)
+    openings = text.count("[") + text.count("{")
+    if indents + openings < _HARMLESS_DEPTH and len(text) < _HARMLESS_LENGTH:
+        return
+    depth = values = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        values += isinstance(event, yaml.NodeEvent)
+        if depth > DEEPEST or values > _MOST_VALUES:
+            found = "nesting that is too deep" if depth > DEEPEST else "too much data"
+            allowed = f"at most {DEEPEST} levels of nesting and {_MOST_VALUES:,} values"
+            mark: Any = event.start_mark
+            raise ConfigError(found, file=name, line=mark.line + 1, allowed=allowed)
 
 
 def _broken(error: yaml.YAMLError, name: str) -> ConfigError:
@@ -168,10 +191,10 @@ class _Builder:
 
     def build(self, node: Any, path: Key, depth: int) -> Any:
         self.values += 1
-        if self.values > _MOST_VALUES or depth > _DEEPEST:
-            raise self.fail(
-                "too much data", node, path[:4], "a file without aliases that refer to themselves"
-            )
+        if self.values > _MOST_VALUES or depth > DEEPEST:
+            found = "nesting that is too deep" if depth > DEEPEST else "too much data"
+            allowed = f"at most {DEEPEST} levels of nesting and {_MOST_VALUES:,} values, aliases expanded"
+            raise self.fail(found, node, path[:4], allowed)
         self.document.lines.setdefault(path, node.start_mark.line + 1)
         if node.tag not in _STANDARD_TAGS:
             raise self.fail(f"the tag {shown(node.tag)}", node, path, "plain YAML without tags")
@@ -184,7 +207,7 @@ class _Builder:
 
     def refuse_control(self, node: Any, path: Key) -> None:
         """Refuse what a terminal would obey instead of showing it."""
-        found = _CONTROL.search(node.value)
+        found = CONTROL.search(node.value)
         if found:
             shown_as = f"the control character U+{ord(found[0]):04X} in {shown(node.value)}"
             raise self.fail(shown_as, node, path[:-1], "text that can be printed")

@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+from npusim.errors import shown
+
+_LONGEST_NAME = 1000
+
 if TYPE_CHECKING:
     from npusim.config.overrides import Override
+
+
+def one_line(text: str) -> str:
+    """Return a name; raise a ValueError, inside a validator, where it would not stand on one line."""
+    if not text.isprintable() or len(text) > _LONGEST_NAME:
+        raise ValueError(
+            f"found {shown(text)}; allowed: a name on one line, at most {_LONGEST_NAME} characters"
+        )
+    return text
 
 
 class Section(BaseModel):

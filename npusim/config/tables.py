@@ -12,6 +12,7 @@ from pathlib import Path
 from npusim.config.texts import csv_records, read_text
 from npusim.errors import ConfigError, nearest, shown
 
+_MOST_COLUMNS = 1_000
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 
 
@@ -173,9 +174,14 @@ def places_of(
     header: list[str], columns: Sequence[Column], file: str, line: int, *, further: bool = True
 ) -> list[int]:
     """Return where each column stands in a header; parameters and errors as for `read_table`."""
+    if len(header) > _MOST_COLUMNS:
+        allowed = f"at most {_MOST_COLUMNS:,}"
+        raise ConfigError(f"{len(header):,} columns", file=file, line=line, allowed=allowed)
     for name in header:
         if name and header.count(name) > 1:
-            raise ConfigError(f"the column `{name}` twice", file=file, line=line, allowed="each column once")
+            raise ConfigError(
+                f"the column {shown(name)} twice", file=file, line=line, allowed="each column once"
+            )
     names = [column.name for column in columns]
     others = [name for name in header if name not in names]
     for column in columns:

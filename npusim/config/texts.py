@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from npusim.errors import ConfigError, FileError
+from npusim.files import MOST_BYTES, read_bounded
 
 
 def read_text(
@@ -16,6 +17,7 @@ def read_text(
     missing: Callable[[], str] = lambda: "check the path",
     directory: str = "name a file in it",
     encodings: Sequence[str] = ("utf-8-sig",),
+    most: int = MOST_BYTES,
 ) -> str:
     """Return the text of a file.
 
@@ -25,14 +27,16 @@ def read_text(
         Says what to do where there is no such file.
     directory : str, optional
         What to do where it is a directory.
+    most : int, optional
+        Most bytes that it may hold.
 
     Raises
     ------
     FileError
-        Where it is missing, a directory, unreadable, or in no such encoding.
+        Where it is missing, a directory, a device, too large, unreadable, or in no such encoding.
     """
     try:
-        return decoded(path.read_bytes(), str(path), encodings)
+        return decoded(read_bounded(path, most), str(path), encodings)
     except FileNotFoundError:
         raise FileError(str(path), "no such file", missing()) from None
     except IsADirectoryError:

@@ -4,32 +4,84 @@ numba keeps compiled code on disk, but looks only at the file a function stands 
 another file calls and the old answer comes back. So the folder of compiled code carries a fingerprint of
 every source of `npusim.cost`, of numba's version and of the processor: whatever changes, a new folder is
 used, and an installation that cannot be written to does not matter because the folder lies in the user's
-cache.
+cache. Nobody else can write to it (`npusim.locate.cache_dir`), and each file opens with its checksum.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
+import os
+import pickle
 import platform
-from collections.abc import Callable
-from contextlib import suppress
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import llvmlite.binding
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.runtime import rtsys
 
 from npusim.cost.compilation_notice import announce
 from npusim.locate import cache_dir
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_DIGEST = 32
+"""Bytes of the checksum that opens a file."""
+
+
+class _CheckedFile(IndexDataCacheFile):
+    """numba's files of one function, each behind its checksum: what is damaged is compiled anew."""
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
+        content = io.BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(_checksum(filepath, content.getvalue()) + content.getvalue())
+
+    def _load_index(self) -> dict[Any, str]:
+        content = io.BytesIO(_content(self._index_path))
+        if not content.getvalue() or pickle.load(content) != self._version:
+            return {}
+        stamp, overloads = pickle.load(content)
+        return overloads if stamp == self._source_stamp else {}
+
+    def _load_data(self, name: str) -> Any:
+        content = _content(self._data_path(name))
+        if not content:
+            raise OSError  # numba compiles anew
+        return pickle.loads(content)
+
+
+def _checksum(path: str, content: bytes) -> bytes:
+    return hashlib.blake2b(os.path.basename(path).encode() + b"\0" + content, digest_size=_DIGEST).digest()
+
+
+def _content(path: str) -> bytes:
+    """Return what a file holds behind its checksum; nothing where it is missing, damaged or another's."""
+    with suppress(OSError):
+        status = os.stat(path)
+        is_own = not hasattr(os, "getuid") or status.st_uid in (0, os.getuid())
+        if stat.S_ISREG(status.st_mode) and is_own and not status.st_mode & stat.S_IWOTH:
+            data = Path(path).read_bytes()
+            if data[:_DIGEST] == _checksum(path, data[_DIGEST:]):
+                return data[_DIGEST:]
+    return b""
 
 
 class _Cache(FunctionCache):
-    """numba's cache of one function that tolerates a full disk and starts sooner."""
+    """numba's cache of one function that tolerates damage and a full disk, and starts sooner."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = _CheckedFile(
+            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
+        )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Load compiled code without the tables of a compiler that may never be needed.

@@ -17,7 +17,7 @@ from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override, valid_paths
 from npusim.cost import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
 from npusim.errors import ConfigError, NpusimError
-from npusim.explore.spaces import AxisSpec, RunSpec, Scalar, Space
+from npusim.explore.spaces import MOST_VALUES, AxisSpec, RunSpec, Scalar, Space
 from npusim.mapping import READ_BY_LOWERING, Run
 from npusim.scenario import name_of, resolve_run
 from npusim.techniques import parse
@@ -177,7 +177,13 @@ def _of_network(path: str, spec: AxisSpec) -> Axis:
     start, stop, step = spec.start, spec.stop, spec.step if spec.step is not None else 1
     if spec.count is not None or not all(isinstance(v, int) for v in (start, stop, step)):
         raise _wrong(path, "this range", "`values: [...]`, or whole numbers with `from`, `to` and `step`")
-    whole_values = list(range(int(start), int(stop) + 1, int(step)))  # type: ignore[arg-type]  # checked above
+    first, last, distance = int(start), int(stop), int(step)  # type: ignore[arg-type]  # checked above
+    if distance < 1 or last < first:
+        raise _wrong(
+            path, f"from {first} to {last} in steps of {distance}", "`to` above `from`, `step` above 0"
+        )
+    _refuse_many(path, (last - first) // distance + 1)
+    whole_values = list(range(first, last + 1, distance))
     return Axis(path, tuple(whole_values), np.array(whole_values, float), True)
 
 
@@ -225,7 +231,14 @@ def _steps(path: str, spec: AxisSpec, soc: Soc, low: float, high: float) -> Any:
     step = _number(_set(soc, path, spec.step), path)
     if step <= 0.0:
         raise _wrong(path, f"a step of {spec.step}", "a step above zero")
-    return low + step * np.arange(int((high - low) / step * (1 + 1e-12)) + 1)
+    steps = (high - low) / step * (1 + 1e-12)
+    _refuse_many(path, steps)
+    return low + step * np.arange(int(steps) + 1)
+
+
+def _refuse_many(path: str, values: float) -> None:
+    if values > MOST_VALUES:
+        raise _wrong(path, f"{values:.3g} values", f"at most {MOST_VALUES:,}: larger steps")
 
 
 def _number(soc: Soc, path: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from npusim.cost import TOTAL_DTYPE, evaluate_points
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.explore.axes import resolve_axes
-from npusim.explore.networks import LoweredNetwork, base_soc, lower_network, place_each
+from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_network, place_each
 from npusim.explore.points import Points, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space, networks_of, space_of
 from npusim.metrics import METRICS
@@ -20,6 +21,8 @@ from npusim.scenario import Network
 
 _TRIED_NETWORKS, _TRIED_POINTS, _TRIED_VALUES = 4, 32, 5
 """Choices of the lowering axes, points with each, and values of a continuous axis that judge an axis."""
+_CHECKED_VALUES = 32
+"""Values of a lowering axis that are tried before a sweep."""
 _LONGEST_GROUP = 16_384
 """Points that share one search at most: longer groups are cut so that all cores have work."""
 
@@ -76,6 +79,19 @@ class Campaign:
     def settings_at(self, coordinates: Any) -> dict[str, Any]:
         """Return what one point sets: a mapping of path to value, as `--set` takes it."""
         return {axis.path: axis.text_at(c) for axis, c in zip(self.axes, coordinates, strict=True)}
+
+    def refuse_wrong_values(self) -> None:
+        """Refuse a value that the network does not take, before any work; errors as for `load_network`.
+
+        Of a long axis some values are tried, the ends among them; the other axes have their first value.
+        """
+        lowering = [axis for axis in self.axes if axis.is_lowered]
+        usual = {axis.path: axis.texts[0] for axis in lowering}
+        for axis in lowering:
+            tried = np.unique(np.linspace(0, axis.size - 1, _CHECKED_VALUES).astype(int))
+            for value in tried:
+                with suppress(IllegalTechniqueError):  # such points are left out
+                    graph_at(self.space, {**usual, axis.path: axis.texts[value]})
 
     def refuse_idle_axes(self) -> None:
         """Refuse an axis of which no value moves any metric at any point that is tried.

@@ -11,10 +11,11 @@ from pydantic import Field
 
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
-from npusim.explore.manifest import read_manifest
+from npusim.explore.manifest import Manifest, read_manifest
 from npusim.explore.pareto import front
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
+from npusim.explore.store import Store
 from npusim.metrics import METRICS, column_of, objectives
 
 
@@ -30,7 +31,7 @@ class Front(Document):
     where: str | None
     """Condition that the points fulfil."""
     points: int
-    """Points of the space that was swept."""
+    """Points of the space that are swept: all, once the sweep is finished."""
     compared: int
     """Points that were kept and fulfil the condition."""
     front: int
@@ -82,18 +83,19 @@ def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: 
     best = places[knee(values[:, places])]
     places = places[np.lexsort(values[::-1, places])]
     rows = table.take(places).to_pylist()
+    swept = swept_points(Path(directory), manifest)
     return Front(
         title=manifest.space.title or str(directory),
         minimise=names,
         where=where,
-        points=manifest.points,
+        points=swept,
         compared=table.num_rows,
         front=len(places),
         axes=list(manifest.space.axes),
         units=manifest.units,
         knee=table.slice(int(best), 1).to_pylist()[0],
         rows=rows,
-        notes=_notes(manifest.space, names, where),
+        notes=[*_unfinished(swept, manifest.points), *_notes(manifest.space, names, where)],
     )
 
 
@@ -109,6 +111,20 @@ def _scores(table: Any, names: Sequence[str], directory: str | Path) -> dict[str
                 f"a space that names {name} under `minimise` or `constraints` keeps it too",
             )  # fmt: skip
     return scores
+
+
+def swept_points(directory: Path, manifest: Manifest) -> int:
+    """Return how many points of a space are swept so far."""
+    done = Store(directory).finished()
+    if done is None:
+        return manifest.points
+    return sum(min(manifest.chunk, manifest.points - index * manifest.chunk) for index in done)
+
+
+def _unfinished(swept: int, points: int) -> list[str]:
+    if swept == points:
+        return []
+    return [f"the sweep is not finished: {swept:,} of {points:,} points are compared; --resume goes on"]
 
 
 def _known(minimise: Sequence[str]) -> list[str]:

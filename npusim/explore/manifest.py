@@ -22,6 +22,7 @@ from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.networks import overrides_of
 from npusim.explore.spaces import Space, networks_of
+from npusim.explore.store import Store
 from npusim.locate import data_root
 from npusim.plugins import plugin_packages
 from npusim.scenario import load_network, name_of
@@ -141,9 +142,11 @@ def read_manifest(directory: Path) -> Manifest:
     Raises
     ------
     FileError
-        Where there is none.
+        Where there is none, or it has changed since it was written.
     """
-    return Manifest.read(directory / MANIFEST, "`npusim sweep` and `npusim search`")
+    manifest = Manifest.read(directory / MANIFEST, "`npusim sweep` and `npusim search`")
+    Store(directory).check(directory / MANIFEST)
+    return manifest
 
 
 def refuse_other(found: Manifest, wanted: Manifest, directory: Path) -> None:
@@ -156,6 +159,8 @@ def refuse_other(found: Manifest, wanted: Manifest, directory: Path) -> None:
     others = [name for name in changed_inputs(found.inputs, wanted.inputs) if name != "equations"]
     if others and found.hash == wanted.hash:
         reasons.append(f"what it reads has changed ({', '.join(others)})")
+    if not reasons and found.points != wanted.points:
+        reasons.append(f"its manifest says {found.points:,} points where there are {wanted.points:,}")
     if reasons:
         raise NpusimError(
             f"{directory}: cannot be resumed: {' and '.join(reasons)}; sweep into another directory"

@@ -1,20 +1,44 @@
-"""SQL over the results of a sweep."""
+"""SQL over the results of a sweep: one statement that selects, over that table alone, within bounds."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from threading import Thread
+from typing import Any, Literal, TypeVar
 
 import duckdb
+import pyarrow as pa
 from pydantic import Field
 
 from npusim.documents import Document
-from npusim.errors import NpusimError
+from npusim.errors import ConfigError, NpusimError
 from npusim.explore.manifest import read_manifest
 from npusim.explore.store import Store
 
 TABLE = "points"
 """Name of the table of kept points."""
+
+MOST_ROWS = 1_000_000
+"""Rows of an answer that is printed or written as text."""
+_LONGEST, _MOST_BRACKETS = 5_000, 200
+"""Characters of a query and its opening brackets: a parser's memory grows with the square of both."""
+_MOST_SECONDS, _MOST_BYTES = 8.0, 2 << 30
+"""Time and memory of a query, and size of its answer."""
+_CLOSED = {
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "enable_external_access": "false",
+    "enable_progress_bar": "false",
+    "max_memory": f"'{_MOST_BYTES >> 20}MiB'",
+    "max_temp_directory_size": "'0MiB'",
+    "python_enable_replacements": "false",
+}
+"""What keeps a query from files, networks, variables of Python, and from the memory of others."""
+
+_Result = TypeVar("_Result")
 
 
 class Answer(Document):
@@ -27,10 +51,20 @@ class Answer(Document):
 
     def to_json(self) -> str:
         """Return the document as JSON; values that JSON lacks, such as intervals of time, as text."""
-        return self.model_dump_json(by_alias=True, indent=2, fallback=str)
+        finite = self.model_copy(update={"rows": _finite(self.rows)})
+        return finite.model_dump_json(by_alias=True, indent=2, fallback=str)
 
 
-def query(directory: str | Path, sql: str) -> Any:
+def _finite(value: Any) -> Any:
+    """Return a value with null for every number within that is not finite."""
+    if isinstance(value, dict):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def query(directory: str | Path, sql: str, most_rows: int | None = None) -> Any:
     """Ask the results of a sweep in SQL (DuckDB).
 
     Parameters
@@ -38,8 +72,11 @@ def query(directory: str | Path, sql: str) -> Any:
     directory : str or Path
         Where a sweep wrote its results.
     sql : str
-        A query of the table `points`: the column `point`, one for each axis by its path (in double quotes,
-        because paths have dots) and one for each metric.
+        One SELECT over the table `points`: the column `point`, one for each axis by its path (in double
+        quotes, because paths have dots) and one for each metric. Nothing else can be read, and nothing
+        written.
+    most_rows : int, optional
+        Rows that the answer may have; default: as many as memory holds.
 
     Returns
     -------
@@ -48,30 +85,101 @@ def query(directory: str | Path, sql: str) -> Any:
     Raises
     ------
     FileError
-        Where the directory holds no results.
+        Where the directory holds no results, or damaged ones.
     NpusimError
-        Where the query is wrong; says why.
+        Where the query is wrong, does more than select, or takes too long or too much memory; says why.
     """
     found = Path(directory)
-    read_manifest(found)
-    files = [str(path) for path in Store(found).files()]
+    manifest = read_manifest(found)
+    files = [str(path) for path in Store(found).files(manifest.chunks)]
     if not files:
         raise NpusimError(f"{directory}: no chunk is finished yet")
     with duckdb.connect() as connection:
-        connection.execute("SET enable_progress_bar = false")
-        relation = connection.read_parquet(files)
-        connection.register(TABLE, relation)
+        connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, files))}]")
+        for key, value in _CLOSED.items():
+            connection.execute(f"SET {key} = {value}")
+        connection.execute("SET lock_configuration = true")
         try:
-            answer = connection.sql(sql)
-            return answer.to_arrow_table() if answer is not None else None
-        except duckdb.Error as error:
+            relation = connection.read_parquet(files)
+            connection.register(TABLE, relation)
+            _refuse_all_but_one_select(sql)
+            return _bounded(connection, lambda: _fetched(connection.sql(sql), most_rows))
+        except (duckdb.Error, RuntimeError) as error:
             columns = ", ".join(f'"{name}"' for name in relation.columns)
-            raise NpusimError(
-                f"{str(error).strip()}\nthe table `{TABLE}` has the columns {columns}"
-            ) from None
+            told = str(error).strip().split("\n\n")[0]
+            raise NpusimError(f"{told}\nthe table `{TABLE}` has the columns {columns}") from None
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _refuse_all_but_one_select(sql: str) -> None:
+    if len(sql) > _LONGEST or sum(map(sql.count, "([{")) > _MOST_BRACKETS:
+        allowed = f"at most {_LONGEST:,} characters and {_MOST_BRACKETS} brackets"
+        raise ConfigError(f"a query of {len(sql):,} characters", file="SQL", allowed=allowed)
+    statements = duckdb.extract_statements(sql)
+    if len(statements) != 1:
+        raise ConfigError(f"{len(statements)} statements", file="SQL", allowed="one SELECT statement")
+    if statements[0].type != duckdb.StatementType.SELECT:
+        kind = statements[0].type.name
+        raise ConfigError(f"a statement {kind}", file="SQL", allowed="a SELECT: results are only read")
+
+
+def _bounded(connection: Any, work: Callable[[], _Result]) -> _Result:
+    """Return what some work of a connection returns; it ends with its time, or with Ctrl-C.
+
+    Raises
+    ------
+    NpusimError
+        Where it takes too long.
+    """
+    ended: list[Callable[[], _Result]] = []
+
+    def run() -> None:
+        try:
+            result = work()
+            ended.append(lambda: result)
+        except BaseException as error:
+            ended.append(partial(_raised, error))
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        thread.join(_MOST_SECONDS)
+    finally:  # also after Ctrl-C
+        is_late = thread.is_alive()
+        if is_late:
+            connection.interrupt()
+            thread.join()
+    if is_late:
+        raise NpusimError(
+            f"the query takes more than {_MOST_SECONDS:g} seconds; ask for less, or open the Parquet files "
+            "with a tool of your own"
+        )
+    return ended[0]()
+
+
+def _raised(error: BaseException) -> Any:
+    raise error
+
+
+def _fetched(answer: Any, most_rows: int | None) -> Any:
+    """Return an answer as a table, refused as soon as it has too many rows or bytes."""
+    reader = answer.to_arrow_reader()
+    batches: list[Any] = []
+    rows = size = 0
+    for batch in reader:
+        batches.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows > (most_rows or rows):
+            raise NpusimError(f"the answer has more than {most_rows:,} rows; add a LIMIT")
+        if size > _MOST_BYTES:
+            raise NpusimError(f"the answer takes more than {_MOST_BYTES >> 30} GiB of memory; add a LIMIT")
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def points_table(directory: str | Path, where: str | None = None) -> Any:
     """Return the kept points of a sweep, those that fulfil a condition in SQL, as an Arrow table in order."""
-    condition = f" WHERE {where}" if where else ""
+    condition = f" WHERE (\n{where}\n)" if where else ""
     return query(directory, f"SELECT * FROM {TABLE}{condition} ORDER BY point")

@@ -148,14 +148,31 @@ def search(
     began = time.perf_counter()
     space = load_space(space)
     campaign = campaign_of(space)
+    campaign.refuse_wrong_values()
     campaign.refuse_idle_axes()
     for axis in campaign.axes:
         if axis.is_continuous:
             raise NpusimError(f"axes.{axis.path}: a search needs values, `step` or `count`")
     size = population or int(np.clip(4 * round(np.sqrt(budget) / 4), 20, 1000))
-    log = SearchLog(Path(directory), space, seed, size, resume)
+    store = Store(Path(directory))
+    store.make()
+    with store.locked():
+        log = SearchLog(store.directory, space, seed, size, resume)
+        return _searched(campaign, log, seed, budget, progress, stop, began)
+
+
+def _searched(
+    campaign: Campaign,
+    log: SearchLog,
+    seed: int,
+    budget: int,
+    progress: Callable[[int, int], None] | None,
+    stop: Callable[[], bool] | None,
+    began: float,
+) -> SearchResult:
+    """Evolve a population until the budget is spent."""
     algorithm = NSGA2(
-        pop_size=size,
+        pop_size=log.population,
         sampling=IntegerRandomSampling(),
         crossover=SBX(prob=0.9, eta=5, vtype=float, repair=RoundingRepair()),
         mutation=PM(eta=5, vtype=float, repair=RoundingRepair()),
@@ -190,9 +207,11 @@ def _report(
     numbers = np.ravel_multi_index(tuple(asked[kept].T), [axis.size for axis in campaign.axes])
     points, names = asked[kept].astype(float), campaign.space.metrics
     table = table_of(campaign.axes, numbers, points, scores, int(good.sum()), names)
-    write_whole(Store(log.directory).result, to_bytes(table))
+    store = Store(log.directory)
+    write_whole(store.result, to_bytes(table))
     manifest = manifest_of(campaign.space, campaign.axes, campaign.total, campaign.total)
     manifest.write(log.directory / MANIFEST)  # for query and pareto
+    store.finish(log.directory / MANIFEST, store.result, log.file)
     return SearchResult(
         points=campaign.total,
         evaluations=len(asked),

@@ -7,6 +7,8 @@ the log goes, so it ends where an undisturbed one would have ended.
 from __future__ import annotations
 
 import io
+import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ class SearchLog:
     Parameters
     ----------
     directory : Path
-        New or empty, unless `resume`.
+        Empty, unless `resume`.
     seed, population : int
         They belong to the search: with others it would ask other questions.
     """
@@ -37,14 +39,12 @@ class SearchLog:
     def __init__(self, directory: Path, space: Space, seed: int, population: int, resume: bool) -> None:
         self.directory = directory
         self.asked = 0
+        self.population = population
+        self.file = directory / _FILE
         self._label = f"{space_hash(space)} {equations()} seed {seed} population {population}"
         self._parts: list[tuple[Any, Any, Any]] = []
         self._old: tuple[Any, Any, Any] | None = None
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(str(directory), f"cannot be made ({error.strerror})") from None
-        if resume and (directory / _FILE).exists():
+        if resume and os.path.lexists(self.file):
             self._old = self._read()
         elif any(entry.name[:1] != "." for entry in directory.iterdir()):
             raise FileError(
@@ -78,13 +78,28 @@ class SearchLog:
         points, values, good = self.all()
         buffer = io.BytesIO()
         np.savez(buffer, label=np.array(self._label), points=points, values=values, good=good)
-        write_whole(self.directory / _FILE, buffer.getvalue())
+        write_whole(self.file, buffer.getvalue())
 
     def _read(self) -> tuple[Any, Any, Any]:
-        with np.load(self.directory / _FILE, allow_pickle=False) as found:
-            if str(found["label"]) != self._label:
-                raise NpusimError(
-                    f"{self.directory}: cannot be resumed: it holds a search of another space, seed, "
-                    "population or version of npusim; search into another directory"
-                )
-            return found["points"], found["values"], found["good"]
+        damaged = FileError(
+            str(self.file), "is no log of a search, or damaged", "search into another directory"
+        )
+        if not self.file.is_file():
+            raise damaged
+        try:
+            # What npusim writes is not compressed, so that no more is in memory than on the disk.
+            with zipfile.ZipFile(self.file) as packed:
+                if any(part.compress_type != zipfile.ZIP_STORED for part in packed.infolist()):
+                    raise damaged
+            with np.load(self.file, allow_pickle=False) as found:
+                label, parts = str(found["label"]), [found[name] for name in ("points", "values", "good")]
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            raise damaged from None
+        if label != self._label:
+            raise NpusimError(
+                f"{self.directory}: cannot be resumed: it holds a search of another space, seed, "
+                "population or version of npusim; search into another directory"
+            )
+        if [part.ndim for part in parts] != [2, 2, 1] or len({len(part) for part in parts}) != 1:
+            raise damaged
+        return parts[0], parts[1], parts[2]

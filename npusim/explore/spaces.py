@@ -51,10 +51,14 @@ else:
     AxisValue = Annotated[Scalar, WrapValidator(_network), PlainSerializer(_written_network)]
 
 
+MOST_VALUES = 100_000
+"""Values of an axis in steps."""
+
+
 class AxisSpec(Section):
     """The values of one axis: a list, or a range in steps, or a range that a sampled design draws from."""
 
-    values: list[AxisValue] | None = Field(None, min_length=1)
+    values: list[AxisValue] | None = Field(None, min_length=1, max_length=10_000)
     """The values themselves, each as `--set` takes it; in Python also graphs and factories on `workload`."""
     start: Scalar | None = Field(None, alias="from")
     """First value of a range."""
@@ -62,13 +66,16 @@ class AxisSpec(Section):
     """Last value of a range; it belongs to the range."""
     step: Scalar | None = None
     """Distance of two values of a range."""
-    count: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
+    count: Annotated[int, Field(ge=2, le=MOST_VALUES)] | None = None
     """How many values a range has; neither `count` nor `step`: a sampled design draws from all of it."""
     scale: Literal["linear", "log"] = "linear"
     """`log`: neighbours have the same ratio instead of the same distance; for `count` and for sampling."""
 
     @model_validator(mode="after")
     def _one_form(self) -> AxisSpec:
+        written = [(type(one), one) for one in self.values or () if isinstance(one, Scalar)]
+        if len(set(written)) < len(written):
+            raise ValueError("a value stands there twice; give each once")
         ranged = [self.start, self.stop, self.step, self.count]
         if self.values is not None and any(part is not None for part in ranged):
             raise ValueError("give either `values` or a range `from`, `to`")
@@ -128,9 +135,9 @@ class RunSpec(Section):
 
     hint: Literal["latency", "throughput"] = "latency"
     """One inference at a time, or several in flight."""
-    requests: Annotated[int, Field(ge=1)] | None = None
+    requests: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """Inferences in flight; default: the machine's for the hint."""
-    tiles: Annotated[int, Field(ge=1)] | Literal["all"] | None = None
+    tiles: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"] | None = None
     """Tiles an inference uses, never more than a point's machine has; `all` of them; default: the machine's
     for the hint."""
     device: Literal["auto", "npu", "cpu", "gpu"] = "auto"

@@ -1,9 +1,16 @@
-"""Results on disk: one Parquet file a chunk, whole or not there at all."""
+"""Results on disk: one Parquet file a chunk, whole or not there at all, each with its checksum.
+
+The file `checksums` names what belongs to the results, as `sha256sum -c` reads it. What is not listed, or is
+not what is listed, is not read: a sweep computes it anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from npusim import files
+from npusim.errors import FileError
 from npusim.explore.axes import Axis
 from npusim.metrics import METRICS
 
@@ -22,6 +30,9 @@ POINT = "point"
 """Column with the number of a point."""
 
 _ADMITTED = b"npusim.admitted"
+_BEGINNING = ("manifest.json", "checksums")
+_LINE = re.compile(r"([0-9a-f]{64})  (\S+)")
+_ANEW = "the sweep with --resume computes it anew"
 
 
 class Store:
@@ -31,20 +42,118 @@ class Store:
         self.directory = directory
         self.chunks = directory / "chunks"
         self.result = directory / "kept.parquet"
+        self.checksums = directory / "checksums"
+
+    def make(self) -> None:
+        """Make the directory where it is missing; FileError where that fails."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(str(self.directory), f"cannot be made ({error.strerror})") from None
+
+    def is_begun(self) -> bool:
+        """Whether a chunk of an earlier sweep is there."""
+        return self.chunks.is_dir() and any(self.chunks.glob("*.parquet"))
+
+    def refuse_full(self) -> None:
+        """Refuse a directory that holds more than the beginning of a sweep that never finished a chunk."""
+        for entry in self.directory.iterdir():
+            empty = entry == self.chunks and entry.is_dir() and not self.is_begun()
+            if entry.name[:1] != "." and entry.name not in _BEGINNING and not empty:
+                remedy = "add --resume to go on with it, or name another directory"
+                raise FileError(str(self.directory), "is not empty", remedy)
 
     def chunk(self, index: int) -> Path:
         """Return the file of a chunk."""
         return self.chunks / f"{index:08d}.parquet"
 
     def done(self, total: int) -> list[bool]:
-        """Tell of each chunk whether its file is there."""
-        present = {path.name for path in self.chunks.glob("*.parquet")} if self.chunks.is_dir() else set()
-        return [self.chunk(i).name in present for i in range(total)]
+        """Tell of each chunk whether its file is there, and is what was written."""
+        listed = self._listed()
+        return [self._is_whole(self.chunk(i), listed) for i in range(total)]
+
+    def damaged(self, done: Sequence[bool]) -> int:
+        """Return how many chunks have a file that is not what was written."""
+        return sum(not whole and os.path.lexists(self.chunk(i)) for i, whole in enumerate(done))
 
     def write_chunk(self, index: int, content: bytes) -> None:
         """Write a chunk; FileError where the disk takes no more."""
         self.chunks.mkdir(exist_ok=True)
+        if self.chunk(index).is_dir():
+            raise FileError(str(self.chunk(index)), "is a directory", "remove it")
         write_whole(self.chunk(index), content)
+        self.record(self.chunk(index))
+
+    def record(self, *paths: Path) -> None:
+        """Note the checksums of files that are written; FileError where the disk takes no more."""
+        try:
+            with self.checksums.open("a", encoding="ascii") as file:
+                file.writelines(f"{_digest(path)}  {self._name(path)}\n" for path in paths)
+        except OSError as error:
+            raise FileError(str(self.checksums), f"cannot be written ({error.strerror})", _ANEW) from None
+
+    def finish(self, *paths: Path) -> None:
+        """Write the checksums of these files and of all chunks that are whole, sorted; no others."""
+        listed = self._listed()
+        chunks = [path for path in sorted(self.chunks.glob("*.parquet")) if self._name(path) in listed]
+        found = {self._name(path): _digest(path) for path in paths}
+        found |= {self._name(path): listed[self._name(path)] for path in chunks}
+        write_whole(self.checksums, "".join(f"{found[name]}  {name}\n" for name in sorted(found)).encode())
+
+    def check(self, *paths: Path) -> None:
+        """Refuse files of the results that are not what was written.
+
+        Raises
+        ------
+        FileError
+            It names the first of them.
+        """
+        listed = self._listed()
+        for path in paths:
+            if not self._is_whole(path, listed):
+                raise FileError(str(path), "is damaged, changed, or of other results", _ANEW)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other sweeps and searches out of the directory, as far as the system can.
+
+        Raises
+        ------
+        FileError
+            Where one is at work there.
+        """
+        try:
+            import fcntl
+        except ImportError:  # not on Windows
+            yield
+            return
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network drives know no locks
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    problem = "another sweep or search is writing to it"
+                    raise FileError(str(self.directory), problem, "wait until it ends") from None
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.directory).as_posix()
+
+    def _listed(self) -> dict[str, str]:
+        """Return the checksum of each file that is listed; a line cut off by a crash counts for nothing."""
+        try:
+            text = files.read_bounded(self.checksums).decode("ascii", "replace")
+        except OSError:
+            return {}
+        lines = (_LINE.fullmatch(line) for line in text.split("\n"))
+        return {found[2]: found[1] for found in lines if found}
+
+    def _is_whole(self, path: Path, listed: dict[str, str]) -> bool:
+        wanted = listed.get(self._name(path))
+        return wanted is not None and path.is_file() and _digest(path) == wanted
 
     def clear_drafts(self) -> None:
         """Remove what a killed run left half-written."""
@@ -52,19 +161,49 @@ class Store:
             with suppress(OSError):
                 draft.unlink()
 
-    def files(self) -> list[Path]:
-        """Return the files that hold the points that were kept: the merged one, or all chunks."""
-        return [self.result] if self.result.exists() else sorted(self.chunks.glob("*.parquet"))
+    def files(self, total: int) -> list[Path]:
+        """Return the files that hold the points that were kept: the merged one, or all chunks so far.
 
-    def tables(self, columns: list[str] | None = None) -> Iterator[Any]:
-        """Yield the chunks as Arrow tables, in order."""
-        for path in sorted(self.chunks.glob("*.parquet")):
-            yield pq.read_table(path, columns=columns)
+        Parameters
+        ----------
+        total : int
+            Chunks of the sweep.
 
-    def admitted(self) -> int:
+        Raises
+        ------
+        FileError
+            Where one is not what was written, or none of the sweep's.
+        """
+        if os.path.lexists(self.result):
+            self.check(self.result)
+            return [self.result]
+        found = sorted(self.chunks.glob("*.parquet"))
+        self.check(*found)
+        for path in found:
+            if not (path.stem.isdigit() and int(path.stem) < total):
+                raise FileError(str(path), f"is none of the {total} chunks of the sweep", "remove it")
+        return found
+
+    def finished(self) -> list[int] | None:
+        """Return the numbers of the chunks that are there; None where their points are merged."""
+        if self.result.exists():
+            return None
+        return [int(path.stem) for path in sorted(self.chunks.glob("*.parquet"))]
+
+    def tables(self, total: int, columns: list[str] | None = None) -> Iterator[Any]:
+        """Yield the chunks, so many in all, as Arrow tables, in order."""
+        for index in range(total):
+            yield pq.read_table(self.chunk(index), columns=columns)
+
+    def admitted(self, total: int) -> int:
         """Return how many points of all chunks keep to the constraints."""
-        metadata = (pq.read_metadata(path).metadata for path in sorted(self.chunks.glob("*.parquet")))
+        metadata = (pq.read_metadata(self.chunk(index)).metadata for index in range(total))
         return sum(int(m[_ADMITTED]) for m in metadata)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def table_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from npusim.documents import Document
-from npusim.errors import FileError, NpusimError
+from npusim.errors import ConfigError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.intervals import MOST_POINTS, has_calibration, with_intervals
 from npusim.explore.keeping import best_of, keep
@@ -22,6 +23,9 @@ from npusim.explore.store import POINT, Store, table_of, to_bytes, write_whole
 
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
 """Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
+
+_MOST_POINTS, _MOST_CHUNKS = 10**10, 10**6
+"""Points of a sweep, days of work, and its files."""
 
 Progress = Callable[[int, int], None]
 """Called after each chunk with the points that are done, those of earlier runs included, and all points."""
@@ -45,6 +49,8 @@ class SweepResult(Document):
     """Points of the space."""
     kept: int
     """Points that are written."""
+    recomputed: int = 0
+    """Chunks that were there, but not as they had been written, and were computed anew."""
     seconds: float
     """Time of this run, in s."""
     directory: str
@@ -123,12 +129,13 @@ def sweep(
     loaded = load_space(space)
     if keep is not None:
         loaded = Space.model_validate({**loaded.model_dump(by_alias=True), "keep": keep})
-    store, manifest = _open(Path(directory), loaded, resume, chunk)
-    _evaluate(loaded, store, manifest, runner or _local, progress, stop)
-    wanted = has_calibration(loaded) if intervals is None else intervals
-    kept = _merge(store, loaded, wanted)
+    with _opened(Path(directory), loaded, resume, chunk) as (store, manifest):
+        damaged = _evaluate(loaded, store, manifest, runner or _local, progress, stop)
+        wanted = has_calibration(loaded) if intervals is None else intervals
+        kept = _merge(store, manifest, loaded, wanted)
+    seconds = time.perf_counter() - began
     return SweepResult(
-        points=manifest.points, kept=kept, seconds=time.perf_counter() - began, directory=str(directory)
+        points=manifest.points, kept=kept, recomputed=damaged, seconds=seconds, directory=str(directory)
     )
 
 
@@ -139,10 +146,11 @@ def _evaluate(
     runner: Runner,
     progress: Progress | None,
     stop: Callable[[], bool] | None,
-) -> None:
-    """Evaluate and write the chunks that are not there yet, until `stop` says so."""
+) -> int:
+    """Evaluate and write the chunks that are missing, until `stop` says so; return how many were damaged."""
     ranges = [(index, *_range(manifest, index)) for index in range(manifest.chunks)]
     done = store.done(manifest.chunks)
+    damaged = store.damaged(done)
     finished = sum(end - start for index, start, end in ranges if done[index])
     for index, content in runner(space, (chunk for chunk in ranges if not done[chunk[0]])):
         store.write_chunk(index, content)
@@ -155,6 +163,7 @@ def _evaluate(
                 f"stopped after {finished:,} of {manifest.points:,} points; "
                 "the same command with --resume goes on"
             )
+    return damaged
 
 
 def chunk_bytes(campaign: Campaign, start: int, stop: int) -> bytes:
@@ -180,31 +189,49 @@ def _range(manifest: Manifest, index: int) -> tuple[int, int]:
     return index * manifest.chunk, min((index + 1) * manifest.chunk, manifest.points)
 
 
-def _open(directory: Path, space: Space, resume: bool, chunk: int | None) -> tuple[Store, Manifest]:
-    """Prepare the directory of results, or check that it is this sweep's."""
+@contextmanager
+def _opened(
+    directory: Path, space: Space, resume: bool, chunk: int | None
+) -> Iterator[tuple[Store, Manifest]]:
+    """Prepare the directory of results, or check that it is this sweep's; no other may write to it."""
     campaign = campaign_of(space)
     size = chunk or CHUNK[parse_keep(space.keep)[0]]
     manifest = manifest_of(space, campaign.axes, campaign.total, size)
+    _refuse_too_many(manifest)
     store = Store(directory)
-    if resume and (directory / MANIFEST).exists():
-        found = read_manifest(directory)
-        refuse_other(found, manifest, directory)
-        store.clear_drafts()
-        return store, found
+    if resume and store.is_begun():
+        with store.locked():
+            found = read_manifest(directory)
+            refuse_other(found, manifest, directory)
+            if chunk is not None and chunk != found.chunk:
+                allowed = f"{found.chunk}, as the sweep began; leave it out"
+                raise ConfigError(str(chunk), file="--chunk", allowed=allowed)
+            store.clear_drafts()
+            yield store, found
+        return
+    campaign.refuse_wrong_values()
     campaign.refuse_idle_axes()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(str(directory), f"cannot be made ({error.strerror})") from None
-    if any(entry.name[:1] != "." for entry in directory.iterdir()):
-        raise FileError(
-            str(directory), "is not empty", "add --resume to go on with it, or name another directory"
+    store.make()
+    with store.locked():
+        store.refuse_full()
+        store.clear_drafts()
+        manifest.write(directory / MANIFEST)
+        store.finish(directory / MANIFEST)
+        yield store, manifest
+
+
+def _refuse_too_many(manifest: Manifest) -> None:
+    if manifest.points > _MOST_POINTS:
+        raise ConfigError(
+            f"{manifest.points:.3g} points", key="axes", allowed=f"at most {_MOST_POINTS:.0e}; search more"
         )
-    manifest.write(directory / MANIFEST)
-    return store, manifest
+    if manifest.chunks > _MOST_CHUNKS:
+        raise ConfigError(
+            f"{manifest.chunks:,} chunks", file="--chunk", allowed=f"at most {_MOST_CHUNKS:,}: larger ones"
+        )
 
 
-def _merge(store: Store, space: Space, intervals: bool) -> int:
+def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> int:
     """Write the kept points of all chunks as one file; return how many.
 
     Only where chunks kept more than the whole needs, with intervals of the latencies where they are wanted
@@ -212,16 +239,19 @@ def _merge(store: Store, space: Space, intervals: bool) -> int:
     """
     import pyarrow as pa
 
+    paths = [store.directory / MANIFEST]
     if parse_keep(space.keep)[0] == "all":
-        return store.admitted()
+        store.finish(*paths)
+        return store.admitted(manifest.chunks)
     names = list(dict.fromkeys([POINT, *space.minimise]))
-    tables = list(store.tables(names))
+    tables = list(store.tables(manifest.chunks, names))
     scores = {name: np.concatenate([t[name].to_numpy() for t in tables]) for name in names}
     best = best_of(space, scores)
     numbers = scores[POINT][best]
-    rows = [t.filter(pa.array(np.isin(t[POINT].to_numpy(), numbers))) for t in store.tables()]
+    rows = [t.filter(pa.array(np.isin(t[POINT].to_numpy(), numbers))) for t in store.tables(manifest.chunks)]
     merged = pa.concat_tables(rows).replace_schema_metadata(None)
     if intervals and merged.num_rows <= MOST_POINTS:
         merged = with_intervals(merged, space)
     write_whole(store.result, to_bytes(merged))
+    store.finish(*paths, store.result)
     return int(merged.num_rows)

@@ -12,6 +12,7 @@ _VERSIONS = (10, 11)
 """Oldest and newest IR that OpenVINO reads (since 2022)."""
 LARGEST_XML = 1 << 30
 """Most bytes of an IR description that are read; the largest language models have some 10 MB."""
+_BLOCK, _LONGEST_TAG = 1 << 20, 4 << 20
 _DEEPEST = 200
 """Elements within each other; bodies of nested loops need some ten each."""
 
@@ -33,7 +34,12 @@ def read_ir_structure(path: Path) -> ModelStructure:
     remedy = "export or copy it again with its .bin file"
     try:
         with path.open("rb") as file:
-            parser.ParseFile(file)
+            # Large blocks: a tag that is not closed is looked through again with each of them.
+            while block := file.read(_BLOCK):
+                parser.Parse(block, False)
+                if file.tell() - parser.CurrentByteIndex > _LONGEST_TAG:
+                    raise ValueError(f"a tag of more than {_LONGEST_TAG >> 20} MiB")
+            parser.Parse(b"", True)
         return reader.finish()
     except ExpatError as error:
         raise ModelFileError(str(path), f"cannot be read as a model: {error}", remedy) from None

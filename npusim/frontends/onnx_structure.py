@@ -42,9 +42,12 @@ def read_onnx_structure(path: Path) -> ModelStructure:
     ModelFileError
         Where it is truncated or no ONNX file.
     """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with path.open("rb") as file:
         try:
-            return _Reader(data).model()
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _Reader(data).model()
+        except OSError as error:
+            raise ModelFileError(str(path), f"cannot be read ({error.strerror})", "give it memory") from None
         except (_Damaged, UnicodeDecodeError):
             raise ModelFileError(
                 str(path),

@@ -13,22 +13,24 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from npusim.config import one_line
 from npusim.documents import Document, Part
 
-Seconds = Annotated[float, Field(gt=0)]
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-Text = Annotated[str, Field(min_length=1)]
+SHORTEST_S = 1e-9
+"""Resolution of the clock: nothing takes 0 s."""
+
+Seconds = Annotated[float, Field(ge=SHORTEST_S, le=1e6)]
+Positive = Annotated[float, Field(gt=1e-12, le=1e12)]
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Text = Annotated[str, Field(min_length=1), AfterValidator(one_line)]
 EnergySource = Literal["intel-pmt", "intel-rapl", "hwinfo"]
 
 UNKNOWN_CHIP = "unknown"
 """Name of a chip that a tool did not tell."""
 UNSTEADY_SPREAD = 0.5
 """Spread of readings, as a share of their median, that is more than a quiet machine shows."""
-SHORTEST_S = 1e-9
-"""Resolution of the clock: nothing takes 0 s."""
 _TURNS_FOR_AN_ERROR = 3
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2.0)
 """Standard error of a median over that of a mean, for many normal readings."""
@@ -215,7 +217,7 @@ class Counter(Part):
     """What ran it: on a CPU the kernel, on an NPU the engine (DPU, Shave, DMA)."""
     originals: tuple[str, ...] = ()
     """Operators of the model that it stands for, where the device tells."""
-    latency_s: Annotated[float, Field(ge=0)]
+    latency_s: Annotated[float, Field(ge=0, le=1e6)]
     """Median time."""
 
 

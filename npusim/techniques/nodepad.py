@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import PositiveInt
+from pydantic import Field
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Role, Tensor, TensorKind
@@ -23,7 +23,7 @@ ROUND = 1000
 class NodepadParameters(Parameters):
     """How many nodes the model is compiled for."""
 
-    capacity: PositiveInt | None = None
+    capacity: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Nodes; at least those of the graph. Left out: the nodes rounded up to whole thousands."""
 
 

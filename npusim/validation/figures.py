@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from npusim.config.reading import read_yaml
 from npusim.config.tables import Column, Number, read_table
-from npusim.errors import ConfigError, shown
+from npusim.errors import ConfigError, nearest, shown
 
 Floats = NDArray[np.float64]
 
@@ -92,13 +92,17 @@ def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
     return Figures(table.file, np.array(table.lines), arrays, notes)
 
 
-def read_keyed(path: Path, known: Callable[[str], bool]) -> tuple[list[KeyedFigure], list[str]]:
+def read_keyed(
+    path: Path, known: Callable[[str], bool], branches: Sequence[str] = ()
+) -> tuple[list[KeyedFigure], list[str]]:
     """Read the numbers of a YAML file by their paths.
 
     Parameters
     ----------
     known : callable
         Whether the suite knows a path such as ``granite.fig20_speedup_over_baseline.gat.effop``.
+    branches : sequence of str, optional
+        Beginnings of such paths, for what is misspelt.
 
     Returns
     -------
@@ -110,7 +114,8 @@ def read_keyed(path: Path, known: Callable[[str], bool]) -> tuple[list[KeyedFigu
     Raises
     ------
     FileError, ConfigError
-        Where the file cannot be read, or a known path holds no number above zero.
+        Where the file cannot be read, a known path holds no number from 1e-9 to 1e9, a branch is misspelt, or
+        no path is known.
     """
     document = read_yaml(path)
     found: list[KeyedFigure] = []
@@ -120,11 +125,19 @@ def read_keyed(path: Path, known: Callable[[str], bool]) -> tuple[list[KeyedFigu
         line = document.line(key)
         if not known(name):
             branch = ".".join(map(str, key[:2]))
+            meant = nearest(branch, branches)
+            if meant and branch not in branches:
+                found_key = f"the unknown key {shown(branch)}"
+                raise ConfigError(found_key, file=str(path), line=line, suggestion=meant)
             skipped[branch] = skipped.get(branch, 0) + 1
-        elif isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise ConfigError(shown(value), file=str(path), line=line, key=name, allowed="a number above 0")
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not 1e-9 < value < 1e9:
+            allowed = "a number above 0, and of sense"
+            raise ConfigError(shown(value), file=str(path), line=line, key=name, allowed=allowed)
         else:
             found.append(KeyedFigure(name, float(value), line))
+    if not found:
+        allowed = f"keys such as {', '.join(branches)}"
+        raise ConfigError("no figure that the suite knows", file=str(path), line=1, allowed=allowed)
     notes = [f"{path.name}: skipped {count} keys of `{key}`" for key, count in skipped.items()]
     return found, notes
 

@@ -34,6 +34,7 @@ _FORMS = {
     "int8": r"int8_over_fp16\.(?P<measure>tops|tops_per_watt)",
 }
 _PATTERNS = {figure: re.compile(rf"granite\.{form}") for figure, form in _FORMS.items()}
+_BRANCHES = [f"granite.{re.match('[a-z0-9_]+', form)[0]}" for form in _FORMS.values()]  # type: ignore[index]
 _PRESENT = ("model", "dataset", "stack", "device", "layer", "measure")
 
 
@@ -153,7 +154,7 @@ class GraniteFigures:
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
         """Return the figures of a file with their predictions; unknown keys are skipped with a note."""
         assert path is not None, "the suite needs a file"
-        figures, notes = read_keyed(path, lambda name: parse_key(name) is not None)
+        figures, notes = read_keyed(path, lambda name: parse_key(name) is not None, _BRANCHES)
         runner = GraniteRunner(load_definitions())
         kept, predicted, keys = [], [], []
         for figure in figures:

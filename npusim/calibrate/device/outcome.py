@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from npusim.arch import Calibration, Soc
-from npusim.calibrate.data_sheet import FittedNumber, with_numbers
+from npusim.calibrate.data_sheet import FittedNumber, quoted, with_numbers
 from npusim.calibrate.device.fit import IDENTIFIED, DeviceFit, FitResult
 from npusim.calibrate.device.intervals import NORMAL, half_widths, quantile_of
 from npusim.calibrate.device.report import FittedParameter
@@ -223,4 +223,4 @@ def _numbers(row: Sequence[float]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return f'"{_clean(text)}"'
+    return quoted(_clean(text))

@@ -14,7 +14,7 @@ from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
-from npusim.engines.event.program import EventLog, Program
+from npusim.engines.event.program import EventLog, Program, refuse_many
 from npusim.engines.operators import grid_utilisation
 from npusim.engines.timeline import TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
@@ -74,6 +74,7 @@ def run_events(mapped: Mapped) -> EventRun:
     requests, measured = mapped.run.requests, _measured(mapped)
     inferences = 2 * requests + measured if requests > 1 else 1
     program = build_program(mapped)
+    refuse_many(len(program), inferences)
     log = simulate(program, transfer_rates(mapped.arch), inferences, requests)
     line = _timeline(mapped, program, log, inferences)
     return EventRun(_estimate(mapped, line), line)

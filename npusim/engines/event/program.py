@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from npusim.engines.timeline import ExecutionUnit, TaskKind
+from npusim.errors import InfeasibleError
 
 
 @dataclass(slots=True)
@@ -56,6 +57,19 @@ class Program:
         return len(self.kind)
 
 
+MOST_TASKS = 2_000_000
+"""Tasks that the event engine acts out, over all inferences: about a minute and 1 GB."""
+_REMEDY = "take the analytical engine, a smaller network, or fewer requests"
+
+
+def refuse_many(tasks: int, inferences: int) -> None:
+    """Refuse more tasks than can be acted out; an `InfeasibleError` says so."""
+    if tasks * inferences > MOST_TASKS:
+        raise InfeasibleError(
+            f"{tasks:,} tasks in each of {inferences:,} requests that are acted out: {_REMEDY}"
+        )
+
+
 class ProgramBuilder:
     """Writes a program, task by task; a task may only wait for tasks written before it."""
 
@@ -81,6 +95,8 @@ class ProgramBuilder:
         """Write a task and return its number; see `Program` for the columns."""
         p = self._program
         number = len(p.kind)
+        if number >= MOST_TASKS:
+            raise InfeasibleError(f"more than {MOST_TASKS:,} tasks: {_REMEDY}")
         p.kind.append(kind)
         p.unit.append(unit)
         p.operator.append(operator)

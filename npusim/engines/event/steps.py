@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from npusim.cost import Order, Split
+from npusim.engines.event.program import refuse_many
 
 
 @dataclass(slots=True)
@@ -82,6 +83,7 @@ def product_steps(op: Any, result: Any, pieces: int) -> list[TilingStep]:
     batch = int(op["batch"])
     row_blocks, column_blocks = int(result["row_blocks"]), int(result["column_blocks"])
     chunks, strips, total = (int(result[name]) for name in ("channel_chunks", "strips", "row_pieces"))
+    refuse_many(batch * strips * row_blocks * column_blocks * chunks, 1)
     wanted = ceil(pieces / (batch * strips * row_blocks * column_blocks * chunks))
     strip = [
         [n / (total * strips) for n in blocks(block, min(block, wanted))]
@@ -169,6 +171,7 @@ def triangle_steps(result: Any) -> list[TilingStep]:
     count = rows * (rows + 1) // 2
     if result["split"] == Split.ROWS:
         count = ceil(count / int(result["tiles"]))
+    refuse_many(count, passes)
     steps = []
     for _ in range(passes):
         for i in range(count):

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from npusim.errors import ConfigError, FileError, UnknownNameError
+from npusim.config.tables import Choice, Number, Table, read_table
+from npusim.config.texts import csv_records, read_text
+from npusim.errors import ConfigError, UnknownNameError, shown
 
 EVENTS = ("add_node", "remove_node", "add_edge", "remove_edge")
 """What can happen; an edge is undirected."""
 MIX: Mapping[str, float] = {"add_node": 3.0, "remove_node": 1.0, "add_edge": 5.0, "remove_edge": 1.0}
 """How often each event happens in a generated stream: a graph that grows slowly."""
-_COLUMNS = ("update", "event", "count")
+_MOST = 1e9
+_MOST_NODES = 10_000_000
+_COLUMNS = (
+    Number("update", above=False, most=_MOST, whole=True),
+    Choice("event", EVENTS),
+    Number("count", above=False, most=_MOST, whole=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,8 @@ class Update:
 
     counts: Mapping[str, int]
     """How often each event of `EVENTS` happens; those that do not are left out."""
+    origin: str = ""
+    """File and line that say so; a generated update has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,68 +76,75 @@ def generated(updates: int, seed: int = 0, mix: Mapping[str, float] = MIX) -> li
 def read_events(path: Path) -> list[Update]:
     """Read a stream from a CSV file with the columns `update`, `event` and, unless it is 1, `count`.
 
-    Rows with the same number in `update` happen together; numbers rise from row to row.
+    Rows with the same number in `update` happen together, each event once; numbers rise from row to row.
 
     Raises
     ------
     FileError, ConfigError
         Where the file cannot be read, or a row says something impossible; the line is told.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(str(path), f"cannot be read ({error})", "name a CSV file") from None
-    reader = csv.DictReader(text.splitlines())
-    missing = [name for name in _COLUMNS[:2] if name not in (reader.fieldnames or ())]
-    if missing:
-        allowed = "the columns update, event and, unless it is 1, count"
-        raise ConfigError(f"no column `{missing[0]}`", file=str(path), line=1, allowed=allowed)
+    with_count = any("count" in record for _, record in islice(csv_records(read_text(path), str(path)), 1))
+    table = read_table(path, _COLUMNS if with_count else _COLUMNS[:2], further=False)
+    number, event, count = (table.columns.get(column.name, [1.0] * len(table.lines)) for column in _COLUMNS)
     found: list[dict[str, int]] = []
-    last: int | None = None
-    for row in reader:
-        number = _whole(row, "update", path, reader.line_num)
-        event = (row["event"] or "").strip()
-        if event not in EVENTS:
-            allowed = ", ".join(EVENTS)
-            raise ConfigError(
-                f"`{event}`", file=str(path), line=reader.line_num, key="event", allowed=allowed
-            )
-        count = _whole(row, "count", path, reader.line_num) if (row.get("count") or "").strip() else 1
-        if last is None or number > last:
+    last: float | None = None
+    for line, at, name, times in zip(table.lines, number, event, count, strict=True):
+        if last is None or float(at) > last:
             found.append({})
-        elif number < last:
-            allowed = f"numbers that rise, so {last} or more"
-            raise ConfigError(
-                f"`{number}`", file=str(path), line=reader.line_num, key="update", allowed=allowed
-            )
-        last = number
-        found[-1][event] = found[-1].get(event, 0) + count
-    if not found:
-        raise ConfigError("no event", file=str(path), allowed="at least one row")
-    return [Update(counts) for counts in found]
+        elif float(at) < last:
+            allowed = f"numbers that rise, so {last:.0f} or more"
+            raise ConfigError(f"`{at:.0f}`", file=table.file, line=line, key="update", allowed=allowed)
+        elif name in found[-1]:
+            allowed = "each event of an update once"
+            raise ConfigError(f"{shown(name)} a second time", file=table.file, line=line, allowed=allowed)
+        last = float(at)
+        found[-1][str(name)] = int(times)
+    return [
+        Update(counts, f"{table.file}:{line}")
+        for counts, line in zip(found, _firsts(table, number), strict=True)
+    ]
 
 
-def _whole(row: Mapping[str, str | None], column: str, path: Path, line: int) -> int:
-    text = (row[column] or "").strip()
-    if not (text.isascii() and text.isdigit() and int(text) < 10**9):
-        raise ConfigError(
-            f"`{text}`", file=str(path), line=line, key=column, allowed="a whole number of 0 or more"
-        )
-    return int(text)
+def _firsts(table: Table, number: Sequence[float | str]) -> list[int]:
+    """Return the line on which each update begins."""
+    lines = zip(table.lines, number, [None, *number], strict=False)
+    return [line for line, here, before in lines if here != before]
 
 
 def sizes(start: Size, updates: Sequence[Update]) -> Iterator[Size]:
     """Yield the graph's size after each update.
 
-    A node that leaves takes its edges along, the mean number of them; a graph keeps at least one node, no
-    fewer than 0 edges and no more than there are pairs.
+    A node that leaves takes its edges along, the mean number of them. A generated stream takes nothing away
+    that is not there; a file that does is wrong.
+
+    Raises
+    ------
+    ConfigError
+        Where a file takes away the last node, or more edges than there are, or adds edges beyond all pairs.
     """
     nodes, edges = start.nodes, start.edges
     for update in updates:
-        nodes += update.counts.get("add_node", 0)
-        for _ in range(min(update.counts.get("remove_node", 0), nodes - 1)):
+        counts = update.counts
+        nodes += counts.get("add_node", 0)
+        if counts.get("remove_node", 0) >= nodes:
+            _refuse(
+                update, f"{counts['remove_node']} nodes removed", f"fewer than the {nodes} that there are"
+            )
+        for _ in range(min(counts.get("remove_node", 0), nodes - 1)):
             edges -= min(edges, round(2.0 * edges / nodes))
             nodes -= 1
-        edges += update.counts.get("add_edge", 0) - update.counts.get("remove_edge", 0)
-        edges = min(max(edges, 0), nodes * (nodes - 1) // 2)
+        edges, most = edges + counts.get("add_edge", 0), nodes * (nodes - 1) // 2
+        if edges > most or counts.get("remove_edge", 0) > edges:
+            left = edges - counts.get("remove_edge", 0)
+            _refuse(update, f"{left} edges between {nodes} nodes", f"from 0 to {most}")
+        edges = min(max(edges - counts.get("remove_edge", 0), 0), most)
+        if nodes > _MOST_NODES:
+            raise ConfigError(
+                f"{nodes:,} nodes", file=update.origin or "stream", allowed=f"at most {_MOST_NODES:,}"
+            )
         yield Size(nodes, edges)
+
+
+def _refuse(update: Update, found: str, allowed: str) -> None:
+    if update.origin:
+        raise ConfigError(found, file=update.origin, allowed=allowed)

@@ -15,10 +15,16 @@ from npusim.config import Section, load_model
 from npusim.errors import UnknownNameError
 from npusim.graph import GraphStructure
 from npusim.locate import resource, resource_names
+from npusim.units import refuse
 
+_ROUNDED = 0.05
+"""Relative slack of a density: figures are rounded, and blocks at the rim are smaller."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=0)]
-BlockEdge = Annotated[int, Field(ge=1, strict=False)]  # the reader of YAML hands keys over as text
+MOST_NODES = 1_000_000_000
+Count = Annotated[int, Field(ge=0, le=10**12)]
+BlockEdge = Annotated[
+    int, Field(ge=1, le=1_000_000, strict=False)
+]  # the reader of YAML hands keys over as text
 
 
 class DatasetStatistics(Section):
@@ -30,13 +36,13 @@ class DatasetStatistics(Section):
     """What the data set is called."""
     source: str
     """Where the numbers come from."""
-    nodes: Annotated[int, Field(ge=1)]
+    nodes: Annotated[int, Field(ge=1, le=MOST_NODES)]
     """Nodes of the graph."""
     edges: Count
     """Directed edges without self-loops and duplicates: an undirected edge counts twice."""
-    features: Annotated[int, Field(ge=1)]
+    features: Annotated[int, Field(ge=1, le=1_000_000)]
     """Features of a node."""
-    classes: Annotated[int, Field(ge=1)]
+    classes: Annotated[int, Field(ge=1, le=1_000_000)]
     """Classes a node may belong to."""
     feature_density: Share = 1.0
     """Share of non-zeros of the feature matrix."""
@@ -59,6 +65,20 @@ class DatasetStatistics(Section):
                 )
         if self.edges > self.nodes * (self.nodes - 1):
             raise ValueError(f"{self.edges} edges do not fit between {self.nodes} nodes")
+        return self
+
+    @model_validator(mode="after")
+    def _blocks_hold_the_elements(self) -> DatasetStatistics:
+        loops = min(1.0, (self.edges + self.nodes) / self.nodes**2)
+        for key, density in (("feature", self.feature_density), ("adjacency", loops)):
+            known = getattr(self, f"{key}_block_density")
+            least, edge = density, 1
+            for block in sorted(known):
+                if known[block] < least * (1.0 - _ROUNDED):
+                    allowed = f"at least {least:.4g}: larger blocks hold what those of {edge} hold"
+                    refuse(f"{known[block]:g}", allowed, at=f"{key}_block_density.{block}")
+                if block % edge == 0:
+                    least, edge = known[block], block
         return self
 
     def structure(self) -> GraphStructure:

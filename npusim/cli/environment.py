@@ -1,0 +1,42 @@
+"""What a process must have before compiled code is loaded: variables and limits that would end it."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from npusim.errors import ConfigError
+
+_VARIABLES = {
+    "NUMBA_DISABLE_JIT": ("0?", "0, or unset: npusim runs compiled code"),
+    "NUMBA_NUM_THREADS": ("[1-9][0-9]{0,2}", "a whole number from 1 to 999, or unset"),
+    "NUMBA_THREADING_LAYER": (
+        "default|safe|threadsafe|forksafe|tbb|omp|workqueue",
+        "omp, tbb, workqueue, or unset",
+    ),
+}
+"""What may stand in the variables that numba would end with a traceback for."""
+_LEAST = {"RLIMIT_AS": (1 << 30, "ulimit -v"), "RLIMIT_STACK": (256 << 10, "ulimit -s")}
+"""Bytes of address space and of stack that an estimate needs."""
+
+
+def refuse_odd_environment() -> None:
+    """Refuse limits and variables under which compiled code cannot be loaded.
+
+    Raises
+    ------
+    ConfigError
+        Names the variable, or the limit and how it is set.
+    """
+    for name, (pattern, allowed) in _VARIABLES.items():
+        value = os.environ.get(name, "")
+        if value and not re.fullmatch(pattern, value):
+            raise ConfigError(f"`{value}`", file=name, allowed=allowed)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    for name, (least, command) in _LEAST.items():
+        limit = resource.getrlimit(getattr(resource, name))[0]
+        if limit != resource.RLIM_INFINITY and limit < least:
+            raise ConfigError(f"{limit >> 10} KiB", file=command, allowed=f"at least {least >> 10} KiB")

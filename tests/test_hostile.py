@@ -1,0 +1,257 @@
+"""What strangers hand over (`tests/hostile/*.yaml`) is refused in one message, soon, and changes nothing."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import hostile_inputs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npusim
+from npusim.accuracy.raw_files import read_raw
+from npusim.cli.running import run
+from npusim.config.json_files import parse_json
+from npusim.config.reading import compose
+from npusim.errors import FileError, NpusimError
+from npusim.locate import cache_dir
+from npusim.workloads import load_workload
+
+MOST_S = 20.0
+"""Processor time of any refusal; nearly all take a hundredth."""
+MOST_MEMORY = 6 << 30
+
+CASES = dict(hostile_inputs.cases())
+
+
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """Give a test so much processor time and memory; what ignores both ends the run, which tells enough."""
+
+    def late(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"more than {MOST_S} s of processor time")
+
+    before = signal.signal(signal.SIGPROF, late)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    signal.setitimer(signal.ITIMER_PROF, MOST_S)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    signal.setitimer(signal.ITIMER_PROF, 0.0)
+    signal.signal(signal.SIGPROF, before)
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Everything in a folder: kind, size and time of change."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        found[str(path.relative_to(folder))] = (
+            status.st_mode,
+            *((0, 0) if path.is_dir() else (status.st_size, status.st_mtime_ns)),
+        )
+    return found
+
+
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize("name", CASES)
+def test_a_hostile_input_is_refused_in_one_message_and_changes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    case = CASES[name]
+    needed = case.get("needs")
+    if needed:
+        pytest.importorskip(needed)
+    hostile_inputs.place(tmp_path, case)
+    monkeypatch.chdir(tmp_path)
+    before = contents(tmp_path)
+    capfd.readouterr()
+    status = run(hostile_inputs.arguments(case))
+    output, error = capfd.readouterr()
+    assert not hostile_inputs.complaints(case, status, output, error), error or output
+    assert contents(tmp_path) == before
+
+
+def test_there_are_enough_cases_of_each_kind() -> None:
+    groups = [name.partition("-")[0] for name in CASES]
+    assert len(CASES) >= 300
+    assert min(map(groups.count, set(groups))) >= 30
+
+
+def command(
+    *words: str, folder: Path, before: str = "", **variables: str
+) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command line in a shell, after some other commands."""
+    script = f'{before} exec "$@"'
+    environment = os.environ | {"PYTHONPATH": str(Path(npusim.__file__).parents[1])} | variables
+    line = ["bash", "-c", script, "bash", sys.executable, "-m", "npusim", *words]
+    return subprocess.run(line, env=environment, cwd=folder, capture_output=True, check=False, timeout=900)
+
+
+@pytest.mark.parametrize(
+    ("before", "variables", "says"),
+    [
+        ("ulimit -v 300000;", {}, "ulimit -v: found 300000 KiB"),
+        ("", {"NUMBA_NUM_THREADS": "0"}, "NUMBA_NUM_THREADS: found `0`"),
+        ("", {"NUMBA_NUM_THREADS": "100000"}, "NUMBA_NUM_THREADS"),
+        ("", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT: found `1`"),
+        ("", {"NUMBA_THREADING_LAYER": "nonsense"}, "NUMBA_THREADING_LAYER"),
+        ("", {"NPUSIM_CACHE": "/proc/nowhere"}, "NPUSIM_CACHE names it as the cache"),
+        ("exec >&-;", {}, "standard output"),
+        ("exec >/dev/full;", {}, "standard output"),
+    ],
+)
+def test_an_odd_process_is_told_what_is_wrong(
+    before: str, variables: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    done = command("estimate", "gcn-cora", "-t", "stagr", folder=tmp_path, before=before, **variables)
+    error = done.stderr.decode()
+    assert done.returncode == 2 and error.startswith("error: ") and says in error, error
+    assert "Traceback" not in error and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("before", "variables"),
+    [
+        ("exec 2>&-;", {}),
+        ("exec <&-;", {}),
+        ("", {"COLUMNS": "0"}),
+        ("", {"COLUMNS": "-1"}),
+        ("", {"COLUMNS": "99999999"}),
+        ("", {"NPUSIM_CACHE": "", "HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere"}),
+    ],
+)
+def test_an_odd_terminal_makes_no_difference(before: str, variables: dict[str, str], tmp_path: Path) -> None:
+    done = command("schema", "space", folder=tmp_path, before=before, **variables)
+    assert done.returncode == 0 and json.loads(done.stdout)
+    table = command("list", "socs", folder=tmp_path, before=before, **variables)
+    assert table.returncode == 0 and b"core-ultra-series2" in table.stdout
+    assert max(map(len, table.stdout.split(b"\n"))) < 1100
+
+
+def test_a_folder_that_has_gone_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = command("estimate", "mine.yaml", folder=gone, before="rmdir ../gone;")
+    assert done.returncode == 2 and b"mine.yaml" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="owners as on Unix")
+def test_code_is_never_loaded_from_a_folder_that_others_can_write_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv("NPUSIM_CACHE", str(own))
+    assert cache_dir("kernels").stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("NPUSIM_CACHE", str(shared / "cache"))
+    with pytest.raises(FileError, match="others can write to it"):
+        cache_dir("kernels")
+    (tmp_path / "link").symlink_to(shared)
+    monkeypatch.setenv("NPUSIM_CACHE", str(tmp_path / "link"))
+    with pytest.raises(FileError, match="others can write to it"):
+        cache_dir("kernels")
+    monkeypatch.delenv("NPUSIM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
+    assert not cache_dir("kernels").is_relative_to(shared)
+
+
+def test_two_sweeps_never_write_to_one_folder(tmp_path: Path) -> None:
+    def second(done: int, points: int) -> None:
+        with pytest.raises(FileError, match="another sweep"):
+            npusim.sweep(hostile_inputs.SPACE, tmp_path, resume=True)
+
+    npusim.sweep(hostile_inputs.SPACE, tmp_path, chunk=2, progress=second)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ["chunks/00000001.parquet", "truncate"],
+        ["chunks/00000001.parquet", "text", ""],
+        ["chunks/00000001.parquet", "flip"],
+        ["chunks/00000001.parquet", "copy", "00000002.parquet"],
+        ["chunks/00000001.parquet", "other"],
+        ["checksums", "truncate"],
+    ],
+    ids=lambda damage: " ".join(damage),
+)
+def test_a_damaged_chunk_is_computed_anew_and_that_is_said(damage: list[Any], tmp_path: Path) -> None:
+    hostile_inputs.place(tmp_path, {"whole": {"results": []}, "hurt": {"results": [damage]}})
+    if damage[0] == "checksums":  # the manifest's line must be there, or nothing is known
+        lines = (tmp_path / "whole" / "checksums").read_text().splitlines(keepends=True)
+        (tmp_path / "hurt" / "checksums").write_text("".join(lines[-2:]))
+    result = npusim.sweep(hostile_inputs.SPACE, tmp_path / "hurt", resume=True)
+    assert result.recomputed >= 1
+    whole, mended = (
+        {str(p.relative_to(f)): p.read_bytes() for p in f.rglob("*") if p.is_file()}
+        for f in (tmp_path / "whole", tmp_path / "hurt")
+    )
+    assert mended == whole
+
+
+@pytest.mark.parametrize("axes", [{"npu.tiles": {"from": 1, "to": 6, "step": 1}}])
+def test_a_space_of_one_axis_is_swept_and_explained(
+    axes: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "space.yaml"
+    file.write_text(json.dumps(hostile_inputs.SPACE | {"axes": axes}))
+    assert run(["sweep", str(file), "-o", str(tmp_path / "out"), "-q"]) == 0
+    assert run(["pareto", str(tmp_path / "out")]) == 0
+    assert "npu.tiles" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("read", [compose, parse_json])
+@given(
+    st.text(st.sampled_from("[]{}:,-?&*!|>'\"%@#\n\t \\ab01.eE\x00\x1b\ud7ff~<"), max_size=200)
+    | st.text(max_size=100)
+)
+@settings(max_examples=300)
+def test_any_text_is_data_or_a_message(read: Callable[[str, str], Any], text: str) -> None:
+    try:
+        read(text, "file")
+    except NpusimError as error:
+        assert str(error).startswith("file")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(["layers", "hidden", "heads", "form", "dataset", "kind", "model", "x"]), VALUES)
+@settings(max_examples=100)
+def test_any_value_in_a_workload_makes_a_network_or_a_message(
+    tmp_path_factory: pytest.TempPathFactory, key: str, value: Any
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzzed.yaml"
+    path.write_text(json.dumps({"model": "gat", "dataset": "cora"} | {key: value}))
+    try:
+        load_workload(path)
+    except NpusimError as error:
+        assert error.exit_status == 2 and str(error)
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=200)
+def test_any_bytes_as_raw_data_are_numbers_or_a_message(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "ind.cora.x"
+    path.write_bytes(content)
+    try:
+        read_raw(path)
+    except FileError as error:
+        assert str(path) in str(error)
