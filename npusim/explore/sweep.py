@@ -132,11 +132,9 @@ def sweep(
     with _opened(Path(directory), loaded, resume, chunk) as (store, manifest):
         damaged = _evaluate(loaded, store, manifest, runner or _local, progress, stop)
         wanted = has_calibration(loaded) if intervals is None else intervals
-        kept = _merge(store, manifest, loaded, wanted)
-    seconds = time.perf_counter() - began
-    return SweepResult(
-        points=manifest.points, kept=kept, recomputed=damaged, seconds=seconds, directory=str(directory)
-    )
+        kept, points = _merge(store, manifest, loaded, wanted), manifest.points
+    done = {"points": points, "kept": kept, "recomputed": damaged, "directory": str(directory)}
+    return SweepResult(**done, seconds=time.perf_counter() - began)
 
 
 def _evaluate(
