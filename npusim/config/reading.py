@@ -193,7 +193,7 @@ class _Builder:
         self.values += 1
         if self.values > _MOST_VALUES or depth > DEEPEST:
             found = "nesting that is too deep" if depth > DEEPEST else "too much data"
-            allowed = f"at most {DEEPEST} levels of nesting and {_MOST_VALUES:,} values, no aliases that refer to themselves"
+            allowed = f"{DEEPEST} levels, {_MOST_VALUES:,} values, no aliases that refer to themselves"
             raise self.fail(found, node, path[:4], allowed)
         self.document.lines.setdefault(path, node.start_mark.line + 1)
         if node.tag not in _STANDARD_TAGS:

@@ -140,6 +140,8 @@ def sweep_page(result: SweepResult, space: str) -> RenderableType:
     text = Text(f"{result.points:,} points in {result.seconds:.1f} s", style="bold")
     text.append(f" ({result.points / max(result.seconds, 1e-9):,.0f} a second); ", style="dim")
     text.append(f"{result.kept:,} kept in {result.directory}")
+    if result.recomputed:
+        text.append(f"\n{result.recomputed:,} chunks were damaged or not of this sweep: computed anew")
     found = influences(load_space(space))
     return Group(
         text,
