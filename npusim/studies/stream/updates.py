@@ -19,10 +19,20 @@ MIX: Mapping[str, float] = {"add_node": 3.0, "remove_node": 1.0, "add_edge": 5.0
 """How often each event happens in a generated stream: a graph that grows slowly."""
 _MOST = 1e9
 _MOST_NODES = 10_000_000
+
+
+class _Times(Number):
+    """How often an event happens: once where nothing stands there."""
+
+    def value(self, text: str) -> float | None:
+        """Return the number, or None."""
+        return super().value(text) if text else 1.0
+
+
 _COLUMNS = (
     Number("update", above=False, most=_MOST, whole=True),
     Choice("event", EVENTS),
-    Number("count", above=False, most=_MOST, whole=True),
+    _Times("count", above=False, most=_MOST, whole=True),
 )
 
 
