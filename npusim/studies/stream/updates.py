@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -42,7 +42,7 @@ class Update:
 
     counts: Mapping[str, int]
     """How often each event of `EVENTS` happens; those that do not are left out."""
-    origin: str = ""
+    origin: str = field(default="", compare=False)
     """File and line that say so; a generated update has none."""
 
 
