@@ -169,7 +169,7 @@ def test_a_file_of_events_is_read_update_by_update(tmp_path):
         ("update,event\n1,add_nodes\n", ":2"),
         ("update,event\n2,add_node\n1,add_node\n", ":3"),
         ("update,event,count\n1,add_node,-1\n", "whole number"),
-        ("update,event\n", "no event"),
+        ("update,event\n", "no rows"),
     ],
 )
 def test_a_wrong_file_of_events_is_refused_with_its_line(tmp_path, text, message):
