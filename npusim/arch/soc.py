@@ -191,13 +191,14 @@ class Soc(Section):
         return path[1:] if path[0] == "devices" and len(path) > 1 else path
 
     @classmethod
-    def prepare(cls, data: Any, overrides: Sequence[Override], base: Any) -> Sequence[Override]:
-        """Return operating points first; write changed DSP kernels of the library into `data`.
+    def prepare(cls, data: Any, overrides: list[Override], base: Any) -> tuple[list[Override], Any]:
+        """Return operating points first; write changed DSP kernels of the library into `data` and model.
 
         Where `tiles` is set and `tiles_for` is not, that of the file no longer holds: all tiles are used.
         """
         paths = [_full_path(override.path, base) for override in overrides]
         told = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
+        model = base
         for path in paths:
             if path[2:] in _TILES and path[:2] not in told and isinstance(base.devices.get(path[1]), Npu):
                 _forget_tiles_for(data["devices"][path[1]], path[2])
@@ -208,7 +209,8 @@ class Soc(Section):
                 kernels.setdefault(
                     path[4], found.model_dump(mode="json", exclude={"schema_name"}, exclude_unset=True)
                 )
-        return sorted(overrides, key=lambda one: "operating_points" not in one.path)
+                model = cls.model_validate(data)
+        return sorted(overrides, key=lambda one: "operating_points" not in one.path), model
 
     @classmethod
     def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:

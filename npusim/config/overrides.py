@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin
@@ -120,9 +119,7 @@ def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -
     written: dict[Key, Override] = {}
     overrides = list(overrides)
     if isinstance(base, Section):
-        found = copy.deepcopy(data)
-        overrides = list(base.prepare(data, overrides, base))
-        base = base if data == found else type(base).model_validate(data)
+        overrides, base = base.prepare(data, overrides, base)
     for given in overrides:
         for override in base.expand_override(given, base, data) if isinstance(base, Section) else [given]:
             annotation, reason = _type_at(base, override.path)

@@ -33,8 +33,8 @@ class Section(BaseModel):
     """Why no estimate reads any number of the section; empty where estimates do."""
 
     @classmethod
-    def prepare(cls, data: Any, overrides: Sequence[Override], base: Any) -> Sequence[Override]:
-        """Return overrides in the order in which they apply.
+    def prepare(cls, data: Any, overrides: list[Override], base: Any) -> tuple[list[Override], Any]:
+        """Return overrides in the order in which they apply, and the model whose paths they may name.
 
         Parameters
         ----------
@@ -43,7 +43,7 @@ class Section(BaseModel):
         base : Section
             The model as the file alone describes it.
         """
-        return overrides
+        return overrides, base
 
     @classmethod
     def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:

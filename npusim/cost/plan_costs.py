@@ -85,9 +85,11 @@ def fill_terms(found: Any, choices: Any, rates: Any, op: OpRecord, points: int, 
         terms[_ITEM_DRAM, p] = candidate.dram_bytes
         # What is copied within SRAM is read and written.
         terms[_ITEM_TRAFFIC, p] = candidate.grid_traffic_bytes + 2.0 * candidate.copied_bytes
-        for term in range(_ITEM_SRAM):
-            terms[term, p] *= op.repeats
         terms[_ITEM_SRAM, p] = candidate.sram_peak_bytes
+    if op.repeats != 1.0:
+        for term in range(_ITEM_SRAM):
+            for p in range(points):
+                terms[term, p] *= op.repeats
 
 
 @compiled

@@ -139,6 +139,7 @@ class Campaign:
             if axis.is_lowered:
                 cube[:, :, i] = cube[:, :1, i]
                 cube[0, :, i] = 0.0
+        yield positions_in_unit_cube(self.axes, cube[0, :2])  # two points tell most axes
         yield from (positions_in_unit_cube(self.axes, points) for points in cube)
 
     def _full(self, start: int, stop: int, totals: Any) -> None:

@@ -111,15 +111,23 @@ _BLOCK = 4096
 
 @compiled_parallel
 def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
+    last = sizes.shape[0] - 1
     for block in numba.prange((values.shape[0] + _BLOCK - 1) // _BLOCK):
+        left, digits = start + block * _BLOCK, np.empty_like(sizes)
+        for i in range(last, -1, -1):
+            digits[i] = left % sizes[i]
+            left //= sizes[i]
         for p in range(block * _BLOCK, min((block + 1) * _BLOCK, values.shape[0])):
-            left, end = start + p, values.shape[1]
-            for i in range(sizes.shape[0] - 1, -1, -1):
-                digit = left % sizes[i]
-                left //= sizes[i]
-                end -= widths[i]
+            column = 0
+            for i in range(last + 1):
                 for c in range(widths[i]):
-                    values[p, end + c] = tables[offsets[i] + digit * widths[i] + c]
+                    values[p, column] = tables[offsets[i] + digits[i] * widths[i] + c]
+                    column += 1
+            for i in range(last, -1, -1):  # the next point
+                digits[i] += 1
+                if digits[i] < sizes[i]:
+                    break
+                digits[i] = 0
 
 
 def decode(start: int, count: int, sizes: Sequence[int], column_values: Sequence[Any]) -> Any:
