@@ -17,6 +17,9 @@ from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
 from npusim.explore.store import Store
 from npusim.metrics import METRICS, column_of, objectives
+from npusim.scenario import name_of
+
+_MOST_BEATEN = 2000
 
 
 class Front(Document):
@@ -26,6 +29,10 @@ class Front(Document):
     """Version of this document."""
     title: str
     """Title of the space."""
+    workload: str
+    """Network of the space; where an axis varies it, the one that the axis begins from."""
+    soc: str
+    """Machine of the space, in the same way."""
     minimise: list[str]
     """Metrics of the front."""
     where: str | None
@@ -44,6 +51,8 @@ class Front(Document):
     """The point where giving up a little of one metric stops buying much of another."""
     rows: list[dict[str, Any]]
     """The points on the front in the order of the first metric: number, axes and metrics."""
+    beaten: list[dict[str, float]]
+    """The minimised metrics of further points, which others beat: of very many an even selection."""
     notes: list[str]
     """What one should know before believing the front."""
 
@@ -78,14 +87,20 @@ def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: 
     table = points_table(directory, where)
     if not table.num_rows:
         raise NpusimError(f"{directory}: no kept point fulfils {where or 'the constraints of the space'}")
-    values = objectives(_scores(table, names, directory), names)
+    scores = _scores(table, names, directory)
+    values = objectives(scores, names)
     places = front(values)
     best = places[knee(values[:, places])]
     places = places[np.lexsort(values[::-1, places])]
     rows = table.take(places).to_pylist()
     swept = swept_points(Path(directory), manifest)
+    behind = np.setdiff1d(np.arange(table.num_rows), places)
+    behind = behind[:: max(1, -(-len(behind) // _MOST_BEATEN))]
     return Front(
         title=manifest.space.title or str(directory),
+        workload=name_of(manifest.space.workload),
+        soc=manifest.space.soc,
+        beaten=[{name: float(scores[name][i]) for name in names} for i in behind],
         minimise=names,
         where=where,
         points=swept,

@@ -25,7 +25,7 @@ from npusim.report.html import (
     text,
 )
 
-_UNIT_AT_END = re.compile(r"_(per_s|s|j|w|bytes|mm2)$")
+_UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
 _SHARES = ("accuracy", "agreement", "utilisation", "share", "change")
 _REMARKS = ("notes", "warnings")
 _TITLE = ("workload", "soc", "techniques")
@@ -83,7 +83,9 @@ def tables(data: Mapping[str, Any]) -> list[str]:
             found.append(heading + bullets(value))
         else:
             scalars |= _flat(value, f"{key}.") if isinstance(value, dict) else {key: value}
-    rows = [(worded(key), cell(key, value)) for key, value in scalars.items() if value not in ("", None, [])]
+    rows = [
+        (worded(key), cell(key, value)) for key, value in scalars.items() if value not in ("", None, [], {})
+    ]
     return [*found, "<h2>All figures</h2>", table(("what", "value"), rows, (0, 1), name="figures")]
 
 
@@ -154,10 +156,10 @@ def cell(key: str, value: Any) -> Cell:
     if isinstance(value, int) and not unit_of(key):
         return Amount(value, "", f"{value:,}")
     if isinstance(value, int | float):
-        return Amount(value, unit_of(key), _shown(key, value))
+        return Amount(value, _unit(key), _shown(key, value))
     if isinstance(value, list) and value and all(isinstance(v, int | float) for v in value):
         several = f"{len(value)} values" if len(value) > _MOST_IN_CELL else ""
-        return Amount(value, unit_of(key), several or " to ".join(_shown(key, v) for v in value))
+        return Amount(value, _unit(key), several or " to ".join(_shown(key, v) for v in value))
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict) or value is None:
@@ -171,7 +173,11 @@ def _shown(key: str, value: float) -> str:
         return factor(value)
     if last.endswith(_SHARES) and abs(value) <= 1.0:
         return percent(value)
-    return engineering(value, unit_of(key)) if unit_of(key) else f"{value:.4g}"
+    return engineering(value, _unit(key)) if _unit(key) else f"{value:.4g}"
+
+
+def _unit(key: str) -> str:
+    return "MAC" if key.endswith("macs") else unit_of(key)
 
 
 def bars(

@@ -53,10 +53,9 @@ def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None =
         HTML to stand below the operators, such as that of a time line.
     """
     data = estimate.model_dump(mode="json", by_alias=True)
-    pictures = [sram_plot(mapped), graph_forms(mapped)] if mapped is not None else []
-    if hasattr(estimate, "roofline"):
-        pictures = [roofline_plot(estimate), _energy(estimate), *pictures]
-        pictures += [_blocks(estimate, mapped)] if mapped is not None else []
+    of_machine = (
+        [_blocks(estimate, mapped), sram_plot(mapped), graph_forms(mapped)] if mapped is not None else []
+    )
     latency = engineering(estimate.latency_s, "s", last_digit(estimate.latency_interval_s))
     return page(
         titled("Estimate", data),
@@ -67,7 +66,9 @@ def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None =
         _units(estimate),
         _operators(estimate),
         *further,
-        *pictures,
+        roofline_plot(estimate),
+        _energy(estimate),
+        *of_machine,
         *tables({"memory": data["memory"], "provenance": _plain(data["provenance"])}),
         lead=f"{latency} an inference; {estimate.bound} is busiest, "
         f"{percent(estimate.units[estimate.bound].utilisation)} of the time.",
@@ -204,7 +205,7 @@ def _story(op: OperatorCost) -> str:
 
 _PARTS = {
     "mac_j": "MAC grid", "sram_j": "SRAM", "dram_j": "DRAM", "dsp_j": "DSP", "cpu_j": "CPU", "gpu_j": "GPU",
-    "fabric_j": "NPU fabric", "idle_j": "idle and leakage",
+    "static_j": "NPU, static", "idle_j": "idle devices",
 }  # fmt: skip
 
 

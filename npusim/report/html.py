@@ -27,6 +27,8 @@ UNIT_COLOURS = {
     "npu.dpu": COLOURS[0], "npu.dsp": COLOURS[5], "npu.dma": COLOURS[3], "cpu": COLOURS[8], "gpu": COLOURS[2],
 }  # fmt: skip
 """Colour of each unit, the same on every page."""
+_FEW_DECADES = 0.5
+"""Powers of ten below which a logarithmic axis would have too few ticks."""
 _LONGEST_NAME = 18
 """Characters in a line of a name beside a plot."""
 _FONT = "system-ui, sans-serif"
@@ -183,7 +185,7 @@ def amount_axis(title: str, unit: str, log: bool = False) -> dict[str, Any]:
 
 
 def log_axis(title: str, unit: str, low: float, high: float) -> dict[str, Any]:
-    """Return settings of a logarithmic axis from `low` to `high`, with more ticks where powers are few.
+    """Return settings of a logarithmic axis from `low` to `high`; of a linear one where they are near.
 
     Parameters
     ----------
@@ -191,6 +193,8 @@ def log_axis(title: str, unit: str, low: float, high: float) -> dict[str, Any]:
         Above 0.
     """
     decades = log10(high / low)
+    if decades < _FEW_DECADES:
+        return {"title": title, "tickformat": "~s", "ticksuffix": unit}
     steps = (1, 2, 5) if decades < 1 else (1, 3) if decades < 2 else (1,)
     powers = range(floor(log10(low)) - 1, ceil(log10(high)) + 2)
     values = [step * 10.0**power for power in powers for step in steps]
@@ -200,9 +204,14 @@ def log_axis(title: str, unit: str, low: float, high: float) -> dict[str, Any]:
         "type": "log",
         "range": [log10(low) - room, log10(high) + room],
         "tickvals": values,
-        "ticktext": [re.sub(r"\.?0+(?= )", "", engineering(value, unit)) for value in values],
+        "ticktext": [_tick(value, unit) for value in values],
         "tickangle": 0,
     }
+
+
+def _tick(value: float, unit: str) -> str:
+    """Return an amount at a tick: its first digit alone, for all others are 0."""
+    return re.sub(r"\.0+", "", engineering(value, unit)) if unit else f"{value:g}"
 
 
 def names_axis(names: Sequence[str]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def sram_plot(mapped: Mapped) -> str:
         line={"color": "#000000", "dash": "dash", "width": 1.5}, hoverinfo="name",
     )  # fmt: skip
     figure.update_layout(
-        xaxis=seconds_axis("operators one after the other, each for its own time", log=False),
+        xaxis=seconds_axis("time, operator after operator", log=False),
         yaxis=amount_axis("bytes in SRAM", "B"),
     )
     rows = [

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 
 from npusim.metrics import METRICS, unit_of
+from npusim.report.document_html import titled
 from npusim.report.exploration import shown_value
-from npusim.report.html import COLOURS, page, plot, table, text
+from npusim.report.html import COLOURS, GREY, Amount, Cell, log_axis, page, plot, table, text
 
 if TYPE_CHECKING:
     from npusim.explore.fronts import Front
@@ -22,12 +23,10 @@ _MOST_ROWS = 500
 
 def pareto_html(found: Front, command: str = "") -> str:
     """Return a front as HTML that needs no other file; `command` asked for it."""
-    others = [name for name in found.knee if name in METRICS and name not in found.minimise]
-    shown = ["point", *found.axes, *found.minimise, *others]
-    rows = [[shown_value(name, row[name], found.units) for name in shown] for row in found.rows[:_MOST_ROWS]]
-    left = found.front - len(rows)
+    about = {"workload": found.workload, "soc": found.soc}
     return page(
-        f"Pareto front: {found.title}",
+        titled("Pareto front", about),
+        text(found.title),
         text(
             f"{found.front:,} points that no other of {found.compared:,} compared ones beats in "
             f"{', '.join(METRICS[name].title for name in found.minimise)}; the space has {found.points:,}."
@@ -35,61 +34,77 @@ def pareto_html(found: Front, command: str = "") -> str:
         _scatter(found),
         _parallel(found),
         "<h2>Points</h2>",
-        table(shown, rows),
-        text(f"and {left:,} more: npusim pareto --format json", "note") if left > 0 else "",
+        _points(found),
         lead=f"Knee: point {found.knee['point']}: {_described(found, found.knee)}",
         notes=found.notes,
         command=command,
     )
 
 
+def _points(found: Front) -> str:
+    """Return the table of the front's points."""
+    others = [name for name in found.knee if name in METRICS and name not in found.minimise]
+    shown = ["point", *found.minimise, *found.axes, *others]
+    rows = [[_cell(found, name, row[name]) for name in shown] for row in found.rows[:_MOST_ROWS]]
+    words = [i for i, name in enumerate(shown) if isinstance(found.knee[name], str)]
+    heads = [METRICS[name].title if name in METRICS else name for name in shown]
+    left = found.front - len(rows)
+    more = text(f"and {left:,} more: npusim pareto --format json", "note") if left > 0 else ""
+    return table(heads, rows, words, name="rows", keys=shown) + more
+
+
+def _cell(found: Front, name: str, value: Any) -> Cell:
+    shown = shown_value(name, value, found.units)
+    unit = found.units.get(name, unit_of(name) if name in METRICS else "")
+    return shown if isinstance(value, str) else Amount(value, unit, shown)
+
+
 def _described(found: Front, row: dict[str, Any], sep: str = ", ") -> str:
-    names = [*found.minimise, *found.axes]
-    return sep.join(f"{name} {shown_value(name, row[name], found.units)}" for name in names)
+    told = [f"{METRICS[name].title} {shown_value(name, row[name], found.units)}" for name in found.minimise]
+    told += [f"{name} {shown_value(name, row[name], found.units)}" for name in found.axes if name in row]
+    return sep.join(told)
 
 
 def _scatter(found: Front) -> str:
     """Return the front in two or three dimensions; the colour tells a third metric where two are drawn."""
     rows, names = found.rows, found.minimise
-    columns = [[row[name] for row in rows] for name in (names * 2)[:2]]
+    x, y = names[0], names[-1] if len(names) < 2 else names[1]
     hover = [f"point {row['point']}<br>" + _described(found, row, "<br>") for row in rows]
-    marker: dict[str, Any] = {"size": 6, "color": COLOURS[0], "opacity": 0.8}
+    marker: dict[str, Any] = {"size": 7, "color": COLOURS[0], "opacity": 0.85}
     if len(names) > 2:
-        colour = [row[names[2]] for row in rows]
-        marker |= {
-            "color": colour,
-            "colorscale": "Viridis",
-            "showscale": True,
-            "colorbar": {"title": METRICS[names[2]].title, "tickformat": "~s"},
-        }
-    common = {"text": hover, "hoverinfo": "text"}
-    knee = found.knee
-    figure = go.Figure(
-        [
-            go.Scattergl(x=columns[0], y=columns[1], mode="markers", marker=marker, name="front", **common),
-            go.Scattergl(
-                x=[knee[names[0]]],
-                y=[knee[(names * 2)[1]]],
-                mode="markers+text",
-                marker={"size": 14, "color": COLOURS[1], "symbol": "star"},
-                text=["knee"],
-                textposition="top center",
-                hovertext=[_described(found, knee, "<br>")],
-                hoverinfo="text",
-                name="knee",
-            ),
-        ]
-    )
-    figure.update_layout(
-        xaxis=_scale(names[0], columns[0]), yaxis=_scale((names * 2)[1], columns[1]), showlegend=False
-    )
-    return plot(figure, 560, "The front")
+        marker |= {"color": [row[names[2]] for row in rows], "colorscale": "Viridis", "showscale": True}
+        marker["colorbar"] = {
+            "title": {"text": METRICS[names[2]].title, "side": "top"}, "tickformat": "~s", "nticks": 5,
+            "ticksuffix": unit_of(names[2]), "orientation": "h", "y": 1.02, "yanchor": "bottom",
+            "thickness": 12,
+        }  # fmt: skip
+    figure = go.Figure()
+    if found.beaten:
+        figure.add_scattergl(
+            x=[row[x] for row in found.beaten], y=[row[y] for row in found.beaten], mode="markers",
+            marker={"size": 4, "color": GREY, "opacity": 0.5}, name="points that others beat",
+            hoverinfo="skip",
+        )  # fmt: skip
+    figure.add_scattergl(
+        x=[row[x] for row in rows], y=[row[y] for row in rows], mode="markers", marker=marker,
+        name="front", text=hover, hoverinfo="text",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[found.knee[x]], y=[found.knee[y]], mode="markers", name="knee",
+        marker={"size": 16, "color": COLOURS[1], "symbol": "star", "line": {"width": 1, "color": "#000000"}},
+        hovertext=[_described(found, found.knee, "<br>")], hoverinfo="text",
+    )  # fmt: skip
+    drawn = [*rows, *found.beaten, found.knee]
+    figure.update_layout(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn))
+    return plot(figure, 560, "The front", margin={"t": 80} if len(names) > 2 else None)
 
 
-def _scale(name: str, values: list[float]) -> dict[str, str]:
+def _scale(name: str, rows: list[Any]) -> dict[str, Any]:
     """Return settings of an axis over a metric, its ticks with SI prefixes and unit."""
-    scale = "log" if min(values) > 0 else "linear"
-    return {"title": METRICS[name].title, "type": scale, "tickformat": "~s", "ticksuffix": unit_of(name)}
+    values, title = [row[name] for row in rows], METRICS[name].title
+    if min(values) > 0 and max(values) < float("inf"):
+        return log_axis(title, unit_of(name), min(values), max(values))
+    return {"title": title, "tickformat": "~s", "ticksuffix": unit_of(name)}
 
 
 def _parallel(found: Front) -> str:

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from npusim.report.html import COLOURS, GREY, bullets, page, plot, table, text
+from npusim.report.html import COLOURS, GREY, bullets, log_axis, page, plot, table, text
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
 
@@ -31,7 +31,7 @@ def validation_html(
     return page(
         f"Validation: {', '.join(judged.name for judged in suites)}",
         text("An error is |predicted - measured| / measured. Dotted lines are 10 % off."),
-        f"<nav>{links}</nav>",
+        f"<nav>{links}</nav>" if len(suites) > 1 else "",
         *(_section(judged, held_out.get(judged.name)) for judged in suites),
         command=command,
     )
@@ -127,9 +127,11 @@ def _scatter(judged: Judged, colours: Mapping[str, str]) -> str:
             marker={"color": colour, "size": 6, "opacity": 0.7}, text=[words[row] for row in rows],
             hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip
-    unit = f" ({evidence.unit})" if evidence.unit else ""
-    figure.update_xaxes(type="log", title=f"measured{unit}", **_log_ticks(ends))
-    figure.update_yaxes(type="log", title=f"predicted{unit}", **_log_ticks(ends))
+    in_ticks = evidence.unit == "s"
+    unit, named = ("s", "") if in_ticks else ("", f" ({evidence.unit})" if evidence.unit else "")
+    figure.update_layout(
+        xaxis=log_axis(f"measured{named}", unit, *ends), yaxis=log_axis(f"predicted{named}", unit, *ends)
+    )
     return plot(figure, 600)
 
 
