@@ -3,6 +3,7 @@
 Skipped where Playwright or a Chromium is missing; the browser reaches no network.
 """
 
+import importlib.util
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,13 +12,16 @@ from typing import Any
 
 import pytest
 
-from npusim.cli.running import run
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.timeline.chrome import chrome_trace
 from npusim.scenario import Scenario
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OFFLINE = ("--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost", "--disable-gpu")
+_SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "screenshots.py"
+_SPEC = importlib.util.spec_from_file_location("screenshots", _SCRIPT)
+assert _SPEC is not None and _SPEC.loader is not None
+screenshots = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(screenshots)
+"""The script that makes the pictures in docs: every kind of page with the command that writes it."""
 
 TABLES = """() => [...document.querySelectorAll(".data")].map((one) => {
   const value = (cell) => cell.dataset.value === undefined ? cell.textContent
@@ -29,28 +33,25 @@ TABLES = """() => [...document.querySelectorAll(".data")].map((one) => {
 LINKS = """() => ["href", "src", "action", "formaction", "data", "srcset", "poster"].flatMap((name) =>
   [...document.querySelectorAll(`[${name}]`)].map((one) => one.getAttribute(name)))"""
 
-PAGES: dict[str, list[str]] = {
-    "estimate": ["estimate", "gcn-cora", "-t", "stagr"],
-    "event": ["estimate", "gcn-cora", "-t", "stagr", "--engine", "event"],
-    "whatif": ["whatif", "gcn-cora", "--stack", "stagr,stagr+quantgr,stagr+symg"],
-    "over": ["whatif", "gcn-cora", "--stack", "stagr,quantgr", "--over", "npu.tiles=2,4"],
-    "map": ["map", "gcn-cora"],
-    "stream": ["stream", "gcn-cora", "--updates", "20"],
-    "list": ["list", "techniques"],
-}
-"""Command of each page; all of them write the same document as JSON."""
-
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    path = next(filter(None, map(shutil.which, screenshots.BROWSERS)), None)
     if path is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+        pytest.skip(f"no browser: none of {', '.join(screenshots.BROWSERS)} is installed")
     with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=list(OFFLINE))
+        started = playwright.chromium.launch(executable_path=path, args=list(screenshots.OFFLINE))
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def folder(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with what the commands of the pages read."""
+    found: Path = tmp_path_factory.mktemp("pages")
+    screenshots.prepared(found)
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -90,10 +91,13 @@ def assert_tables_hold(view: Any, document: dict[str, Any]) -> None:
     """Compare every table that names its place in the document with what stands there."""
     compared = 0
     for table in view.evaluate(TABLES):
-        if not any(table["keys"]) or table["id"] not in document:
+        place: Any = document
+        for key in table["id"].split("."):
+            place = place[int(key)] if isinstance(place, list) else (place or {}).get(key)
+        if not any(table["keys"]) or place is None:
             continue
-        expected = records(document[table["id"]])[: len(table["rows"])]
-        assert len(table["rows"]) == min(len(expected), len(document[table["id"]]))
+        expected = records(place)[: len(table["rows"])]
+        assert len(table["rows"]) == len(expected) > 0
         for shown, record in zip(table["rows"], expected, strict=True):
             for key, value in zip(table["keys"], shown, strict=True):
                 if not key:
@@ -150,23 +154,15 @@ def test_a_trace_processor_finds_our_units_slices_and_totals(browser: Any) -> No
     assert found["length_us"] == pytest.approx(1e6 * line.makespan_s, rel=1e-6)
 
 
-def test_two_runs_stand_one_above_the_other_on_one_scale(opened: Callable[..., Any], tmp_path: Path) -> None:
-    traces = [tmp_path / f"{stack}.json" for stack in ("none", "stagr")]
-    for path in traces:
-        asked = ["estimate", "gcn-cora", "-t", path.stem, "--engine", "event", "-o", str(tmp_path / "e.json")]
-        assert run([*asked, "--trace", str(path)]) == 0
-    page, data = tmp_path / "both.html", tmp_path / "both.json"
-    for output in (page, data):
-        assert run(["trace", "diff", *map(str, traces), "-o", str(output)]) == 0
-    view, document = opened(page), json.loads(data.read_text())
-    assert_leads_nowhere(view)
-    assert_tables_hold(view, document)
+def test_two_runs_stand_one_above_the_other_on_one_scale(opened: Callable[..., Any], folder: Path) -> None:
+    view = opened(screenshots.write_page("trace-diff", folder))
+    screenshots.quietly(f"{screenshots.PAGES['trace-diff']} -o trace-diff.json", folder)
+    document = json.loads((folder / "trace-diff.json").read_text())
     drawn = view.evaluate("document.querySelector('.js-plotly-plot').data.map((one) => [...one.y])")
     assert {track.rpartition(", ")[2] for trace in drawn for track in trace} == {"first", "second"}
     scatter = next(one for one in document["alone"] if one["name"] == "layer0/aggregate/scatter")
     assert scatter["latency_s"] > 0.5 * document["measured_s"]
     assert document["first"] in view.title() and document["second"] in view.title()
-    assert view.complaints == []
     view.close()
 
 
@@ -177,17 +173,40 @@ def assert_leads_nowhere(view: Any) -> None:
     assert not [words for words in said if "cloud" in words.lower() or "share" in words.lower()]
 
 
-@pytest.mark.parametrize("kind", PAGES)
+@pytest.mark.parametrize("kind", [*screenshots.PAGES, *screenshots.OTHERS])
 def test_a_page_opens_without_error_leads_nowhere_and_holds_the_json(
-    kind: str, opened: Callable[..., Any], tmp_path: Path
+    kind: str, opened: Callable[..., Any], folder: Path
 ) -> None:
-    page, data = tmp_path / f"{kind}.html", tmp_path / f"{kind}.json"
-    assert run([*PAGES[kind], "-o", str(page)]) == 0
-    assert run([*PAGES[kind], "-o", str(data)]) == 0
-    view = opened(page)
+    view = opened(screenshots.write_page(kind, folder))
     assert_leads_nowhere(view)
-    assert_tables_hold(view, json.loads(data.read_text()))
+    assert kind in ("measure", "search") or "npusim" in view.inner_text("code >> nth=-1")
+    if kind in screenshots.PAGES:
+        screenshots.quietly(f"{screenshots.PAGES[kind]} -o {kind}.json", folder)
+        assert_tables_hold(view, json.loads((folder / f"{kind}.json").read_text()))
     view.set_viewport_size({"width": 390, "height": 800})
     view.wait_for_function("document.documentElement.scrollWidth <= 390")  # plots follow a little later
     assert view.complaints == []
+    view.close()
+
+
+def test_a_table_is_saved_as_csv_with_raw_values(opened: Callable[..., Any], folder: Path) -> None:
+    view = opened(screenshots.write_page("whatif", folder))
+    with view.expect_download() as download:
+        view.click("button.csv")
+    head, first, *_ = Path(download.value.path()).read_text().splitlines()
+    assert head.startswith("stack,latency (s),")
+    screenshots.quietly(f"{screenshots.PAGES['whatif']} -o whatif.json", folder)
+    variant = json.loads((folder / "whatif.json").read_text())["variants"][0]
+    assert first.split(",")[:2] == [variant["techniques"], json.dumps(variant["latency_s"])]
+    view.close()
+
+
+def test_a_name_of_the_legend_hides_what_it_stands_for(opened: Callable[..., Any], folder: Path) -> None:
+    view = opened(screenshots.write_page("map", folder))
+    button = view.locator(".legend button").first
+    traces = json.loads(button.get_attribute("data-traces"))
+    button.click()
+    hidden = view.evaluate("""() => document.querySelector(".legend button.off").closest(".picture")
+      .querySelector(".js-plotly-plot").data.map((one) => one.visible)""")
+    assert all(hidden[i] == "legendonly" for i in traces)
     view.close()

@@ -85,11 +85,13 @@ def validate(
 
     from npusim.report.validation import validation_page
 
-    destination.write(lambda: validation_page(judged, held_out), document)
-    if html_file is not None:
+    def html(command: str) -> str:
         from npusim.report.validation_html import validation_html
 
-        write_html(html_file, lambda command: validation_html(judged, held_out, command))
+        return validation_html(judged, held_out, command)
+
+    destination.write(lambda: validation_page(judged, held_out), document, html)
+    write_html(html_file, html)
     if not document.ok:
         raise typer.Exit(1)
 

@@ -98,7 +98,9 @@ def _scatter(found: CalibrationReport) -> str:
         hollow = _marker(number)
         hollow["symbol"] += "-open"
         before, after = [row.before_s for row in rows], [row.after_s for row in rows]
-        figure.add_scatter(y=before, name=f"{name}, before", marker=hollow, visible="legendonly", **common)
+        figure.add_scatter(
+            y=before, name=f"{name}, before", marker=hollow, visible="legendonly", showlegend=False, **common
+        )
         figure.add_scatter(y=after, name=name, marker=_marker(number), **common)
     times = [row.measured_s for row in found.rows]
     ends = [min(times) / 1.5, max(times) * 1.5]
@@ -192,4 +194,4 @@ def _environment(found: CalibrationReport) -> str:
     facts = {"npusim": found.npusim, "SoC": found.soc_title, "date": found.date, **found.environment}
     settings = facts.pop("settings", {})
     rows = [(key, str(value)) for key, value in [*facts.items(), *settings.items()] if value is not None]
-    return table(("what", "value"), rows)
+    return table(("what", "value"), rows, words=(0, 1))

@@ -64,7 +64,7 @@ def document_html(document: Document, command: str, *pictures: str, title: str =
 def titled(what: str, data: Mapping[str, Any]) -> str:
     """Return a title: what is shown, of which network, on which machine, with which techniques."""
     workload, soc, techniques = (data.get(key) for key in _TITLE)
-    named = f"{workload} on {soc}" if workload and soc else str(workload or soc or "")
+    named = f"{workload} on {soc}" if workload and soc else str(workload or soc or data.get("catalogue", ""))
     changed = f" with {techniques}" if techniques and techniques != "none" else ""
     return f"{what.capitalize()}{': ' if named else ''}{named}{changed}"
 
@@ -86,7 +86,9 @@ def tables(data: Mapping[str, Any]) -> list[str]:
     rows = [
         (worded(key), cell(key, value)) for key, value in scalars.items() if value not in ("", None, [], {})
     ]
-    return [*found, "<h2>All figures</h2>", table(("what", "value"), rows, (0, 1), name="figures")]
+    if rows:
+        found.append("<h2>All figures</h2>" + table(("what", "value"), rows, (0, 1), name="figures"))
+    return found
 
 
 def records_table(

@@ -272,8 +272,9 @@ def table(
         elif tag == "th":
             kept = f' data-key="{escape(keys[column])}"' if keys else ""
             kept += f' data-unit="{escape(units[column])}"' if units[column] else ""
-        # Long names of operators and stacks may be broken where their parts meet.
-        words_of = re.sub(r"([/+])(?=\w)", r"\1<wbr>", escape(shown)) if column in words else escape(shown)
+        words_of = escape(shown)
+        if column in words and len(shown) > _LONGEST_NAME:  # broken where its parts meet
+            words_of = re.sub(r"([/+])(?=\w)", r"\1<wbr>", words_of)
         return f'<{tag} class="{style}"{kept}>{words_of}</{tag}>'
 
     def line(cells: Sequence[Cell], tag: str) -> str:

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from npusim.report.document_html import records_table
 from npusim.report.html import COLOURS, GREY, bullets, log_axis, page, plot, table, text
 from npusim.validation import Judged
 from npusim.validation.grouping import GroupErrors
@@ -32,12 +33,12 @@ def validation_html(
         f"Validation: {', '.join(judged.name for judged in suites)}",
         text("An error is |predicted - measured| / measured. Dotted lines are 10 % off."),
         f"<nav>{links}</nav>" if len(suites) > 1 else "",
-        *(_section(judged, held_out.get(judged.name)) for judged in suites),
+        *(_section(number, judged, held_out.get(judged.name)) for number, judged in enumerate(suites)),
         command=command,
     )
 
 
-def _section(judged: Judged, held_out: Judged | None) -> str:
+def _section(number: int, judged: Judged, held_out: Judged | None) -> str:
     shown = judged if held_out is None else held_out
     notes = [*judged.evidence.notes, *judged.suite.notes]
     if held_out is not None:
@@ -48,7 +49,7 @@ def _section(judged: Judged, held_out: Judged | None) -> str:
             f'<section><h2 id="{judged.name}">{judged.name}</h2>{text(judged.suite.title)}',
             _table(judged, held_out),
             bullets(notes, "note"),
-            _scatter(shown, colours),
+            _scatter(shown, colours, f"suites.{number}.rows"),
             "<h3>Residuals: predicted / measured against each dimension</h3>",
             _residuals(shown, _traces(shown, colours)),
             "</section>",
@@ -110,7 +111,7 @@ def _traces(judged: Judged, colours: Mapping[str, str]) -> list[tuple[str, str, 
     return [(name, colours.get(name, GREY), rows[name]) for name in order if len(rows[name])]
 
 
-def _scatter(judged: Judged, colours: Mapping[str, str]) -> str:
+def _scatter(judged: Judged, colours: Mapping[str, str], place: str) -> str:
     """Predicted over measured, both logarithmic, with the line of agreement and 10 % to both sides."""
     evidence, words = judged.evidence, _words(judged)
     figure = go.Figure()
@@ -132,7 +133,8 @@ def _scatter(judged: Judged, colours: Mapping[str, str]) -> str:
     figure.update_layout(
         xaxis=log_axis(f"measured{named}", unit, *ends), yaxis=log_axis(f"predicted{named}", unit, *ends)
     )
-    return plot(figure, 600)
+    listed = [row.model_dump(mode="json") for row in judged.result().rows]
+    return plot(figure, 600, data=records_table(place, listed))
 
 
 def _words(judged: Judged) -> list[str]:

@@ -1,0 +1,225 @@
+"""Makes the pictures in docs/screenshots: ``python scripts/screenshots.py [KIND...]``, all kinds without one.
+
+Every kind of HTML page as a browser shows it 1280 and 390 pixels wide, and tables as a terminal of 80 columns
+shows them. It needs the extra `dev` and a Chromium; nothing is loaded from a network.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import load_soc
+from npusim.cli.running import run
+from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread, Workload
+from npusim.measure.models import graph_of
+from npusim.report.pages import html_of
+from npusim.scenario import Scenario
+from npusim.studies.perturbation import moved
+
+TARGET = Path(__file__).resolve().parents[1] / "docs" / "screenshots"
+SOC = "core-ultra-series2"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OFFLINE = ("--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost", "--disable-gpu")
+WIDTHS = (1280, 390)
+HIGHEST = {1280: 2600, 390: 3600}
+"""Pixels of a page that are shown."""
+
+SPACE = f"""
+schema: npusim.space/1
+title: Tiles, SRAM and INT8
+workload: gcn-cora
+soc: {SOC}
+axes:
+  techniques: {{values: [stagr, stagr+quantgr]}}
+  npu.tiles: {{from: 1, to: 6, step: 1}}
+  npu.sram.per_tile: {{values: [512KiB, 1MiB, 1536KiB, 2MiB, 4MiB]}}
+keep: all
+"""
+PAGES: dict[str, str] = {
+    "estimate": "estimate gcn-cora -t stagr",
+    "estimate-event": "estimate gcn-cora -t stagr --engine event",
+    "whatif": "whatif gcn-cora",
+    "over": "whatif gcn-cora --stack stagr,symg,quantgr --over npu.tiles=2,4,6",
+    "map": "map gat-cora -t effop",
+    "stream": "stream gcn-cora --updates 60",
+    "pareto": "pareto sweep",
+    "trace-diff": "trace diff none.json stagr.json",
+    "validate": "validate silicon-dma",
+    "list": "list techniques",
+}
+"""Command of each kind of page that `-o FILE.html` makes; it runs in a folder that `prepared` filled."""
+OTHERS: dict[str, str] = {
+    "timeline": "estimate gat-cora -t stagr --engine event -o timeline.json --trace timeline.html",
+    "calibrate": f"calibrate {SOC} --measurements measured.json -o fitted.yaml --report calibrate.html -q",
+    "search": "",
+    "measure": "",
+}
+"""Pages that another option makes, or no command without a device."""
+TERMINAL: dict[str, str] = {
+    "estimate": "estimate gcn-cora -t stagr",
+    "event": "estimate gcn-cora -t stagr --engine event",
+    "whatif": "whatif gcn-cora",
+    "over": "whatif gcn-cora --stack stagr,symg,quantgr --over npu.tiles=1,2,3,4,5,6",
+    "map": "map gat-cora -t effop",
+    "stream": "stream gcn-cora --updates 60",
+    "pareto": "pareto sweep",
+    "trace-diff": "trace diff none.json stagr.json",
+    "validate": "validate silicon-dma",
+    "list": "list techniques",
+    "error": "estimate gcn-cora -t stager",
+}
+
+
+def prepared(folder: Path) -> None:
+    """Fill a folder with what the commands of `PAGES` and `OTHERS` read: traces, a sweep, a measurement."""
+    for stack in ("none", "stagr"):
+        quietly(f"estimate gcn-cora -t {stack} --engine event -o estimate.json --trace {stack}.json", folder)
+    (folder / "space.yaml").write_text(SPACE)
+    quietly("sweep space.yaml -o sweep --quiet", folder)
+    (folder / "measured.json").write_text(simulated_measurement().to_json())
+
+
+def quietly(command: str, folder: Path) -> None:
+    """Run a command of npusim in a folder; SystemExit where it fails."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        with redirect_stdout(io.TextIOWrapper(io.BytesIO())):
+            status = run(command.split())
+    finally:
+        os.chdir(before)
+    if status != 0:
+        raise SystemExit(f"npusim {command}: exit status {status}")
+
+
+def simulated_measurement() -> Measurement:
+    """Return the times of a CPU that differs from its data sheet, with 2 % of noise."""
+    truth = {("devices", "cpu", "clock"): 2.6e9, ("devices", "cpu", "dram_bandwidth"): 70e9}
+    machine, random = moved(load_soc(SOC), truth), np.random.default_rng(0)
+    sizes = ((64, 64), (2708, 256), (2708, 2708))
+    models: dict[str, Any] = {"empty": Benchmark(operator="Empty", sizes={})}
+    for m, k, n in ((64, 64, 64), (2708, 1433, 64), (1024, 1024, 1024)):
+        models[f"matmul {m}"] = Benchmark(operator="MatMul", sizes={"m": m, "k": k, "n": n})
+    for operator in ("Add", "Softmax"):
+        for rows, columns in sizes:
+            named = Benchmark(operator=operator, sizes={"rows": rows, "columns": columns})
+            models[f"{operator.lower()} {rows}x{columns}"] = named
+    for size in (1 << 14, 1 << 20, 1 << 25):
+        models[f"copy {size}"] = Benchmark(operator="Copy", sizes={"bytes": size})
+    models["gcn"] = Workload(workload="gcn-cora", techniques="stagr")
+    found = []
+    for name, model in models.items():
+        mapped = Scenario(graph_of(model, "f32"), machine, device="cpu").mapped
+        seconds = float(mapped.total["latency_s"]) * float(np.exp(0.02 * random.standard_normal()))
+        spread = Spread(median_s=seconds, low_s=0.98 * seconds, high_s=1.05 * seconds, repetitions=9)
+        found.append(Row(id=name, model=model, precision="f32", latency_s=spread))
+    device = Device(kind="cpu", name="Intel(R) Core(TM) Ultra 7 256V, simulated")
+    return Measurement(npusim="0", date="2026-01-31", device=device, rows=tuple(found))
+
+
+def write_page(kind: str, folder: Path) -> Path:
+    """Write the page of a kind into a prepared folder and return it."""
+    page = folder / f"{kind}.html"
+    if kind in PAGES:
+        quietly(f"{PAGES[kind]} -o {page.name}", folder)
+    elif kind == "measure":
+        page.write_text(html_of(simulated_measurement(), ""))
+    elif kind == "search":
+        from npusim.explore.search import search
+
+        page.write_text(html_of(search(folder / "space.yaml", folder / "found", budget=40), ""))
+    else:
+        quietly(OTHERS[kind], folder)
+    return page
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Lend a browser that reaches no network."""
+    from playwright.sync_api import sync_playwright
+
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        raise SystemExit(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=list(OFFLINE))
+        yield started
+        started.close()
+
+
+def shoot(view: Any, width: int, target: Path) -> None:
+    """Write what a page shows, as far as it is high, into a picture."""
+    from PIL import Image
+
+    height = min(view.evaluate("document.documentElement.scrollHeight"), HIGHEST.get(width, 4000))
+    view.set_viewport_size({"width": width, "height": height})
+    view.wait_for_timeout(400)  # plots are drawn anew for the new size
+    with Image.open(io.BytesIO(view.screenshot())) as picture:
+        picture.convert("RGB").save(target, lossless=True, quality=100, method=6)
+
+
+def terminal_page(command: str, folder: Path) -> str:
+    """Return what a command shows in a terminal of 80 columns, as HTML."""
+    from rich.console import Console
+    from rich.text import Text
+
+    environment = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    done = subprocess.run(
+        [sys.executable, "-m", "npusim", *command.split()], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    console = Console(record=True, width=80, file=io.StringIO(), color_system="truecolor")
+    console.print(Text.from_ansi(f"$ npusim {command}\n{done.stdout}"))
+    style = "margin: 12px; font: 14px/1.35 'DejaVu Sans Mono', monospace"
+    return console.export_html(inline_styles=True, code_format=f'<pre style="{style}">{{code}}</pre>')
+
+
+def main(wanted: list[str]) -> None:
+    """Make the pictures of some kinds, or of all."""
+    TARGET.mkdir(parents=True, exist_ok=True)
+    jobs: dict[str, Callable[[Any, Path], None]] = {}
+    for kind in [*PAGES, *OTHERS]:
+        jobs[kind] = lambda one, folder, kind=kind: _page(one, folder, kind)
+    for kind in TERMINAL:
+        jobs[f"terminal-{kind}"] = lambda one, folder, kind=kind: _terminal(one, folder, kind)
+    unknown = [name for name in wanted if name not in jobs]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(jobs)}")
+    with tempfile.TemporaryDirectory() as name, browser() as started:
+        folder = Path(name)
+        prepared(folder)
+        for kind in wanted or jobs:
+            jobs[kind](started, folder)
+
+
+def _page(started: Any, folder: Path, kind: str) -> None:
+    page = write_page(kind, folder)
+    for width in WIDTHS:
+        view = started.new_page(viewport={"width": width, "height": 900})
+        view.goto(page.as_uri())
+        shoot(view, width, TARGET / f"{kind}-{width}.webp")
+        view.close()
+
+
+def _terminal(started: Any, folder: Path, kind: str) -> None:
+    page = folder / f"terminal-{kind}.html"
+    page.write_text(terminal_page(TERMINAL[kind], folder))
+    view = started.new_page(viewport={"width": 720, "height": 300})
+    view.goto(page.as_uri())
+    shoot(view, 720, TARGET / f"terminal-{kind}.webp")
+    view.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
