@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from npusim.units.rounding import factor, factors, last_digit, rounded_to
+from npusim.units.rounding import factor, factors, last_digit, last_digit_of_rate, rounded_to
 
-__all__ = ["engineering", "factor", "factors", "last_digit", "percent"]
+__all__ = ["engineering", "factor", "factors", "last_digit", "last_digit_of_rate", "percent"]
 
 _PREFIXES = {
     -15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P",

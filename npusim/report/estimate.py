@@ -13,7 +13,7 @@ from rich.text import Text
 
 from npusim.engines import Estimate
 from npusim.metrics import METRICS, unit_of
-from npusim.report.engineering import engineering, last_digit, percent
+from npusim.report.engineering import engineering, last_digit, last_digit_of_rate, percent
 from npusim.report.terminal import LongName, bar, conditions, counted, grid, headed, remarks, title
 
 if TYPE_CHECKING:
@@ -72,6 +72,9 @@ def _figures(estimate: Estimate) -> Table:
             engineering(s, "s", last) for s in (estimate.latency_s, *estimate.latency_interval_s)
         )
         cells["latency_s"] = f"{value} [{low} to {high}]"
+        if estimate.requests == 1:
+            last = last_digit_of_rate(estimate.latency_interval_s)
+            cells["throughput_per_s"] = engineering(estimate.throughput_per_s, "/s", last)
     cells["power_w"] += f", peak {engineering(estimate.peak_power_w, 'W')}"
     figures = [(METRICS[name].title, cell) for name, cell in cells.items()]
     figures.insert(6, ("DRAM peak", engineering(estimate.memory.dram_peak_bytes, "B")))

@@ -25,7 +25,8 @@ _KEPT, _SAVED, _LOST = "cyan", "green", "red"
 _LONGEST = 20
 """Characters of the longest bar of the waterfall."""
 _TIMES_MEDIAN = 2.0
-"""Longest time that is drawn in full, in medians of all stacks: one slow stack flattens no other."""
+"""Longest time that is drawn in full, in medians of all stacks, for the baseline twice that: one slow stack
+flattens no other."""
 
 
 def whatif_page(result: WhatIf) -> RenderableType:
@@ -137,7 +138,9 @@ def _waterfall(result: WhatIf) -> list[RenderableType]:
     with_intervals = any(variant.speedup_interval for variant in result.variants)
     rows = _rows(result)
     slowest_s = max(1.0 / row.throughput_per_s for row in rows)
-    longest = min(slowest_s, _TIMES_MEDIAN * median(interval_s.values()))
+    middle_s, base_s = median(interval_s.values()), interval_s[result.baseline]
+    shortest = _TIMES_MEDIAN * middle_s
+    longest = min(slowest_s, base_s if shortest < base_s < 2.0 * shortest else shortest)
     what = "latency" if result.requests == 1 else "time between two inferences"
     table = headed("", gap=1, ratio=1)
     table.add_column(what, no_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import plotly.graph_objects as go
 
 from npusim.report.document_html import titled
-from npusim.report.engineering import engineering, factor, last_digit
+from npusim.report.engineering import engineering, factor, last_digit, last_digit_of_rate
 from npusim.report.html import (
     COLOURS,
     Amount,
@@ -260,6 +260,8 @@ _INTERVALS = {
 def _amount(row: Variant | Untouched, name: str) -> Amount:
     """Return an amount of a row with the digits that it bears."""
     value, unit = getattr(row, name), _COLUMNS[name][1]
+    if name == "throughput_per_s" and value == 1.0 / row.latency_s:
+        return Amount(value, unit, engineering(value, unit, last_digit_of_rate(row.latency_interval_s)))
     if value is None or name not in (*_INTERVALS, *_INTERVALS.values()):
         return Amount(value, unit)
     last = last_digit(getattr(row, _INTERVALS.get(name, name)))

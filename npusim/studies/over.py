@@ -15,6 +15,7 @@ from npusim.studies.comparison import Crossover, Skipped, Variant, WhatIf
 from npusim.studies.uncertainty import SAMPLES
 from npusim.studies.whatif import whatif
 from npusim.techniques import parse, technique_with
+from npusim.units.rounding import factor, last_digit
 from npusim.units.symbols import split_number, unit_factor
 
 Settings = tuple[tuple[str, str], ...]
@@ -236,13 +237,15 @@ def _conclusion(
     variants: Sequence[Variant], crossings: Sequence[Crossover], points: Sequence[dict[str, str]]
 ) -> str:
     """Say which stack is fastest at how many points, and whether the order changes at all."""
-    wins: dict[str, list[float]] = {}
+    wins: dict[str, list[Variant]] = {}
     for point in points:
         best = max((v for v in variants if v.at == point), key=lambda v: v.throughput_per_s)
-        wins.setdefault(best.stack, []).append(best.speedup_throughput)
+        wins.setdefault(best.stack, []).append(best)
     parts = []
     for stack, gains in sorted(wins.items(), key=lambda item: -len(item[1])):
-        span = f"{min(gains):.2f}x" if len(gains) == 1 else f"{min(gains):.2f}x to {max(gains):.2f}x"
+        ends = [choose(gains, key=lambda v: v.speedup_throughput) for choose in (min, max)]
+        texts = [factor(v.speedup_throughput, last_digit(v.speedup_interval)) for v in ends]
+        span = " to ".join(dict.fromkeys(texts))
         parts.append(f"{stack} at {len(gains)} of {len(points)} points ({span} {variants[0].stack})")
     order = f"{len(crossings)} crossover{'s' if len(crossings) != 1 else ''}" if crossings else "no crossover"
     return f"Fastest: {', '.join(parts)}; {order}."

@@ -27,6 +27,11 @@ def last_digit(interval: tuple[float, float] | None) -> int | None:
     return int(exponent) - (float(digits) < 3.545)
 
 
+def last_digit_of_rate(interval_s: tuple[float, float] | None) -> int | None:
+    """Return the last digit of a rate (/s) that is one over a time with an interval (s)."""
+    return None if interval_s is None else last_digit((1.0 / interval_s[1], 1.0 / interval_s[0]))
+
+
 def rounded_to(value: float, last: int | None) -> tuple[float, int]:
     """Round to three digits, or up to the last one that it bears: (rounded, place of its last digit)."""
     leading = math.floor(math.log10(abs(value)) + 1e-12) if value else 0
