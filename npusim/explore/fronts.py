@@ -15,7 +15,7 @@ from npusim.explore.manifest import Manifest, read_manifest
 from npusim.explore.pareto import front
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
-from npusim.explore.store import Store
+from npusim.explore.store import Store, numbers_in
 from npusim.metrics import METRICS, column_of, objectives
 from npusim.scenario import name_of
 
@@ -116,7 +116,7 @@ def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: 
 
 def _scores(table: Any, names: Sequence[str], directory: str | Path) -> dict[str, Any]:
     """Return the metrics of kept points, those that no column holds worked out from others."""
-    columns = {name: table[name].to_numpy() for name in table.column_names if name in METRICS}
+    columns = {name: numbers_in(table, name) for name in table.column_names if name in METRICS}
     scores = {name: column_of(name, columns) for name in names}
     for name in names:
         if scores[name] is None:

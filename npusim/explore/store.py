@@ -221,19 +221,32 @@ def table_of(
     asked : collection of str
         Metrics that the space names; of those that need to be asked for, only these get a column.
     """
-    columns: dict[str, Any] = {POINT: pa.array(numbers, pa.int64())}
+    columns: dict[str, Any] = {POINT: _column(np.asarray(numbers, np.int64))}
     for i, axis in enumerate(axes):
         values = axis.values_at(coordinates[:, i])
         if axis.numbers is None:
             columns[axis.path] = pa.array(values, pa.string())
         else:
-            columns[axis.path] = pa.array(values.astype(np.int64) if axis.is_whole else values)
+            columns[axis.path] = _column(values.astype(np.int64) if axis.is_whole else values)
     columns |= {
-        name: pa.array(np.ascontiguousarray(metric.values(scores)))
+        name: _column(metric.values(scores))
         for name, metric in METRICS.items()
         if name in asked or not metric.is_asked
     }
     return pa.table(columns).replace_schema_metadata({_ADMITTED: str(admitted).encode()})
+
+
+def _column(values: Any) -> Any:
+    """Return numbers as an Arrow array; `pyarrow.array` would import pandas first."""
+    numbers = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)]
+    )
+
+
+def numbers_in(table: Any, name: str) -> Any:
+    """Return a column of numbers without gaps as a numpy array; without pandas, as `_column`."""
+    return np.from_dlpack(table[name].combine_chunks()) if table.num_rows else np.zeros(0)
 
 
 def to_bytes(table: Any) -> bytes:

@@ -19,7 +19,7 @@ from npusim.explore.keeping import best_of, keep
 from npusim.explore.manifest import MANIFEST, Manifest, manifest_of, read_manifest, refuse_other
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space, load_space, parse_keep
-from npusim.explore.store import POINT, Store, table_of, to_bytes, write_whole
+from npusim.explore.store import POINT, Store, numbers_in, table_of, to_bytes, write_whole
 
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
 """Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
@@ -243,10 +243,10 @@ def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> i
         return store.admitted(manifest.chunks)
     names = list(dict.fromkeys([POINT, *space.minimise]))
     tables = list(store.tables(manifest.chunks, names))
-    scores = {name: np.concatenate([t[name].to_numpy() for t in tables]) for name in names}
+    scores = {name: np.concatenate([numbers_in(t, name) for t in tables]) for name in names}
     best = best_of(space, scores)
     numbers = scores[POINT][best]
-    rows = [t.filter(pa.array(np.isin(t[POINT].to_numpy(), numbers))) for t in store.tables(manifest.chunks)]
+    rows = [t.filter(pa.array(np.isin(numbers_in(t, POINT), numbers))) for t in store.tables(manifest.chunks)]
     merged = pa.concat_tables(rows).replace_schema_metadata(None)
     if intervals and merged.num_rows <= MOST_POINTS:
         merged = with_intervals(merged, space)
