@@ -7,7 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import convolutions, graphs, machines, runs
 
+import npusim
+from npusim.cli.running import run
 from npusim.engines.analytical import mapped_estimate
+from npusim.engines.event.engine import run_events
+from npusim.engines.timeline.counters import power
 from npusim.errors import InfeasibleError
 from npusim.mapping import map_graph
 from npusim.ops import TensorKind
@@ -118,3 +122,49 @@ def compulsory_bytes(graph):
         if tensor.kind is TensorKind.INPUT and users and not any(op.type == "Gather" for op in users):
             found += tensor.stored_bytes
     return found + sum(graph.tensors[name].stored_bytes for name in graph.outputs)
+
+
+def test_the_event_engine_counts_energy_by_the_same_parts():
+    scenario = Scenario(network("gcn-cora"), techniques="stagr")
+    estimate, line = run_events(scenario.mapped).estimate, run_events(scenario.mapped).timeline
+    assert sum(estimate.energy.model_dump().values()) == pytest.approx(estimate.energy_j, rel=1e-9)
+    assert power(line).integral(line.makespan_s) == pytest.approx(estimate.energy_j, rel=0.01)
+    assert estimate.energy_j == pytest.approx(mapped_estimate(scenario.mapped).energy_j, rel=0.1)
+
+
+def test_idle_power_of_every_device_counts_on_every_device():
+    for device in ("npu", "cpu", "gpu"):
+        for neighbour in ("npu", "cpu", "gpu"):
+            one, more = (
+                mapped_estimate(Scenario(network("gcn-cora"), device=device, settings=settings).mapped)
+                for settings in ((), (f"{neighbour}.power.idle=2W",))
+            )
+            busy_s = one.units["npu.dsp"].busy_s if device == "npu" else one.units[device].busy_s
+            assert more.energy.idle_j > one.energy.idle_j
+            assert (more.energy_j > one.energy_j) == (neighbour != device or busy_s < one.latency_s)
+
+
+def test_details_show_every_operator_with_its_mapping_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["estimate", "gcn-cora", "--techniques", "stagr", "--details"]) == 0
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= 80
+    assert all(word in page for word in ("rows / 4", "16x16", "688x64x2708", "npu DRAM", "idle devices"))
+    assert run(["estimate", "gcn-cora", "--device", "cpu", "--details"]) == 0
+    page = capsys.readouterr().out
+    assert "cpu" in page and "tiles" not in page and "SRAM peak" not in page and "NPU area" not in page
+
+
+def test_a_space_keeps_the_metrics_that_it_names(tmp_path):
+    space = {
+        "schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr", "keep": "all",
+        "axes": {"npu.tiles": {"values": [1, 2, 4]}}, "minimise": ["edp_js", "dram_j", "power_w"],
+    }  # fmt: skip
+    npusim.sweep(space, tmp_path / "found")
+    front = npusim.pareto(tmp_path / "found", minimise=["power_w", "edp_js"])
+    for row in front.rows:
+        e = npusim.estimate("gcn-cora", techniques="stagr", settings=[f"npu.tiles={row['npu.tiles']}"])
+        assert row["dram_j"] == pytest.approx(e.energy.dram_j)
+        assert row["edp_js"] == pytest.approx(e.edp_js) and row["power_w"] == pytest.approx(e.power_w)
+    with pytest.raises(npusim.NpusimError, match="mac_j"):
+        npusim.pareto(tmp_path / "found", minimise=["mac_j"])

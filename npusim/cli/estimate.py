@@ -28,6 +28,7 @@ _EXAMPLES = """
   npusim estimate gcn-cora --techniques stagr --engine event --trace run.json
   npusim estimate my_model.xml --soc core-ultra-series1 --format json
   npusim estimate my_model.onnx --shape 'input=\\[1,3,224,224]' -o result.json
+  npusim estimate gcn-cora --techniques stagr --details
   npusim estimate gcn-cora --techniques stagr -o page.html
 """
 
@@ -51,6 +52,15 @@ def estimate(
             "--interval",
             "Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
             "fitted to measurements always gets one.",
+            panel=opt.OUTPUT,
+        ),
+    ] = False,
+    details: Annotated[
+        bool,
+        opt.option(
+            "--details",
+            "Also show energy by part and, for each operator, tiling, split and mode, reads and writes of "
+            "SRAM and DRAM, power, and the roofline. JSON and HTML always hold them.",
             panel=opt.OUTPUT,
         ),
     ] = False,
@@ -84,7 +94,7 @@ def estimate(
         if trace_file is not None:
             _write_trace(trace_file, acted)
         destination.write(
-            lambda: _event_page(acted, scenario),
+            lambda: _event_page(acted, scenario, details),
             acted.estimate,
             lambda command: _html(command, acted.estimate, scenario.mapped, acted.timeline),
         )
@@ -97,7 +107,7 @@ def estimate(
     def page() -> RenderableType:
         from npusim.report.estimate import estimate_page
 
-        return estimate_page(result)
+        return estimate_page(result, details)
 
     destination.write(page, result, lambda command: _html(command, result, scenario.mapped))
 
@@ -144,7 +154,7 @@ def _write_trace(path: Path, acted: EventRun) -> None:
         write_whole(path, chrome_trace(acted.timeline).encode())
 
 
-def _event_page(acted: EventRun, scenario: Scenario) -> RenderableType:
+def _event_page(acted: EventRun, scenario: Scenario, details: bool) -> RenderableType:
     """Return the estimate, what the time line says, and what would help (found by re-running)."""
     from rich.console import Group
     from rich.text import Text
@@ -155,4 +165,4 @@ def _event_page(acted: EventRun, scenario: Scenario) -> RenderableType:
     from npusim.studies.elasticity import elasticities
 
     helpful = elasticities(scenario, event_estimate)
-    return Group(estimate_page(acted.estimate), Text(), timeline_page(acted.timeline, helpful))
+    return Group(estimate_page(acted.estimate, details), Text(), timeline_page(acted.timeline, helpful))

@@ -33,7 +33,7 @@ _OF_NPU = ("sram_peak_bytes", "sram_traffic_bytes", "area_mm2")
 _BOUND_STYLES = {"compute": "green", "dma": "yellow", "dsp": "magenta", "launch": "red"}
 
 
-def estimate_page(estimate: Estimate) -> RenderableType:
+def estimate_page(estimate: Estimate, details: bool = False) -> RenderableType:
     """Return an estimate for the terminal: headline figures, units, the costliest operators, notes."""
     parts: list[RenderableType] = [
         title(estimate.workload, estimate.soc, estimate.techniques),
@@ -45,6 +45,10 @@ def estimate_page(estimate: Estimate) -> RenderableType:
         Text(),
         *_operators(estimate),
     ]
+    if details:
+        from npusim.report.estimate_details import details_page
+
+        parts.append(details_page(estimate))
     notes = estimate.provenance.get("notes", [])
     foot = remarks(("Warning", "bold yellow", estimate.warnings), ("Note", "dim", notes))
     if foot.row_count:
