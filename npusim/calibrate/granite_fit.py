@@ -7,7 +7,7 @@ sheets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Annotated, Literal
@@ -44,8 +44,14 @@ class SheetNumber(Section):
     """Unit, as in the sheet."""
     share: Positive = 1.0
     """The number over the parameter."""
+    beyond: str = ""
+    """Parameter that comes on top, a physical bound: the number cannot fall below it."""
     source: str = ""
     """What the sheet says of it; empty: that it was fitted here, and what it was beforehand."""
+
+    def value(self, own: float, values: Mapping[str, float]) -> float:
+        """Return it at a value of its parameter and at values of all."""
+        return own * self.share + values.get(self.beyond, 0.0)
 
 
 class Prior(Section):
@@ -170,10 +176,11 @@ class GraniteFit:
     def socs(self, logs: Floats) -> dict[str, Soc]:
         """Return the SoCs with a set of parameters."""
         settings: dict[str, dict[str, str]] = {}
-        for parameter, log in zip(self.plan.parameters.values(), logs, strict=True):
+        values = dict(zip(self.names, np.exp(logs).tolist(), strict=True))
+        for name, parameter in self.plan.parameters.items():
             for number in parameter.numbers:
+                value = f"{number.value(values[name], values):.10g} {number.unit}".strip()
                 for soc in number.socs:
-                    value = f"{float(np.exp(log)) * number.share:.10g} {number.unit}".strip()
                     settings.setdefault(soc, {})[number.path] = value
         return {soc: load_soc(soc, found) for soc, found in settings.items()}
 

@@ -78,14 +78,20 @@ def alternatives(runner: GraniteRunner) -> Iterator[str]:
 def numbers_of(fit: GraniteFit, best: Result, soc: str) -> list[FittedNumber]:
     """Return the fitted numbers of one SoC's data sheet."""
     found = []
-    for i, parameter in enumerate(fit.plan.parameters.values()):
+    values = dict(zip(best.names, best.values.tolist(), strict=True))
+    priors = {name: parameter.prior.value for name, parameter in fit.plan.parameters.items()}
+    for i, (name, parameter) in enumerate(fit.plan.parameters.items()):
         with_ = tied(best, i)
-        names = ", ".join(name.partition(" ")[0] for name in with_)
+        names = ", ".join(other.partition(" ")[0] for other in with_)
         note = f"; tied to {names}, sums are better determined" if with_ else ""
         for number in parameter.numbers:
             if soc in number.socs:
-                value, sigma = float(best.values[i]) * number.share, float(best.sigma[i])
-                before = f"{_SOURCE} {parameter.prior.value * number.share:.3g} {number.unit}".rstrip()
+                value = number.value(values[name], values)
+                sigma = float(best.sigma[i])
+                if number.beyond:  # of two parameters, each with an error of its own
+                    other = float(best.sigma[best.names.index(number.beyond)]) * values[number.beyond]
+                    sigma = float(np.hypot(sigma * values[name] * number.share, other)) / value
+                before = f"{_SOURCE} {number.value(priors[name], priors):.3g} {number.unit}".rstrip()
                 before = number.source or before
                 found.append(FittedNumber(number.path, value, number.unit, sigma, before + note, False))
     return found
