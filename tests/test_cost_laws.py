@@ -292,3 +292,12 @@ def test_no_work_of_the_grid_draws_more_power_than_dense_convolutions():
                 power.setdefault(op.type, []).append(op.energy_j / op.latency_s)
     dense = max(power.pop("Convolution"))
     assert all(max(watts) < dense for watts in power.values())
+
+
+@pytest.mark.parametrize("name", ["core-ultra-series1", "core-ultra-series2"])
+def test_softmax_is_no_cheaper_than_an_addition_of_the_same_tensor(name):
+    """Each element of a Softmax takes an exponential, a sum and a quotient."""
+    dsp = load_soc(name).npu.dsp
+    kernels = dsp.generation(dsp.kernel_generation).kernels
+    for kind in ("softmax", "logsoftmax"):
+        assert kernels[kind].per_element >= kernels["add"].per_element
