@@ -84,15 +84,7 @@ def from_zvc(bitmap: npt.NDArray[np.uint8], values: Matrix, shape: tuple[int, ..
 
 
 def stored(matrix: Matrix, triangle: bool, compressed: bool) -> Matrix:
-    """Return a matrix as it comes out of its store.
-
-    Parameters
-    ----------
-    matrix : ndarray
-        Any array; symmetric where `triangle` is asked for.
-    triangle, compressed : bool
-        Whether it is stored as a triangle (SymG), or else with a bitmap (GraSp).
-    """
+    """Return a matrix as it comes out of its store."""
     if triangle:
         return from_triangle(to_triangle(matrix))
     return from_zvc(*to_zvc(matrix), matrix.shape) if compressed else matrix
@@ -127,15 +119,7 @@ def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
 def model_instance(
     spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0
 ) -> ModelInstance:
-    """Return the module that computes what a graph describes, in floating point.
-
-    Parameters
-    ----------
-    graph : Graph
-        Its graph under the stack: legality was checked when it was made, and it knows the capacity.
-    stack : Stack
-        The techniques; QuantGr is done to the module afterwards (`npusim.accuracy.rounding`).
-    """
+    """Return the module that computes what a graph describes, in floating point."""
     capacity = graph.tensors["x"].shape[0]
     masking = _masking_of(spec, stack)
     view = _view_of(spec, stack, data, capacity, masking, seed)

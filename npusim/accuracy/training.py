@@ -54,15 +54,7 @@ class Trained:
 def train(
     model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[float], None] | None = None
 ) -> Trained:
-    """Train a model.
-
-    Parameters
-    ----------
-    model : module
-        With fresh parameters; its view gives the inputs beside the features.
-    tell : callable, optional
-        Is told after each epoch which share of the training is done.
-    """
+    """Train a model."""
     with one_thread():
         return _train(model, data, recipe, tell or (lambda _: None))
 
@@ -143,17 +135,7 @@ def cached_training(
     retrain: bool = False,
     tell: Callable[[float], None] | None = None,
 ) -> Trained:
-    """Return a model's trained parameters: from the cache, or trained and then cached.
-
-    Parameters
-    ----------
-    spec : GnnSpec
-        The network; its form and precision do not matter to the training.
-    retrain : bool
-        Whether to train even if the cache has it.
-    tell : callable, optional
-        Is told after each epoch which share of a training is done.
-    """
+    """Return a model's trained parameters: from the cache, or trained and then cached."""
     path = cache_dir("trained") / f"{spec.model}-{data.name}-{_label(spec, data, recipe)}.npz"
     found = None if retrain else _read(path)
     if found is None:

@@ -45,10 +45,6 @@ class EdgeView(View):
 
     Parameters
     ----------
-    edge_index : ndarray
-        Edges [2, E].
-    nodes : int
-        Nodes of the graph, each of which may get an edge to itself.
     capacity : int, optional
         Nodes the model is compiled for (NodePad); added nodes have no edges, not even to themselves.
     """

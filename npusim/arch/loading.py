@@ -65,11 +65,6 @@ def load_soc(name_or_path: str | Path, overrides: Settings = ()) -> Soc:
 def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
     """Return the data of a SoC's file, with those of the data sheets that it starts from.
 
-    Parameters
-    ----------
-    children : tuple of Path
-        Files that start from it, the first one first.
-
     Raises
     ------
     FileError, ConfigError

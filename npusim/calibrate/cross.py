@@ -69,8 +69,6 @@ def folds_of(
 
     Parameters
     ----------
-    machines, groups, duplicates
-        Machine, group and key of near-duplicates of each row.
     measured : array, shape (rows,)
         Measured values: of five that follow each other in size, each goes to another fold.
 

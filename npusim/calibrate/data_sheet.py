@@ -39,11 +39,6 @@ class FittedNumber:
 def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:
     """Return a SoC file with fitted numbers in place of those it holds.
 
-    Parameters
-    ----------
-    numbers : iterable of FittedNumber
-        What to write: value, uncertainty and, where it changes, source.
-
     Returns
     -------
     str

@@ -46,13 +46,6 @@ by more."""
 def fit(machine: Machine, rows: TrainingRows) -> Fitted:
     """Fit one machine's DMA numbers.
 
-    Parameters
-    ----------
-    machine : Machine
-        Clocks and widths are taken from it.
-    rows : callable
-        Training rows of `silicon-dma` and `costmodel-dma-rows`.
-
     Returns
     -------
     Fitted

@@ -137,13 +137,6 @@ class _Target:
 def fit(machine: Machine, rows: TrainingRows) -> Fitted:
     """Fit one NPU's parameters: least squares over logarithms of cycles, soft L1, nothing random.
 
-    Parameters
-    ----------
-    machine : Machine
-        npu3720 or npu4000; gives what is held.
-    rows : callable
-        Training rows of the suites in `SOURCES`.
-
     Returns
     -------
     Fitted

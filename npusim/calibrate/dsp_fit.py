@@ -54,11 +54,6 @@ _COLUMN = 20
 def fit(machine: Machine, rows: TrainingRows) -> Fitted:
     """Fit the kernels of one machine's library.
 
-    Parameters
-    ----------
-    rows : callable
-        Training rows of `dsp`.
-
     Returns
     -------
     Fitted
@@ -143,15 +138,7 @@ def _unit(name: str) -> str:
 
 
 def held_out_errors(held_out: Judged, npu: str) -> dict[tuple[str, str], float]:
-    """Return the mean held-out error of each (generation, kernel) of an NPU.
-
-    Parameters
-    ----------
-    held_out : Judged
-        Cross-validation of suite `dsp`.
-    npu : str
-        As the figures call it.
-    """
+    """Return the mean held-out error of each (generation, kernel) of an NPU."""
     columns, errors = held_out.evidence.columns, held_out.evidence.errors
     found: dict[tuple[str, str], list[float]] = {}
     for row in np.flatnonzero(columns["npu"] == npu):
@@ -166,8 +153,6 @@ def library_text(
 
     Parameters
     ----------
-    shipped : str
-        The file as it is; title, lanes and fallback are kept.
     held_out : mapping
         Held-out error of each (generation, kernel).
     """

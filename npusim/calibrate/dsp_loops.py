@@ -200,13 +200,7 @@ class FittedKernel:
 
 
 def ties_of(kernel: FittedKernel, others: Sequence[FittedKernel]) -> list[Tie]:
-    """Return the ties of a kernel to the others of its generation.
-
-    Parameters
-    ----------
-    kernel : FittedKernel
-        Fitted alone.
-    """
+    """Return the ties of a kernel to the others of its generation."""
     if kernel.loops == "axis":
         # The streaming loop saves the set-up of a row; what it does with an element stays the same.
         scale = max(kernel.numbers["row_head_per_element"], 1.0)

@@ -53,14 +53,7 @@ _SOFTNESS = 1.0
 
 @dataclass(frozen=True)
 class HostFit:
-    """A device's published rows, and the fit to them.
-
-    Parameters
-    ----------
-    device : {"cpu", "gpu"}
-    rows : sequence of PublishedRow
-        Of that device, all of networks that npusim builds.
-    """
+    """A device's published rows, and the fit to them."""
 
     device: str
     rows: Sequence[PublishedRow]

@@ -66,11 +66,6 @@ def solve(
     slopes : callable, optional
         From numbers by name to the slopes of the weighted log errors against the numbers' logarithms, shape
         (rows, numbers); None: finite differences.
-
-    Returns
-    -------
-    Solution
-        The same for the same input: there is no random start.
     """
     from scipy.optimize import least_squares  # slow to import
 

@@ -25,13 +25,6 @@ _SUITE_OF = {"dma": "silicon-dma", "dpu": "silicon-dpu", "dsp": "dsp"}
 def fit_units(unit: str, soc: str | None = None) -> dict[str, Fitted]:
     """Fit one unit of each machine that the figures know.
 
-    Parameters
-    ----------
-    unit : str
-        dma, dsp or dpu.
-    soc : str, optional
-        Only this SoC's machine.
-
     Returns
     -------
     dict of str to Fitted

@@ -41,11 +41,6 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
     """Return the text under each field of a model, inherited fields included, by the key a file writes.
 
-    Parameters
-    ----------
-    model : type
-        A model whose source can be read.
-
     Returns
     -------
     dict

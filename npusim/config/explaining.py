@@ -36,11 +36,6 @@ def explain(
 ) -> ConfigError:
     """Return the error that says what is wrong in a file and where.
 
-    Parameters
-    ----------
-    written : mapping
-        Paths that overrides set; an error there points at the override.
-
     Returns
     -------
     ConfigError

@@ -47,15 +47,7 @@ def load_model(path: str | Path, model: type[ModelT], overrides: Settings = ()) 
 def validate_data(
     document: ParsedFile | Mapping[str, Any], model: type[ModelT], overrides: Settings = ()
 ) -> ModelT:
-    """Validate data that is already read; parameters and errors as for `load_model`.
-
-    Parameters
-    ----------
-    document : ParsedFile or mapping
-        A read file, or plain data as a file would hold it.
-    model, overrides
-        As for `load_model`.
-    """
+    """Validate data that is already read; parameters and errors as for `load_model`."""
     if not isinstance(document, ParsedFile):
         document = ParsedFile(model.__name__, document)
     base = _validate(document.data, model, document, {})
@@ -68,13 +60,7 @@ def validate_data(
 
 
 def override_model(model: ModelT, overrides: Settings) -> ModelT:
-    """Return a model with settings on top; errors as for `load_model`.
-
-    Parameters
-    ----------
-    model : pydantic model
-        The model to change; it stays as it is.
-    """
+    """Return a model with settings on top; errors as for `load_model`."""
     data = model.model_dump(mode="json", by_alias=True)
     written = apply_overrides(data, as_overrides(overrides), model)
     return _validate(data, type(model), ParsedFile(type(model).__name__, data), written)

@@ -47,16 +47,6 @@ Settings = Iterable[str | Override] | Mapping[str, Any]
 def parse_override(text: str) -> Override:
     """Return the setting that a text such as ``npu.sram.per_tile=2MiB`` makes.
 
-    Parameters
-    ----------
-    text : str
-        A path, ``=`` and a value in YAML.
-
-    Returns
-    -------
-    Override
-        Path and value, not yet checked against a model.
-
     Raises
     ------
     ConfigError
@@ -101,8 +91,6 @@ def apply_overrides(data: Any, overrides: Iterable[Override], base: BaseModel) -
 
     Parameters
     ----------
-    data : mapping
-        Data of the file; changed in place.
     base : pydantic model
         The file's data alone, validated: its types and names say which paths there are.
 

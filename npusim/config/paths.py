@@ -93,8 +93,6 @@ def key_path(model: Any, location: tuple[str | int, ...]) -> tuple[tuple[str | i
 
     Parameters
     ----------
-    model : type
-        The model that was validated.
     location : tuple
         Pydantic's `loc`, in which the member of a union that was tried stands as a further step.
 

@@ -72,11 +72,6 @@ def merge_files(base: ParsedFile, change: ParsedFile) -> ParsedFile:
 
     Mappings are merged key by key. A number (a mapping with `value`) is replaced as a whole, with its source
     and uncertainty; null leaves a key of the base out.
-
-    Parameters
-    ----------
-    base, change : ParsedFile
-        What is changed, and what changes it: its name becomes the name of the whole.
     """
     lines, files = dict(base.lines), {path: base.files.get(path, base.name) for path in base.lines}
     data = _merged(base.data, change, change.data, (), lines, files)

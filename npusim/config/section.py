@@ -40,8 +40,6 @@ class Section(BaseModel):
         ----------
         data : mapping
             Data of the file; a model may write into it what the overrides change but the file leaves out.
-        base : Section
-            The model as the file alone describes it.
         """
         return overrides, base
 
@@ -51,15 +49,8 @@ class Section(BaseModel):
 
         Parameters
         ----------
-        base : Section
-            The model as the file alone describes it.
         data : mapping
             Data of the file with the overrides before this one.
-
-        Returns
-        -------
-        sequence of Override
-            The same override, unless a model knows short names or macros.
         """
         return [override]
 

@@ -137,11 +137,6 @@ def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -
     further : bool, optional
         Whether it may hold further columns; they are skipped.
 
-    Returns
-    -------
-    Table
-        All rows, in the order of the file.
-
     Raises
     ------
     FileError

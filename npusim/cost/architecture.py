@@ -303,12 +303,7 @@ def _technology(record: Any, technology: Technology) -> None:
 
 @compiled
 def derive(arch: ArchRecord) -> None:
-    """Fill the derived columns of a row of the architecture table.
-
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-    """
+    """Fill the derived columns of a row of the architecture table."""
     derive_npu(arch)
     for host in (arch.cpu, arch.gpu):
         derive_host(host, arch.dram_latency_s)

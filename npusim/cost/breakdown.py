@@ -42,7 +42,6 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before. The latency of an operator that does not fit into SRAM is infinite.

@@ -146,7 +146,6 @@ def fill_rates(arch: ArchRecord, rates: Any, point: int) -> None:
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
     rates : array of float64, shape (RATES, BLOCK)
         Column `point` is written.
     """
@@ -214,8 +213,6 @@ def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: 
         The operator's candidates are `found[start:stop]`, sorted.
     rates : array of float64, shape (RATES, BLOCK)
         The row COPIES is scratch.
-    points : int
-        Columns in use.
     choices : array of float64, shape (CHOICES, BLOCK)
         Written.
     """

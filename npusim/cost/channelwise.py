@@ -43,15 +43,7 @@ def _padded_share(work: DpuWorkload) -> float:
 
 @compiled
 def depthwise_cycles(arch: ArchRecord, work: DpuWorkload) -> float:
-    """DPU cycles of a depthwise convolution, or average pooling (equal weights), on one tile.
-
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-        Its ``dpu_...``.
-    work : DpuWorkload
-        Its channels are `out_c`.
-    """
+    """DPU cycles of a depthwise convolution, or average pooling (equal weights), on one tile."""
     size = work.out_c * work.act_bytes
     blocks = _blocks(arch, size)
     taps = work.kernel_w * work.kernel_h

@@ -11,13 +11,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 def tell_once(listener: Callable[[], None]) -> None:
-    """Let a function be called when a kernel has to be compiled: before the first one, and only then.
-
-    Parameters
-    ----------
-    listener : callable
-        Without arguments; it replaces an earlier one.
-    """
+    """Let a function be called when a kernel has to be compiled: before the first one, and only then."""
     _listeners[:] = [listener]
 
 

@@ -90,16 +90,8 @@ def transfer_s(
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
-        `dma_*`, `vpu_clock_hz` and `dram_bytes_per_s` of an architecture.
-    direction : int
-        `DDR2CMX`, `CMX2DDR`, `CMX2CMX` or `DDR2DDR`.
-    payload_bytes : float
-        Bytes moved by all engines together.
     row_bytes : float
         Bytes of a contiguous row; 0 where the transfer is one piece.
-    engines : float
-        Engines working on it, at least 1.
     """
     if payload_bytes <= 0.0:
         return 0.0

@@ -85,13 +85,6 @@ def _conv_areas(
 def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
     """Cycles of one convolution on one tile in one MPE mode.
 
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-        Its ``dpu_...``.
-    mode : int
-        MPE mode, see `npusim.cost.grid.mode_shape`.
-
     Returns
     -------
     float

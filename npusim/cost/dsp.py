@@ -65,11 +65,6 @@ def dsp_kernel_cycles(
 
     Parameters
     ----------
-    kernel : record of DSP_KERNEL_DTYPE
-    elements, rows : float
-        Elements and rows of this DSP's share.
-    lanes : float
-        fp16 lanes of the DSP.
     pad : bool
         True: the compiler may pad a share up to the next loop's threshold where that is faster, so that time
         never falls as the share grows. False: one bare kernel call, as the tables of kernels list it.

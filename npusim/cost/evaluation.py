@@ -364,12 +364,9 @@ def evaluate(arch: ArchRecord, ops: Any, results: Any, total: Any) -> None:
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before.
-    total : record of TOTAL_DTYPE
-        Written.
     """
     operator_costs(arch, ops, results)
     totals = np.zeros(1, TOTAL_DTYPE)

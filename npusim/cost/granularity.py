@@ -83,12 +83,8 @@ def piece_of(
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
-    op : record of OP_DTYPE
     rows, channels : float
         A tile's share (`npusim.cost.products.tile_share`).
-    mode : int
-        MPE mode.
     row_level : int
         0 rows of a stencil, 1 of a group of pixels, 2 one row; 0 for products.
     channel_level : int
@@ -157,14 +153,7 @@ def tile_cycles(
 
 @compiled
 def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
-    """Input rows and columns that are fetched when activations are passed over once, over those there are.
-
-    Parameters
-    ----------
-    op : record of OP_DTYPE
-    row_blocks, strips : float
-        Blocks of rows of a strip, and strips.
-    """
+    """Input rows and columns that are fetched when activations are passed over once, over those there are."""
     if op.dpu_operation == _MATMUL:
         return 1.0
     down = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h

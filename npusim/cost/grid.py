@@ -180,17 +180,10 @@ def reduction_cycles(
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
-    slots : float
-        Pixel slots of the mode.
-    taps : float
-        Kernel taps.
     work : DpuWorkload
         A MAC unit takes its input channels in steps of ``dpu_mac_bytes_per_cycle``, and the loader reads
         pieces of ``dpu_feed_piece_bytes``: the same on today's parts, but a wider MAC unit takes fewer steps
         and reads no less.
-    skipped : SkippedShares
-        What zeros save.
     """
     channel_bytes = work.in_c * work.act_bytes
     step_bytes = arch.dpu_mac_bytes_per_cycle[mac_format(work.act_bytes)]
@@ -265,13 +258,6 @@ def area_cycles(
 ) -> tuple[float, float, float]:
     """Cycles of all channel blocks over one area of pixels.
 
-    Parameters
-    ----------
-    reduction, channels
-        The reduction, and the blocks of output channels.
-    groups, pixels : float
-        Pixel groups and pixels of the area.
-
     Returns
     -------
     tuple of float
@@ -293,16 +279,6 @@ def area_cycles(
 
 @compiled
 def tail_cycles(channels: Channels, largest_pixels: float, last: float, last_drain: float) -> float:
-    """Write-back left over after the last stencil: its own, or the rest of the largest before it.
-
-    Parameters
-    ----------
-    channels : Channels
-        Blocks of output channels.
-    largest_pixels : float
-        Pixels of the largest stencil.
-    last, last_drain : float
-        Cycles and write-back of the last stencil.
-    """
+    """Write-back left over after the last stencil: its own, or the rest of the largest before it."""
     largest = largest_pixels * (channels.drain if channels.blocks > 0.0 else channels.rest_drain)
     return max(last_drain, largest - last)

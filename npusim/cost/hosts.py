@@ -110,15 +110,7 @@ HOST_PRIMITIVES = tuple(dtype_of(HostPrimitives).names)
 
 
 def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
-    """Fill the primitives of a CPU or GPU.
-
-    Parameters
-    ----------
-    record : record of HOST_DTYPE
-        Written.
-    hint : {"latency", "throughput"}
-        Performance hint, on which cores and clock depend.
-    """
+    """Fill the primitives of a CPU or GPU."""
     record["cores"], record["clock_hz"] = device.cores_used(hint), device.clock_used(hint)
     rates = {str(name): float(rate) for name, rate in device.macs_per_cycle.items()}
     fastest = max(rates.values())
@@ -158,12 +150,7 @@ _SCATTERS = tuple(ELEMENT_KINDS.index(kind) for kind in ("scatter", "scatter_red
 
 @compiled
 def derive_host(host: HostRecord, dram_latency_s: float) -> None:
-    """Fill the derived columns of a host: bytes within each level, time of a byte and a read there.
-
-    Parameters
-    ----------
-    host : record of HOST_DTYPE
-    """
+    """Fill the derived columns of a host: bytes within each level, time of a byte and a read there."""
     bytes_per_s = host.bytes_per_s
     if host.core_bytes_per_s > 0.0:
         bytes_per_s = min(bytes_per_s, host.cores * host.core_bytes_per_s)
@@ -268,13 +255,7 @@ class HostCost(NamedTuple):
 
 @compiled
 def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
-    """Return what one operator costs on a host device.
-
-    Parameters
-    ----------
-    host : record of HOST_DTYPE
-    op : record of OP_DTYPE
-    """
+    """Return what one operator costs on a host device."""
     busy_s = max(_product_s(host, op) + _elements_s(host, op), _stream_s(host, op))
     touched = op.host_read_bytes + op.host_written_bytes
     beyond = max(0.0, touched - host.level_bytes[_LEVELS - 1])

@@ -276,15 +276,6 @@ class _Lowering:
 def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     """Lower a graph to the operator table.
 
-    Parameters
-    ----------
-    graph : Graph
-        The network, techniques applied.
-    decisions : Decisions
-        Fusion, placement and residency.
-    soc : Soc
-        For its sparsity switches and DSP kernels.
-
     Returns
     -------
     Lowered
@@ -302,22 +293,7 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
 def lower_plans(
     graph: Graph, groups: tuple[Group, ...], is_split: bool, soc: Soc, plans: Plans
 ) -> tuple[PlanTable, tuple[str, ...]]:
-    """Lower a graph under residency plans; only rows that a plan bears on are made again for it.
-
-    Parameters
-    ----------
-    graph : Graph
-        The network, techniques applied.
-    groups : tuple of Group
-        Fusion and placement.
-    is_split : bool
-        See `npusim.cost.decisions.Decisions`.
-
-    Returns
-    -------
-    table : PlanTable
-    warnings : tuple of str
-    """
+    """Lower a graph under residency plans; only rows that a plan bears on are made again for it."""
     lowering = _Lowering(graph, groups, is_split, soc)
     alike, shape_of = distinct_rows(lowering.table)
     places: dict[tuple[int, _Resident], int] = {}

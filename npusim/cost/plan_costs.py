@@ -199,15 +199,10 @@ def add_up(
         Nodes of the lowest level that are queued.
     leaf_op, chain_leaf : array of int64, shape (leaves,) and (operators,)
         See `npusim.cost.plan_table.PlanTable`.
-    row_of : array of int64, shape (operators,)
     terms : array of float64, shape (rows, TERMS, points)
         Of each row.
-    dsp_s : array of float64, shape (operators, points)
-        Time of the DSPs.
     pieces : float
         Blocks of rows of a row-wise fusion.
-    points : int
-        Points in use.
     """
     below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
     while done < queued:

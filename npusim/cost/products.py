@@ -162,7 +162,6 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
     ----------
     arch : record of ARCH_DTYPE
         Only what the search may look at (`npusim.cost.architecture.SEARCH_COLUMNS`) and what follows from it.
-    op : record of OP_DTYPE
     rate_bounds : array of float64, shape (RATES, 2)
         Lower and upper bound of each rate, where that is known
         (`npusim.cost.candidate_latency.widen_rate_bounds`): a candidate whose lower bound of latency is above

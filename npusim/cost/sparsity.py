@@ -43,13 +43,6 @@ _FULLEST_OF_16 = 1.77
 def independent_block_density(density: float, granule: float) -> float:
     """Share of granules that hold at least one non-zero when zeros fall independently.
 
-    Parameters
-    ----------
-    density : float
-        Share of non-zero elements, 0 to 1.
-    granule : float
-        Elements in a granule (1 or more).
-
     Returns
     -------
     float
@@ -70,13 +63,9 @@ def lane_density(density: float, block_density: float, lanes: float, window: flo
 
     Parameters
     ----------
-    density : float
-        Share of non-zero elements, 0 to 1.
     block_density : float
         Share of granules (all lanes x one window) that are not empty; 1 when unknown. Empty granules are
         skipped whole and the others are denser accordingly.
-    lanes : float
-        Lanes that wait for each other.
     window : float
         Elements of the reduction that a lane runs through before it waits (fitted).
 
@@ -107,8 +96,6 @@ def skipped_shares(arch: ArchRecord, side: int, work: DpuWorkload) -> SkippedSha
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
-        Its ``dpu_sparse_...``.
     side : int
         Bitmaps in use: ACTIVATIONS, WEIGHTS, BOTH, or DENSE for none. The compiler takes what pays.
 

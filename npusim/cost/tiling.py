@@ -115,13 +115,6 @@ def copies(count: float) -> float:
 def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Tiling:
     """Return the tiling with the fewest row blocks for given `column_blocks` and `channel_chunks`.
 
-    Parameters
-    ----------
-    block : Block
-        The tile's share.
-    column_blocks, channel_chunks : float
-        Counts to try.
-
     Returns
     -------
     Tiling

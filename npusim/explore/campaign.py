@@ -28,14 +28,7 @@ _LONGEST_GROUP = 16_384
 
 
 class Campaign:
-    """A space with its axes resolved.
-
-    Attributes
-    ----------
-    axes : tuple of Axis
-        In the order in which points are numbered.
-    points : Points
-    """
+    """A space with its axes resolved."""
 
     def __init__(self, space: Space) -> None:
         self.space = space

@@ -33,11 +33,6 @@ _AHEAD = 2
 def on_cluster(address: str) -> Runner:
     """Return a runner that evaluates chunks on the workers of a Dask scheduler.
 
-    Parameters
-    ----------
-    address : str
-        Such as ``tcp://192.168.0.10:8786``.
-
     Raises
     ------
     NpusimError

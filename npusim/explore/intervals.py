@@ -37,15 +37,6 @@ def with_intervals(
 ) -> Any:
     """Return a table of points with the 90 % interval of each latency.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Points of the space, by number.
-    samples, seed : int
-        Machines drawn for a point; the same for all points.
-    progress : callable, optional
-        Told how many points of how many are done.
-
     Returns
     -------
     pyarrow.Table

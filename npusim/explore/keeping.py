@@ -53,7 +53,6 @@ def select_objectives(
     ----------
     totals : array of TOTAL_DTYPE, shape (points,)
         The latency of a point that cannot run the network is infinite.
-    constraints : mapping of metric to Bound
 
     Returns
     -------

@@ -97,12 +97,6 @@ def place_each(network: LoweredNetwork, axes: Iterable[Axis], points: Any, run: 
 
     Parameters
     ----------
-    network : LoweredNetwork
-        With `open_graph`.
-    axes : iterable of Axis
-        All axes; the machine's are set at each point.
-    points : array of float, shape (points, axes)
-        Coordinates.
     totals : array of TOTAL_DTYPE, shape (points,)
         Written.
     """

@@ -135,8 +135,6 @@ def decode(start: int, count: int, sizes: Sequence[int], column_values: Sequence
 
     Parameters
     ----------
-    start, count : int
-        The points `start` to `start + count`, in mixed radix of `sizes`.
     sizes : sequence of int
         Values of each axis, the last one fastest.
     column_values : sequence of array, shape (size, columns of the axis)

@@ -30,8 +30,6 @@ class SearchLog:
 
     Parameters
     ----------
-    directory : Path
-        Empty, unless `resume`.
     seed, population : int
         They belong to the search: with others it would ask other questions.
     """

@@ -213,7 +213,6 @@ def table_of(
 
     Parameters
     ----------
-    numbers : array of int64, shape (points,)
     coordinates : array of float, shape (points, axes)
     scores : mapping of metric to array, or array of TOTAL_DTYPE; shape (points,)
     admitted : int

@@ -42,8 +42,6 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
 
     Parameters
     ----------
-    graph : Graph
-        The graph it belongs to.
     device : {"auto", "npu", "cpu", "gpu"}
         "auto" honours the operator's wish; any other sends every operator there.
 
@@ -106,8 +104,6 @@ def fuse(
 
     Parameters
     ----------
-    device : {"auto", "npu", "cpu", "gpu"}
-        See `unit_of`.
     swap_operands : bool or collection of str
         Products of two 2-D matrices whose right operand is laid on the pixels, so that the left one is the
         weight: all of them, none, or those named.
@@ -235,15 +231,7 @@ def fused_on(soc: Soc, unit: Unit) -> Sequence[str]:
 
 
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
-    """Return the tensors that the NPU's operators can pass on in blocks of rows.
-
-    Parameters
-    ----------
-    groups : tuple of Group
-        From `fuse`.
-    root : Roots
-        The tensors whose bytes each tensor is, from `npusim.cost.roots`.
-    """
+    """Return the tensors that the NPU's operators can pass on in blocks of rows."""
     readers: dict[str, list[tuple[Group, str]]] = {}
     stretch: dict[str, int] = {}
     """Of each group: how often the NPU was interrupted before it."""

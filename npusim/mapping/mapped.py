@@ -70,11 +70,6 @@ class Mapped:
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
     """Decide fusion and residency for the least latency; device wishes are obeyed.
 
-    Parameters
-    ----------
-    graph : Graph
-        Techniques applied.
-
     Raises
     ------
     InfeasibleError

@@ -44,12 +44,8 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
 
     Parameters
     ----------
-    decisions : Decisions
-        Order of execution, placement and residency.
     soc : Soc
         For the formats that its hosts work in: a CPU or GPU without fp16 arithmetic keeps fp32 copies.
-    requests : int
-        Inferences in flight.
     """
     root = roots(graph, decisions.groups)
     wide = _kept_wide(graph, decisions.groups, root, soc)

@@ -53,13 +53,7 @@ class _Use(NamedTuple):
 
 
 def plans(graph: Graph, groups: tuple[Group, ...]) -> Plans:
-    """Return every residency plan worth costing, the one that keeps nothing first.
-
-    Parameters
-    ----------
-    groups : tuple of Group
-        From `npusim.mapping.fusion.fuse`.
-    """
+    """Return every residency plan worth costing, the one that keeps nothing first."""
     root = roots(graph, groups)
     uses = _uses(graph, groups, root)
     marked = _marked(graph, groups, root)

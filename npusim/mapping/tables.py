@@ -50,17 +50,7 @@ class PlanTables:
 def plan_tables(
     graph: Graph, soc: Soc, device: DeviceChoice = "auto", swap_operands: bool | Collection[str] = False
 ) -> PlanTables:
-    """Lower a graph under every residency plan worth costing.
-
-    Parameters
-    ----------
-    graph : Graph
-        Techniques applied.
-    device : {"auto", "npu", "cpu", "gpu"}
-        See `npusim.mapping.fusion.unit_of`.
-    swap_operands : bool or collection of str
-        See `npusim.mapping.fusion.fuse`.
-    """
+    """Lower a graph under every residency plan worth costing."""
     groups = fuse(graph, soc, device, swap_operands)
     split, choices = is_split(groups), plans(graph, groups)
     return PlanTables(groups, split, choices, *lower_plans(graph, groups, split, soc, choices))

@@ -33,10 +33,6 @@ def profile_operators(
 
     Parameters
     ----------
-    compiled : openvino.CompiledModel
-        Compiled with PERF_COUNT=YES for one inference at a time.
-    feed : list of openvino.Tensor
-        A value for each input.
     runs : int
         Least number of runs, after two that do not count.
     means : bool

@@ -24,13 +24,7 @@ _TILES = "NPU_TILES"
 
 
 class DeviceMissingError(NpusimError):
-    """A device that OpenVINO does not find here.
-
-    Parameters
-    ----------
-    found : tuple of str
-        Each device that is there, with its full name.
-    """
+    """A device that OpenVINO does not find here."""
 
     def __init__(self, wanted: str, found: tuple[str, ...]) -> None:
         self.wanted, self.found = wanted, found
@@ -56,7 +50,6 @@ def find_device(core: Any, wanted: str) -> str:
 
     Parameters
     ----------
-    core : openvino.Core
     wanted : str
         NPU, GPU or CPU, in any case, or one of several as OpenVINO numbers them: GPU.1.
 
@@ -125,8 +118,6 @@ class Setting:
 
         Parameters
         ----------
-        hint : str
-            latency or throughput.
         requests : int or None
             Inferences in flight; None leaves it to the device.
         profiling : bool

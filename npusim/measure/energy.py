@@ -75,15 +75,7 @@ class RaplMeter:
 
     @classmethod
     def find(cls, root: Path, domain: str) -> tuple[RaplMeter | None, str]:
-        """Return the meter of a domain, and why it cannot be read if it is there and cannot.
-
-        Parameters
-        ----------
-        root : Path
-            Where ``sys`` lies.
-        domain : str
-            As the kernel calls it: package-0, uncore.
-        """
+        """Return the meter of a domain, and why it cannot be read if it is there and cannot."""
         reason = ""
         for folder in sorted((root / "sys" / "class" / "powercap").glob("intel-rapl:*")):
             if _text(folder / "name") != domain:
@@ -182,13 +174,7 @@ class PmtMeter:
 
     @classmethod
     def find(cls, root: Path) -> tuple[PmtMeter | None, str]:
-        """Return the meter of the NPU, and why it cannot be read if it is there and cannot.
-
-        Parameters
-        ----------
-        root : Path
-            Where ``sys`` lies.
-        """
+        """Return the meter of the NPU, and why it cannot be read if it is there and cannot."""
         telemetry = load_telemetry()
         offsets = {layout.guid: layout.energy_offset for layout in telemetry.layouts.values()}
         reason = ""
@@ -234,13 +220,6 @@ class PmtMeter:
 def find_meter(kind: str, root: Path = Path("/")) -> tuple[Meter | None, str]:
     """Return what counts the energy of a class of device here, and why if nothing does.
 
-    Parameters
-    ----------
-    kind : str
-        npu, gpu or cpu.
-    root : Path, optional
-        Where ``sys`` lies.
-
     Returns
     -------
     tuple of Meter or None, and str
@@ -267,8 +246,6 @@ def with_logged_energy(
     ----------
     measured : sequence of Row and EnergyReading
         Rows and when each ran without a pause.
-    kind : str
-        Class of device: npu, gpu, cpu.
 
     Returns
     -------

@@ -41,19 +41,7 @@ _MHZ, _KHZ = 1e6, 1e3
 
 
 def properties_of(owner: Any, device: str = "") -> dict[str, Any]:
-    """Return the properties that a device or a compiled network tells.
-
-    Parameters
-    ----------
-    owner : openvino.Core or openvino.CompiledModel
-    device : str, optional
-        The device that the core is asked about; empty for a compiled network.
-
-    Returns
-    -------
-    dict
-        Those of interest that it supports.
-    """
+    """Return the properties that a device or a compiled network tells."""
     place = (device,) if device else ()
     supported = set(owner.get_property(*place, "SUPPORTED_PROPERTIES"))
     wanted = (
@@ -84,11 +72,8 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
 
     Parameters
     ----------
-    core : openvino.Core
     compiled : openvino.CompiledModel
         One of the networks that were measured.
-    root : Path, optional
-        Where ``sys`` and ``proc`` lie.
 
     Returns
     -------
@@ -115,15 +100,7 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
 
 
 def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
-    """Return the highest clock of a class of device (Hz); None where the operating system does not tell.
-
-    Parameters
-    ----------
-    kind : str
-        npu, gpu or cpu.
-    root : Path, optional
-        Where ``sys`` and ``proc`` lie.
-    """
+    """Return the highest clock of a class of device (Hz); None where the operating system does not tell."""
     sys = root / "sys"
     if kind == "npu":
         driver = sys / "bus" / "pci" / "drivers" / "intel_vpu"

@@ -57,8 +57,6 @@ class HwinfoLog:
 
         Parameters
         ----------
-        role : str
-            One of `ROLES`, such as npu or cpu.
         start_s, stop_s : float
             Moments of the wall clock (Unix time). The log's own times are taken for those of this machine's
             time zone.

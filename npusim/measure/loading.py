@@ -44,7 +44,6 @@ def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[
 
     Parameters
     ----------
-    core : openvino.Core
     precision : str
         Format of floating point that the device computes in; a model from a file keeps its own and leaves it
         to the device.
@@ -97,13 +96,6 @@ def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
 def with_file_names(items: Sequence[Item], files: Sources) -> tuple[list[Item], dict[str, Path | Scenario]]:
     """Return rows that call workload files by their names alone, and where those lie.
 
-    Parameters
-    ----------
-    items : sequence of Item
-        Their workloads may be paths of YAML files.
-    files : Sources
-        What is known already.
-
     Raises
     ------
     NpusimError
@@ -143,12 +135,6 @@ def footprint_bytes(model: Any) -> int:
 def short_reason(error: BaseException, files: Iterable[Path] = ()) -> str:
     r"""Return the last line of an error that says something, without folders.
 
-    Parameters
-    ----------
-    error : exception
-    files : iterable of Path, optional
-        Files that it may speak of.
-
     Examples
     --------
     >>> short_reason(RuntimeError("Exception from src/a.cpp:3:\nCannot open /home/ann/models/a.bin here"))
@@ -169,19 +155,7 @@ def without_folders(text: str) -> str:
 
 
 def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
-    """Return a value for each input of a model that was written from a graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        Whose meaning of each tensor decides its values (`npusim.frontends.example_values`).
-    model : openvino.Model
-        Its inputs have the names of the graph's tensors.
-
-    Returns
-    -------
-    list of openvino.Tensor
-    """
+    """Return a value for each input of a model that was written from a graph."""
     return [
         _converted(example_value(graph, port.get_any_name(), seed), port.get_element_type())
         for port in model.inputs
@@ -190,11 +164,6 @@ def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
 
 def input_tensors(model: Any, seed: int = 0) -> list[Any]:
     """Return a value for each input of a model.
-
-    Parameters
-    ----------
-    model : openvino.Model
-        With fixed shapes.
 
     Returns
     -------

@@ -18,11 +18,6 @@ _ROW = re.compile(r"rows\.(?P<number>\d+)(\.(?P<rest>.*))?")
 def read_measurement(path: str | Path) -> Measurement:
     """Read a file of measurements.
 
-    Parameters
-    ----------
-    path : str or Path
-        A JSON document of the schema `npusim.measurement/1`.
-
     Raises
     ------
     FileError
@@ -55,13 +50,6 @@ def merge(measurements: Sequence[Measurement], files: Sequence[str | Path] | Non
     Rows keep their order; a row whose id is taken is called `ID #2`, `ID #3` and so on. What the documents
     agree on stays; what they differ in (driver, version of OpenVINO, clock) becomes null and a warning. The
     result is complete where all are.
-
-    Parameters
-    ----------
-    measurements : sequence of Measurement
-        At least one.
-    files : sequence of str or Path, optional
-        Where each comes from, for messages.
 
     Returns
     -------

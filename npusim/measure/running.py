@@ -52,13 +52,7 @@ _DEFAULT_GROUP_BYTES = 2.0 * 1024**3
 
 
 class NothingMeasuredError(NpusimError):
-    """A measurement without a single row.
-
-    Parameters
-    ----------
-    found : sequence of str, optional
-        The devices that are there; given where not even compiling worked.
-    """
+    """A measurement without a single row."""
 
     def __init__(self, device: str, failures: Mapping[str, str], found: Sequence[str] = ()) -> None:
         self.failures = dict(failures)

@@ -133,11 +133,6 @@ def diff_traces(measured: Path, simulated: Path) -> TraceDiff:
 
     Layers of the same normalised name are matched first, in order; between two matches, what is left over on
     both sides is matched in order where the types agree.
-
-    Parameters
-    ----------
-    measured, simulated : Path
-        Chrome traces: of Intel's NPU profiler, or of npusim.
     """
     traces = read_trace(measured), read_trace(simulated)
     left, right = (layers_of(trace.events) for trace in traces)

@@ -63,11 +63,6 @@ _PIECES = (
 def elasticities(scenario: Scenario, engine: Engine) -> list[Elasticity]:
     """Try a little more of each resource.
 
-    Parameters
-    ----------
-    engine : callable
-        What estimates: `npusim.engines.estimate`, or the event engine.
-
     Returns
     -------
     list of Elasticity

@@ -146,12 +146,7 @@ def _replaced(value: Any, tree: Any) -> Any:
 
 
 def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tuple[str, str]]]:
-    """Write the library's DSP kernels that are used into the SoC, so that they can be moved too.
-
-    Returns
-    -------
-    soc : Soc
-    """
+    """Write the library's DSP kernels that are used into the SoC, so that they can be moved too."""
     used: set[tuple[str, str]] = set()
     for mapped in groups:
         for group in mapped.decisions.groups:

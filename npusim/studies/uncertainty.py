@@ -124,15 +124,7 @@ def with_interval(found: Estimate, mapped: Mapped, samples: int = SAMPLES, seed:
 
 
 def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Draws:
-    """Evaluate mapped graphs on machines that the data sheet would allow too.
-
-    Parameters
-    ----------
-    mapped : sequence of Mapped
-        All on one SoC, with one hint.
-    samples : int
-        Machines that are drawn, at least 1.
-    """
+    """Evaluate mapped graphs on machines that the data sheet would allow too."""
     soc, used = with_library(mapped[0].soc, mapped)
     numbers, shares = uncertain_numbers(soc, used), np.zeros((len(mapped), 0))
     known = len(numbers)

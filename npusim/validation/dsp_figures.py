@@ -34,17 +34,7 @@ table does not say)."""
 
 
 def row_counts(figures: Figures) -> Floats:
-    """Return the rows of each call of a kernel along an axis; 1 for the others.
-
-    Parameters
-    ----------
-    figures : Figures
-        With columns op, params, w, h and c.
-
-    Returns
-    -------
-    array, shape (calls,)
-    """
+    """Return the rows of each call of a kernel along an axis; 1 for the others."""
     w, h, c = figures["w"], figures["h"], figures["c"]
     counts = {"w*h": w * h, "h*c": h * c, "c": c, "": np.ones(len(figures))}
     rows = np.ones(len(figures))

@@ -110,15 +110,7 @@ def _compare_in_flight(workload: str, stack: str, mapped: Mapped) -> _Row:
 
 
 def reasons(mapped: Mapped, line: Timeline) -> str:
-    """Return which operator differs most between the engines, and what its timeline shows.
-
-    Parameters
-    ----------
-    mapped : Mapped
-        What the analytical engine added up.
-    line : Timeline
-        The same, simulated out with one request in flight.
-    """
+    """Return which operator differs most between the engines, and what its timeline shows."""
     found = path_summary(line, critical_path(line))
     on_path = np.array([found.by_operator.get(name, 0.0) for name in line.operators])
     gap = on_path - mapped.results["latency_s"]

@@ -71,11 +71,6 @@ def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
     columns : sequence of Column
         What it must hold, in any order. Further columns are skipped with a note.
 
-    Returns
-    -------
-    Figures
-        All rows, in the order of the file.
-
     Raises
     ------
     FileError

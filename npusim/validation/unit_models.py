@@ -154,8 +154,6 @@ def dsp_seconds(kernels: Any, which: Any, elements: Any, rows: Any, lanes: float
     which : array of int, shape (calls,)
         Kernel of each call.
     elements, rows : array, shape (calls,)
-    lanes, clock_hz : float
-        fp16 lanes and clock of the DSP.
     """
     seconds = np.empty(which.shape[0])
     for i in range(which.shape[0]):

@@ -24,11 +24,6 @@ def assign_folds(rows: Sequence[DeviceRow], folds: int, seed: int) -> list[int]:
 
     Rows of the same network go into one fold, however they were run; networks of a family are spread over all
     folds.
-
-    Parameters
-    ----------
-    folds : int
-        At least 2; no more than there are networks are used.
     """
     random = np.random.default_rng(seed)
     families: dict[str, dict[str, None]] = {}
@@ -68,11 +63,6 @@ def model_errors(rows: Sequence[DeviceRow], held_out: Floats) -> dict[str, float
 
     It is such that 90 % of rows held out of the fit lie within 1.645 of it, without their noise: an
     interval of 90 % made with it holds. Types with few rows are pooled with all rows.
-
-    Parameters
-    ----------
-    held_out : array, shape (rows,)
-        Logarithms of their predicted times, from fits that did not see them.
     """
     residuals = held_out - np.log([row.measured_s for row in rows])
     noise = np.array([row.noise for row in rows])

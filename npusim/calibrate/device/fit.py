@@ -62,15 +62,7 @@ class FitResult:
 
 
 class DeviceFit(DeviceTimes):
-    """Fits parameters of one device to rows.
-
-    Parameters
-    ----------
-    soc : Soc
-        The machine as its data sheet has it.
-    parameters : sequence of Parameter
-        Numbers that are not known exactly.
-    """
+    """Fits parameters of one device to rows."""
 
     def __init__(
         self,
@@ -93,13 +85,7 @@ class DeviceFit(DeviceTimes):
         return fit
 
     def fit(self, start: Floats | None = None) -> FitResult:
-        """Fit what the data determine, and hold the rest at the data sheet's values.
-
-        Parameters
-        ----------
-        start : array, shape (parameters,), optional
-            Logarithms to start from; None: the data sheet's.
-        """
+        """Fit what the data determine, and hold the rest at the data sheet's values."""
         moving = self.may_move.copy()
         logs, error = self.start if start is None else start, _FIRST_ERROR
         while True:

@@ -48,8 +48,6 @@ def fitted_parameters(
 
     Parameters
     ----------
-    influence : array, shape (rows, parameters)
-        From `DeviceFit.find_influence`.
     affects : float
         Change of the logarithm of a time from which a parameter affects a row.
     """
@@ -78,13 +76,7 @@ def fitted_parameters(
 
 
 def statuses(fit: DeviceFit, best: FitResult, widths: Floats) -> list[Status]:
-    """Return what is known of each parameter.
-
-    Parameters
-    ----------
-    widths : array, shape (2, parameters)
-        From `npusim.calibrate.device.intervals.half_widths`.
-    """
+    """Return what is known of each parameter."""
     alone = np.abs(_correlation(best) - np.eye(len(best.logs))).max(axis=1, initial=0.0) < _ONE
     share = widths.mean(axis=0) / (NORMAL * fit.widths)
     # Where a partner was well known beforehand, what is known of both together tells of the other alone.
@@ -174,15 +166,7 @@ def _clean(text: str) -> str:
 def fitted_text(
     text: str, numbers: Sequence[FittedNumber], calibration: Calibration, name: str | None = None
 ) -> str:
-    """Return a SoC file with fitted numbers and its calibration.
-
-    Parameters
-    ----------
-    text : str
-        The parent's file; comments, order and blanks stay.
-    calibration : Calibration
-        Takes the place of the one that the file has, if any.
-    """
+    """Return a SoC file with fitted numbers and its calibration."""
     text = with_numbers(text, numbers)
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     found = {key.value: (key, value) for key, value in root.value}

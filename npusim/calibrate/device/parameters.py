@@ -39,19 +39,7 @@ class Parameter:
 
 
 def candidates(soc: Soc, kind: str, mapped: Sequence[Mapped]) -> tuple[Soc, list[Parameter]]:
-    """Return every number of a device, and of the DRAM, that affects time and is not known exactly.
-
-    Parameters
-    ----------
-    kind : {"npu", "gpu", "cpu"}
-        Class of the device that was measured.
-
-    Returns
-    -------
-    soc : Soc
-        With the library's kernels that are used written into it.
-    parameters : list of Parameter
-    """
+    """Return every number of a device, and of the DRAM, that affects time and is not known exactly."""
     home = next(name for name, device in soc.devices.items() if device.kind == kind)
     own = {number.path for number, _ in numbers_of(soc)}
     soc, used = with_library(soc, mapped) if kind == "npu" else (soc, frozenset())
@@ -82,8 +70,6 @@ def chosen(
     ----------
     free : sequence of str
         Paths to free, and no others; a path may end at a section. Empty: all that the data may determine.
-    hold : sequence of str
-        Paths to leave alone.
 
     Raises
     ------

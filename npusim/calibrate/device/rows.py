@@ -77,13 +77,6 @@ class DeviceRow:
 def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = False) -> list[str]:
     """Check that a SoC has the device that was measured; return warnings.
 
-    Parameters
-    ----------
-    file : str
-        Where the measurement comes from, for messages.
-    force : bool
-        Whether to take another chip's measurement all the same.
-
     Raises
     ------
     NpusimError
@@ -169,15 +162,6 @@ def map_rows(
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[list[DeviceRow], list[SkippedRow]]:
     """Map every row that can be built on a SoC.
-
-    Parameters
-    ----------
-    files : Sources, optional
-        Where model files lie, and networks of Python, by name.
-    graph_of : callable, optional
-        From a row to its graph; default: what the row's model names.
-    progress : callable, optional
-        Told how many rows of how many are done.
 
     Returns
     -------

@@ -23,24 +23,7 @@ one bound of an operator takes over from another."""
 
 
 class DeviceTimes:
-    """Predicts rows on machines that differ in some numbers.
-
-    Parameters
-    ----------
-    soc : Soc
-        The machine as its data sheet has it.
-    parameters : sequence of Parameter
-        Numbers that are not known exactly.
-
-    Attributes
-    ----------
-    start, widths, low, high : array, shape (parameters,)
-        Logarithms of the data sheet's values, their standard deviations, and bounds.
-    affects : array of bool, shape (rows, parameters)
-        Which parameter moves which row; see `find_influence`.
-    tables : list
-        A row's operator table where no parameter changes it.
-    """
+    """Predicts rows on machines that differ in some numbers."""
 
     def __init__(
         self,

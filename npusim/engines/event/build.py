@@ -24,11 +24,6 @@ def _ends(done: Emitted) -> list[int]:
 def build_program(mapped: Mapped) -> Program:
     """Write the tasks of one inference.
 
-    Parameters
-    ----------
-    mapped : Mapped
-        A graph with all decisions and the tilings that the analytical engine chose.
-
     Returns
     -------
     Program

@@ -35,10 +35,6 @@ class Timer:
 
     A call cannot be taken back: a timer that is set to an earlier time calls twice. The action looks at the
     clock and, where nothing is due, sets the timer again.
-
-    Parameters
-    ----------
-    action : callable
     """
 
     __slots__ = ("_action", "_clock", "_times")

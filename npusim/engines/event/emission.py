@@ -99,8 +99,6 @@ def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> lis
 
     Parameters
     ----------
-    jobs : sequence of Job
-        A chain's producers before their readers; the last one is where the chain ends.
     last_reserve : int
         The reservation before: room is handed out in program order, which is why the NPU cannot lock itself
         up.

@@ -79,10 +79,6 @@ def job_of(
 
     Parameters
     ----------
-    arch, op, result : record
-        Of `ARCH_DTYPE`, `OP_DTYPE` and `RESULT_DTYPE`.
-    number : int
-        Of the operator.
     pieces : int
         Pieces to cut it into at least; 0: as the SoC's compiler does.
     """

@@ -24,14 +24,6 @@ class Machine:
 
     An inference works in one context of the NPU at a time, with the MAC grids, DSPs and SRAM of that context.
     It takes a free one when a phase of its work enters the NPU.
-
-    Attributes
-    ----------
-    clock : Clock
-    program : Program
-    log : EventLog
-        Written as the run goes on.
-    memory : SharedMemory
     """
 
     def __init__(self, program: Program, rates: TransferRates, inferences: int, in_flight: int) -> None:
@@ -241,13 +233,6 @@ def _strides(units: Sequence[ExecutionUnit]) -> list[int]:
 
 def simulate(program: Program, rates: TransferRates, inferences: int = 1, in_flight: int = 1) -> EventLog:
     """Run a program on its machine.
-
-    Parameters
-    ----------
-    inferences : int
-        How often it runs, at least 1.
-    in_flight : int
-        Inferences at once: when one ends the next begins.
 
     Returns
     -------

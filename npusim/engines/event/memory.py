@@ -33,10 +33,6 @@ class TransferRates:
 def transfer_rates(arch: Any) -> TransferRates:
     """Return the rates of a machine.
 
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-
     Notes
     -----
     What DRAM sustains for several devices is not in a data sheet: at least what the greediest of them draws
@@ -72,10 +68,6 @@ class SharedMemory:
     ----------
     engines : int
         DMA engines; flows 0 to engines - 1 are theirs and share DRAM evenly, further flows are hosts'.
-    hosts : int
-        Number of flows of hosts.
-    bytes_per_s : float
-        What DRAM sustains for all devices together.
     done : callable
         Called with the number of a flow when it has ended.
     """
@@ -103,8 +95,6 @@ class SharedMemory:
 
         Parameters
         ----------
-        flow : int
-            Its number; must not be active.
         seconds : float
             Time it takes at speed 1: for an engine, with all engines at work.
         top_speed : float

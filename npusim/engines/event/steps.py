@@ -74,8 +74,6 @@ def product_steps(op: Any, result: Any, pieces: int) -> list[TilingStep]:
 
     Parameters
     ----------
-    op, result : record
-        Of `OP_DTYPE` and `RESULT_DTYPE`.
     pieces : int
         Steps that DMA and work need at least to overlap; blocks are cut along whole pieces where the tiling
         has fewer.

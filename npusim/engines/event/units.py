@@ -47,13 +47,7 @@ class ComputeUnit:
 
 
 class HostUnit(ComputeUnit):
-    """CPU or GPU: a fixed part, then a flow from DRAM.
-
-    Parameters
-    ----------
-    flow : int
-        Number of its flow in the shared memory.
-    """
+    """CPU or GPU: a fixed part, then a flow from DRAM."""
 
     __slots__ = ("_flow",)
 
@@ -76,13 +70,7 @@ class HostUnit(ComputeUnit):
 
 
 class DmaEngine(ComputeUnit):
-    """A DMA engine: the latency of the next transfer is hidden behind the bytes of the one before.
-
-    Parameters
-    ----------
-    flow : int
-        Number of its flow in the shared memory.
-    """
+    """A DMA engine: the latency of the next transfer is hidden behind the bytes of the one before."""
 
     __slots__ = ("_flow", "_pending", "_timer")
 

@@ -52,10 +52,6 @@ def placement_problem(
     ----------
     graph : Graph
         Techniques applied; wishes on operators are not looked at.
-    run : Run
-        Tiles and requests; its device is not looked at.
-    devices : sequence of str
-        Devices to choose from, of "npu", "cpu", "gpu".
     fixed : mapping, optional
         Device of each operator that may not be placed freely; of a group its main operator counts.
     kept : Residency, optional

@@ -97,11 +97,6 @@ class Problem:
     def loads(self, placement: Sequence[int]) -> Any:
         """Add up a placement.
 
-        Parameters
-        ----------
-        placement : sequence of int
-            Device of each group.
-
         Returns
         -------
         array, shape (devices + 4,)

@@ -100,12 +100,7 @@ def _sums(devices: tuple[str, ...], terms: Terms, loads: Any) -> tuple[float, ..
 
 
 def _bounds_per_load(devices: tuple[str, ...], terms: Terms) -> Any:
-    """Return the bounds of the interval that a unit of each load makes, without those that are always 0.
-
-    Returns
-    -------
-    array, shape (bounds, devices + 4)
-    """
+    """Return the bounds of the interval that a unit of each load makes, without those that are always 0."""
     units = np.eye(len(devices) + 4)
     matrix = np.array([interval_bounds_s(*_sums(devices, terms, unit)) for unit in units]).T
     return matrix[matrix.any(axis=1)]
@@ -187,13 +182,6 @@ def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
     """Map a graph whose preprocessing may go to the CPU where that costs less than the NPU.
 
     The best placements found are mapped in full beside the NPU alone, and the fastest is taken.
-
-    Parameters
-    ----------
-    graph : Graph
-        With wishes (`wished`).
-    soc : Soc
-        With a CPU.
     """
     movable = frozenset(wished(graph))
     editor = Editor.of(graph)

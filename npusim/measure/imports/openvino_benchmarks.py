@@ -67,8 +67,6 @@ def choose_platform(measurements: Sequence[Measurement], platform: str | None = 
 
     Parameters
     ----------
-    measurements : sequence of Measurement
-        What `from_openvino_benchmarks` returned.
     platform : str, optional
         Its name or a part of it, such as ``288V``; needed where there are several.
 

@@ -23,10 +23,6 @@ def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> 
     ----------
     model : str
         gcn, gat, sage-mean or sage-max.
-    size : Size
-        The graph before it.
-    neighbours : int
-        Neighbours that SAGE samples.
     """
     degree = size.degree
     sampled = min(degree, float(neighbours))
@@ -41,13 +37,7 @@ def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> 
 
 
 class MaskKeeper:
-    """The CPU that writes the changed entries.
-
-    Parameters
-    ----------
-    graph : Graph
-        With a mask as input; its format says how many bytes an entry takes.
-    """
+    """The CPU that writes the changed entries."""
 
     def __init__(self, graph: Graph, soc: Soc, run: Run) -> None:
         arch: Any = arch_row(soc, run.tiles, run.requests, run.hint)[0]
