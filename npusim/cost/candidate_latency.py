@@ -26,24 +26,6 @@ from npusim.cost.candidates import CandidateRecord
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
 from npusim.cost.jit import compiled
 
-__all__ = [
-    "BLOCK",
-    "CHOICES",
-    "RATES",
-    "Choice",
-    "Rate",
-    "choose",
-    "clear_rate_bounds",
-    "dma_time_s",
-    "fill_rates",
-    "lower_bound_s",
-    "overlapped_s",
-    "prologue_epilogue_s",
-    "start_rate_bounds",
-    "upper_bound_s",
-    "widen_rate_bounds",
-]
-
 BLOCK = 128
 """Points that are evaluated at a time, so that their rates stay in the nearest cache."""
 

@@ -25,8 +25,6 @@ from npusim.cost.grid import (
 from npusim.cost.jit import compiled
 from npusim.cost.sparsity import SIDES, skipped_shares, worth_trying
 
-__all__ = ["conv_cycles", "effective_taps", "matmul_cycles", "matmul_mode_cycles", "mode_shape"]
-
 _MODES = 3
 
 

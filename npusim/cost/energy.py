@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.dpu import mode_shape
-from npusim.cost.grid import mac_format
+from npusim.cost.grid import mac_format, mode_shape
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation, OpRecord, Unit
 

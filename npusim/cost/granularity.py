@@ -23,21 +23,10 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.dpu import conv_cycles, matmul_mode_cycles, mode_shape
-from npusim.cost.grid import startup_cycles, tile_workload
+from npusim.cost.dpu import conv_cycles, matmul_mode_cycles
+from npusim.cost.grid import mode_shape, startup_cycles, tile_workload
 from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation, OpRecord
-
-__all__ = [
-    "CHANNEL_LEVELS",
-    "ROW_LEVELS",
-    "TilePart",
-    "halo_factor",
-    "more_strips",
-    "piece_of",
-    "strip_width",
-    "tile_cycles",
-]
 
 _MATMUL = int(DpuOperation.MATMUL)
 ROW_LEVELS, CHANNEL_LEVELS = 3, 2

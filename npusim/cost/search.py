@@ -23,9 +23,9 @@ import numpy as np
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
-from npusim.cost.dpu import matmul_mode_cycles, mode_shape
+from npusim.cost.dpu import matmul_mode_cycles
 from npusim.cost.energy import grid_traffic_bytes
-from npusim.cost.grid import tile_workload
+from npusim.cost.grid import mode_shape, tile_workload
 from npusim.cost.jit import compiled
 from npusim.cost.products import search_product, sum_rate, tile_share
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit

@@ -18,18 +18,6 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.grid import DpuWorkload, SkippedShares
 from npusim.cost.jit import compiled
 
-__all__ = [
-    "ACTIVATIONS",
-    "BOTH",
-    "DENSE",
-    "SIDES",
-    "WEIGHTS",
-    "independent_block_density",
-    "lane_density",
-    "skipped_shares",
-    "worth_trying",
-]
-
 DENSE, ACTIVATIONS, WEIGHTS, BOTH = 0, 1, 2, 3
 """Whose bitmaps the grid uses to skip zeros."""
 SIDES = 4

@@ -24,23 +24,6 @@ from npusim.cost.records import (
 )
 from npusim.metrics import METRICS
 
-__all__ = [
-    "DSP_KERNEL_DTYPE",
-    "OP_DTYPE",
-    "RESULT_DTYPE",
-    "TOTAL_DTYPE",
-    "Bound",
-    "DpuOperation",
-    "DspKernelRecord",
-    "HostFormat",
-    "OpRecord",
-    "Order",
-    "ResultRecord",
-    "Split",
-    "Unit",
-    "empty_ops",
-]
-
 
 class Unit(IntEnum):
     """Which unit does an operator's work."""

@@ -86,6 +86,18 @@ def _planes(sizes: Sequence[int]) -> int:
     return sizes[0] if len(sizes) > 2 else 1
 
 
+def _window(
+    image: tuple[int, ...], out: tuple[int, ...], kernel: Sequence[int], strides: Sequence[int]
+) -> dict[str, int]:
+    """Return heights and widths of image, result, kernel and strides, a height of 1 where there is none."""
+    sizes = {"in": image[2:], "out": out[2:], "kernel": kernel, "stride": strides}
+    return {
+        f"{name}_{side}": size
+        for name, of in sizes.items()
+        for side, size in zip("hw", (1, *of)[-2:], strict=True)
+    }
+
+
 def convolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     """Output pixels, channels, kernel taps and strides of a convolution, 1-D to 3-D.
 
@@ -98,34 +110,16 @@ def convolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     kernel = weight[-spatial:]
     in_c = weight[2] if grouped else weight[1]
     strides = tuple(op.attrs.get("strides", (1,) * spatial))
-    pixels = math.prod(out[2:])
-    macs = float(out[0] * out[1] * pixels * in_c * math.prod(kernel))
-    kernel_h, kernel_w = (1, *kernel)[-2:]
-    stride_h, stride_w = (1, *strides)[-2:]
-    out_h, out_w = (1, *out[2:])[-2:]
-    in_h, in_w = (1, *image[2:])[-2:]
+    macs = float(out[0] * out[1] * math.prod(out[2:]) * in_c * math.prod(kernel))
+    window = _window(image, out, kernel, strides)
     depthwise = grouped and in_c == 1
     batch = (out[0] if depthwise else out[0] * groups) * _planes(out[2:])
     out_c = out[1] if depthwise else out[1] // groups
     if depthwise:
-        kernel_h *= _planes(kernel)
+        window["kernel_h"] *= _planes(kernel)
     else:
         in_c *= _planes(kernel)
-    return Work(
-        macs=macs,
-        elements=float(math.prod(out)),
-        batch=batch,
-        out_w=out_w,
-        out_h=out_h,
-        in_c=in_c,
-        out_c=out_c,
-        kernel_w=kernel_w,
-        kernel_h=kernel_h,
-        stride_w=stride_w,
-        stride_h=stride_h,
-        in_w=in_w,
-        in_h=in_h,
-    )
+    return Work(macs=macs, elements=float(math.prod(out)), batch=batch, in_c=in_c, out_c=out_c, **window)
 
 
 def pooling_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
@@ -137,25 +131,10 @@ def pooling_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
         raise ShapeError(
             f"operator {op.name!r} ({op.type}): kernel {kernel} does not fit {spatial} spatial dimensions"
         )
-    strides = tuple(op.attrs.get("strides", (1,) * spatial))
-    kernel_h, kernel_w = (1, *kernel)[-2:]
-    stride_h, stride_w = (1, *strides)[-2:]
-    out_h, out_w = (1, *out[2:])[-2:]
-    in_h, in_w = (1, *image[2:])[-2:]
-    return Work(
-        elements=float(math.prod(out) * math.prod(kernel)),
-        batch=out[0] * _planes(out[2:]),
-        out_w=out_w,
-        out_h=out_h,
-        out_c=out[1],
-        in_c=1,
-        kernel_w=kernel_w,
-        kernel_h=kernel_h * _planes(kernel),
-        stride_w=stride_w,
-        stride_h=stride_h,
-        in_w=in_w,
-        in_h=in_h,
-    )
+    window = _window(image, out, kernel, op.attrs.get("strides", (1,) * spatial))
+    window["kernel_h"] *= _planes(kernel)
+    elements, batch = float(math.prod(out) * math.prod(kernel)), out[0] * _planes(out[2:])
+    return Work(elements=elements, batch=batch, out_c=out[1], in_c=1, **window)
 
 
 def row_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
@@ -194,21 +173,13 @@ def deconvolution_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     strides = tuple(op.attrs.get("strides", (1,) * spatial))
     macs = float(image[0] * groups * in_c * out_c * math.prod(image[2:]) * math.prod(weight[-spatial:]))
     taps = [-(-size // stride) for size, stride in zip(weight[-spatial:], strides, strict=True)]
-    kernel_h, kernel_w = (1, *taps)[-2:]
-    out_h, out_w = (1, *out[2:])[-2:]
-    in_h, in_w = (1, *image[2:])[-2:]
     return Work(
         macs=macs,
         elements=float(math.prod(out)),
         batch=out[0] * groups * _planes(out[2:]),
-        out_w=out_w,
-        out_h=out_h,
         in_c=in_c * _planes(taps),
         out_c=out_c,
-        kernel_w=kernel_w,
-        kernel_h=kernel_h,
-        in_w=in_w,
-        in_h=in_h,
+        **_window(image, out, taps, (1, 1)),
     )
 
 
