@@ -100,8 +100,6 @@ class GAT(nn.Module):
 
     Parameters
     ----------
-    heads : int
-        Heads of each layer but the last, which has one.
     view : View
         How it sees the graph; with a matrix all pairs are scored and masked.
     masking : str
@@ -110,8 +108,6 @@ class GAT(nn.Module):
         `pairs`, or one of GrAx2's forms, as for `npusim.accuracy.gat.scores_of`.
     lowered : float
         What masking by arithmetic lowers the score of an absent edge by.
-    dropout : float
-        Share of features, activations and attention weights dropped while training.
     """
 
     def __init__(

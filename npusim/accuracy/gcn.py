@@ -21,8 +21,6 @@ class GCN(nn.Module):
         How it sees the graph: edges, a matrix made of them in the graph, or a finished matrix.
     aggregate_first : bool
         Whether a layer aggregates its inputs and not its outputs.
-    dropout : float
-        Share of features and activations dropped while training.
     """
 
     def __init__(

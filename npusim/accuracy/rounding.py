@@ -38,10 +38,6 @@ def run_in_half(module: nn.Module, inputs: Mapping[str, Tensor], saturate: bool 
 
     Parameters
     ----------
-    module : module
-        The module; it stays as it is.
-    inputs : mapping of str to Tensor
-        Its inputs in fp32, in the order of `forward`.
     saturate : bool
         Whether numbers that stand in the model, such as -9e15, become -65504, as OpenVINO writes them into an
         fp16 file; otherwise they overflow to infinity, as PyTorch and numpy convert them.
@@ -105,8 +101,6 @@ def quantised(module: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
 
     Parameters
     ----------
-    module : module
-        In evaluation mode.
     inputs : mapping of str to Tensor
         Its inputs; they are the calibration: a full graph is the whole data set.
 

@@ -59,8 +59,6 @@ class SparseMaximum(nn.Module):
         Where the features have non-zeros, [2, Z]: rows in ascending order.
     ends : tuple of Tensor
         Source and target of each edge, [E] both.
-    shape : tuple of int
-        Nodes and features.
     """
 
     which: Tensor
@@ -174,10 +172,6 @@ class SAGE(nn.Module):
         Whether the neighbours' maximum is taken instead of their mean.
     masking : str
         How a maximum leaves out missing neighbours, as for `npusim.accuracy.sage.masked_maximum`.
-    aggregate_first : bool
-        Whether a layer aggregates its inputs and not its outputs.
-    dropout : float
-        Share of features and activations dropped while training.
     """
 
     def __init__(

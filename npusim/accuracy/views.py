@@ -106,15 +106,7 @@ class InGraphMatrix(EdgeView, GraphMatrix):
 
 
 class WeightedMatrix(EdgeView, GraphMatrix):
-    """The graph as edges whose weights, computed (EffOp) or given (PreG), are scattered into a matrix.
-
-    Parameters
-    ----------
-    kind : str
-        As for `InGraphMatrix`: `norm` or `mean`.
-    ready : bool
-        Whether the normalised weights `edge_norm` [E, loops last] are a second input.
-    """
+    """The graph as edges whose weights, computed (EffOp) or given (PreG), are scattered into a matrix."""
 
     def __init__(
         self,
@@ -196,14 +188,8 @@ def dense_adjacency(
 
     Parameters
     ----------
-    edge_index : ndarray
-        Edges [2, E].
     loops : bool
         Whether each node has an edge to itself.
-    kind : str
-        As for `InGraphMatrix`.
-    capacity : int, optional
-        Nodes the model is compiled for.
     padding : str
         What an added node has: `zeros`, nothing, as GraNNite words it; `loops`, an edge to itself, as its
         authors' program does it.

@@ -225,13 +225,7 @@ class RooflineDevice(Section):
         return float(self.clock) * (1.0 if share is None else float(getattr(share, hint)))
 
     def peak_macs_per_s(self, dtype: str) -> float:
-        """Return the multiply-accumulates a second of all cores in a format.
-
-        Raises
-        ------
-        UnknownNameError
-            Where the device has no rate for the format.
-        """
+        """Return the multiply-accumulates a second of all cores in a format."""
         for name, rate in self.macs_per_cycle.items():
             if name == dtype:
                 return self.cores * rate * self.clock

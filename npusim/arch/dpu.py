@@ -175,13 +175,7 @@ class Dpu(Section):
         return int(self.grid.vpe) ** 2 * int(self.grid.mpe) ** 2
 
     def macs_per_cycle(self, dtype: str) -> float:
-        """Return the multiply-accumulates of one tile in a cycle of the DPU clock, in a format.
-
-        Raises
-        ------
-        UnknownNameError
-            Where the grid has no rate for the format.
-        """
+        """Return the multiply-accumulates of one tile in a cycle of the DPU clock, in a format."""
         for name, rate in self.macs_per_mpe.items():
             if name == dtype:
                 return self.mpes * rate

@@ -216,13 +216,7 @@ class Npu(Section):
         return min(int(getattr(self.tiles_for, hint)), int(self.tiles))
 
     def peak_macs_per_s(self, dtype: str, tiles: int | None = None) -> float:
-        """Return the multiply-accumulates a second of the grid in a format, on all tiles or on some.
-
-        Raises
-        ------
-        UnknownNameError
-            Where the grid has no rate for the format.
-        """
+        """Return the multiply-accumulates a second of the grid in a format, on all tiles or on some."""
         return self.dpu.macs_per_cycle(dtype) * (self.tiles if tiles is None else tiles) * self.dpu.clock
 
     def sram_bytes(self, tiles: int | None = None) -> float:

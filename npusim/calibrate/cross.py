@@ -32,8 +32,6 @@ def cross_validate(
         The suite as it was run; its groups decide how folds are made, so that each fold has some of each.
     figures : str or Path, optional
         The file it was run on, where that is not the shipped one.
-    tick : callable
-        Called after each fit: folds times machines.
 
     Returns
     -------

@@ -148,13 +148,7 @@ class Result:
 
 
 class GraniteFit:
-    """Maximum a posteriori: squared deviations from figures and priors in standard deviations.
-
-    Parameters
-    ----------
-    figures : sequence of KeyedFigure
-        Published figures; their ids are keys of the suite.
-    """
+    """Maximum a posteriori: squared deviations from figures and priors in standard deviations."""
 
     def __init__(self, plan: Plan, figures: Sequence[KeyedFigure]) -> None:
         self.plan, self.figures = plan, list(figures)

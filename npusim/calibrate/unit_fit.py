@@ -47,13 +47,7 @@ FITS = {
 
 
 def fit_named(name: str) -> Fit:
-    """Return a unit's fit.
-
-    Raises
-    ------
-    UnknownNameError
-        Where there is none of that name.
-    """
+    """Return a unit's fit."""
     if name not in FITS:
         raise UnknownNameError("fit", name, FITS)
     module, function = FITS[name].split(":")

@@ -101,15 +101,6 @@ def transfer_s(
 
 
 @compiled
-def stream_s(arch: ArchRecord, read_bytes: float, written_bytes: float, row_bytes: float) -> float:
-    """Time of a steady stream by all engines: reads and writes share them, latencies are hidden (s)."""
-    read_s = _payload_s(arch, DDR2CMX, read_bytes, row_bytes, arch.dma_engines) if read_bytes > 0.0 else 0.0
-    return read_s + (
-        _payload_s(arch, CMX2DDR, written_bytes, row_bytes, arch.dma_engines) if written_bytes > 0.0 else 0.0
-    )
-
-
-@compiled
 def copy_s(arch: ArchRecord, copied_bytes: float) -> float:
     """Time of copies between tiles' SRAM by all engines (s)."""
     return _payload_s(arch, CMX2CMX, copied_bytes, 0.0, arch.dma_engines) if copied_bytes > 0.0 else 0.0

@@ -130,12 +130,6 @@ def _folder() -> str | None:
         return None  # nowhere to write: compile again in each process
 
 
-def is_compiled() -> bool:
-    """Whether the disk holds compiled kernels of these sources, so that a first call is fast."""
-    folder = _folder()
-    return folder is not None and any(Path(folder).rglob("*.nbc"))
-
-
 def _compile(function: _Function, **options: Any) -> _Function:
     # Nobody calls a kernel from C.
     compiled = numba.njit(error_model="numpy", no_cfunc_wrapper=True, **options)(function)

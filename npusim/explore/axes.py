@@ -125,11 +125,6 @@ def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
     Lowering axes come first, then machine axes that the tiling search looks at, then the others, each kind in
     the order of the file; the last varies fastest. So points that share a search follow each other.
 
-    Parameters
-    ----------
-    soc : Soc
-        The machine with the settings that hold at every point.
-
     Raises
     ------
     ConfigError

@@ -54,12 +54,6 @@ def attributes_of(
 
     Parameters
     ----------
-    settings : Settings
-        What its type brings along.
-    kind : str
-        OpenVINO operation name.
-    raw : mapping
-        The attributes as the file has them.
     rank : int
         Dimensions of the first input, to count negative axes from.
     constant : callable

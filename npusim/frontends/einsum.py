@@ -25,8 +25,6 @@ def decompose_einsum(editor: Editor, name: str, inputs: Sequence[str], attrs: Ma
 
     Parameters
     ----------
-    name : str
-        Of the operator.
     attrs : mapping
         `equation`, such as "bqhd,bkhd->bhqk"; labels may repeat, and an ellipsis stands for any dimensions.
     """

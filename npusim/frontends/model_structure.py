@@ -102,13 +102,7 @@ class ModelStructure:
                 yield place, f"it has to lie in {folder}, complete, beside the model"
 
     def declared(self, made: Mapping[str, tuple[int, ...]]) -> str:
-        """Say which result has another shape than the file declares, '' where none has.
-
-        Parameters
-        ----------
-        made : mapping of str to tuple of int
-            Shapes that the operators make, as far as they are fixed.
-        """
+        """Say which result has another shape than the file declares, '' where none has."""
         for name, shape in self.outputs.items():
             real = made.get(name)
             fits = real is None or (

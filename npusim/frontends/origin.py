@@ -60,13 +60,7 @@ def user_line(trace: str) -> str:
 
 
 def advice_of_trace(graph: Any) -> str:
-    """Say which lines of a module make sizes that depend on values, and what to write.
-
-    Parameters
-    ----------
-    graph : torch.Graph
-        The module's trace, inlined.
-    """
+    """Say which lines of a module make sizes that depend on values, and what to write."""
     found: dict[str, str] = {}
     for node in graph.nodes():
         kind = node.kind()

@@ -64,13 +64,7 @@ def from_pyg(
 
 
 def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:
-    """Say which lines of a module make sizes that depend on values, and what to write instead of them.
-
-    Returns
-    -------
-    str
-        '' where there are none, or the module cannot be traced with its examples.
-    """
+    """Say which lines of a module make sizes that depend on values, and what to write instead of them."""
     import torch
 
     try:

@@ -31,13 +31,7 @@ class _Direction:
 
 
 def repeat(editor: Editor, made: set[str], times: int) -> None:
-    """Let operators run so many times as often; constants that they read may stay in SRAM meanwhile.
-
-    Parameters
-    ----------
-    made : set of str
-        Names of the operators.
-    """
+    """Let operators run so many times as often; constants that they read may stay in SRAM meanwhile."""
     for name in made:
         op = editor.operators[name]
         if times > 1:
@@ -54,8 +48,6 @@ def decompose_recurrence(
 
     Parameters
     ----------
-    name : str
-        Of the layer.
     inputs : sequence of str
         Input [batch, steps, size], states [batch, directions, hidden], lengths, weights of the input
         [directions, gates x hidden, size] and of the state [directions, gates x hidden, hidden], bias.

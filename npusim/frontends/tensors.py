@@ -73,11 +73,6 @@ def _role_by_use(shape: tuple[int, ...], readers: Iterable[tuple[Operator, int]]
 def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
     """Return the fields of `Tensor` that follow from the values: density, block_density, symmetric.
 
-    Parameters
-    ----------
-    values : ndarray
-        The constant, of any shape.
-
     Returns
     -------
     dict

@@ -30,19 +30,10 @@ def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType
 
     Parameters
     ----------
-    model : openvino.Model
-        The model.
-    name : str
-        Name of the graph.
     roles : mapping of str to Role
         What inputs mean, by name; overrides what their name says.
     precision : DType, optional
         Widest floating-point format kept.
-
-    Returns
-    -------
-    Graph
-        The operators.
 
     Raises
     ------

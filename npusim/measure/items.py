@@ -28,8 +28,6 @@ def items_of(
     asked : Scenario
         Network, techniques, settings of the workload, shapes, inputs; nothing else of it is looked at.
     hint : {"latency", "throughput", "both"}
-    requests : int, optional
-        Inferences in flight.
 
     Raises
     ------

@@ -33,8 +33,6 @@ def graph_of(ref: ModelRef, precision: str | None = None, files: Sources | None 
 
     Parameters
     ----------
-    ref : ModelRef
-        What ran.
     precision : str, optional
         Format in which the device computed floating point: f32, f16, bf16. It replaces the floating-point
         format of workloads and benchmarks; tensors of int8 stay. Default: the format that they name.

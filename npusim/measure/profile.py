@@ -43,8 +43,6 @@ def operator_profiles(files: Sequence[str | Path], scenario: Scenario) -> list[P
     files : sequence of str or Path
         Measurements (`npusim.measurement/1`), one for each device; each has a row of this network under these
         techniques with the times of its operators.
-    scenario : Scenario
-        Network and techniques.
 
     Returns
     -------

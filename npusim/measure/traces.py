@@ -63,11 +63,6 @@ class Trace:
 def read_trace(path: Path) -> Trace:
     """Read a Chrome trace.
 
-    Parameters
-    ----------
-    path : Path
-        A JSON file: an object with `traceEvents`, or a list of events.
-
     Raises
     ------
     FileError

@@ -40,13 +40,8 @@ def document_html(document: Document, command: str, *pictures: str, title: str =
 
     Parameters
     ----------
-    document : Document
-    command : str
-        The command line that asked for it.
     *pictures : str
         HTML to stand above the tables.
-    title, lead : str
-        In place of those that follow from the document.
     """
     data = document.model_dump(mode="json", by_alias=True)
     kind = str(data.pop("schema")).partition("/")[0].removeprefix("npusim.")

@@ -21,15 +21,7 @@ _EDGE = "#555"
 
 
 def block_diagram(estimate: Estimate, mapped: Mapped) -> str:
-    """Return DRAM, SRAM and computing units, with bytes and mean rates of an inference between them.
-
-    Parameters
-    ----------
-    estimate : Estimate
-        Of one inference.
-    mapped : Mapped
-        What it is the estimate of.
-    """
+    """Return DRAM, SRAM and computing units, with bytes and mean rates of an inference between them."""
     soc, period_s = mapped.soc, 1.0 / estimate.throughput_per_s
 
     def moved(what: str, amount: float) -> str:
@@ -95,15 +87,7 @@ def _arrows(y: float, labels: Sequence[str]) -> str:
 
 
 def areas(sizes: Mapping[str, float], title: str) -> str:
-    """Return squares whose areas are bytes, each with its name and size, the largest first.
-
-    Parameters
-    ----------
-    sizes : mapping of str to float
-        Bytes by name, above 0.
-    title : str
-        What a screen reader says.
-    """
+    """Return squares whose areas are bytes, each with its name and size, the largest first."""
     largest = max(sizes.values())
     drawn, y = [], 0.0
     for number, (name, size) in enumerate(sorted(sizes.items(), key=lambda item: -item[1])):

@@ -95,15 +95,11 @@ def whatif_over(
 
     Parameters
     ----------
-    scenario : Scenario
-        What holds at every point; its own techniques are not looked at.
     stacks : sequence of str
         Technique stacks, the baseline first.
     over : mapping of str to sequence of str
         Values by path, as `--set` takes them. `workload.precision=int8` means 8-bit integers of the MAC
         grid's operators: every stack gets quantgr.
-    samples, seed
-        As for `whatif`.
 
     Raises
     ------

@@ -74,13 +74,7 @@ def listed(which: str) -> tuple[Stack, ...]:
 
 
 def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
-    """Return the stacks to compare on a graph, each with the reason why it is illegal there, or None.
-
-    Parameters
-    ----------
-    which : str
-        Name of a list of stacks ("paper", "all", "storage"), or stacks parted by commas ("stagr,stagr+symg").
-    """
+    """Return the stacks to compare on a graph, each with the reason why it is illegal there, or None."""
     return tuple((stack, legal(graph, stack)) for stack in listed(which))
 
 

@@ -42,13 +42,7 @@ def compute_operators(graph: Graph) -> tuple[Operator, ...]:
 
 
 def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> tuple[Tensor, ...]:
-    """Tensors that follow from the edges alone and are read by an operator that the features flow through.
-
-    Parameters
-    ----------
-    before_comparison : bool
-        Where the result is that of a comparison, name the matrix that was compared instead.
-    """
+    """Tensors that follow from the edges alone and are read by an operator that the features flow through."""
     structural = graph.structural
     found: dict[str, Tensor] = {}
     for op in compute_operators(graph):

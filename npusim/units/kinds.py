@@ -32,8 +32,6 @@ def refuse(found: str, allowed: str, suggestion: str | None = None, at: str = ""
 
     Parameters
     ----------
-    found, allowed, suggestion
-        As for `npusim.errors.ConfigError`.
     at : str, optional
         Key, relative to what is validated, that is at fault.
 

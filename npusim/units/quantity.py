@@ -132,13 +132,7 @@ def _quantity(
 
 
 class Count(int):
-    """An int that carries its source: tiles, cores, ports.
-
-    Parameters
-    ----------
-    source, uncertainty, note
-        As for `Quantity`.
-    """
+    """An int that carries its source: tiles, cores, ports."""
 
     source: str
     uncertainty: float | None

@@ -26,10 +26,6 @@ class Network:
 
     Parameters
     ----------
-    name : str
-        Name of the graph.
-    model : str
-        Model family.
     precision : str
         fp16, bf16, fp32, or int8: products in 8 bits, the rest in fp16.
     same_upper : bool
@@ -111,10 +107,6 @@ class Network:
             Tensor [N, C, H, W].
         width : int
             Output channels.
-        name : str
-            Region of the operators; their names start with it.
-        kernel : int or tuple of int
-            Height and width of the kernel.
         activation : str
             OpenVINO type of an activation; Clamp is ReLU6.
         groups : int

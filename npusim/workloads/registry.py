@@ -28,15 +28,6 @@ for _kind in (GNN, CNN, TRANSFORMER):
 def kind_of(data: Any, file: str, line: int | None = None) -> WorkloadKind:
     """Return the kind that the data of a workload file names.
 
-    Parameters
-    ----------
-    data : Any
-        The file's content; without `kind`, it is a GNN.
-    file : str
-        What an error calls the file.
-    line : int, optional
-        Line of the key `kind`.
-
     Raises
     ------
     ConfigError

@@ -44,11 +44,6 @@ def from_openvino_benchmarks(file: str | Path) -> list[Measurement]:
     file : str or Path
         A CSV file with the columns of `validate/figures/openvino_published.csv`.
 
-    Returns
-    -------
-    list of Measurement
-        One per platform, in the order of the file.
-
     Raises
     ------
     FileError

@@ -116,15 +116,7 @@ class EdgeList:
 
 
 def edge_list(editor: Editor, edges: int, nodes: int, dtype: DType, loops: bool) -> EdgeList:
-    """Add the input `edge_index` [2, E] and take its two rows apart.
-
-    Parameters
-    ----------
-    edges : int
-        Edges of the input, without self-loops.
-    loops : bool
-        Whether each node gets an edge to itself.
-    """
+    """Add the input `edge_index` [2, E] and take its two rows apart."""
     editor.region = PREPROCESS
     pairs = editor.input("edge_index", (2, edges), DType.INT64, role=Role.EDGES, structural=True)
     if loops:

@@ -25,10 +25,6 @@ def build_gnn(spec: GnnSpec, structure: GraphStructure, name: str | None = None)
 
     Parameters
     ----------
-    spec : GnnSpec
-        The network and its form.
-    structure : GraphStructure
-        Statistics of the data graph.
     name : str, optional
         Name of the graph; default "model-dataset".
 

@@ -24,8 +24,6 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     spec : GnnSpec
         Form `gathered`: inputs `neighbours` [N, K] and `mask` [N, K] (0 where a node has fewer than K);
         `edges`: sampled `edge_index` [2, E]; `dense` (mean): a matrix [N, N] made of it.
-    structure : GraphStructure
-        The data graph; a node without neighbours samples itself.
 
     Returns
     -------
