@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from npusim.calibrate.device import Calibrated
     from npusim.measure.document import Measurement
     from npusim.measure.suites import Item
-    from npusim.studies.placement import Placement
+    from npusim.studies.placement_document import Placement
     from npusim.studies.side_by_side import Comparison
     from npusim.studies.stream import Followed, Update
 

@@ -28,7 +28,7 @@ DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
     "compare": "npusim.studies.side_by_side:Comparison",
     "whatif": "npusim.studies:WhatIf",
-    "map": "npusim.studies.placement:Placement",
+    "map": "npusim.studies.placement_document:Placement",
     "stream": "npusim.studies.stream:Followed",
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.measure.trace_diff:TraceDiff",

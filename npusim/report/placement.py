@@ -13,7 +13,7 @@ from npusim.report.engineering import engineering, factor
 from npusim.report.terminal import LongName, conditions, headed, remarks, title
 
 if TYPE_CHECKING:
-    from npusim.studies.placement import Cut, PlacedGroup, Placement
+    from npusim.studies.placement_document import Cut, PlacedGroup, Placement
 
 _JOINTS = "/."
 _CHOSEN = "bold green"

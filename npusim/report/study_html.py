@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from npusim.accuracy.document import AccuracyReport
     from npusim.explore.search import SearchResult
     from npusim.measure import Measurement
-    from npusim.studies.placement import Placement
+    from npusim.studies.placement_document import Placement
     from npusim.studies.stream import Followed
 
 DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from npusim.arch import Soc
-from npusim.documents import Document, Part
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.mapping import (
@@ -28,6 +26,7 @@ from npusim.mapping import (
 )
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
+from npusim.studies.placement_document import Alone, Cut, DeviceCost, PlacedGroup, Placement, Profiled
 
 DEVICES = ("npu", "cpu", "gpu")
 _TRIED = 7
@@ -40,79 +39,6 @@ _METHOD_IN_FLIGHT = (
     "the slowest device sets the pace: devices get weights until their load is even, each round is solved by "
     "dynamic programming, and duality bounds what is left to gain"
 )
-
-
-class DeviceCost(Part):
-    """A group of operators on one device, by itself."""
-
-    latency_s: float | None
-    """Time, in s; null where the device cannot run it."""
-    energy_j: float | None
-    """Dynamic energy, in J; null where the device cannot run it."""
-    measured: bool = False
-    """Whether the time is from a profile, not from the model."""
-
-
-class PlacedGroup(Part):
-    """Operators that run as one, and where."""
-
-    name: str
-    """Main operator."""
-    region: str
-    """Part of the network it belongs to."""
-    device: str
-    """Device that runs it."""
-    costs: dict[str, DeviceCost]
-    """What it costs on each device."""
-
-
-class Alone(Part):
-    """All of the network on one device."""
-
-    device: str
-    """The device."""
-    latency_s: float | None
-    """Time of an inference, in s; null where the device cannot run all of it."""
-    throughput_per_s: float | None
-    """Inferences per second; null where the device cannot run all of it."""
-    energy_j: float | None
-    """Energy of an inference, in J; null where the device cannot run all of it."""
-
-
-class Cut(Part):
-    """The network cut in two at one place of its order of execution."""
-
-    after: str
-    """Last operator of the first part."""
-    first: str
-    """Device of the first part."""
-    rest: str
-    """Device of the second part."""
-    latency_s: float | None
-    """Time of an inference, in s; null where a device cannot run its part."""
-    throughput_per_s: float | None
-    """Inferences per second."""
-    energy_j: float | None
-    """Energy of an inference, in J."""
-    transfer_bytes: float
-    """Bytes that cross from one device to the other."""
-
-
-class Profiled(Part):
-    """Measured times of operators that the placement rests on."""
-
-    device: str
-    """Device that was measured."""
-    chip: str
-    """Its name."""
-    row: str
-    """Row of the measurement."""
-    groups: int
-    """Groups whose time on this device is measured."""
-    used_s: float
-    """Measured time of these groups, in s."""
-    unused_s: float
-    """Measured time of what is no operator of the network, in s: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,62 +61,6 @@ class Profile:
     row: str
     """Where the times stand."""
     operators: tuple[OperatorTime, ...]
-
-
-class Placement(Document):
-    """The best placement of a network over the devices of a SoC; SI units throughout."""
-
-    schema_: Literal["npusim.map/1"] = Field("npusim.map/1", alias="schema")
-    """Version of this document."""
-    workload: str
-    """Name of the network."""
-    soc: str
-    """Name of the SoC."""
-    techniques: str
-    """Canonical technique stack."""
-    hint: str
-    """Performance hint: latency or throughput."""
-    requests: int
-    """Inferences in flight."""
-    tiles: int
-    """NPU tiles that an inference uses."""
-    npu_tiles: int
-    """Tiles of the NPU; 0 without one."""
-    contexts: int
-    """Inferences that the NPU works on side by side, each on tiles of its own."""
-    minimise: Literal["latency", "energy"]
-    """What the placement minimises; latency with several in flight: the time between two inferences."""
-    devices: list[str]
-    """Devices to choose from."""
-    method: str
-    """How the placement was found, and on what it is exact."""
-    exact: bool
-    """Whether the costs allow nothing better in this order of execution."""
-    value: float
-    """By the costs alone, the value of the placement found: s between two inferences, or J of one."""
-    bound: float
-    """Least that any placement can reach by the costs, in the same unit; the engine may plan SRAM
-    again for what is left on the NPU, and end up below."""
-    latency_s: float
-    """Time of an inference, in s, as `npusim estimate` has it."""
-    throughput_per_s: float
-    """Inferences per second."""
-    energy_j: float
-    """Energy of an inference, in J."""
-    dram_bytes: float
-    """Bytes moved to and from DRAM."""
-    transfer_bytes: float
-    """Bytes that pass from the device that makes them to another."""
-    switches: int
-    """How often work passes to another device."""
-    groups: list[PlacedGroup]
-    """Where everything runs, in the order in which it was costed; views cost nothing and are left out."""
-    alone: list[Alone]
-    """Each device by itself."""
-    cuts: list[Cut]
-    """Every cut in two, by the costs: for each pair of devices and each place."""
-    profiles: list[Profiled] = Field(default_factory=list)
-    """Measured times that replace the model's; with any, all figures follow from the costs alone."""
 
 
 def place(
@@ -237,17 +107,15 @@ def place(
         tried = (found.placement, *found.others[:_TRIED])
         placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
         hosts = _alone_values(graph, soc, run, chosen, minimise)
-        single = chosen[placement[0]] if len(set(placement)) == 1 else ""
-        value = hosts[single] if single in hosts else objective_of(problem, terms, placement)
+        single = hosts.get(chosen[placement[0]]) if len(set(placement)) == 1 else None
+        value = objective_of(problem, terms, placement) if single is None else single
         bound = min(found.bound, *hosts.values()) if hosts else found.bound
         totals, alone = metrics_in(Placement, mapped.total), [_alone(d, m) for d, m in everywhere.items()]
     return Placement(
         workload=graph.name,
         soc=soc.name,
         techniques=graph.techniques,
-        hint=run.hint,
-        requests=run.requests,
-        tiles=run.tiles,
+        **{name: getattr(run, name) for name in ("hint", "requests", "tiles")},
         npu_tiles=int(soc.npu.tiles) if soc.has("npu") else 0,
         contexts=int(terms.contexts),
         minimise=minimise,
