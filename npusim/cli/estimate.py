@@ -32,6 +32,33 @@ _EXAMPLES = """
   npusim estimate gcn-cora --techniques stagr -o page.html
 """
 
+Interval = Annotated[
+    bool,
+    opt.option(
+        "--interval",
+        "Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
+        "fitted to measurements always gets one.",
+        panel=opt.OUTPUT,
+    ),
+]
+Details = Annotated[
+    bool,
+    opt.option(
+        "--details",
+        "Also show energy by part and, for each operator, tiling, split and mode, reads and writes of "
+        "SRAM and DRAM, power, and the roofline. JSON and HTML always hold them.",
+        panel=opt.OUTPUT,
+    ),
+]
+TraceFile = Annotated[
+    Path | None,
+    opt.option(
+        "--trace FILE",
+        "Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
+        panel=opt.OUTPUT,
+    ),
+]
+
 
 @app.command(epilog=_EXAMPLES)
 def estimate(
@@ -46,32 +73,9 @@ def estimate(
     device: opt.Device = "auto",
     swap_operands: opt.SwapOperands = "none",
     engine: opt.Engine = "analytical",
-    interval: Annotated[
-        bool,
-        opt.option(
-            "--interval",
-            "Find the 90 % interval of the latency from the data sheet's uncertainties. A SoC that was "
-            "fitted to measurements always gets one.",
-            panel=opt.OUTPUT,
-        ),
-    ] = False,
-    details: Annotated[
-        bool,
-        opt.option(
-            "--details",
-            "Also show energy by part and, for each operator, tiling, split and mode, reads and writes of "
-            "SRAM and DRAM, power, and the roofline. JSON and HTML always hold them.",
-            panel=opt.OUTPUT,
-        ),
-    ] = False,
-    trace: Annotated[
-        Path | None,
-        opt.option(
-            "--trace FILE",
-            "Write the event engine's time line: .json for Perfetto, .html for a Gantt chart.",
-            panel=opt.OUTPUT,
-        ),
-    ] = None,
+    interval: Interval = False,
+    details: Details = False,
+    trace: TraceFile = None,
     form: opt.Format = None,
     output: opt.Output = None,
 ) -> None:
