@@ -131,6 +131,9 @@ def calibrate(
         raise ConfigError(
             "no file of measurements", file="--measurements", allowed="files that `npusim measure` wrote"
         )
+    for file in files:
+        if files.count(file) > 1:
+            raise ConfigError(f"`{file}` a second time", file="--measurements", allowed="each file once")
     destination = Destination(None, form)
     sheet = file_target(output, "--output", (".yaml", ".yml"))
     page_file = file_target(report, "--report", (".html",))

@@ -36,7 +36,7 @@ def pareto(
     from npusim.explore.fronts import pareto as front_of
 
     destination = Destination(output, form)
-    found = front_of(directory, minimise.split(",") if minimise else None, where)
+    found = front_of(directory, minimise.split(",") if minimise is not None else None, where)
     from npusim.report.exploration import pareto_page
 
     destination.write(lambda: pareto_page(found), found)

@@ -53,7 +53,7 @@ def search(
     from npusim.explore.search import search as run
 
     destination = Destination(None, form)
-    loaded = with_objectives(load_space(space), minimise.split(",") if minimise else None)
+    loaded = with_objectives(load_space(space), minimise.split(",") if minimise is not None else None)
     use_cores(cores)
     stopper = Stopper("finishing the chunk")
     with Progress("evaluations", quiet, rate=True) as progress, stopper.listening():

@@ -139,7 +139,7 @@ def manifest_of(space: Space, axes: Iterable[Axis], points: int, chunk: int) -> 
 def read_manifest(directory: Path) -> Manifest:
     """Return the manifest of a directory of results."""
     manifest = Manifest.read(directory / MANIFEST, "`npusim sweep` and `npusim search`")
-    Store(directory).check(directory / MANIFEST)
+    Store(directory).check(directory / MANIFEST, remedy="sweep into another directory")
     return manifest
 
 

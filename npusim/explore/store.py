@@ -100,7 +100,7 @@ class Store:
         found |= {self._name(path): listed[self._name(path)] for path in chunks}
         write_whole(self.checksums, "".join(f"{found[name]}  {name}\n" for name in sorted(found)).encode())
 
-    def check(self, *paths: Path) -> None:
+    def check(self, *paths: Path, remedy: str = _ANEW) -> None:
         """Refuse files of the results that are not what was written.
 
         Raises
@@ -111,7 +111,7 @@ class Store:
         listed = self._listed()
         for path in paths:
             if not self._is_whole(path, listed):
-                raise FileError(str(path), "is damaged, changed, or of other results", _ANEW)
+                raise FileError(str(path), "is damaged, changed, or of other results", remedy)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
