@@ -29,7 +29,7 @@ from npusim.cli.output import (
 )
 from npusim.cli.program import program
 from npusim.cost import COMPILING_S, tell_once
-from npusim.errors import NpusimError, nearest, printable
+from npusim.errors import NpusimError, nearest, printable, shown
 
 BAD_INPUT, INTERRUPTED, PIPE_CLOSED, BUG = 2, 130, 141, 70
 
@@ -88,6 +88,8 @@ def _run_guarded(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         return _status_of(stop)
     except OSError as error:
+        if error.filename is not None:
+            return _complain(f"{shown(str(error.filename))}: {error.strerror}", BAD_INPUT)
         if error.errno != errno.ENOSPC:
             return _complain_of_bug()
         forget_output()

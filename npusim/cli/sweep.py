@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from npusim.cli.options import Cores, Format, Quiet, Resume, SpaceName, option
-from npusim.errors import NpusimError
+from npusim.errors import ConfigError, NpusimError, shown
+
+_ANSWER_S = 5.0
+"""Time for a scheduler to answer."""
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -107,6 +112,15 @@ def _runner(scheduler: str | None) -> Any:
     """Return what runs chunks on a cluster; None runs them here."""
     if scheduler is None:
         return None
+    found = re.fullmatch(r"(?:tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):([0-9]{1,5})/?", scheduler)
+    if not found or not 0 < int(found[2]) < 1 << 16:
+        allowed = "tcp://HOST:PORT, such as tcp://192.168.0.10:8786"
+        raise ConfigError(shown(scheduler), file="--scheduler", allowed=allowed)
     from npusim.explore.cluster import on_cluster
 
+    try:
+        socket.create_connection((found[1].strip("[]"), int(found[2])), timeout=_ANSWER_S).close()
+    except (OSError, UnicodeError) as error:
+        what = f"no Dask scheduler answers at {shown(scheduler)} ({error})"
+        raise ConfigError(what, file="--scheduler", allowed="one that runs: dask scheduler") from None
     return on_cluster(scheduler)

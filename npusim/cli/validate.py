@@ -74,7 +74,7 @@ def validate(
     if parameters:
         _write_parameters(destination)
         return
-    html_file = file_target(html, "--html")
+    html_file = file_target(html, "--html", (".html", ".htm"))
 
     from npusim.validation.document import Validation
     from npusim.validation.running import run_suites

@@ -141,7 +141,7 @@ def whatif(
     from npusim.cli.output import Destination, file_target, write_html
 
     destination = Destination(output, form)
-    html_file = file_target(html, "--html")
+    html_file = file_target(html, "--html", (".html", ".htm"))
     axes = parse_over(over or ())
 
     if accuracy:

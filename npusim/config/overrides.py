@@ -11,9 +11,11 @@ from pydantic import BaseModel
 from npusim.config.paths import children, field_key, informative_of, kind_of, leaves, models_at, options_of
 from npusim.config.reading import Key, compose
 from npusim.config.section import Section
-from npusim.errors import ConfigError, nearest
+from npusim.errors import ConfigError, nearest, shown
 from npusim.units import Count, Quantity
 
+_LONGEST, _DEEPEST = 100, 50
+"""Characters of a setting that a message repeats, and parts of its path."""
 SET_BY_YOU = "set by you"
 """Source of a quantity that a setting changed."""
 
@@ -53,10 +55,10 @@ def parse_override(text: str) -> Override:
         Where there is no ``=``, an empty path or value, or the value is not YAML.
     """
     path, equals, value = text.partition("=")
-    origin = f"--set {text}"
+    origin = f"--set {text if len(text) <= _LONGEST else text[:_LONGEST] + '...'}"
     parts = tuple(part.strip() for part in path.split("."))
-    if not equals or not all(parts) or not value.strip():
-        raise ConfigError(f"`{text}`", file=origin, allowed="PATH=VALUE, such as npu.sram.per_tile=2MiB")
+    if not equals or not all(parts) or not value.strip() or len(parts) > _DEEPEST:
+        raise ConfigError(shown(text), file=origin, allowed="PATH=VALUE, such as npu.sram.per_tile=2MiB")
     return Override(parts, compose(value, origin).data, origin)
 
 

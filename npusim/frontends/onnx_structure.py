@@ -10,6 +10,8 @@ from typing import NamedTuple
 from npusim.errors import ModelFileError
 from npusim.frontends.model_structure import ExternalTensor, ModelStructure, NodeStructure
 
+_MOST_FIELDS = 1_000_000
+"""Fields of one message: a graph of a million operators is none."""
 _IR_VERSIONS = (1, 14)
 """Oldest and newest version of the file format (onnx 1.23, onnx.proto, `enum Version`)."""
 _OPSETS = {"": (1, 28), "ai.onnx": (1, 28), "ai.onnx.ml": (1, 5)}
@@ -163,7 +165,9 @@ class _Reader:
         return self.data[each.start : each.stop].decode()
 
     def _fields(self, start: int, stop: int) -> Iterator[_Field]:
-        while start < stop:
+        for _ in range(_MOST_FIELDS + 1):
+            if start >= stop:
+                return
             key, start = self._varint(start, stop)
             number, kind = key >> 3, key & 7
             if kind == _VARINT:
@@ -180,6 +184,7 @@ class _Reader:
                 raise _Damaged
             yield _Field(number, 0, start, start + length)
             start += length
+        raise _Damaged
 
     def _varint(self, at: int, stop: int) -> tuple[int, int]:
         """Return (number, where it ends); it has up to 64 bits, seven in a byte."""

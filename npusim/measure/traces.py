@@ -13,6 +13,8 @@ from npusim.config.reading import ParsedFile
 from npusim.errors import ConfigError, shown
 
 _US = 1e-6
+_MOST = 1e16
+"""Largest time or clock of a trace, in its units; times may count from 1970."""
 _MHZ = 1e6
 LAYER, LAUNCH = "Layer", "Launch"
 """Categories of layers and of calls of the runtime; the second is npusim's own."""
@@ -124,8 +126,8 @@ def _event(event: dict[str, Any], number: int, document: ParsedFile) -> Event:
 
 def _number(value: Any, key: str, document: ParsedFile, what: str, least: float = -math.inf) -> float:
     known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not known or value < least:
-        allowed = what + (f" of at least {least:g}" if math.isfinite(least) else "")
+    if not known or value < max(least, -_MOST) or value > _MOST:
+        allowed = what + (f" of at least {least:g}" if math.isfinite(least) else "") + f", at most {_MOST:g}"
         raise ConfigError(shown(value), file=document.name, key=key, allowed=allowed)
     return float(value)
 
