@@ -14,7 +14,7 @@ tensors pass between operators there are plans by size only.
 
 Intermediates that can be fused row-wise are (`npusim.mapping.fusion`); as blocks of rows and the weights
 of their readers may not fit side by side, there are plans without row-wise fusion and marked matrices, too. A
-plan that is possible with some SRAM is possible with more, where it costs no more than a fraction of a percent.
+plan that is possible with some SRAM is possible with more, where it costs hardly more.
 What stays in SRAM while a host works stays for one request in flight only; the kernel leaves such plans out
 where there are several.
 """
