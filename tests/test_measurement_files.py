@@ -12,7 +12,8 @@ from npusim.measure import Benchmark, Counter, Device, Measurement, ModelFile, N
 from npusim.measure.reading import merge, read_measurement
 
 times = st.floats(1e-9, 1e3)
-words = st.text(st.characters(codec="utf-8", exclude_characters="#"), min_size=1, max_size=12)
+printable = st.characters(codec="utf-8", exclude_characters="#", exclude_categories=["C", "Z"])
+words = st.text(printable, min_size=1, max_size=12)
 counts = st.integers(1, 10**6)
 models = st.one_of(
     st.builds(Workload, workload=words, techniques=words, settings=st.dictionaries(words, words, max_size=2)),
