@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npusim.cli.options import Format, Output, argument, option
+from npusim.cli.options import Data, Format, Output, argument, option
 
 if TYPE_CHECKING:
     from npusim.cli.output import Destination
@@ -21,6 +22,7 @@ _EXAMPLES = """
   npusim validate
   npusim validate silicon-dpu silicon-dma --html validation.html
   npusim validate dsp --figures my_kernels.csv --format json
+  npusim validate accuracy --data planetoid
   npusim validate silicon-dma --cross-validate
   npusim validate --parameters
 """
@@ -60,6 +62,7 @@ def validate(
         bool,
         option("--parameters", "Instead list the numbers of the equations that rest on no measured row."),
     ] = False,
+    data: Data = None,
     form: Format = None,
     output: Output = None,
 ) -> None:
@@ -76,8 +79,12 @@ def validate(
         return
     html_file = file_target(html, "--html", (".html", ".htm"))
 
+    from npusim.locate import DATA_VARIABLE
     from npusim.validation.document import Validation
     from npusim.validation.running import run_suites
+
+    if data is not None:  # the suite `accuracy` alone looks for it
+        os.environ[DATA_VARIABLE] = str(data)
 
     judged = run_suites(suites or (), figures)
     held_out = _held_out(judged, figures) if cross_validate else {}

@@ -16,6 +16,7 @@ from npusim.validation.suite import Suite, load_suite, suite_names
 from npusim.validation.unit_models import Machine, machine_at
 
 PREDICTORS = {
+    "accuracy": "npusim.accuracy.published:FIGURES",
     "granite": "npusim.validation.granite:FIGURES",
     "costmodel-dma": "npusim.validation.dma_figures:ENGINES",
     "costmodel-dma-rows": "npusim.validation.dma_figures:ROWS",
