@@ -1,5 +1,6 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
+from npusim.api import accuracy as accuracy
 from npusim.api import calibrate as calibrate
 from npusim.api import compare as compare
 from npusim.api import estimate as estimate

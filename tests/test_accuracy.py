@@ -3,9 +3,11 @@
 import json
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import npusim
 from npusim.accuracy.document import AccuracyReport, StackAccuracy
 from npusim.errors import ConfigError, FileError, IllegalTechniqueError
 from npusim.techniques import stacks, technique_names
@@ -220,3 +222,73 @@ def test_every_technique_on_three_seeds_changes_accuracy_as_measured(
     assert max(base) >= low - 4 * TOLERANCE
     for result in report.results:
         assert result.change == pytest.approx(expected_change(result.techniques), abs=TOLERANCE), result
+
+
+# -------------------------------------------------------------------------------------- a module of one's own
+def own_data() -> Any:
+    from torch_geometric.data import Data
+
+    draw = torch.Generator().manual_seed(3)
+    one_way = torch.randint(0, 60, (2, 200), generator=draw)
+    x = torch.rand(60, 8, generator=draw)
+    y = torch.randint(0, 3, (60,), generator=draw)
+    edges = torch.unique(torch.cat([one_way, one_way.flip(0)], dim=1), dim=1)
+    return Data(x=x, edge_index=edges, y=y, test_mask=torch.arange(60) >= 20)
+
+
+class Own(torch.nn.Module):
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = layer(8, 16), layer(16, 3)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x, edge_index).relu(), edge_index)
+
+
+@pytest.mark.parametrize("layer", ["GCNConv", "SAGEConv"])
+def test_a_module_of_ones_own_is_judged_on_its_own_data(layer: str) -> None:
+    import torch_geometric.nn
+
+    module, data = Own(getattr(torch_geometric.nn, layer)), own_data()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    report = npusim.accuracy(module, "stagr,stagr+quantgr,grax1", data=data)
+    found = {(one.techniques, one.numbers): one for one in report.results}
+    with torch.no_grad():
+        right = (module(data.x, data.edge_index).argmax(1) == data.y)[data.test_mask].float().mean()
+    assert report.training is None
+    assert found["none", "fp32"].accuracy == pytest.approx(float(right))
+    assert found["stagr", "fp32"].largest_difference < 1e-5
+    assert 0 < found["stagr", "fp16"].largest_difference < 0.1
+    assert found["stagr+quantgr", "int8"].largest_difference > found["stagr", "fp32"].largest_difference
+    assert [one.techniques for one in report.skipped] == ["grax1"]
+    assert before.keys() == module.state_dict().keys(), "the module stays as it is"
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_stagr_gives_a_module_a_product_with_the_matrix_of_its_edges() -> None:
+    from torch_geometric.nn import GATConv, GCNConv
+
+    from npusim.accuracy.given import form_of
+    from npusim.techniques import parse
+
+    data = own_data()
+    inputs = {"x": data.x, "edge_index": data.edge_index}
+    dense = form_of(Own(GCNConv), inputs, parse("stagr"))
+    matrix = dense.first.aggregation_matrix
+    assert matrix.shape == (60, 60) and torch.allclose(matrix, matrix.T)
+    own = form_of(Own(GATConv), inputs, parse("stagr"))
+    assert not hasattr(own.first, "aggregation_matrix"), "attention is no sum of weighted neighbours"
+
+
+def test_a_module_with_wrong_data_is_refused() -> None:
+    from torch_geometric.nn import GCNConv
+
+    data = own_data()
+    with pytest.raises(npusim.NpusimError, match="no `y` in dict"):
+        npusim.accuracy(Own(GCNConv), "stagr", data={"x": data.x, "edge_index": data.edge_index})
+    with pytest.raises(npusim.NpusimError, match="a mask of 3 values"):
+        npusim.accuracy(Own(GCNConv), "stagr", data=data, mask=[True] * 3)
+    data.y = data.y[:5]
+    with pytest.raises(npusim.NpusimError, match=r"a result of shape \[60, 3\].*5 nodes"):
+        npusim.accuracy(Own(GCNConv), "stagr", data=data, mask=[True] * 5)

@@ -99,8 +99,8 @@ class AccuracyReport(Document):
 
     schema_: Literal["npusim.accuracy/1"] = Field("npusim.accuracy/1", alias="schema")
     """Version of this document."""
-    training: Training
-    """How the models were trained."""
+    training: Training | None
+    """How the models were trained; null where a trained module was handed in."""
     results: list[StackAccuracy]
     """By workload, stack and number format, in the order asked for; a workload's first stack is `none`."""
     skipped: list[LeftOut]

@@ -107,7 +107,7 @@ def judge(
             for stack, numbers, one in _of_model(model, wanted, progress):
                 found.setdefault((name, stack, numbers), []).append(one)
     results = [
-        StackAccuracy.over(name, stack, numbers, _expected(parse(stack)), ones)
+        StackAccuracy.over(name, stack, numbers, expected_of(parse(stack)), ones)
         for (name, stack, numbers), ones in found.items()
     ]
     told = {key: getattr(recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
@@ -170,7 +170,7 @@ def _compared(scores: Scores, baseline: Scores, model: _Model) -> OneSeed:
     )
 
 
-def _expected(stack: Stack) -> str:
+def expected_of(stack: Stack) -> str:
     """Return what the techniques say of their numbers."""
     said: dict[str, list[str]] = {}
     for step in stack:

@@ -125,7 +125,7 @@ def model_instance(
     view = _view_of(spec, stack, data, capacity, masking, seed)
     features = np.zeros((capacity, data.features), dtype=np.float32)
     features[: data.nodes] = data.x
-    if _annotates(stack, Annotation.COMPRESSED):
+    if annotates(stack, Annotation.COMPRESSED):
         features = stored(features, triangle=False, compressed=True)
     module = _module(spec, data, view, masking, _form_of(stack, "scores", "pairs"))
     return ModelInstance(module, {"x": torch.from_numpy(features), **view.example})
@@ -150,7 +150,8 @@ def _form_of(stack: Stack, key: str, default: str) -> str:
     return form
 
 
-def _annotates(stack: Stack, annotation: Annotation) -> bool:
+def annotates(stack: Stack, annotation: Annotation) -> bool:
+    """Whether a technique of a stack annotates tensors in a way."""
     return any(entry.technique.annotation is annotation for entry in stack)
 
 
@@ -217,13 +218,13 @@ def _finished_matrix(
     matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
     if spec.model != "gat":
         matrix = stored(
-            matrix, _annotates(stack, Annotation.TRIANGLE), _annotates(stack, Annotation.COMPRESSED)
+            matrix, annotates(stack, Annotation.TRIANGLE), annotates(stack, Annotation.COMPRESSED)
         )
         return MatrixView({"norm": matrix}, constant)
     negative = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
     masks = {"mask": matrix, "mask_negative": negative}
     if masking != "arithmetic":
         del masks["mask_negative" if masking == "select" else "mask"]
-    if _annotates(stack, Annotation.COMPRESSED):
+    if annotates(stack, Annotation.COMPRESSED):
         masks = {name: stored(mask, triangle=False, compressed=True) for name, mask in masks.items()}
     return MatrixView(masks, constant)

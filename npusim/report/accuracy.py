@@ -17,18 +17,9 @@ _WORTH_A_LOOK = 0.005
 
 def accuracy_page(report: AccuracyReport) -> RenderableType:
     """Return accuracies for the terminal: a table per workload, and the stacks left out with the reason."""
-    training = report.training
-    seeds = sorted({one.seed for result in report.results for one in result.seeds})
     parts: list[RenderableType] = [
-        Text(
-            f"Planetoid's public split; {training.epochs} epochs, learning rate {training.learning_rate:g}, "
-            f"weight decay {training.weight_decay:g}; median of seeds {', '.join(map(str, seeds))}",
-            style="dim",
-        ),
-        Text(
-            "agreement: nodes with the baseline's class; difference: largest of a log-probability",
-            style="dim",
-        ),
+        Text(_circumstances(report), style="dim"),
+        Text("agreement: nodes with the baseline's class; difference: largest of a score", style="dim"),
         Text(),
     ]
     for workload in dict.fromkeys(result.workload for result in report.results):
@@ -37,6 +28,17 @@ def accuracy_page(report: AccuracyReport) -> RenderableType:
     skipped = [f"{left.workload}, {left.techniques}: {left.reason}" for left in report.skipped]
     foot = remarks(("Left out", "yellow", skipped))
     return Group(*parts, foot) if foot.row_count else Group(*parts[:-1])
+
+
+def _circumstances(report: AccuracyReport) -> str:
+    training = report.training
+    if training is None:
+        return "a trained module on its own data"
+    seeds = sorted({one.seed for result in report.results for one in result.seeds})
+    return (
+        f"Planetoid's public split; {training.epochs} epochs, learning rate {training.learning_rate:g}, "
+        f"weight decay {training.weight_decay:g}; median of seeds {', '.join(map(str, seeds))}"
+    )
 
 
 def share(value: float) -> str:

@@ -1,0 +1,6 @@
+"""The calls of `import npusim`."""
+
+from npusim.api.estimating import compare, estimate, place, stream, whatif
+from npusim.api.measuring import accuracy, calibrate, measure
+
+__all__ = ["accuracy", "calibrate", "compare", "estimate", "measure", "place", "stream", "whatif"]
