@@ -214,3 +214,9 @@ def test_an_axis_of_networks_takes_graphs_and_factories(tmp_path: Path) -> None:
         assert found[name, 2] == pytest.approx(alone.latency_s)
     with pytest.raises(ConfigError, match="different names"):
         npusim.sweep({**SPACE, "axes": {"workload": {"values": [wide, wide]}}}, tmp_path / "twice")
+
+
+def test_an_estimate_says_which_form_of_the_network_it_is_of() -> None:
+    assert npusim.estimate("gcn-cora").provenance["form"] == "edges"
+    assert "form dense" in npusim.estimate("gcn-cora", settings=["workload.form=dense"])._repr_html_()
+    assert npusim.estimate(Sums(), inputs=Graph()).provenance["form"] == "imported"

@@ -241,3 +241,15 @@ def test_a_reader_that_leaves_early_is_met_with_silence() -> None:
     assert done.stdout == "{\n"
     assert done.stderr == ""
     assert done.returncode in (0, 141)
+
+
+@pytest.mark.parametrize("command", ["accuracy", "stream", "export"])
+def test_a_model_file_without_its_data_graph_is_refused_with_what_is_allowed(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extra = ["-o", "x.xml"] if command == "export" else []
+    assert run([command, "sage.onnx", *extra]) == 2
+    said = capsys.readouterr().err
+    assert "kind gnn" in said or "named workload" in said
+    assert "says nothing of its data graph" in " ".join(said.split())
+    assert ".onnx file" not in said

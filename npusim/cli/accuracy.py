@@ -12,8 +12,8 @@ from npusim.cli.options import (
     Output,
     Settings,
     argument,
+    complete_gnn,
     complete_stacks,
-    complete_workload,
     option,
 )
 from npusim.errors import ConfigError
@@ -35,8 +35,8 @@ def accuracy(
         list[str],
         argument(
             "WORKLOAD...",
-            "Names from `npusim list workloads`, or workload YAMLs.",
-            autocompletion=complete_workload,
+            "GNNs: names from `npusim list workloads`, or workload YAMLs of kind gnn.",
+            autocompletion=complete_gnn,
         ),
     ],
     techniques: Annotated[

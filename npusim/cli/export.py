@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Data, Settings, TechniqueStack, WorkloadName, option
+from npusim.cli.options import Data, GnnName, Settings, TechniqueStack, option
 from npusim.errors import ConfigError
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -21,7 +21,7 @@ _EXAMPLES = """
 
 @app.command(epilog=_EXAMPLES)
 def export(
-    workload: WorkloadName,
+    workload: GnnName,
     output: Annotated[
         Path,
         option(

@@ -86,6 +86,13 @@ def complete_soc(incomplete: str) -> list[str]:
     return [*_matching(soc_names(), incomplete), *_files(incomplete, (".yaml", ".yml"))]
 
 
+def complete_gnn(incomplete: str) -> list[str]:
+    """Return shipped GNNs and YAML files that begin as written."""
+    from npusim.workloads import workload_names
+
+    return [*_matching(workload_names("gnn"), incomplete), *_files(incomplete, (".yaml", ".yml"))]
+
+
 def complete_workload(incomplete: str) -> list[str]:
     """Return shipped workloads, workload files and model files that begin as written."""
     from npusim.workloads import workload_names
@@ -151,6 +158,14 @@ WorkloadName = Annotated[
         "WORKLOAD",
         "A name from `npusim list workloads`, a workload YAML, an OpenVINO .xml or an .onnx file.",
         autocompletion=complete_workload,
+    ),
+]
+GnnName = Annotated[
+    str,
+    argument(
+        "WORKLOAD",
+        "A GNN: a name from `npusim list workloads`, or a workload YAML of kind gnn.",
+        autocompletion=complete_gnn,
     ),
 ]
 SocName = Annotated[

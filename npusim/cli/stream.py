@@ -30,7 +30,7 @@ _TOOLCHAIN = "toolchain."
 
 @app.command(epilog=_EXAMPLES)
 def stream(
-    workload: opt.WorkloadName,
+    workload: opt.GnnName,
     soc: opt.SocName = opt.DEFAULT_SOC,
     techniques: opt.TechniqueStack = "none",
     updates: Annotated[

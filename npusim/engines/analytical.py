@@ -131,6 +131,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         "soc_title": soc.title,
         "measured": False,
         "kept_in_sram": kept,
+        "form": mapped.graph.meta.form,
         "notes": notes,
     }
 

@@ -63,7 +63,9 @@ def circumstances(estimate: Estimate) -> str:
     how = conditions(e.hint, e.requests, e.tiles if on_npu else 0, e.contexts, e.npu_tiles)
     wider = estimate.source_precision not in (None, *re.split(r"\W+", estimate.precision))
     precision = estimate.precision + (f" (the file: {estimate.source_precision})" if wider else "")
-    return f"{machine}; {precision}; {how}; {estimate.engine} engine"
+    form = estimate.provenance.get("form", "")
+    written = f"form {form}; " if form else ""
+    return f"{machine}; {precision}; {written}{how}; {estimate.engine} engine"
 
 
 def _figures(estimate: Estimate) -> Table:

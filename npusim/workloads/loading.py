@@ -76,6 +76,12 @@ def load_spec(name: str | Path, overrides: Settings = ()) -> WorkloadSpec:
 
 def load_gnn(name: str | Path, overrides: Settings = ()) -> GnnSpec:
     """Read the specification of a workload that has to be a GNN; a `ConfigError` refuses other kinds."""
+    if str(name).endswith(_MODELS):
+        raise ConfigError(
+            f"the model file `{name}`",
+            allowed="a named workload or a workload YAML of kind gnn: a model file says nothing of its data "
+            "graph; a module and its data in Python: npusim.accuracy(module, data=data)",
+        )
     spec = load_spec(name, overrides)
     if not isinstance(spec, GnnSpec):
         known = ", ".join(workload_names("gnn"))
