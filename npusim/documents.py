@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self, get_args, get_origin
+from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
@@ -36,6 +36,9 @@ class Document(Part):
 
         schema_: Literal["npusim.NAME/1"] = Field("npusim.NAME/1", alias="schema")
     """
+
+    MAIN_TABLE: ClassVar[str] = ""
+    """Field that holds the main one of its tables; empty: the first list of records."""
 
     @classmethod
     def schema_name(cls) -> str:
@@ -70,7 +73,7 @@ class Document(Part):
                 lists.append(name)
             elif holds_records and outer is dict:
                 by_name.append(name)
-        return (*lists, *by_name)
+        return tuple(sorted((*lists, *by_name), key=lambda name: name != cls.MAIN_TABLE))
 
     def records(self, table: str | None = None) -> list[dict[str, Any]]:
         """Return one of the document's tables as records with named columns; SI units, as in the fields.

@@ -48,6 +48,34 @@ def test_every_command_in_the_readme_exists() -> None:
     assert set(commands) <= set(COMMANDS)
 
 
+TUTORIALS = sorted((README.parent / "docs").glob("tutorial_*.md"))
+BLOCK = re.compile(r"^```(?P<kind>console|yaml)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_there_is_a_tutorial_for_each_kind_of_user() -> None:
+    named = {path.stem.removeprefix("tutorial_") for path in TUTORIALS}
+    assert named == {"architect", "gnn_engineer", "student"}
+    assert all(f"docs/{path.name}" in README.read_text(encoding="utf-8") for path in TUTORIALS)
+
+
+@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
+def test_every_command_of_a_tutorial_runs(
+    tutorial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = 0
+    for block in BLOCK.finditer(tutorial.read_text(encoding="utf-8")):
+        if block["kind"] == "yaml":
+            name = block["text"].splitlines()[0].removeprefix("# ")
+            Path(name).write_text(block["text"], encoding="utf-8")
+            continue
+        for command in block["text"].splitlines():
+            assert command.startswith("npusim "), command
+            assert run(shlex.split(command)[1:]) == 0, (command, capsys.readouterr().err)
+            commands += 1
+    assert commands >= 4
+
+
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "80"
     README.write_text(refreshed(README.read_text(encoding="utf-8")), encoding="utf-8")

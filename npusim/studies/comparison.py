@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -136,6 +136,8 @@ class Crossover(Part):
 
 class WhatIf(Document):
     """A comparison of technique stacks on one workload and one SoC."""
+
+    MAIN_TABLE: ClassVar[str] = "variants"
 
     schema_: Literal["npusim.whatif/1"] = Field("npusim.whatif/1", alias="schema")
     """Version of this document."""
