@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PAGES = {
     "estimate": "npusim.report.estimate:estimate_page",
     "whatif": "npusim.report.whatif:whatif_page",
+    "compare": "npusim.report.side_by_side:comparison_page",
     "map": "npusim.report.placement:placement_page",
     "stream": "npusim.report.stream:stream_page",
     "pareto": "npusim.report.exploration:pareto_page",
@@ -24,6 +25,7 @@ _PAGES = {
     "measurement": "npusim.report.measurement:measurement_page",
     "calibration": "npusim.report.calibration:calibration_page",
     "accuracy": "npusim.report.accuracy:accuracy_page",
+    "trace-diff": "npusim.report.trace_diff:diff_page",
 }
 """Function that makes the page of a document, by the name of its schema."""
 _SUBJECT = ("title", "workload", "soc", "techniques", "device", "chip", "engine", "hint", "directory")
