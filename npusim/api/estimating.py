@@ -154,7 +154,7 @@ def whatif(
         As for `estimate`; techniques are not looked at.
     stacks : sequence of str, or str
         Technique stacks, the baseline first; or what `npusim whatif --stack` takes: "default" are those that
-        fit the network (`npusim.studies.fitting_stacks`).
+        fit the network: all that apply, stacked by what they gain.
     over : mapping of str to sequence of str, optional
         Settings to vary, with their values: every combination is compared.
     samples, seed : int
