@@ -79,7 +79,7 @@ def check_conservation(mapped, line):
         mine = line.inference == number
         moved = line.bytes * np.isin(line.kind, ON_DRAM) * mine
         per_operator = np.bincount(np.maximum(line.operator, 0), moved, len(line.operators))
-        assert per_operator == pytest.approx(mapped.results["dram_bytes"], rel=ROUNDING, abs=1e-3)
+        assert per_operator == pytest.approx(mapped.results["streamed_bytes"], rel=ROUNDING, abs=1e-3)
         assert (line.macs * mine).sum() == pytest.approx(mapped.graph.macs, rel=1e-12)
     assert line.energy_j.sum() == pytest.approx(
         line.inferences * mapped.results["energy_j"].sum(), rel=ROUNDING

@@ -100,16 +100,16 @@ def test_a_name_is_taken_once():
 
 
 def test_a_page_of_another_package_stands_below_its_document(capsys):
-    page = Page("roofline", Estimate, lambda e: f"roofline of {e.workload}")
+    page = Page("cooling", Estimate, lambda e: f"cooling of {e.workload}")
     silent = Page("silent", Estimate, lambda e: None)
     elsewhere = Page("elsewhere", WhatIf, lambda e: "not here")
     for one in (page, silent, elsewhere):
         PAGES.register(one)
     try:
         assert run(["estimate", "gcn-cora"]) == 0
-        assert capsys.readouterr().out.rstrip().endswith("roofline of gcn-cora")
+        assert capsys.readouterr().out.rstrip().endswith("cooling of gcn-cora")
         assert run(["estimate", "gcn-cora", "--format", "json"]) == 0
-        assert "roofline" not in capsys.readouterr().out
+        assert "cooling" not in capsys.readouterr().out
     finally:
         for one in (page, silent, elsewhere):
             PAGES.remove(one.name)

@@ -105,9 +105,9 @@ def _phases(mapped: Mapped) -> list[tuple[str, float, float]]:
         chain = int(mapped.lowered.ops[i]["fused_chain"])
         if chain:
             chains.setdefault(chain, []).append(i)
-        elif time_s > 0.0:
+        else:
             found.append((group.unit.device, float(mapped.results[i]["energy_j"]), time_s))
     for members in chains.values():
         rows = mapped.results[members]
         found.append(("npu", float(rows["energy_j"].sum()), float(rows["critical_s"].sum())))
-    return found
+    return [phase for phase in found if phase[2] > 0.0]

@@ -141,7 +141,7 @@ class _Build:
         task = self.builder.task(
             kind, unit, index, max(0.0, total_s - fixed_s),
             after=[*self._inputs_written(index, group), self.phase[0]],
-            fixed_s=fixed_s, bytes_=float(result["dram_bytes"]), macs=self._macs(group),
+            fixed_s=fixed_s, bytes_=float(result["streamed_bytes"]), macs=self._macs(group),
         )  # fmt: skip
         self.done[index] = Emitted(task, task, -1, {})
         self.phase.append(task)
