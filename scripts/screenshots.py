@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.accuracy.document import AccuracyReport
 from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread, Workload
@@ -51,6 +52,7 @@ PAGES: dict[str, str] = {
     "estimate-event": "estimate gcn-cora -t stagr --engine event",
     "whatif": "whatif gcn-cora",
     "over": "whatif gcn-cora --stack stagr,symg,quantgr --over npu.tiles=2,4,6",
+    "compare": "compare gcn-cora stagr stagr+quantgr",
     "map": "map gat-cora -t effop",
     "stream": "stream gcn-cora --updates 60",
     "pareto": "pareto sweep",
@@ -64,6 +66,7 @@ OTHERS: dict[str, str] = {
     "calibrate": f"calibrate {SOC} --measurements measured.json -o fitted.yaml --report calibrate.html -q",
     "search": "",
     "measure": "",
+    "accuracy": "",
 }
 """Pages that another option makes, or no command without a device."""
 TERMINAL: dict[str, str] = {
@@ -74,6 +77,7 @@ TERMINAL: dict[str, str] = {
     "map": "map gat-cora -t effop",
     "stream": "stream gcn-cora --updates 60",
     "pareto": "pareto sweep",
+    "compare": "compare gcn-cora stagr stagr+quantgr",
     "trace-diff": "trace diff none.json stagr.json",
     "validate": "validate silicon-dma",
     "list": "list techniques",
@@ -128,6 +132,28 @@ def simulated_measurement() -> Measurement:
     return Measurement(npusim="0", date="2026-01-31", device=device, rows=tuple(found))
 
 
+def some_accuracies() -> AccuracyReport:
+    """Return a report of accuracies with made-up figures: real ones take a training on real data."""
+    each = {
+        "workload": "gcn-cora",
+        "agreement": 1.0,
+        "largest_difference": 0.0,
+        "expected": "same",
+        "seeds": [],
+    }
+    shown = (
+        ("none", "fp32", 0.815, 0.0),
+        ("stagr", "fp16", 0.815, 0.0),
+        ("stagr+quantgr", "int8", 0.812, -0.003),
+    )
+    training = {"learning_rate": 0.01, "weight_decay": 5e-4, "epochs": 200, "torch": "made up"}
+    results = [
+        {**each, "techniques": stack, "numbers": numbers, "accuracy": share, "change": change}
+        for stack, numbers, share, change in shown
+    ]
+    return AccuracyReport.model_validate({"training": training, "results": results, "skipped": []})
+
+
 def write_page(kind: str, folder: Path) -> Path:
     """Write the page of a kind into a prepared folder and return it."""
     page = folder / f"{kind}.html"
@@ -135,6 +161,8 @@ def write_page(kind: str, folder: Path) -> Path:
         quietly(f"{PAGES[kind]} -o {page.name}", folder)
     elif kind == "measure":
         page.write_text(html_of(simulated_measurement(), ""))
+    elif kind == "accuracy":
+        page.write_text(html_of(some_accuracies(), ""))
     elif kind == "search":
         from npusim.explore.search import search
 

@@ -179,7 +179,7 @@ def test_a_page_opens_without_error_leads_nowhere_and_holds_the_json(
 ) -> None:
     view = opened(screenshots.write_page(kind, folder))
     assert_leads_nowhere(view)
-    assert kind in ("measure", "search") or "npusim" in view.inner_text("code >> nth=-1")
+    assert kind in ("measure", "search", "accuracy") or "npusim" in view.inner_text("code >> nth=-1")
     if kind in screenshots.PAGES:
         screenshots.quietly(f"{screenshots.PAGES[kind]} -o {kind}.json", folder)
         assert_tables_hold(view, json.loads((folder / f"{kind}.json").read_text()))

@@ -32,6 +32,7 @@ _HTML = {
     "whatif": "npusim.report.whatif_html:whatif_html",
     "pareto": "npusim.report.pareto_html:pareto_html",
     "calibration": "npusim.report.calibration_html:calibration_html",
+    "compare": "npusim.report.study_html:compare_html",
     "map": "npusim.report.study_html:placement_html",
     "stream": "npusim.report.study_html:stream_html",
     "accuracy": "npusim.report.study_html:accuracy_html",

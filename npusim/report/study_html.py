@@ -1,4 +1,4 @@
-"""HTML pages of placements, streams, accuracies, measurements, searches: pictures above the tables."""
+"""HTML pages of comparisons, placements, streams, accuracies, measurements, searches, with pictures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,21 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from npusim.metrics import METRICS
 from npusim.report.document_html import bars, document_html, records_table, titled
-from npusim.report.html import COLOURS, amount_axis, names_axis, plot, seconds_axis
+from npusim.report.engineering import factor
+from npusim.report.html import (
+    COLOURS,
+    Amount,
+    Cell,
+    amount_axis,
+    names_axis,
+    page,
+    plot,
+    seconds_axis,
+    table,
+    text,
+)
 from npusim.report.placement import verdict
 
 if TYPE_CHECKING:
@@ -15,6 +28,7 @@ if TYPE_CHECKING:
     from npusim.explore.search import SearchResult
     from npusim.measure import Measurement
     from npusim.studies.placement_document import Placement
+    from npusim.studies.side_by_side import Comparison
     from npusim.studies.stream import Followed
 
 DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
@@ -59,6 +73,64 @@ def _operators(found: Placement, unit: str) -> str:
     figure.update_layout(barmode="group", xaxis=scale, yaxis=names_axis([group.name for group in groups]))
     title = "Operators by device: a full bar is where it runs"
     return plot(figure, 160 + 16 * len(groups) * len(found.devices), title)
+
+
+def compare_html(found: Comparison, command: str = "") -> str:
+    """Return runs side by side as HTML: latency and energy of each, their operators on one scale, ratios."""
+    runs = found.runs
+    colours = {run.name: COLOURS[i % len(COLOURS)] for i, run in enumerate(runs)}
+    figure = go.Figure()
+    shown = found.operators[:_MOST_BARS]
+    for number, run in enumerate(runs):
+        costs = [op.runs[number] for op in shown]
+        figure.add_bar(
+            x=[None if cost is None else cost.latency_s for cost in costs],
+            y=[op.name for op in shown],
+            orientation="h",
+            name=run.name,
+            marker={"color": colours[run.name]},
+            hovertemplate="%{y}: %{x:.3~s}s<extra></extra>",
+        )
+    names = [op.name for op in shown]
+    figure.update_layout(barmode="group", xaxis=seconds_axis("latency", log=False), yaxis=names_axis(names))
+    columns = {f"figures.{name}": METRICS[name].title for name in METRICS if name in runs[0].figures}
+    listed = records_table("runs", [run.model_dump(mode="json") for run in runs], {"name": "run", **columns})
+    about = {key: values.pop() for key in _OF_RUN if len(values := {getattr(run, key) for run in runs}) == 1}
+    bars_of = [
+        bars(title, title.lower(), unit, {run.name: run.figures[key] for run in runs}, colours=colours)
+        for title, key, unit in (("Latency", "latency_s", "s"), ("Energy", "energy_j", "J"))
+    ]
+    return page(
+        titled("Side by side", about),
+        text(" beside ".join(run.name for run in runs)),
+        *bars_of,
+        "<h2>Figures</h2>",
+        listed,
+        plot(figure, 150 + 18 * len(shown) * (len(runs) + 1), "Operators, each by itself"),
+        _compared(found),
+        notes=found.notes,
+        command=command,
+    )
+
+
+_OF_RUN = ("workload", "soc", "techniques")
+
+
+def _compared(found: Comparison) -> str:
+    """Return the table of operators: time and energy in each run, ratios to the first."""
+    heads = [
+        "operator",
+        *(f"{run.name}: {what}" for run in found.runs for what in ("time", "energy", "of the first")),
+    ]
+    rows: list[list[Cell]] = []
+    for op in found.operators:
+        cells: list[Cell] = [op.name]
+        for cost, ratio in zip(op.runs, op.ratios, strict=True):
+            cells.append(Amount(None if cost is None else cost.latency_s, "s"))
+            cells.append(Amount(None if cost is None else cost.energy_j, "J"))
+            cells.append(Amount(ratio, "", "" if ratio is None else factor(ratio)))
+        rows.append(cells)
+    return table(heads, rows, name="compared-operators")
 
 
 def stream_html(found: Followed, command: str = "") -> str:
