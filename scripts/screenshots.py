@@ -22,6 +22,7 @@ import numpy as np
 from npusim.accuracy.document import AccuracyReport
 from npusim.arch import load_soc
 from npusim.cli.running import run
+from npusim.locate import dataset_root
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread, Workload
 from npusim.measure.models import graph_of
 from npusim.report.pages import html_of
@@ -133,7 +134,7 @@ def simulated_measurement() -> Measurement:
 
 
 def some_accuracies() -> AccuracyReport:
-    """Return a report of accuracies with made-up figures: real ones take a training on real data."""
+    """Return a report with made-up figures, for tests: real ones take a training on real data."""
     each = {
         "workload": "gcn-cora",
         "agreement": 1.0,
@@ -154,13 +155,21 @@ def some_accuracies() -> AccuracyReport:
     return AccuracyReport.model_validate({"training": training, "results": results, "skipped": []})
 
 
-def write_page(kind: str, folder: Path) -> Path:
-    """Write the page of a kind into a prepared folder and return it."""
+def write_page(kind: str, folder: Path, *, is_real: bool = False) -> Path:
+    """Write the page of a kind into a prepared folder and return it.
+
+    Parameters
+    ----------
+    is_real : bool
+        Whether accuracies come from a training on real data, in the folder that NPUSIM_DATA names.
+    """
     page = folder / f"{kind}.html"
     if kind in PAGES:
         quietly(f"{PAGES[kind]} -o {page.name}", folder)
     elif kind == "measure":
         page.write_text(html_of(simulated_measurement(), ""))
+    elif kind == "accuracy" and is_real:
+        quietly(f"accuracy gcn-cora -o {page.name}", folder)
     elif kind == "accuracy":
         page.write_text(html_of(some_accuracies(), ""))
     elif kind == "search":
@@ -232,7 +241,10 @@ def main(wanted: list[str]) -> None:
 
 
 def _page(started: Any, folder: Path, kind: str) -> None:
-    page = write_page(kind, folder)
+    if kind == "accuracy" and dataset_root() is None:
+        print("accuracy: left out, NPUSIM_DATA names no folder with data sets")
+        return
+    page = write_page(kind, folder, is_real=True)
     for width in WIDTHS:
         view = started.new_page(viewport={"width": width, "height": 900})
         view.goto(page.as_uri())

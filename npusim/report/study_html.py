@@ -165,7 +165,7 @@ def accuracy_html(found: AccuracyReport, command: str = "") -> str:
             text=[f"{100.0 * one.accuracy:.1f} %" for one in rows],
         )
     figure.update_layout(
-        xaxis={"title": "test nodes classified correctly (%)", "range": [0, 100]},
+        xaxis={"title": "accuracy (%)", "range": [0, 100]},
         yaxis=names_axis(list(dict.fromkeys(f"{one.techniques}, {one.numbers}" for one in found.results))),
         barmode="group",
     )
