@@ -11,6 +11,7 @@ Groups: `npusim.workloads`, `npusim.techniques`, `npusim.operators`, `npusim.rep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, Generic, TypeVar
 
@@ -82,6 +83,17 @@ class Registry(Mapping[str, T], Generic[T]):
     def package_of(self, name: str) -> str:
         """Return name and version of the package that a member comes from; '' for npusim's own."""
         return self._packages.get(name, "")
+
+    @contextmanager
+    def blamed(self, name: str, what: str) -> Iterator[None]:
+        """Turn what a member of another package raises into a `PluginError` that names the package."""
+        try:
+            yield
+        except Exception as error:
+            package = self.package_of(name)
+            if not package or isinstance(error, NpusimError):
+                raise
+            raise PluginError(f"package {package}: its {what}: {type(error).__name__}: {error}") from error
 
     def find(self, name: str) -> T:
         """Return a member by its name; an `UnknownNameError` names the nearest one."""

@@ -148,3 +148,16 @@ def test_a_builder_of_another_package_that_fails_names_the_package(
     with pytest.raises(PluginError) as error:
         load_workload(file)
     assert str(error.value) == f"package builder 1.2: its workload kind `theirs` cannot build mine: {why}"
+
+
+def test_what_a_member_of_another_package_raises_names_the_package(package):
+    package(THING, name="failing")
+    found = registry("ours")
+    theirs = next(name for name in found if name != "ours")
+    with (
+        pytest.raises(PluginError, match=r"package failing 1\.2: its thing cannot: KeyError: 'norm'"),
+        found.blamed(theirs, "thing cannot"),
+    ):
+        raise KeyError("norm")
+    with pytest.raises(KeyError), found.blamed("ours", "thing cannot"):
+        raise KeyError("norm")

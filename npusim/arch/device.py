@@ -61,6 +61,18 @@ def _known_operator(name: str) -> str:
     return name
 
 
+FusedOpName = Annotated[OpName, AfterValidator(lambda name: _rides_along(name))]
+"""An operator type that can be applied to each element of another operator's result on its way out."""
+
+
+def _rides_along(name: str) -> str:
+    able = {one.name.lower(): one.rides_along for one in OPERATORS.values()}
+    if not able.get(name, True):
+        known = ", ".join(sorted(other for other, can in able.items() if can))
+        refuse(f"`{name}`, which no unit applies element by element to another's result", f"some of: {known}")
+    return name
+
+
 ElementKind = Literal[
     "arithmetic", "division", "exponential", "sigmoid", "logarithm", "power", "boolean", "softmax",
     "reduction", "pooling", "relayout", "gather", "scatter", "scatter_reduce",
@@ -181,7 +193,7 @@ class RooflineDevice(Section):
     element_rate: PositiveRatio | None = None
     """Rate of the work on elements and rows over that of `element_cycles` and `row_cycles`, where those were
     measured on another core. None: the same."""
-    fused_ops: list[OpName] = Field(default_factory=list)
+    fused_ops: list[FusedOpName] = Field(default_factory=list)
     """Operator types that are done together with the operator whose result they read: what lies between them
     is neither written nor read, and nothing is dispatched again."""
     caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)

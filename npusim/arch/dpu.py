@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from npusim.arch.device import GridFormat, OpName
+from npusim.arch.device import FusedOpName, GridFormat, OpName
 from npusim.config import Section
 from npusim.errors import UnknownNameError
 from npusim.units import (
@@ -160,7 +160,7 @@ class Dpu(Section):
     """Layouts of a stencil; the compiler takes the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators the grid can run on two tensors; the DSPs run the others."""
-    fused_ops: list[OpName]
+    fused_ops: list[FusedOpName]
     """What the post-processing engine applies to an output of the grid for nothing."""
     fuse_residual: bool = False
     """Whether a sum with a second tensor of that shape is applied there too, which no compiler does."""

@@ -164,7 +164,7 @@ class Npu(Section):
     is set and this is not: all of them, for throughput shared out among the contexts."""
     inflight_requests: PerHint
     """Inferences in flight, by performance hint."""
-    contexts: PositiveCount = Count(1, source="absent: one")
+    contexts: TileCount = Count(1, source="absent: one")
     """Inferences that work side by side, each on tiles of its own: at most; no more than requests and tiles
     allow.
     """

@@ -124,7 +124,8 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         generation = soc.npu.dsp.kernel_generation
         title = soc.npu.dsp.generation(generation).title
         notes.append(f"DSP kernels: {title} (npu.dsp.kernel_generation={generation})")
-    notes += [*_in_place_notes(mapped), *_role_notes(mapped), *_technique_notes(mapped), *_host_notes(mapped)]
+    notes += [*graph.meta.notes, *_in_place_notes(mapped), *_role_notes(mapped)]
+    notes += [*_technique_notes(mapped), *_host_notes(mapped)]
     kept = dict(mapped.decisions.residency.cached)
     return {
         "npusim": __version__,

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from npusim.frontends.model_structure import ModelStructure
 from npusim.frontends.onnx_structure import read_onnx_structure
 from npusim.frontends.origin import user_line
 from npusim.frontends.translation import translate
-from npusim.graph import Graph
+from npusim.graph import Editor, Graph
 from npusim.ops import DType, Role
 
 _NO_REPORTS = "TF_BUILD"
@@ -112,8 +113,8 @@ def import_model(
     path = Path(path)
     model, structure = _read(path)
     try:
-        fix_shapes(model, path.stem, shapes or {}, roles or {})
-        return _graph(path, model, structure, shapes, roles, precision)
+        notes = fix_shapes(model, path.stem, shapes or {}, roles or {})
+        return _noted(_graph(path, model, structure, shapes, roles, precision), notes)
     except DynamicShapeError:
         raise
     except ShapeError as error:
@@ -199,18 +200,41 @@ def graph_of_model(
     precision: DType | None = DType.FP16,
 ) -> Graph:
     """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`."""
-    fix_shapes(model, name, shapes or {}, roles or {})
-    return translate(model, name, roles or {}, precision)
+    notes = fix_shapes(model, name, shapes or {}, roles or {})
+    return _noted(translate(model, name, roles or {}, precision), notes)
 
 
-def fix_shapes(model: Any, name: str, shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Role]) -> None:
-    """Give inputs their shapes, and refuse a model that has names or open dimensions that nobody knows."""
+def _noted(graph: Graph, notes: Sequence[str]) -> Graph:
+    if not notes:
+        return graph
+    editor = Editor.of(graph)
+    editor.meta = replace(editor.meta, notes=(*notes, *editor.meta.notes))
+    return editor.finish()
+
+
+def fix_shapes(
+    model: Any, name: str, shapes: Mapping[str, Sequence[int]], roles: Mapping[str, Role]
+) -> list[str]:
+    """Give inputs their shapes, and refuse a model that has names or open dimensions that nobody knows.
+
+    Returns
+    -------
+    list of str
+        A note for each fixed size of the file that was replaced.
+    """
     known = {input_name(port): port for port in model.inputs}
     for given in (*shapes, *roles):
         if given not in known:
             raise UnknownNameError("input", given, known)
+    notes = []
     for given, shape in shapes.items():
-        _check_shape(given, shape, known[given].get_partial_shape())
+        declared = known[given].get_partial_shape()
+        _check_shape(given, shape, declared)
+        if declared.rank.is_static and any(
+            size.is_static and size.get_length() != wanted
+            for size, wanted in zip(declared, shape, strict=True)
+        ):
+            notes.append(f"--shape replaces sizes that the file fixes: {given} {declared}, now {list(shape)}")
     if shapes:
         try:
             model.reshape({known[key]: list(shape) for key, shape in shapes.items()})
@@ -230,6 +254,7 @@ def fix_shapes(model: Any, name: str, shapes: Mapping[str, Sequence[int]], roles
     }
     if dynamic:
         raise DynamicShapeError(dynamic)
+    return notes
 
 
 def _check_shape(name: str, given: Sequence[int], declared: Any) -> None:

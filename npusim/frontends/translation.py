@@ -45,7 +45,9 @@ def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType
     translation = _Translation(name, roles, precision)
     for node in model.get_ordered_ops():
         translation.add(node)
-    translation.editor.meta = replace(translation.editor.meta, source_precision=translation.widest)
+    translation.editor.meta = replace(
+        translation.editor.meta, source_precision=translation.widest, notes=tuple(translation.notes)
+    )
     for result in model.get_results():
         source = result.input(0).get_source_output()
         output = translation.tensor_at(source)
@@ -77,6 +79,8 @@ class _Translation:
         """Widest floating-point format of the model."""
         self.known: set[str] = set()
         """Results that follow from constants alone, and are spread out at run time all the same."""
+        self.notes: list[str] = []
+        """What was taken for granted."""
         self.absorbed: set[str] = set()
         """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
@@ -147,7 +151,19 @@ class _Translation:
             or self._is_absorbed(node, kind)
             or self._decomposes(node, kind)
         ):
+            self._note_bound(node, kind)
             self._add_operator(node, kind)
+
+    def _note_bound(self, node: Any, kind: str) -> None:
+        """Note where a size first follows from values, and is taken at its upper end."""
+        if any(port.get_partial_shape().is_dynamic for port in node.inputs()):
+            return
+        for output in node.outputs():
+            if output.get_partial_shape().is_dynamic:
+                self.notes.append(
+                    f"the result of {node.get_friendly_name()} ({kind}) has a size that depends on values: "
+                    f"{list(shape_of(output))}, its upper bound, is costed"
+                )
 
     def _decomposes(self, node: Any, kind: str) -> bool:
         """Split a composite operator as compilers do, where that is known."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.structure import GraphMeta, GraphStructure
-from npusim.ops import Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
+from npusim.ops import OPERATORS, Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -167,7 +167,8 @@ class Graph:
 
     def work(self, op: Operator) -> Work:
         """How much an operator has to do (see `npusim.ops.work`)."""
-        return op.traits.work(op, self.inputs_of(op), self.outputs_of(op))
+        with OPERATORS.blamed(op.type, f"operator type {op.type} cannot count the work of {op.name!r}"):
+            return op.traits.work(op, self.inputs_of(op), self.outputs_of(op))
 
     def macs_of(self, op: Operator) -> float:
         """Multiply-accumulates of an operator in one inference, zeros counted as work."""

@@ -66,5 +66,7 @@ class GraphMeta:
     """Neighbours that are sampled for each node."""
     sampled_edges: int | None = None
     """Edges of the sampled data graph."""
+    notes: tuple[str, ...] = ()
+    """What an import took for granted."""
     capacity: int | None = None
     """Nodes that it is compiled for, where that is more than the data graph has."""

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from npusim.errors import IllegalTechniqueError, UnknownNameError, shown
 from npusim.graph import Editor, Graph
 from npusim.ops import DType
-from npusim.techniques.registry import get, position
+from npusim.techniques.registry import TECHNIQUES, get, position
 from npusim.techniques.technique import Parameters, Technique
 
 NONE = "none"
@@ -213,8 +213,10 @@ def legal(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> str | None
 
 def _applied(graph: Graph, entry: StackEntry) -> Graph:
     before = parse(graph.techniques)
-    rewritten = entry.technique.rewrite(graph, entry.parameters)
-    return Editor.of(rewritten).finish(techniques=str(Stack((*before.entries, entry))))
+    name = entry.technique.name
+    with TECHNIQUES.blamed(name, f"technique `{name}` cannot rewrite {graph.name}"):
+        rewritten = entry.technique.rewrite(graph, entry.parameters)
+        return Editor.of(rewritten).finish(techniques=str(Stack((*before.entries, entry))))
 
 
 def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | None:

@@ -10,7 +10,7 @@ from typing import Literal
 from npusim.config import validate_data
 from npusim.config.overrides import Settings, as_overrides
 from npusim.config.reading import read_yaml
-from npusim.errors import ConfigError, NpusimError, UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError
 from npusim.graph import Graph
 from npusim.locate import resource, resource_names
 from npusim.ops import DType
@@ -139,17 +139,13 @@ def load_workload(
 
 def _built(spec: WorkloadSpec, path: Path) -> Graph:
     """Return the graph that a kind builds; a `PluginError` names the package whose kind cannot."""
-    package = KINDS.package_of(spec.kind)
-    try:
+    what = f"workload kind `{spec.kind}` cannot build {path.stem}"
+    with KINDS.blamed(spec.kind, what):
         graph: object = KINDS[spec.kind].build(spec, path.stem, path.parent)
-        if isinstance(graph, Graph):
-            return graph
-        why = f"it builds a {type(graph).__name__}, not a Graph"
-    except Exception as error:
-        if not package or isinstance(error, NpusimError):
-            raise
-        why = f"{type(error).__name__}: {error}"
-    raise PluginError(f"package {package}: its workload kind `{spec.kind}` cannot build {path.stem}: {why}")
+    if isinstance(graph, Graph):
+        return graph
+    why = f"it builds a {type(graph).__name__}, not a Graph"
+    raise PluginError(f"package {KINDS.package_of(spec.kind)}: its {what}: {why}")
 
 
 def workload_path(name: str) -> Path:
