@@ -169,7 +169,8 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     if number is None or share <= _HALF or number.sigma < _WELL_KNOWN:
         return None
     stated, kernel = number_at(soc, number.path), number_at(soc, number.path[:-1])
-    source = "; ".join(filter(None, (getattr(stated, "source", ""), getattr(kernel, "source", ""))))
+    texts = (getattr(stated, "source", ""), getattr(stated, "note", ""), getattr(kernel, "source", ""))
+    source = "; ".join(filter(None, texts))
     uncertainty = float(stated.uncertainty or 0.0)
     return RestsOn(number=number.name, value=stated.text, uncertainty=uncertainty, source=source, share=share)
 
