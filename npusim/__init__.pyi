@@ -1,6 +1,7 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
 from npusim.api import accuracy as accuracy
+from npusim.api import advise as advise
 from npusim.api import calibrate as calibrate
 from npusim.api import compare as compare
 from npusim.api import estimate as estimate
@@ -30,6 +31,7 @@ from npusim.ops import Storage as Storage
 from npusim.ops import Tensor as Tensor
 from npusim.ops import TensorKind as TensorKind
 from npusim.scenario import Scenario as Scenario
+from npusim.studies import Advice as Advice
 from npusim.studies import Update as Update
 from npusim.studies import WhatIf as WhatIf
 from npusim.techniques import apply as apply

@@ -98,7 +98,7 @@ def estimate(
     """
     if engine not in _ENGINES:
         raise UnknownNameError("engine", engine, _ENGINES)
-    scenario = _scenario(network, soc, how)
+    scenario = scenario_of(network, soc, how)
     if engine == "event":
         from npusim.engines.event import event_estimate
 
@@ -170,7 +170,7 @@ def whatif(
     """
     from npusim.studies.over import whatif_over
 
-    scenario, added = _scenario(network, soc, how), None
+    scenario, added = scenario_of(network, soc, how), None
     left_out = ""
     if stacks == "default":
         fitting = fitting_stacks(scenario)
@@ -215,7 +215,7 @@ def place(
     """
     from npusim.studies.placement import place as best_placement
 
-    scenario, measured = _scenario(network, soc, how), []
+    scenario, measured = scenario_of(network, soc, how), []
     if profiles:
         from npusim.measure.profile import operator_profiles
 
@@ -260,7 +260,7 @@ def stream(
     from npusim.arch.toolchain import load_toolchain
     from npusim.studies.stream import follow, generated, read_events
 
-    scenario, drawn = _scenario(network, soc, how), isinstance(updates, int)
+    scenario, drawn = scenario_of(network, soc, how), isinstance(updates, int)
     if isinstance(updates, int):
         updates = generated(updates, seed)
     elif isinstance(updates, str | Path):
@@ -271,5 +271,6 @@ def stream(
     )  # fmt: skip
 
 
-def _scenario(network: Network | Scenario, soc: Soc | str | Path, how: How) -> Scenario:
+def scenario_of(network: Network | Scenario, soc: Soc | str | Path, how: How) -> Scenario:
+    """Return what is asked as a scenario."""
     return network if isinstance(network, Scenario) else Scenario(network, soc, **how)

@@ -20,6 +20,7 @@ COMMANDS = {
     "estimate": "npusim.cli.estimate",
     "compare": "npusim.cli.compare",
     "whatif": "npusim.cli.whatif",
+    "advise": "npusim.cli.advise",
     "map": "npusim.cli.map",
     "stream": "npusim.cli.stream",
     "validate": "npusim.cli.validate",

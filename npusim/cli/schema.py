@@ -28,6 +28,7 @@ DOCUMENTS = {
     "estimate": "npusim.engines:Estimate",
     "compare": "npusim.studies.side_by_side:Comparison",
     "whatif": "npusim.studies:WhatIf",
+    "advise": "npusim.studies.advice:Advice",
     "map": "npusim.studies.placement_document:Placement",
     "stream": "npusim.studies.stream:Followed",
     "validate": "npusim.validation:Validation",

@@ -53,6 +53,8 @@ def example_value(graph: Graph, name: str, seed: int = 0) -> npt.NDArray[Any]:
     """
     tensor = graph.tensors[name]
     random = np.random.default_rng([seed, crc32(name.encode())])
+    if tensor.fill is not None:
+        return np.full(tensor.shape, tensor.fill, dtype=np.float32)
     if tensor.dtype is DType.BOOL:
         return _filled(tensor, random, np.ones(_nonzeros(tensor), dtype=bool))
     if tensor.dtype in _INTEGERS:

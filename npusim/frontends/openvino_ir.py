@@ -77,6 +77,7 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
+    constants: dict[str, Any] | None = None,
 ) -> Graph:
     """Read a model file.
 
@@ -92,6 +93,8 @@ def import_model(
     precision : DType, optional
         Format in which floating-point tensors wider than it are held: NPU and GPU run an fp32 file in fp16.
         None keeps the file's formats.
+    constants : dict, optional
+        Filled with the output of the `openvino.Model` that each constant of the graph stands for.
 
     Returns
     -------
@@ -114,7 +117,7 @@ def import_model(
     model, structure = _read(path)
     try:
         notes = fix_shapes(model, path.stem, shapes or {}, roles or {})
-        return _noted(_graph(path, model, structure, shapes, roles, precision), notes)
+        return _noted(_graph(path, model, structure, shapes, roles, precision, constants), notes)
     except DynamicShapeError:
         raise
     except ShapeError as error:
@@ -130,6 +133,7 @@ def _graph(
     shapes: Mapping[str, Sequence[int]] | None,
     roles: Mapping[str, Role] | None,
     precision: DType | None,
+    constants: dict[str, Any] | None,
 ) -> Graph:
     """Optimise and translate a model whose inputs have fixed shapes."""
     if not shapes:
@@ -138,7 +142,7 @@ def _graph(
             raise ModelFileError(str(path), problem, "mend it, or give its inputs by --shape")
     try:
         optimise(model)
-        return translate(model, path.stem, roles or {}, precision)
+        return translate(model, path.stem, roles or {}, precision, constants)
     except RuntimeError as error:
         raise ModelFileError(str(path), f"cannot be optimised: {_reason(error)}", _remedy(path)) from None
 
@@ -198,10 +202,11 @@ def graph_of_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
+    constants: dict[str, Any] | None = None,
 ) -> Graph:
     """Translate an `openvino.Model` in memory as it is; parameters and errors as for `import_model`."""
     notes = fix_shapes(model, name, shapes or {}, roles or {})
-    return _noted(translate(model, name, roles or {}, precision), notes)
+    return _noted(translate(model, name, roles or {}, precision, constants), notes)
 
 
 def _noted(graph: Graph, notes: Sequence[str]) -> Graph:

@@ -1,11 +1,14 @@
 """Export of an operator graph as an OpenVINO model, so that a device runs what is costed.
 
-Values of weights are made up (see `npusim.frontends.example_values`): the time of a network hardly depends on
-them. Eight-bit numbers are signed and symmetric, 256 levels, between -1 and 1.
+Values of weights are made up (see `npusim.frontends.example_values`), unless given: the time of a network
+hardly depends on them. Eight-bit numbers are signed and symmetric, 256 levels, between -1 and 1 or the range
+that is given with the values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,7 +49,17 @@ def _refuse_annotations(graph: Graph) -> None:
         )
 
 
-def model_of_graph(graph: Graph, seed: int = 0) -> Any:
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What a network really computes with."""
+
+    value: Callable[[str], npt.NDArray[Any]]
+    """Returns the value of a constant, by name."""
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    """Largest magnitude of what is held in 8 bits, by tensor."""
+
+
+def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) -> Any:
     """Return a graph as an `openvino.Model`.
 
     Parameters
@@ -56,6 +69,8 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
         format.
     seed : int, optional
         Of the values.
+    numbers : Numbers, optional
+        Values and ranges in place of made-up ones; 8-bit inputs then arrive as floating point.
 
     Returns
     -------
@@ -78,14 +93,14 @@ def model_of_graph(graph: Graph, seed: int = 0) -> Any:
             f"{graph.name}: operator {loop.name!r} runs {loop.repeats} times; loops cannot be written"
         )
     _refuse_annotations(graph)
-    return _Writing(graph, seed).model()
+    return _Writing(graph, seed, numbers).model()
 
 
 class _Writing:
     """The state of one writing: which tensor became which output."""
 
-    def __init__(self, graph: Graph, seed: int) -> None:
-        self.graph, self.seed = graph, seed
+    def __init__(self, graph: Graph, seed: int, numbers: Numbers | None) -> None:
+        self.graph, self.seed, self.numbers = graph, seed, numbers
         self.openvino: Any = openvino()
         self.ops: Any = self.openvino.opset15
         self.outputs: dict[str, Any] = {}
@@ -119,11 +134,15 @@ class _Writing:
         return getattr(self.openvino.Type, ELEMENT_TYPES[tensor.dtype])
 
     def _parameter(self, tensor: Tensor) -> Any:
-        node = self.ops.parameter(list(tensor.shape), self._element(tensor))
+        floating = self.numbers is not None and tensor.dtype is DType.INT8
+        element = getattr(self.openvino.Type, self.carrier) if floating else self._element(tensor)
+        node = self.ops.parameter(list(tensor.shape), element)
         node.set_friendly_name(tensor.name)
         node.output(0).get_tensor().set_names({tensor.name})
         held = node
-        if tensor.dtype is DType.INT8:
+        if floating:
+            held = self._rounded(node, tensor.name)
+        elif tensor.dtype is DType.INT8:
             # OpenVINO's CPU looks for 8-bit products only in a model with a FakeQuantize; this one changes
             # nothing, and it leaves it out.
             held = _fake_quantized(self.ops, _dequantized(self.ops, node, self.carrier), self.carrier)
@@ -132,19 +151,30 @@ class _Writing:
 
     def _constant(self, tensor: Tensor) -> Any:
         element = self._element(tensor)
-        values = example_value(self.graph, tensor.name, self.seed)
+        values = (
+            example_value(self.graph, tensor.name, self.seed)
+            if self.numbers is None
+            else self.numbers.value(tensor.name)
+        )
         if tensor.dtype is not DType.INT8:
             node = self.ops.constant(values, element)
             node.set_friendly_name(tensor.name)
             return node.output(0)
-        packed = _int8_constant(self.graph, tensor, values)
+        packed = _int8_constant(self.graph, tensor, values / np.float32(self._range(tensor.name)))
         if packed is not None:
-            node = _dequantized(self.ops, self.ops.constant(packed), self.carrier)
+            node = _dequantized(self.ops, self.ops.constant(packed), self.carrier, self._range(tensor.name))
         else:
             carrier = getattr(self.openvino.Type, self.carrier)
-            node = _fake_quantized(self.ops, self.ops.constant(values, carrier), self.carrier)
+            node = self._rounded(self.ops.constant(values, carrier), tensor.name)
         node.set_friendly_name(tensor.name)
         return node.output(0)
+
+    def _range(self, tensor: str) -> float:
+        """Largest magnitude that a tensor of 8 bits holds."""
+        return self.numbers.ranges.get(tensor, 1.0) if self.numbers is not None else 1.0
+
+    def _rounded(self, node: Any, tensor: str) -> Any:
+        return _fake_quantized(self.ops, node, self.carrier, self._range(tensor))
 
     def _operator(self, op: Operator) -> None:
         inputs = [self.outputs[name] for name in op.inputs]
@@ -160,14 +190,14 @@ class _Writing:
                 )
             self.outputs[result.name] = node.output(port)
         if op.type not in _ROUNDS and _quantizes_result(self.graph, results[0]):
-            node = _fake_quantized(self.ops, node, self.carrier)
+            node = self._rounded(node, results[0].name)
             node.set_friendly_name(f"{op.name}/rounded")
             self.outputs[results[0].name] = node.output(0)
 
     def _node(self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], result: Tensor) -> Any:
         write = WRITERS.get(op.type)
         if op.type in _ROUNDS and result.dtype is DType.INT8:
-            return _fake_quantized(self.ops, inputs[0], self.carrier)
+            return self._rounded(inputs[0], result.name)
         if write is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
             several = " with several results" if write is not None else ""
             raise UnwritableError(
@@ -179,17 +209,18 @@ class _Writing:
         return write(self.ops, op, inputs, tensors[0], result)
 
 
-def _fake_quantized(ops: Any, node: Any, carrier: str) -> Any:
+def _fake_quantized(ops: Any, node: Any, carrier: str, largest: float = 1.0) -> Any:
     """Return a FakeQuantize of a floating-point node; `carrier` is OpenVINO's name of its format."""
-    high = ops.convert(ops.constant(np.float32(1.0)), carrier) if carrier != "f32" else np.float32(1.0)
-    least = np.float32(-(_LARGEST + 1) / _LARGEST)
+    most = np.float32(largest)
+    high = ops.convert(ops.constant(most), carrier) if carrier != "f32" else most
+    least = np.float32(-(_LARGEST + 1) / _LARGEST * largest)
     low = ops.convert(ops.constant(least), carrier) if carrier != "f32" else least
     return ops.fake_quantize(node, low, high, low, high, _LEVELS)
 
 
-def _dequantized(ops: Any, node: Any, carrier: str) -> Any:
+def _dequantized(ops: Any, node: Any, carrier: str, largest: float = 1.0) -> Any:
     """Return the real numbers that a node of bytes stands for: Convert and Multiply, which devices fold."""
-    scale = ops.constant(np.float32(1.0 / _LARGEST))
+    scale = ops.constant(np.float32(largest / _LARGEST))
     scale = ops.convert(scale, carrier) if carrier != "f32" else scale
     return ops.multiply(ops.convert(node, carrier), scale)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
+import runpy
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError
+from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError, UnknownNameError, shown
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.origin import advice_of_trace
 from npusim.graph import Graph
@@ -20,6 +24,7 @@ def from_pyg(
     name: str | None = None,
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
+    constants: dict[str, Any] | None = None,
 ) -> Graph:
     """Trace a module and return its operator graph.
 
@@ -37,6 +42,8 @@ def from_pyg(
         What inputs mean where their name does not say it.
     precision : DType, optional
         Format in which wider floating-point tensors are held; None keeps the module's.
+    constants : dict, optional
+        Filled with the output of the traced `openvino.Model` that each constant of the graph stands for.
 
     Returns
     -------
@@ -57,10 +64,69 @@ def from_pyg(
     named = named_inputs(module, inputs)
     model = convert(module, named)
     try:
-        return graph_of_model(model, name or type(module).__name__, None, roles, precision)
+        return graph_of_model(model, name or type(module).__name__, None, roles, precision, constants)
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None
+
+
+MODULE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
+"""How a module of a Python file is named: `model.py:net`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModule:
+    """A module of a user's file, with example inputs."""
+
+    name: str
+    module: Any
+    inputs: Mapping[str, Any]
+
+
+def module_at(what: str) -> FoundModule:
+    """Run a user's Python file and return one of its modules.
+
+    Parameters
+    ----------
+    what : str
+        File and name, such as `model.py:net`. The name stands for a pair of a `torch.nn.Module` and its
+        example inputs (a mapping from name to tensor, or a sequence), or for a function that returns one.
+
+    Raises
+    ------
+    FileError
+        Where there is no such file, or it cannot be run.
+    UnknownNameError
+        Where it has no such name.
+    NpusimError
+        Where the name stands for something else.
+    """
+    match = MODULE.fullmatch(what)
+    if match is None:
+        raise NpusimError(f"{shown(what)} names no module; allowed: FILE.py:NAME, such as model.py:net")
+    path, name = Path(match["file"]), match["name"]
+    if not path.is_file():
+        raise FileError(str(path), "does not exist or is no file", "check the path")
+    try:
+        space = runpy.run_path(str(path))
+    except Exception as error:  # whatever a user's file raises
+        raise FileError(
+            str(path), f"cannot be run: {type(error).__name__}: {_reason(error)}", "mend it"
+        ) from error
+    if name not in space:
+        raise UnknownNameError(f"name in {path}", name, [key for key in space if not key.startswith("_")])
+    import torch
+
+    found = space[name]
+    if callable(found) and not isinstance(found, torch.nn.Module):
+        found = found()
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], torch.nn.Module)):
+        raise NpusimError(
+            f"{what} is a {type(found).__name__}; allowed: a pair (module, example inputs) of a "
+            "torch.nn.Module and its tensors, or a function that returns one"
+        )
+    module, inputs = found
+    return FoundModule(name, module, dict(named_inputs(module, inputs)))
 
 
 def advice_of_module(module: Any, examples: tuple[Any, ...]) -> str:

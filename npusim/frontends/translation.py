@@ -25,7 +25,13 @@ _MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
 """Families whose operators hand on the numbers that they read, where they take bytes at all."""
 
 
-def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType | None) -> Graph:
+def translate(
+    model: Any,
+    name: str,
+    roles: Mapping[str, Role],
+    precision: DType | None,
+    constants: dict[str, Any] | None = None,
+) -> Graph:
     """Translate a model whose inputs have fixed shapes.
 
     Parameters
@@ -34,6 +40,8 @@ def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType
         What inputs mean, by name; overrides what their name says.
     precision : DType, optional
         Widest floating-point format kept.
+    constants : dict, optional
+        Filled with the model's output that each constant of the graph stands for.
 
     Raises
     ------
@@ -62,7 +70,15 @@ def translate(model: Any, name: str, roles: Mapping[str, Role], precision: DType
     if not translation.editor.operators:
         raise EmptyGraphError(name)
     assign_roles(translation.editor)
-    return translation.editor.finish()
+    graph = translation.editor.finish()
+    if constants is not None:
+        outputs = {
+            (node.get_name(), out.get_index()): out for node in model.get_ops() for out in node.outputs()
+        }
+        for place, tensor in translation.names.items():
+            if tensor in graph.tensors and graph.tensors[tensor].kind is TensorKind.CONSTANT:
+                constants.setdefault(tensor, outputs.get(place))
+    return graph
 
 
 class _Translation:

@@ -34,6 +34,7 @@ class Editor:
         self.outputs: list[str] = []
         self.region = ""
         """Region given to the operators added from here on."""
+        self.prepared: dict[str, Graph] = {}
 
     @classmethod
     def of(cls, graph: Graph) -> Editor:
@@ -42,6 +43,7 @@ class Editor:
         editor.tensors.update(graph.tensors)
         editor.operators.update(graph.operators)
         editor.outputs.extend(graph.outputs)
+        editor.prepared.update(graph.prepared)
         return editor
 
     # --- tensors
@@ -215,6 +217,17 @@ class Editor:
         touched = {t for op in self.operators.values() for t in (*op.inputs, *op.outputs)} | set(self.outputs)
         self.tensors = {name: t for name, t in self.tensors.items() if name in touched}
 
+    def part(self, output: str) -> Graph:
+        """Return the operators that make one tensor as a graph of their own; the editor stays as it is."""
+        other = Editor(self.name, self.structure, self.techniques, self.meta)
+        other.tensors.update(self.tensors)
+        other.operators.update(self.operators)
+        dtype, shape = self.tensors[output].dtype, self.tensors[output].shape
+        if not any(output in op.outputs for op in self.operators.values()):  # an input as it comes
+            output = other.op("Convert", (output,), shape, dtype, f"{output}/as_it_is")
+        other.outputs.append(output)
+        return other.finish()
+
     def finish(self, techniques: str | None = None) -> Graph:
         """Prune what no output needs, check, and return the finished graph."""
         self._prune()
@@ -226,4 +239,16 @@ class Editor:
             structure=self.structure,
             techniques=techniques if techniques is not None else self.techniques,
             meta=self.meta,
+            prepared=self._needed_parts(),
         )
+
+    def _needed_parts(self) -> dict[str, Graph]:
+        """Return what makes prepared tensors of the graph, and what these are made of in turn."""
+        found: dict[str, Graph] = {}
+        waiting = [name for name in self.tensors if name in self.prepared]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found[name] = self.prepared[name]
+                waiting += [leaf for leaf in found[name].tensors if leaf in self.prepared]
+        return found

@@ -38,6 +38,9 @@ class Graph:
         The canonical technique stack that was applied ("none" at first).
     meta : GraphMeta, optional
         What is known of the network beside its operators.
+    prepared : mapping of str to Graph, optional
+        How constants and inputs that techniques put in place of operators follow from the original network's:
+        by tensor, a graph whose first output is its value.
 
     Raises
     ------
@@ -57,6 +60,7 @@ class Graph:
         structure: GraphStructure | None = None,
         techniques: str = "none",
         meta: GraphMeta | None = None,
+        prepared: Mapping[str, Graph] | None = None,
     ) -> None:
         self.name = name
         self.tensors: Mapping[str, Tensor] = MappingProxyType(_by_name("tensor", name, tensors))
@@ -67,6 +71,7 @@ class Graph:
         self.structure = structure
         self.techniques = techniques
         self.meta = meta if meta is not None else GraphMeta()
+        self.prepared: Mapping[str, Graph] = MappingProxyType(dict(prepared or {}))
         self._writer = _writers(name, by_name.values(), self.tensors)
         self._check(by_name.values())
         self.operators: Mapping[str, Operator] = MappingProxyType(self._sorted(by_name))
@@ -121,7 +126,8 @@ class Graph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
-        return partial(Graph, structure=self.structure, techniques=self.techniques, meta=self.meta), parts
+        beside = {"structure": self.structure, "techniques": self.techniques, "meta": self.meta}
+        return partial(Graph, **beside, prepared=dict(self.prepared)), parts
 
     @cached_property
     def digest(self) -> str:

@@ -82,6 +82,8 @@ class Tensor:
     """Whether to keep the tensor in SRAM from its first use to its last (GraNNite's CacheG)."""
     structural: bool = False
     """Depends on the graph's edges alone, not on its features: preprocessing."""
+    fill: float | None = None
+    """The value of all elements of a constant, where it has only one by its meaning."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -30,6 +30,8 @@ class _Times:
     """Times between two inferences by stack, each found once."""
 
     scenario: Scenario
+    names: tuple[str, ...]
+    """Techniques to choose from."""
     known: dict[str, float] = field(default_factory=dict)
 
     def of(self, stack: Stack) -> float:
@@ -44,7 +46,9 @@ class _Times:
         return self.known[name]
 
 
-def fitting_stacks(scenario: Scenario) -> FittingStacks:
+def fitting_stacks(
+    scenario: Scenario, usable: Callable[[Technique], bool] = lambda technique: True
+) -> FittingStacks:
     """Find the stacks that fit a network.
 
     The baseline is what runs fastest today with the same results: the network with what follows from its
@@ -56,18 +60,20 @@ def fitting_stacks(scenario: Scenario) -> FittingStacks:
     ----------
     scenario : Scenario
         Its own techniques are not looked at.
+    usable : callable, optional
+        Which techniques to choose from; all by default.
 
     Examples
     --------
     >>> fitting_stacks(Scenario("resnet-50")).stacks
     ('none', 'quantgr')
     """
-    times = _Times(scenario)
+    times = _Times(scenario, tuple(name for name in technique_names() if usable(get(name))))
     base = _baseline(times)
     grown = [base]
     while (following := _grown(times, grown[-1])) is not None:
         grown.append(following)
-    alone = [_with(base, option) for name in technique_names() for option in _options(name)]
+    alone = [_with(base, option) for name in times.names for option in _options(name)]
     single = [stack for stack in alone if stack is not None and _gains(times, stack, base)]
     single = list({stack.names: stack for stack in sorted(single, key=times.of, reverse=True)}.values())
     chosen = [base, *sorted(single, key=times.of), *grown[1:]]
@@ -79,7 +85,7 @@ def _baseline(times: _Times) -> Stack:
     graph, empty = times.scenario.baseline, parse(None)
     if legal(graph, BASE) is None and times.of(parse(BASE)) < inf:
         return parse(BASE)
-    today = [get(name) for name in technique_names()]
+    today = [get(name) for name in times.names]
     options = [parse(t.name) for t in today if t.exact and not t.compiler_only and not t.what_if]
     best = min(options, key=times.of, default=empty)
     return best if _gains(times, best, empty) else empty
@@ -114,7 +120,7 @@ def _grown(times: _Times, stack: Stack) -> Stack | None:
     graph = times.scenario.baseline
     found: list[tuple[str, Stack]] = []
     illegal: list[tuple[str, Stack]] = []
-    for name in technique_names():
+    for name in times.names:
         for option in _options(name):
             candidate = _with(stack, option)
             if candidate is not None:
@@ -144,7 +150,7 @@ def _left_out(times: _Times, base: Stack, chosen: list[Stack]) -> str:
     """Return which techniques no stack has, by reason."""
     used = {name for stack in chosen for name in stack.names}
     reasons: dict[str, list[str]] = {}
-    for name in technique_names():
+    for name in times.names:
         if name in used:
             continue
         alone = _with(base, name)

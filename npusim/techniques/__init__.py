@@ -9,6 +9,7 @@ A technique changes operators and annotates storage, residency and device prefer
 
 from npusim.techniques.named_stacks import BASE, completed, stacks, variants
 from npusim.techniques.registry import TECHNIQUES, get, technique_names, technique_with
+from npusim.techniques.rewriting import Rewriting, rewritings
 from npusim.techniques.stack import NONE, Stack, StackEntry, apply, legal, parse
 from npusim.techniques.technique import EdgeData, NoParameters, Parameters, Stage, Technique
 
@@ -19,6 +20,7 @@ __all__ = [
     "EdgeData",
     "NoParameters",
     "Parameters",
+    "Rewriting",
     "Stack",
     "StackEntry",
     "Stage",
@@ -28,6 +30,7 @@ __all__ = [
     "get",
     "legal",
     "parse",
+    "rewritings",
     "stacks",
     "technique_names",
     "technique_with",

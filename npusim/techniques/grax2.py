@@ -109,8 +109,10 @@ def _named(editor: Editor, scores: ScoreSum, name: str) -> str:
 def _rank2(editor: Editor, scores: ScoreSum) -> str:
     column, row = editor.tensors[scores.column], editor.tensors[scores.row]
     rank = len(column.shape)
-    ones_right = editor.constant(_named(editor, scores, "rank2/ones_right"), column.shape, column.dtype)
-    ones_below = editor.constant(_named(editor, scores, "rank2/ones_below"), row.shape, row.dtype)
+    ones_right = editor.constant(
+        _named(editor, scores, "rank2/ones_right"), column.shape, column.dtype, fill=1.0
+    )
+    ones_below = editor.constant(_named(editor, scores, "rank2/ones_below"), row.shape, row.dtype, fill=1.0)
     left_shape, right_shape = (*column.shape[:-1], 2), (*row.shape[:-2], 2, row.shape[-1])
     left = editor.op(
         "Concat",

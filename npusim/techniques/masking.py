@@ -89,7 +89,7 @@ def mask_pair(
     if number.name not in made:
         in_graph = number.kind is TensorKind.ACTIVATION
         made[number.name] = (
-            _computed(editor, graph, number, dtype) if in_graph else _prepared(editor, number, dtype)
+            _computed(editor, graph, number, dtype) if in_graph else _prepared(editor, graph, number, dtype)
         )
     return made[number.name]
 
@@ -104,14 +104,17 @@ def _numeric(graph: Graph, mask: str) -> Tensor:
     return graph.tensors[mask]
 
 
-def _prepared(editor: Editor, mask: Tensor, dtype: DType) -> tuple[str, str]:
+def _prepared(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
     same = {"dtype": dtype, "role": Role.MASK}
-    present = mask.name
+    present, made = mask.name, Editor.of(graph)
+    parts = [made.part(name) for name in _computed(made, graph, mask, dtype)]
     if not mask.dtype.is_float:
         present = unique_name(editor, f"{mask.name}_present")
         editor.tensors[present] = mask.with_(name=present, **same)
+        editor.prepared[present] = parts[0]
     absent = unique_name(editor, f"{mask.name}_negative")
     editor.tensors[absent] = mask.with_(name=absent, density=1.0 - mask.density, block_density=None, **same)
+    editor.prepared[absent] = parts[1]
     return present, absent
 
 

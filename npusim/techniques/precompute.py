@@ -8,7 +8,7 @@ from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import Aggregation, before_broadcast, find_aggregations, write_products
 from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
-from npusim.techniques.node_matrices import aggregation_density, matrix_fields
+from npusim.techniques.node_matrices import aggregation_density, build_matrix, matrix_fields
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
 
 
@@ -63,11 +63,13 @@ def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
             found[key] = unique_name(editor, f"{replacement.name}/precomputed")
             wanted[found[key]] = replacement.name
             editor.tensors[found[key]] = replacement.with_(name=found[key])
+            editor.prepared[found[key]] = Editor.of(graph).part(tensor.name)
         editor.rewire(tensor.name, found[key])
     editor = Editor.of(editor.finish())  # now the names of what was replaced are free again
     for name, good in wanted.items():
         better = unique_name(editor, good)
         editor.tensors[better] = editor.tensors[name].with_(name=better)
+        editor.prepared[better] = editor.prepared[name]
         editor.rewire(name, better)
     return editor.finish()
 
@@ -82,20 +84,33 @@ def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggr
     nodes = graph.tensors[aggregation.result].shape[0]
     dtype = graph.tensors[aggregation.features].dtype
     fields = matrix_fields(graph, role, aggregation_density(graph, aggregation))
-    return _add_tensor(editor, role.value, (nodes, nodes), dtype, kind, fields)
+    made = Editor.of(graph)
+    return _add_tensor(
+        editor, role.value, (nodes, nodes), dtype, kind, fields,
+        made.part(build_matrix(made, graph, aggregation)),
+    )  # fmt: skip
 
 
 def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
     """The boolean mask: a constant, or compared in the graph with an input that the host keeps as numbers."""
     nodes = graph.tensors[attention.result].shape[0]
     fields = matrix_fields(graph, Role.MASK, min(1.0, graph.tensors[attention.sources].elements / nodes**2))
+    dtype, made = graph.tensors[attention.features].dtype, Editor.of(graph)
+    edges = Aggregation(
+        attention.features, attention.result, attention.sources, attention.targets, (), (), False, ""
+    )
+    counts = build_matrix(made, graph, edges)
     if kind is TensorKind.CONSTANT:
-        return _add_tensor(editor, Role.MASK.value, (nodes, nodes), DType.BOOL, kind, fields)
-    dtype = graph.tensors[attention.features].dtype
-    mask = _add_tensor(editor, Role.MASK.value, (nodes, nodes), dtype, kind, fields)
-    editor.region = attention.score_region
-    zero = editor.constant(unique_name(editor, f"{editor.region}/zero"), (1, 1), dtype, density=0.0)
-    return editor.eltwise("Greater", mask, zero, unique_name(editor, f"{editor.region}/greater"))
+        present = made.part(_positive(made, counts, dtype, ""))
+        return _add_tensor(editor, Role.MASK.value, (nodes, nodes), DType.BOOL, kind, fields, present)
+    mask = _add_tensor(editor, Role.MASK.value, (nodes, nodes), dtype, kind, fields, made.part(counts))
+    return _positive(editor, mask, dtype, attention.score_region)
+
+
+def _positive(editor: Editor, matrix: str, dtype: DType, region: str) -> str:
+    editor.region = region
+    zero = editor.constant(unique_name(editor, f"{region}/zero"), (1, 1), dtype, density=0.0)
+    return editor.eltwise("Greater", matrix, zero, unique_name(editor, f"{region}/greater"))
 
 
 def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
@@ -127,8 +142,10 @@ def _add_tensor(
     dtype: DType,
     kind: TensorKind,
     fields: dict[str, object],
+    made_by: Graph,
 ) -> str:
     name = unique_name(editor, name)
+    editor.prepared[name] = made_by
     if kind is TensorKind.CONSTANT:
         return editor.constant(name, shape, dtype, **fields)
     return editor.input(name, shape, dtype, structural=True, **fields)

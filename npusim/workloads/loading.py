@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ from npusim.workloads.spec import WorkloadSettings, WorkloadSpec
 
 _YAML = (".yaml", ".yml")
 _MODELS = (".xml", ".onnx")
+_MODULE = re.compile(r".+\.py:\w+")
 _NOT_WORKLOADS = {"stacks"}
 
 
@@ -130,6 +132,11 @@ def load_workload(
         from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
 
         return import_model(text, shapes, precision=import_precision(settings))
+    if _MODULE.fullmatch(text):
+        from npusim.frontends.pyg import from_pyg, module_at
+
+        found = module_at(text)
+        return from_pyg(found.module, found.inputs, found.name, precision=import_precision(settings))
     if shapes:
         raise ConfigError(
             f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"

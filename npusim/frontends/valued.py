@@ -1,0 +1,197 @@
+"""A network with its numbers: constants, examples of inputs, and what techniques prepare of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
+from npusim.frontends.example_values import example_value
+from npusim.frontends.openvino_ir import import_model, openvino
+from npusim.frontends.openvino_write import Numbers, model_of_graph
+from npusim.frontends.pyg import MODULE, from_pyg, module_at
+from npusim.graph import Graph
+from npusim.ops import DType, TensorKind
+
+Array = npt.NDArray[Any]
+_INT8 = "/int8"
+"""Ending of a tensor's copy in 8 bits beside one that stays floating."""
+
+
+@dataclass(frozen=True)
+class ValuedNetwork:
+    """A network without techniques, and its numbers.
+
+    Parameters
+    ----------
+    graph : Graph
+        In the formats of the model.
+    constants : mapping of str to openvino.Output
+        Where each constant tensor stands in the model.
+    inputs : mapping of str to ndarray
+        Example values of inputs, by name; may be empty.
+    """
+
+    graph: Graph
+    constants: Mapping[str, Any]
+    inputs: Mapping[str, Array]
+    _made: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
+    """Values of what techniques prepare, by the identity of the graph that makes them."""
+
+    def rewritten(self, graph: Graph, floating: Graph | None = None) -> Any:
+        """Return a rewritten graph as an `openvino.Model` with the network's own numbers.
+
+        Parameters
+        ----------
+        graph : Graph
+            The network under a technique stack that a device of today runs.
+        floating : Graph, optional
+            The same without 8-bit formats: the ranges of its tensors on the example inputs give the scales.
+
+        Raises
+        ------
+        NpusimError
+            Where a constant follows from an input that has no example value.
+        """
+        ranges = self._ranges(graph, floating) if floating is not None else {}
+        return model_of_graph(graph, numbers=Numbers(lambda name: self._value(graph, name), ranges))
+
+    def outputs(self, graph: Graph, model: Any | None = None) -> list[Array]:
+        """Run a rewritten graph on OpenVINO's CPU device in fp32, with the example inputs."""
+        model = self.rewritten(graph) if model is None else model
+        names = [port.get_any_name() for port in model.inputs]
+        return _run(model, [self._value(graph, name) for name in names])
+
+    def _value(self, graph: Graph, name: str) -> Array:
+        """Return the value of an input or constant of a rewritten graph."""
+        base = name.removesuffix(_INT8)
+        if base in graph.prepared:
+            part = graph.prepared[base]
+            key = id(part)
+            if key not in self._made:
+                whole = _with(graph, part)
+                model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(whole, leaf)))
+                leaves = [port.get_any_name() for port in model.inputs]
+                self._made[key] = part, _run(model, [self._value(whole, leaf) for leaf in leaves])[0]
+            return self._made[key][1]
+        if base in self.inputs:
+            return np.asarray(self.inputs[base])
+        if base in self.constants:
+            return _folded(self.constants[base])
+        kind = (graph.tensors[name] if name in graph.tensors else self.graph.tensors[base]).kind
+        if kind is TensorKind.INPUT:
+            raise NpusimError(
+                f"{self.graph.name}: no value for its input {base!r}, which the rewritten model is made of; "
+                "allowed: an .npz file with an array for it"
+            )
+        return example_value(graph, name)  # a technique's own constant, known by its meaning
+
+    def _ranges(self, graph: Graph, floating: Graph) -> dict[str, float]:
+        """Return the largest magnitude of what is held in 8 bits, on the example inputs."""
+        wanted = [t.name for t in graph.tensors.values() if t.dtype is DType.INT8]
+        base = {name: name.removesuffix(_INT8) for name in wanted}
+        made = sorted({base[name] for name in wanted if floating.writer(base[name]) is not None})
+        shown = Graph(
+            floating.name, floating.tensors.values(), floating.operators.values(),
+            dict.fromkeys((*floating.outputs, *made)), prepared=floating.prepared,
+        )  # fmt: skip
+        results = dict(zip(dict.fromkeys((*floating.outputs, *made)), self.outputs(shown), strict=True))
+        values = {name: results[base[name]] if base[name] in results else self._value(floating, base[name])
+                  for name in wanted}  # fmt: skip
+        return {name: float(np.abs(value).max()) or 1.0 for name, value in values.items()}
+
+
+def load_valued(
+    network: str | Path, values: str | Path | None = None, shapes: Mapping[str, Sequence[int]] | None = None
+) -> ValuedNetwork:
+    """Load a user's network with its numbers.
+
+    Parameters
+    ----------
+    network : str or Path
+        A model file (.xml, .onnx), or a module as `model.py:net`; see `npusim.frontends.pyg.module_at`.
+    values : str or Path, optional
+        An `.npz` file with values of inputs, by name; a module brings its own.
+    shapes : mapping of str to sequence of int, optional
+        Fixed shapes for the inputs of a model file that leaves them open.
+
+    Raises
+    ------
+    FileError
+        Where `values` is no `.npz` file.
+    UnknownNameError
+        Where it holds what is no input.
+    ShapeError
+        Where an array has not the shape of its input.
+    """
+    if MODULE.fullmatch(str(network)):
+        found = module_at(str(network))
+        return valued_module(found.module, found.inputs, found.name)
+    constants: dict[str, Any] = {}
+    graph = import_model(network, shapes, precision=None, constants=constants)
+    return ValuedNetwork(graph, constants, _read_values(graph, values))
+
+
+def valued_module(module: Any, inputs: Mapping[str, Any], name: str) -> ValuedNetwork:
+    """Return a `torch.nn.Module` with its numbers and example inputs."""
+    constants: dict[str, Any] = {}
+    graph = from_pyg(module, inputs, name, precision=None, constants=constants)
+    return ValuedNetwork(graph, constants, {key: value.detach().numpy() for key, value in inputs.items()})
+
+
+def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:
+    if path is None:
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise FileError(str(path), "is no .npz file of arrays", "write it with numpy.savez") from error
+    known = {t.name: t for t in graph.tensors.values() if t.kind is TensorKind.INPUT}
+    for name, array in found.items():
+        if name not in known:
+            raise UnknownNameError("input", name, known)
+        if array.shape != known[name].shape:
+            raise ShapeError(
+                f"{path}: {name} has the shape {list(array.shape)}; allowed: {list(known[name].shape)}"
+            )
+    return found
+
+
+def _with(graph: Graph, part: Graph) -> Graph:
+    """Return a part that knows how the rewritten graph's other tensors were prepared."""
+    return Graph(
+        part.name, part.tensors.values(), part.operators.values(), part.outputs,
+        structure=part.structure, prepared={**graph.prepared, **part.prepared},
+    )  # fmt: skip
+
+
+def _folded(output: Any) -> Array:
+    """Return the value of a constant of a model, or of what follows from constants."""
+    node = output.get_node()
+    if node.get_type_name() == "Constant":
+        return np.asarray(node.get_data())
+    ov = openvino()
+    found, parameters = [node], {}
+    while found:  # the shape of an input is a constant, too: inputs are fed with zeros
+        node = found.pop()
+        if node.get_type_name() == "Parameter":
+            parameters[node.get_name()] = node
+        found += [port.get_source_output().get_node() for port in node.inputs()]
+    inputs = list(parameters.values())
+    feed = [np.zeros(tuple(one.get_shape()), one.get_element_type().to_dtype()) for one in inputs]
+    return _run(ov.Model([ov.opset15.result(output)], inputs, "constant"), feed)[0]
+
+
+def _run(model: Any, feed: Sequence[Array]) -> list[Array]:
+    ov = openvino()
+    precise = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    compiled = ov.Core().compile_model(model, "CPU", precise)
+    wanted = [port.get_element_type().to_dtype() for port in model.inputs]
+    result = compiled([np.ascontiguousarray(a, dtype=t) for a, t in zip(feed, wanted, strict=True)])
+    return [np.array(result[port]) for port in compiled.outputs]

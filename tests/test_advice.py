@@ -1,0 +1,172 @@
+"""`npusim advise`: rewritten models answer as the original, and refusals say what to write instead."""
+
+import json
+
+import numpy as np
+import pytest
+
+from npusim import advise, load_soc
+from npusim.cli.running import run
+from npusim.techniques import apply, legal, parse, rewritings, technique_names
+from npusim.workloads import load_workload
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+pytest.importorskip("openvino")
+
+from npusim.frontends.pyg import module_at  # noqa: E402
+from npusim.frontends.valued import load_valued  # noqa: E402
+from npusim.studies.rewritten import NumericalRewriting  # noqa: E402
+
+MODULES = """
+import torch
+from torch_geometric.nn import GATConv, GATv2Conv, GINConv, SAGEConv
+
+torch.manual_seed(0)
+
+
+def edges(nodes, count, loops=False):
+    ends = torch.randint(0, nodes, (2, count))
+    ends = ends[:, ends[0] != ends[1]]
+    ends = torch.cat([ends, ends.flip(0)], 1).unique(dim=1)
+    return torch.cat([ends, torch.arange(nodes).repeat(2, 1)], 1) if loops else ends
+
+
+class Layers(torch.nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, x, edge_index):
+        for layer in self.layers[:-1]:
+            x = layer(x, edge_index).relu()
+        return self.layers[-1](x, edge_index)
+
+
+def dense(inputs, outputs):
+    last = torch.nn.Linear(outputs, outputs)
+    return torch.nn.Sequential(torch.nn.Linear(inputs, outputs), torch.nn.ReLU(), last)
+
+
+def gin():
+    return Layers(GINConv(dense(24, 32)), GINConv(dense(32, 7))), (torch.rand(300, 24), edges(300, 900))
+
+
+def gat():
+    layers = GATConv(24, 8, heads=2, add_self_loops=False), GATConv(16, 7, add_self_loops=False)
+    return Layers(*layers), (torch.rand(300, 24), edges(300, 900, True))
+
+
+def gatv2():
+    layers = GATv2Conv(24, 8, heads=2, add_self_loops=False), GATv2Conv(16, 7, add_self_loops=False)
+    return Layers(*layers), {"x": torch.rand(300, 24), "edge_index": edges(300, 900, True)}
+
+
+def sage():
+    layers = SAGEConv(24, 32), SAGEConv(32, 32), SAGEConv(32, 7)
+    return Layers(*layers), (torch.rand(5000, 24), edges(5000, 15000))
+
+
+number = 3
+"""
+ROUNDING = 2e-6
+"""Of the largest output: sums in another order, in fp32."""
+INT8 = 0.05
+"""Of the largest output: a few layers rounded to 255 levels."""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("advice") / "model.py"
+    path.write_text(MODULES)
+    return path
+
+
+def difference(network, numbers, stack, want):
+    got = network.outputs(apply(network.graph, stack), numbers.model(stack))[0]
+    return np.abs(got - want).max() / np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("name", "stacks"),
+    [
+        ("gin", ["stagr", "grad", "effop", "graphsplit", "quantgr", "stagr+quantgr"]),
+        ("gat", ["stagr", "grad", "stagr+effop", "stagr+grax1", "stagr+grax2:form=rank2", "grad+quantgr"]),
+        ("gatv2", ["stagr", "grad", "graphsplit", "quantgr"]),
+        ("sage", ["stagr", "grad", "effop", "stagr+quantgr"]),
+    ],
+)  # fmt: skip
+def test_a_rewritten_module_answers_as_the_module(file, name, stacks):
+    found = module_at(f"{file}:{name}")
+    network = load_valued(f"{file}:{name}")
+    numbers = NumericalRewriting(network)
+    inputs = [torch.tensor(value) for value in network.inputs.values()]
+    torch.manual_seed(0)  # the file was run twice: take the module that `network` was made of
+    with torch.no_grad():
+        want = found.module(*inputs).numpy()
+    assert difference(network, numbers, "none", want) < ROUNDING
+    for stack in stacks:
+        allowed = INT8 if "quantgr" in parse(stack).names else ROUNDING
+        assert legal(network.graph, stack) is None, stack
+        assert difference(network, numbers, stack, want) < allowed, stack
+
+
+def test_advice_on_a_module_tries_what_keeps_its_answers(file, tmp_path, capsys):
+    target = tmp_path / "rewritten.xml"
+    assert run(["advise", f"{file}:gat", "--export", str(target), "--format", "json"]) == 0
+    advice = json.loads(capsys.readouterr().out)
+    tried = advice["agreement"]
+    assert tried[-1]["stack"] == advice["today"]["techniques"]
+    assert tried[-1]["same_answers"] >= 0.95 > max([0.0, *(one["same_answers"] for one in tried[:-1])])
+    assert advice["file"] == str(target)
+    assert run(["estimate", str(target), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["latency_s"] == pytest.approx(
+        advice["today"]["latency_s"], rel=0.1
+    )
+
+
+def test_every_technique_has_a_verdict_and_a_reason_where_it_is_refused():
+    advice = advise("gcn-cora", samples=0)
+    assert {one.technique for one in advice.techniques} == set(technique_names())
+    verdicts = {one.technique: one for one in advice.techniques}
+    assert verdicts["stagr"].verdict == "gains"
+    assert verdicts["grad"].verdict == "instead"
+    assert verdicts["grax3"].verdict == "refused" and "masked maximum" in verdicts["grax3"].reason
+    assert not verdicts["symg"].today and "symg" in advice.with_compiler.techniques
+    assert all((one.gain is None) == (one.verdict == "refused") for one in advice.techniques)
+    assert advice.today.throughput_per_s <= advice.with_compiler.throughput_per_s
+
+
+def test_attention_that_mixes_both_ends_is_told_how_to_be_written(file):
+    (one, two) = rewritings(load_valued(f"{file}:gatv2").graph)
+    assert "GATConv" in one.what and "stagr" in one.opens and one.operator != two.operator
+    assert not rewritings(load_valued(f"{file}:gat").graph)
+
+
+def test_a_maximum_along_the_edges_is_told_of_its_gathered_form():
+    found = rewritings(load_workload("sage-max-cora", ["workload.form=edges"]))
+    assert found and all("grax3" in one.opens for one in found)
+
+
+def test_a_module_of_a_file_is_a_network_everywhere(file):
+    soc = load_soc("core-ultra-series2")
+    assert advise(f"{file}:gin", soc, samples=0).workload == "gin"
+    assert load_workload(f"{file}:gin").macs == load_valued(f"{file}:gin").graph.macs
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{file}:gim"], "did you mean `gin`?"),
+        (["{file}:number"], "allowed: a pair (module, example inputs)"),
+        (["missing.py:net"], "does not exist"),
+        (["{folder}/broken.py:net"], "cannot be run: ZeroDivisionError"),
+        (["gcn-cora", "--export", "a.xml"], "allowed: a module (model.py:net) or a model file"),
+        (["{file}:gin", "--export", "a.onnx"], "allowed: a name that ends in .xml"),
+        (["gcn-cora", "--values", "{file}"], "allowed: a module (model.py:net) or a model file"),
+    ],
+)
+def test_what_is_no_network_is_refused(file, capsys, words, message):
+    (file.parent / "broken.py").write_text("1 / 0")
+    assert run(["advise", *(word.format(file=file, folder=file.parent) for word in words)]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
