@@ -159,7 +159,7 @@ class Npu(Section):
     """Generation: npu3720, npu4000, or a name of one's own."""
     tiles: TileCount
     """Tiles on the chip."""
-    tiles_for: PerHint = Field(default=None)
+    tiles_for: PerHint = Field(default=None)  # type: ignore[assignment]  # a validator fills it
     """Tiles a network is compiled for, by performance hint; never more than `tiles`. Absent, or where `tiles`
     is set and this is not: all of them, for throughput shared out among the contexts."""
     inflight_requests: PerHint

@@ -151,7 +151,7 @@ class _Writing:
 
     def _constant(self, tensor: Tensor) -> Any:
         element = self._element(tensor)
-        values = (
+        values: npt.NDArray[Any] = (
             example_value(self.graph, tensor.name, self.seed)
             if self.numbers is None
             else self.numbers.value(tensor.name)
@@ -225,7 +225,7 @@ def _dequantized(ops: Any, node: Any, carrier: str, largest: float = 1.0) -> Any
     return ops.multiply(ops.convert(node, carrier), scale)
 
 
-def _int8_constant(graph: Graph, tensor: Tensor, values: npt.NDArray[np.float32]) -> npt.NDArray[Any] | None:
+def _int8_constant(graph: Graph, tensor: Tensor, values: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """Return a constant's bytes where it must be kept as bytes; None where rounding stands in the model.
 
     OpenVINO's CPU folds the FakeQuantize of a constant on the left of a product (an aggregation matrix) and

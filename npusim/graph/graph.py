@@ -126,7 +126,11 @@ class Graph:
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
-        beside = {"structure": self.structure, "techniques": self.techniques, "meta": self.meta}
+        beside: dict[str, Any] = {
+            "structure": self.structure,
+            "techniques": self.techniques,
+            "meta": self.meta,
+        }
         return partial(Graph, **beside, prepared=dict(self.prepared)), parts
 
     @cached_property
