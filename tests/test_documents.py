@@ -12,9 +12,14 @@ from npusim.cli.schema import DOCUMENTS
 from npusim.documents import Document
 from npusim.errors import ConfigError
 from npusim.explore.query import Answer
-from npusim.measure.trace_diff import LayerPair, TraceDiff
+from npusim.measure.trace_diff import LayerPair, LoneLayer, TraceDiff
 
 DIFF = TraceDiff(
+    first="a network on a machine",
+    second="the same under stagr",
+    measured_launch_s=0.0,
+    simulated_launch_s=0.0,
+    alone=[LoneLayer(trace="first", name="b", latency_s=0.5, start_s=1.0)],
     measured_s=2.0,
     simulated_s=1.0,
     layers=[
@@ -51,7 +56,7 @@ def test_a_document_reads_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_figure_that_json_cannot_hold_is_refused(value: float) -> None:
     with pytest.raises(ValidationError):
-        TraceDiff(measured_s=value, simulated_s=1.0, layers=[], only_measured=[], only_simulated=[])
+        TraceDiff(**{**dict(DIFF), "measured_s": value})
 
 
 def test_rows_of_a_query_have_null_where_a_value_is_not_finite() -> None:
