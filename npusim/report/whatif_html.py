@@ -102,7 +102,10 @@ def _waterfall(result: WhatIf) -> str:
         mode="markers+text",
         name=_what(result),
         marker={"color": _TIME, "size": 11, "symbol": "diamond"},
-        text=[f" {engineering(time, 's')}" for time in now],
+        text=[
+            f" {_amount(v, 'latency_s') if result.requests == 1 else engineering(_interval_s(v), 's')}"
+            for v in variants
+        ],
         textposition="middle right",
         cliponaxis=False,
         hovertemplate="%{y}: %{text}<extra></extra>",
