@@ -39,6 +39,7 @@ from npusim.cost.granularity import halo_factor as halo_factor
 from npusim.cost.grid import DpuWorkload as DpuWorkload
 from npusim.cost.hosts import cost_host as cost_host
 from npusim.cost.hosts import host_waits_s as host_waits_s
+from npusim.cost.interval import InferenceSums as InferenceSums
 from npusim.cost.interval import interval_bounds_s as interval_bounds_s
 from npusim.cost.interval import interval_s as interval_s
 from npusim.cost.jit import compiled as compiled

@@ -5,53 +5,46 @@ The engines, residency plans and placements compare by it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from npusim.cost.architecture import ArchRecord
 from npusim.cost.jit import compiled
 
 
+class InferenceSums(NamedTuple):
+    """What an inference takes on each device, and what runs beside it."""
+
+    requests: float
+    """Inferences in flight."""
+    contexts: float
+    """Inferences that the NPU works on side by side, each on tiles and SRAM of its own."""
+    dram_bytes_per_s: float
+    npu_s: float
+    """Sum of the latencies of operators on the NPU."""
+    cpu_s: float
+    gpu_s: float
+    launches_s: float
+    dma_s: float
+    """Time of all DMA engines."""
+    dram_bytes: float
+    """Moved between DRAM and the devices."""
+
+
 @compiled
-def interval_bounds_s(
-    requests: float,
-    contexts: float,
-    dram_bytes_per_s: float,
-    npu_s: float,
-    cpu_s: float,
-    gpu_s: float,
-    launches_s: float,
-    dma_s: float,
-    dram_bytes: float,
-) -> tuple[float, float, float, float, float, float]:
-    """Return lower bounds of the time between two inferences (s); see `interval_s`.
+def interval_bounds_s(sums: InferenceSums) -> tuple[float, float, float, float, float, float]:
+    """Return lower bounds of the time between two inferences (s), each linear in the sums.
 
-    Contexts have tiles and SRAM of their own; DMA engines, DRAM and hosts serve all of them.
-
-    Parameters
-    ----------
-    requests : float
-        Inferences in flight; with one there is one bound.
-    contexts : float
-        Inferences that the NPU works on side by side.
-    npu_s, cpu_s, gpu_s : float
-        Sums of the operators' latencies by device.
-    launches_s : float
-        Sum of all launches.
-    dma_s : float
-        Time of all DMA engines; no bound of its own with one context, whose `npu_s` holds it.
-    dram_bytes : float
-        Bytes that an inference moves between DRAM and the devices.
-
-    Returns
-    -------
-    tuple of float
-        By NPU, CPU, GPU, DMA engines, DRAM, and requests in flight; each is linear in the sums.
+    By NPU, CPU, GPU, DMA engines, DRAM, and requests in flight; with one request there is one bound. DMA
+    engines, DRAM and hosts serve all contexts; with one context the engines are no bound of their own, for
+    `npu_s` holds their time.
     """
-    serial_s = npu_s + cpu_s + gpu_s + launches_s
-    if requests <= 1.0:
+    serial_s = sums.npu_s + sums.cpu_s + sums.gpu_s + sums.launches_s
+    if sums.requests <= 1.0:
         return 0.0, 0.0, 0.0, 0.0, 0.0, serial_s
-    shared_s = dma_s if contexts > 1.0 else 0.0
-    return npu_s / contexts, cpu_s, gpu_s, shared_s, dram_bytes / dram_bytes_per_s, serial_s / requests
+    shared_s = sums.dma_s if sums.contexts > 1.0 else 0.0
+    dram_s = sums.dram_bytes / sums.dram_bytes_per_s
+    return sums.npu_s / sums.contexts, sums.cpu_s, sums.gpu_s, shared_s, dram_s, serial_s / sums.requests
 
 
 @compiled
@@ -74,43 +67,16 @@ def contention_interval_s(contexts: float, npu_s: float, dma_s: float) -> float:
 
 
 @compiled
-def interval_s(
-    requests: float,
-    contexts: float,
-    dram_bytes_per_s: float,
-    npu_s: float,
-    cpu_s: float,
-    gpu_s: float,
-    launches_s: float,
-    dma_s: float,
-    dram_bytes: float,
-) -> float:
-    """Return the time between two inferences (s): the largest bound, or more where contexts wait for DMA.
-
-    Parameters as of `interval_bounds_s`.
-    """
-    bounds = interval_bounds_s(
-        requests, contexts, dram_bytes_per_s, npu_s, cpu_s, gpu_s, launches_s, dma_s, dram_bytes
-    )
-    return max(max(bounds), contention_interval_s(contexts, npu_s, dma_s))
+def interval_s(sums: InferenceSums) -> float:
+    """Return the time between two inferences (s): the largest bound, or more where contexts wait for DMA."""
+    return max(max(interval_bounds_s(sums)), contention_interval_s(sums.contexts, sums.npu_s, sums.dma_s))
 
 
 @compiled
-def inference_times(
-    arch: ArchRecord,
-    npu_s: float,
-    cpu_s: float,
-    gpu_s: float,
-    launches_s: float,
-    dma_s: float,
-    dram_bytes: float,
-) -> tuple[float, float]:
+def inference_times(sums: InferenceSums) -> tuple[float, float]:
     """Return (latency of an inference, interval between two inferences), in s; see `interval_s`."""
-    serial_s = npu_s + cpu_s + gpu_s + launches_s
-    if arch.requests <= 1.0 and arch.contexts <= 1.0:  # the usual case in sweeps, and no bound but the sum
+    serial_s = sums.npu_s + sums.cpu_s + sums.gpu_s + sums.launches_s
+    if sums.requests <= 1.0 and sums.contexts <= 1.0:  # the usual case in sweeps, and no bound but the sum
         return serial_s, serial_s
-    interval = interval_s(
-        arch.requests, arch.contexts, arch.dram_bytes_per_s,
-        npu_s, cpu_s, gpu_s, launches_s, dma_s, dram_bytes,
-    )  # fmt: skip
-    return max(serial_s, arch.requests * interval), interval
+    interval = interval_s(sums)
+    return max(serial_s, sums.requests * interval), interval

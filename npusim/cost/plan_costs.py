@@ -9,7 +9,7 @@ import numpy as np
 
 from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
 from npusim.cost.candidates import reads_dram
-from npusim.cost.interval import inference_times
+from npusim.cost.interval import InferenceSums, inference_times
 from npusim.cost.jit import compiled
 from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
@@ -266,13 +266,17 @@ def keep_better_plan(
         dram = sums[_DRAM, p] + independent[_HOST_DRAM, p]
         npu_s = sums[_NPU_S, p] + independent[_DISPATCH_S, p]
         latency, interval = inference_times(
-            arch,
-            npu_s,
-            independent[_CPU_S, p],
-            independent[_GPU_S, p],
-            independent[_LAUNCHES_S, p],
-            sums[_DMA_S, p],
-            dram,
+            InferenceSums(
+                arch.requests,
+                arch.contexts,
+                arch.dram_bytes_per_s,
+                npu_s,
+                independent[_CPU_S, p],
+                independent[_GPU_S, p],
+                independent[_LAUNCHES_S, p],
+                sums[_DMA_S, p],
+                dram,
+            )
         )
         # The total's throughput holds the interval until all plans are compared.
         if plans[first + p] >= 0:

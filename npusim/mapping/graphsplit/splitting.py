@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import arch_row, interval_bounds_s, interval_s
+from npusim.cost import InferenceSums, arch_row, interval_bounds_s, interval_s
 from npusim.graph import Editor, Graph
 from npusim.mapping.fusion import wished
 from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
@@ -79,7 +79,7 @@ class Terms:
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
     """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
     loads, k = problem.loads(placement), len(problem.devices)
-    found_s = float(interval_s(*_sums(problem.devices, terms, loads)))
+    found_s = float(interval_s(_sums(problem.devices, terms, loads)))
     if terms.minimise == "latency":
         return found_s
     return float(loads[k + 2] + _static_w(problem.devices, terms) @ loads[:k]) + terms.idle_w * found_s
@@ -90,19 +90,20 @@ def _static_w(devices: tuple[str, ...], terms: Terms) -> Any:
     return np.array([terms.static_w if device == "npu" else 0.0 for device in devices])
 
 
-def _sums(devices: tuple[str, ...], terms: Terms, loads: Any) -> tuple[float, ...]:
+def _sums(devices: tuple[str, ...], terms: Terms, loads: Any) -> InferenceSums:
     """Return what `npusim.cost.interval_s` asks for, given the loads of a placement (`Problem.loads`)."""
     k = len(devices)
     time_s = dict(zip(devices, loads[:k].tolist(), strict=True))
     launches_s, dram_bytes, _, dma_s = loads[k:].tolist()
-    on = (time_s.get(device, 0.0) for device in ("npu", "cpu", "gpu"))
-    return terms.requests, terms.contexts, terms.dram_bytes_per_s, *on, launches_s, dma_s, dram_bytes
+    npu_s, cpu_s, gpu_s = (time_s.get(device, 0.0) for device in ("npu", "cpu", "gpu"))
+    machine = terms.requests, terms.contexts, terms.dram_bytes_per_s
+    return InferenceSums(*machine, npu_s, cpu_s, gpu_s, launches_s, dma_s, dram_bytes)
 
 
 def _bounds_per_load(devices: tuple[str, ...], terms: Terms) -> Any:
     """Return the bounds of the interval that a unit of each load makes, without those that are always 0."""
     units = np.eye(len(devices) + 4)
-    matrix = np.array([interval_bounds_s(*_sums(devices, terms, unit)) for unit in units]).T
+    matrix = np.array([interval_bounds_s(_sums(devices, terms, unit)) for unit in units]).T
     return matrix[matrix.any(axis=1)]
 
 
