@@ -21,6 +21,8 @@ _FOLDED_ELEMENTS = 1 << 20
 """Elements up to which what follows from constants alone is folded; a compiler would fold all of it."""
 _SPREADING = ("Broadcast", "Tile")
 _LEVELS_OF_A_BYTE = 256
+_UNPACKING = ("Subtract", "Multiply")
+"""What applies zero points and scales to packed numbers."""
 _MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
 """Families whose operators hand on the numbers that they read, where they take bytes at all."""
 
@@ -229,6 +231,10 @@ class _Translation:
         most = _FOLDED_SHAPE_ARITHMETIC if kind in _SPREADING else _FOLDED_ELEMENTS
         if not op_type(kind).known or size > max(largest.elements, most):
             return False
+        if kind in _UNPACKING and largest.dtype.bits < self._dtype(node.output(0)).bits:
+            largest = largest.with_(
+                scales_bytes=largest.scales_bytes + sum(t.bytes for t in sources if t.name != largest.name)
+            )
         self._fold_to(node, largest)
         return True
 
@@ -243,7 +249,7 @@ class _Translation:
             dtype = self._dtype(output)
             if like is not None:
                 dtype = like.dtype if like.dtype.bits < dtype.bits else dtype
-                fields = {"density": like.density}
+                fields = {"density": like.density, "scales_bytes": like.scales_bytes}
                 if like.shape == shape_of(output):
                     fields |= {"block_density": like.block_density, "symmetric": like.symmetric}
             if (

@@ -84,6 +84,8 @@ class Tensor:
     """Depends on the graph's edges alone, not on its features: preprocessing."""
     fill: float | None = None
     """The value of all elements of a constant, where it has only one by its meaning."""
+    scales_bytes: float = 0.0
+    """Bytes of scales and zero points that are stored and moved with packed elements."""
 
     def __post_init__(self) -> None:
         if any((not isinstance(d, int)) or d < 0 for d in self.shape):
@@ -101,14 +103,14 @@ class Tensor:
     @property
     def bytes(self) -> float:
         """Bytes of the tensor stored densely."""
-        return self.elements * self.dtype.bytes
+        return self.elements * self.dtype.bytes + self.scales_bytes
 
     @property
     def stored_bytes(self) -> float:
         """Bytes of the tensor as it is stored in DRAM (see `Storage`)."""
-        return stored_bytes(
-            self.elements, self.dtype, self.storage, self.density, self.shape[-1] if self.shape else 1
-        )
+        columns = self.shape[-1] if self.shape else 1
+        stored = stored_bytes(self.elements, self.dtype, self.storage, self.density, columns)
+        return stored + self.scales_bytes
 
     @property
     def annotations(self) -> frozenset[Annotation]:
