@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _say_that_it_compiles() -> None:
     """Say why nothing happens for a while."""
-    about = f"compiling the cost kernels, once on this machine (about {COMPILING_S} s) ..."
+    about = f"compiling the cost kernels, once on this machine: {COMPILING_S} of a free core ..."
     with suppress(OSError):
         print(about, file=sys.stderr, flush=True)
 
