@@ -64,18 +64,18 @@ class TraceDiff(Document):
 
     schema_: Literal["npusim.trace-diff/1"] = Field("npusim.trace-diff/1", alias="schema")
     """Version of this document."""
-    first: str
+    first: str = ""
     """What the first trace is of: network, machine and techniques; where it does not tell, its file."""
-    second: str
+    second: str = ""
     """The same of the second."""
     measured_s: float
     """Length of the first trace, first layer's begin to last layer's end, in s."""
     simulated_s: float
     """Length of the second."""
-    measured_launch_s: float
+    measured_launch_s: float = 0.0
     """Time before the first layer of the first trace in which the runtime is called, in s; 0 where the trace
     does not tell."""
-    simulated_launch_s: float
+    simulated_launch_s: float = 0.0
     """The same of the second."""
     layers: list[LayerPair]
     """Layers found in both, in the order of the first."""
@@ -83,7 +83,7 @@ class TraceDiff(Document):
     """Layers without a counterpart in the second trace."""
     only_simulated: list[str]
     """Layers without a counterpart in the first."""
-    alone: list[LoneLayer]
+    alone: list[LoneLayer] = Field(default_factory=list)
     """Those of both with their times, the longest first."""
 
 

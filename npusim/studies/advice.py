@@ -75,7 +75,7 @@ class Agreement(Part):
 class Advice(Document):
     """What techniques would do for a network, and the stack to try."""
 
-    schema_: Literal["npusim.advice/1"] = Field("npusim.advice/1", alias="schema")
+    schema_: Literal["npusim.advise/1"] = Field("npusim.advise/1", alias="schema")
     """Version of this document."""
     workload: str
     """Name of the network."""
