@@ -199,3 +199,9 @@ def test_over_tiles_uses_them():
     result = whatif("gat-cora", stacks=["stagr"], over={"npu.tiles": ["2", "4", "8"]}, samples=0)
     times = [v.latency_s for v in result.variants]
     assert times == sorted(times, reverse=True) and len(set(times)) == 3
+
+
+def test_what_only_an_npu_uses_does_not_run_today_on_a_cpu():
+    result = whatif("gcn-cora", "generic-cpu", ["stagr", "stagr+quantgr", "stagr+grasp"], samples=0)
+    assert "of what runs today stagr+quantgr" in result.conclusion or "stagr+grasp" not in result.conclusion
+    assert any("OpenVINO multiplies them dense" in note for note in result.notes)

@@ -76,7 +76,10 @@ def _rate(row: Variant | Untouched) -> float:
 
 
 def _what_ifs(v: Variant) -> list[str]:
-    return [name for name in parse(v.techniques).names if get(name).what_if]
+    """Return the techniques of a stack that nobody offers today, or not on a host that runs it."""
+    techniques = [get(name) for name in parse(v.techniques).names]
+    on_host = not v.bound.startswith("npu")
+    return [t.name for t in techniques if t.what_if or (on_host and t.host_note)]
 
 
 def _gain(v: Variant) -> str:
@@ -141,7 +144,7 @@ def single_numbers(variants: Sequence[Variant], devices: Sequence[Untouched]) ->
 
 def notes_of(graph: Graph, soc: Soc, estimates: Sequence[Estimate]) -> list[str]:
     """Return caveats of a row: unmeasured numbers, and what compressed storage would give."""
-    notes = list(dict.fromkeys(note for e in estimates for note in e.provenance["notes"]))
+    notes = list(dict.fromkeys(note for e in estimates for note in [*e.warnings, *e.provenance["notes"]]))
     symmetric = [e for e in estimates if _triangle().name in _names(e)]
     if symmetric:
         notes.append(_triangle_against_zvc(graph, soc, symmetric[0]))
