@@ -212,8 +212,10 @@ def test_an_axis_of_networks_takes_graphs_and_factories(tmp_path: Path) -> None:
     for name, network in (("slim", slim), ("gcn-citeseer", wide)):
         alone = npusim.estimate(network, techniques="stagr", settings=["npu.tiles=2"])
         assert found[name, 2] == pytest.approx(alone.latency_s)
-    with pytest.raises(ConfigError, match="different names"):
+    with pytest.raises(ConfigError, match="networks go by their names"):
         npusim.sweep({**SPACE, "axes": {"workload": {"values": [wide, wide]}}}, tmp_path / "twice")
+    with pytest.raises(NpusimError):
+        npusim.sweep({**SPACE, "axes": {"techniques": {"values": [wide]}}}, tmp_path / "wrong")
 
 
 def test_an_estimate_says_which_form_of_the_network_it_is_of() -> None:

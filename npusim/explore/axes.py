@@ -161,10 +161,8 @@ def _of_network(path: str, spec: AxisSpec) -> Axis:
     if spec.values is not None:
         values = spec.values
         names = [name_of(value) for value in values if not isinstance(value, Scalar)]
-        if names and (path != "workload" or len({*names}) < len(names)):
-            raise _wrong(
-                path, f"the networks {', '.join(names)}", "networks of different names on `workload`"
-            )
+        if names and path != "workload":
+            raise _wrong(path, f"the networks {', '.join(names)}", "networks on the axis `workload`")
         for value in values if path in _READERS else ():
             _READERS[path](str(value))
         whole = all(isinstance(v, int) and not isinstance(v, bool) for v in values)

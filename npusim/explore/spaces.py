@@ -73,9 +73,11 @@ class AxisSpec(Section):
 
     @model_validator(mode="after")
     def _one_form(self) -> AxisSpec:
-        written = [(type(one), one) for one in self.values or () if isinstance(one, Scalar)]
+        written: list[tuple[type, object]] = [
+            (type(one), one) if isinstance(one, Scalar) else (str, name_of(one)) for one in self.values or ()
+        ]
         if len(set(written)) < len(written):
-            raise ValueError("a value stands there twice; give each once")
+            raise ValueError("a value stands there twice (networks go by their names); give each once")
         ranged = [self.start, self.stop, self.step, self.count]
         if self.values is not None and any(part is not None for part in ranged):
             raise ValueError("give either `values` or a range `from`, `to`")
