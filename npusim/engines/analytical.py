@@ -50,6 +50,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         npu_tiles=int(mapped.arch["npu_tiles"]),
         contexts=int(mapped.arch["contexts"]),
         launch_s=_launch_s(mapped),
+        dispatch_s=_dispatch_s(mapped),
         latency_interval_s=None,
         memory=mapped.memory,
         macs=graph.macs,
@@ -91,6 +92,12 @@ def _launch_s(mapped: Mapped) -> float:
     hosts = {int(Unit.CPU): arch["cpu"], int(Unit.GPU): arch["gpu"]}
     each_s = [float(hosts.get(int(unit), arch)["launch_s"]) for unit in ops["unit"]]
     return float(np.dot(ops["launches"], each_s))
+
+
+def _dispatch_s(mapped: Mapped) -> float:
+    """Return the time of all calls of the NPU's management processor in an inference (s)."""
+    ops = mapped.lowered.ops
+    return float(np.dot(ops["dispatches"], ops["repeats"]) * mapped.arch["dispatch_s"])
 
 
 def _spans_s(mapped: Mapped) -> Any:

@@ -155,6 +155,9 @@ class Estimate(Document):
     """Time from the start of an inference to its end, in s."""
     launch_s: float
     """Part of the latency in which runtimes of devices are called, in s."""
+    dispatch_s: float = 0.0
+    """Time of all calls of the NPU's management processor in an inference, in s: part of the operators'
+    times, while no unit works (`npu.dispatch_overhead`)."""
     latency_interval_s: tuple[float, float] | None
     """90 % interval of the latency; null where nobody asked and the SoC was not fitted to measurements."""
     throughput_per_s: float

@@ -101,6 +101,14 @@ def _units(estimate: Estimate) -> Table:
     for name, use in sorted(used.items(), key=lambda item: -item[1].utilisation):
         cell = bar(use.utilisation, 1.0, width=24)
         table.add_row(name, engineering(use.busy_s, "s"), percent(use.utilisation), cell)
+    if estimate.dispatch_s > 0.0:
+        share = estimate.dispatch_s * estimate.throughput_per_s / estimate.contexts
+        table.add_row(
+            "calls of the NPU",
+            engineering(estimate.dispatch_s, "s"),
+            percent(share),
+            bar(share, 1.0, width=24),
+        )
     return table
 
 
