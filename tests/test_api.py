@@ -192,11 +192,11 @@ def test_a_network_given_in_python_can_be_calibrated_to(tmp_path: Path) -> None:
     run = npusim.measure(Sums(), "CPU", inputs=Graph(), hint="latency", seconds=0.05)
     run.write(tmp_path / "run.json")
     with pytest.raises(NpusimError, match="handed in from Python and is not at hand"):
-        npusim.calibrate("generic-cpu", run, fit_networks=True, unsteady=True)
+        npusim.calibrate("generic-cpu", run, fit_networks=True, keep_unsteady=True)
     with pytest.raises(NpusimError, match="found 1 rows to fit to"):
         given = {"Sums": Scenario(Sums(), inputs=Graph())}
         npusim.calibrate(
-            "generic-cpu", tmp_path / "run.json", networks=given, fit_networks=True, unsteady=True
+            "generic-cpu", tmp_path / "run.json", networks=given, fit_networks=True, keep_unsteady=True
         )
 
 

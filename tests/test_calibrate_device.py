@@ -334,7 +334,7 @@ def test_a_measurement_without_calm_rows_is_refused() -> None:
     everything = ("empty", "MatMul", "Add", "Softmax", "Copy")
     with pytest.raises(npusim.NpusimError, match=r"found 0 rows to fit to; .*unsteady.*at least 2"):
         npusim.calibrate(SOC, disturbed(*everything))
-    taken = npusim.calibrate(SOC, disturbed(*everything), unsteady=True)
+    taken = npusim.calibrate(SOC, disturbed(*everything), keep_unsteady=True)
     assert taken.report.rows_fitted == len(measurement().rows) - 2
 
 

@@ -17,7 +17,7 @@ from strategies import convolutions, graphs, machines, runs, soc_with, tight_con
 
 from npusim import estimate
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
-from npusim.cost.dma import copy_s, stream_s
+from npusim.cost.dma import CMX2DDR, DDR2CMX, copy_s, latency_s, transfer_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.plan_table import plan_table
@@ -128,8 +128,13 @@ def test_transfers_agree_with_their_twin(machine, tiles, read, written, row_byte
     arch = arch_row(machine.soc, tiles, 1, "latency")[0]
     plain = record(arch)
     gaps_s = naive_dma.read_gaps_s(plain, read, row_bytes) if row_bytes else 0.0
-    assert same(stream_s(arch, read, 0.0, row_bytes), naive_dma.stream_s(plain, read, 0.0) + gaps_s)
-    assert same(stream_s(arch, read, written, 0.0), naive_dma.stream_s(plain, read, written))
+    engines = plain.dma_engines
+    wait_s = latency_s(arch, DDR2CMX, read / engines) if read else 0.0
+    came_s = transfer_s(arch, DDR2CMX, read, row_bytes, engines)
+    assert same(came_s, wait_s + naive_dma.stream_s(plain, read, 0.0) + gaps_s)
+    wait_s = latency_s(arch, CMX2DDR, written / engines) if written else 0.0
+    went_s = transfer_s(arch, CMX2DDR, written, 0.0, engines)
+    assert same(went_s, wait_s + naive_dma.stream_s(plain, 0.0, written))
     assert same(copy_s(arch, read), naive_dma.copy_s(plain, read))
 
 

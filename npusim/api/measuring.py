@@ -99,7 +99,7 @@ def calibrate(
     name: str | None = None,
     force_soc: bool = False,
     fit_networks: bool = False,
-    unsteady: bool = False,
+    keep_unsteady: bool = False,
 ) -> Calibrated:
     """Fit a SoC to measurements of one of its devices, as `npusim calibrate` does.
 
@@ -115,7 +115,7 @@ def calibrate(
         Networks and model files that rows name, by the name in the row.
     name : str, optional
         Short name of the fitted SoC.
-    force_soc, fit_networks, unsteady : bool
+    force_soc, fit_networks, keep_unsteady : bool
         Take a measurement of another chip; fit to whole networks too; fit to rows too that other programs
         disturbed.
 
@@ -136,7 +136,7 @@ def calibrate(
     files = {name: _source(network) for name, network in (networks or {}).items()}
     return fit(
         soc, given, free=free, hold=hold, files=files, name=name,
-        force_soc=force_soc, fit_networks=fit_networks, unsteady=unsteady,
+        force_soc=force_soc, fit_networks=fit_networks, keep_unsteady=keep_unsteady,
     )  # fmt: skip
 
 

@@ -50,8 +50,9 @@ class DpuMode(Section):
 
 
 class EnergyFactors(Section):
-    """Energy of an ideal cycle of the grid, in which all multipliers have an operation, as a multiple of a
-    convolution's.
+    """Energy of an ideal cycle of the grid, as a multiple of a convolution's.
+
+    In an ideal cycle all multipliers have an operation.
     """
 
     convolution: PositiveRatio

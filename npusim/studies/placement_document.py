@@ -1,4 +1,4 @@
-"""The document of a placement: where each group of operators runs, and what other placements would cost."""
+"""The document of a placement: where each group of operators runs, what others would cost."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def calibrate(
     seed: int = 0,
     force_soc: bool = False,
     fit_networks: bool = False,
-    unsteady: bool = False,
+    keep_unsteady: bool = False,
     files: Sources | None = None,
     name: str | None = None,
     graph_of: GraphOf | None = None,
@@ -113,7 +113,7 @@ def calibrate(
         Paths of numbers or sections to fit (and no others), and to leave alone.
     folds, seed : int
         Number of folds of the cross-validation, and the seed by which rows are dealt to them.
-    force_soc, fit_networks, unsteady : bool
+    force_soc, fit_networks, keep_unsteady : bool
         Take a measurement of another chip; fit to whole networks too, instead of predicting them as a check;
         fit to rows too whose readings spread over more than half of their median.
     files : Sources, optional
@@ -131,7 +131,7 @@ def calibrate(
     machine = load_soc(soc)
     measurement, names, warnings = _joined(measurements, machine, force_soc)
     machine, facts = _with_facts(machine, measurement)
-    calm, disturbed = (measurement, []) if unsteady else calm_rows(measurement, fit_networks)
+    calm, disturbed = (measurement, []) if keep_unsteady else calm_rows(measurement, fit_networks)
     rows, unusable = map_rows(calm, machine, files, graph_of, _stage(progress, "rows mapped"))
     left_out = [*disturbed, *unusable]
     to_fit = [row for row in rows if fit_networks or not row.end_to_end]
