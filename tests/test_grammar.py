@@ -120,7 +120,9 @@ def test_data_that_is_no_stack_is_refused(data) -> None:
 
 
 def test_a_refused_value_is_shown_with_what_is_allowed() -> None:
-    with pytest.raises(IllegalTechniqueError, match=r"nodepad:capacity=0.*greater than 0.*found `0`"):
+    with pytest.raises(
+        IllegalTechniqueError, match=r"nodepad:capacity=0.*greater than or equal to 1.*found `0`"
+    ):
         parse("nodepad:capacity=0")
     with pytest.raises(IllegalTechniqueError, match="'literal', 'source' or 'rank2', found `rank3`"):
         parse("grax2:form=rank3")

@@ -16,14 +16,16 @@ def fit() -> GraniteFit:
 
 def _shipped(fit: GraniteFit) -> np.ndarray:
     """Logarithms of the parameters as the data sheets hold them."""
-    found = []
-    for parameter in fit.plan.parameters.values():
+    found: dict[str, float] = {}
+    priors = {name: parameter.prior.value for name, parameter in fit.plan.parameters.items()}
+    for name, parameter in fit.plan.parameters.items():  # what another stands on comes before it
         number = parameter.numbers[0]
         soc = load_soc(number.socs[0])
         given = fit.socs(fit.start)[number.socs[0]]
-        ratio = _number(soc, number.path) / _number(given, number.path)
-        found.append(np.log(parameter.prior.value * ratio))
-    return np.array(found)
+        unit = number.value(priors[name], priors) / _number(given, number.path)
+        beyond = found.get(number.beyond, 0.0)
+        found[name] = (_number(soc, number.path) * unit - beyond) / number.share
+    return np.log([found[name] for name in fit.names])
 
 
 def _number(soc: object, path: str) -> float:

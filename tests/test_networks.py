@@ -209,7 +209,10 @@ def test_an_impossible_size_is_refused_with_what_is_allowed(name: str, override:
         ("kind: cnn\nmodel: 5", ":2: model: found `5`; allowed: resnet-50"),
         ("kind: cnn\nmodel: {a: 1}", ":2: model: found a mapping"),
         ("kind: gnn\ndataset: cora\nmodel: [gcn]", ":3: model: found a list"),
-        ("kind: cnn\nmodel: bert-base", ":2: model: found `bert-base`; allowed: resnet-50"),
+        (
+            "kind: cnn\nmodel: bert-base",
+            ":1: kind: found kind `cnn`, and model `bert-base`; allowed: kind: transformer",
+        ),
         ("kind: transformer\nmodel: vit\npatch: 0", ":3: patch: found `0`"),
         ("kind: transformer\nmodel: vit\nimage: 8192\npatch: 1", ":1: sequence: found `67108865`"),
         ("kind: transformer\nmodel: bert-base\nsequence: 10000000", ":3: sequence: found `10000000`"),

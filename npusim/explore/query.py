@@ -25,7 +25,7 @@ MOST_ROWS = 1_000_000
 """Rows of an answer that is printed or written as text."""
 _LONGEST, _MOST_BRACKETS = 5_000, 200
 """Characters of a query and its opening brackets: a parser's memory grows with the square of both."""
-_MOST_SECONDS, _MOST_BYTES = 8.0, 2 << 30
+_MOST_SECONDS, _MOST_BYTES, _MOST_SHOWN_BYTES = 8.0, 2 << 30, 64 << 20
 """Time and memory of a query, and size of its answer."""
 _CLOSED = {
     "autoload_known_extensions": "false",
@@ -169,13 +169,14 @@ def _fetched(answer: Any, most_rows: int | None) -> Any:
     reader = answer.to_arrow_reader()
     batches: list[Any] = []
     rows = size = 0
+    most_bytes = _MOST_BYTES if most_rows is None else _MOST_SHOWN_BYTES
     for batch in reader:
         batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows > (most_rows or rows):
             raise NpusimError(f"the answer has more than {most_rows:,} rows; add a LIMIT")
-        if size > _MOST_BYTES:
-            raise NpusimError(f"the answer takes more than {_MOST_BYTES >> 30} GiB of memory; add a LIMIT")
+        if size > most_bytes:
+            raise NpusimError(f"the answer takes more than {most_bytes >> 20} MiB of memory; ask for less")
     return pa.Table.from_batches(batches, reader.schema)
 
 

@@ -138,8 +138,8 @@ def worded(key: str) -> str:
 
     Examples
     --------
-    >>> worded("dram_bytes"), worded("throughput_per_s"), worded("costs.npu.latency_s")
-    ('dram', 'throughput', 'costs npu latency')
+    >>> worded("input_bytes"), worded("throughput_per_s"), worded("costs.npu.latency_s")
+    ('input', 'throughput', 'costs npu latency')
     """
     if key in METRICS:
         return METRICS[key].title
