@@ -137,7 +137,9 @@ def test_a_module_without_inputs_and_inputs_without_a_module_are_refused() -> No
         npusim.from_pyg(Sums(), object())
 
 
-@pytest.mark.parametrize("network", ["gcn-cora", npusim.load_workload("gcn-cora"), lambda: GCN], ids=str)
+@pytest.mark.parametrize(
+    "network", ["gcn-cora", npusim.load_workload("gcn-cora"), lambda: GCN], ids=["name", "graph", "factory"]
+)
 def test_a_network_is_measured_however_it_is_given(network: object) -> None:
     items, files = items_of(Scenario(network, techniques="stagr"), "latency")
     assert [item.hint for item in items] == ["latency"]
