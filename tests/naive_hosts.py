@@ -17,7 +17,7 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
     if touched:
         mean_s_per_byte = average(touched, [(size, 1 / rate) for size, rate, _ in levels])
         stream_s = (op.host_read_bytes + host.write_cost * op.host_written_bytes) * mean_s_per_byte
-    stream_s += op.host_handed_bytes / host.bytes_per_s
+    stream_s += op.host_handed_bytes / levels[-1][1]
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
     wait_s = 0.0
     if accesses:
