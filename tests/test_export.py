@@ -83,7 +83,7 @@ def test_missing_data_says_what_to_set_and_how_to_get_it(
 def test_bad_requests_are_refused_before_training(planetoid_root: Path, tmp_path: Path) -> None:
     with pytest.raises(FileError, match=re.escape("does not end in .xml")):
         export_model("gcn-cora", output=tmp_path / "model.bin", data=planetoid_root)
-    with pytest.raises(FileError, match="no folder"):
+    with pytest.raises(FileError, match="no directory"):
         export_model("gcn-cora", output=tmp_path / "no" / "model.xml", data=planetoid_root)
     with pytest.raises(UnknownNameError, match="stagr"):
         export_model("gcn-cora", "stager", planetoid_root, tmp_path / "model.xml")

@@ -6,18 +6,17 @@ rounding is all that was added to it.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from npusim.accuracy.models import ModelInstance, model_instance, trainable
 from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.rounding import quantised, run_model
+from npusim.accuracy.rounding import answers_of, quantised
 from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread, train
-from npusim.errors import FileError, IllegalTechniqueError
+from npusim.errors import IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
+from npusim.frontends.openvino_run import refuse_target, save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
 from npusim.ops import DType
@@ -97,15 +96,12 @@ def export_model(
     IllegalTechniqueError
         When the stack is not legal on the workload, or cannot be expressed in a model file.
     """
-    if output.suffix != ".xml":
-        raise FileError(str(output), "does not end in .xml", "name the file model.xml or the like")
-    if not output.parent.is_dir():
-        raise FileError(str(output.parent), "is no folder to write to", "create it first")
+    refuse_target(output)
     openvino()  # before training, so that a missing extra costs no time
     spec, stack = load_gnn(workload, overrides), parse(techniques)
     refuse_unexportable(spec, stack)
     model = trained_model(spec, stack, read_planetoid(spec.dataset, data), recipe or Recipe())
-    save_model(model, output)
+    save_model(model.converted, output, half=model.spec.precision == "fp16")
     return Export(output, workload, str(model.stack), model.test, len(model.graph))
 
 
@@ -120,7 +116,7 @@ def trained_model(
     instance.module.load_state_dict(trained.parameters)
     instance.module.eval()
     converted = _converted(instance, stack)
-    scores = run_model(converted, instance.inputs)
+    scores = answers_of(converted, instance.inputs)
     return Model(spec, stack, graph, instance, trained, converted, accuracy(scores, data.y, data.test))
 
 
@@ -128,16 +124,6 @@ def _converted(instance: ModelInstance, stack: Stack) -> Any:
     with one_thread():
         make = quantised if stack.precision is DType.INT8 else convert
         return make(instance.module, instance.inputs)
-
-
-def save_model(model: Model, output: Path) -> None:
-    """Save a model as `.xml` and `.bin`; a reader sees the old pair or the new one, never half a file."""
-    ov = openvino()
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.stem}-") as folder:
-        fresh = Path(folder) / output.name
-        ov.save_model(model.converted, fresh, compress_to_fp16=model.spec.precision == "fp16")
-        os.replace(fresh.with_suffix(".bin"), output.with_suffix(".bin"))
-        os.replace(fresh, output)
 
 
 def refuse_unexportable(spec: GnnSpec, stack: Stack) -> None:

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_map
 
 from npusim.errors import FileError
 from npusim.frontends.openvino_ir import openvino
+from npusim.frontends.openvino_run import run_model
 from npusim.frontends.pyg import convert
 
 LARGEST = 65504.0
@@ -136,21 +137,12 @@ def quantised(module: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
 
 def run_int8(module: nn.Module, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.float32]:
     """Return what a module gives when its matrix products are rounded to 8 bits."""
-    return run_model(quantised(module, inputs), inputs)
+    return answers_of(quantised(module, inputs), inputs)
 
 
-def run_model(model: Any, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.float32]:
-    """Run an `openvino.Model` on the CPU, everything but the rounding that it holds in fp32."""
-    settings = {
-        "INFERENCE_PRECISION_HINT": "f32",  # the plug-in would take bf16 where the processor has it
-        "INFERENCE_NUM_THREADS": 1,
-        # The plug-in would move the rounding to where its own integer kernels like it: SAGE-max's behind the
-        # -1e4 of its mask, which costs 3 % of the answers.
-        "LP_TRANSFORMS_MODE": False,
-    }
-    compiled = openvino().Core().compile_model(model, "CPU", settings)
-    given = {name: value.numpy() for name, value in inputs.items()}
-    return np.array(compiled(given)[0], dtype=np.float32)
+def answers_of(model: Any, inputs: Mapping[str, Tensor]) -> npt.NDArray[np.float32]:
+    """Run an `openvino.Model` on the CPU as it stands and return its first result."""
+    return run_model(model, {name: value.numpy() for name, value in inputs.items()})[0].astype(np.float32)
 
 
 def _nncf() -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from npusim.api.estimating import How, scenario_of
 from npusim.arch import Soc
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, NpusimError
 from npusim.locate import DEFAULT_SOC
 from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.uncertainty import SAMPLES
@@ -52,20 +52,29 @@ def advise(
     >>> npusim.advise("gcn-cora", samples=0).today.techniques
     'stagr+quantgr'
     """
+    from npusim.frontends.openvino_run import refuse_target
     from npusim.studies.advice import KEEP_ANSWERS
     from npusim.studies.advice import advise as advice_on
-    from npusim.studies.rewritten import NumericalRewriting, model_target
+    from npusim.studies.rewritten import NumericalRewriting
 
     scenario = scenario_of(network, soc, how)
     numbers = NumericalRewriting.of(scenario, values, required=export is not None)
     least = KEEP_ANSWERS if keep_answers is None else keep_answers
     judge = None if numbers is None else numbers.judge
-    file = None if export is None else model_target(Path(export))
+    file = None if export is None else Path(export)
+    if file is not None:
+        refuse_target(file)
     found = advice_on(scenario, judge=judge, keep_answers=least, samples=samples, seed=seed)
     if data is not None:
         found = found.model_copy(update=_judged(scenario, found, Path(data)))
     if numbers is None or file is None:
         return found
+    kept = found.agreement[-1].same_answers
+    if kept < least:
+        raise NpusimError(
+            f"{found.workload}: no stack keeps {least:.0%} of the answers, not even `none` as written here "
+            f"({kept:.0%}); nothing was exported; a smaller --keep-answers would allow it"
+        )
     numbers.save(found.today.techniques, file)
     return found.model_copy(update={"file": str(file)})
 

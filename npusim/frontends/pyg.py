@@ -24,7 +24,6 @@ def from_pyg(
     name: str | None = None,
     roles: Mapping[str, Role] | None = None,
     precision: DType | None = DType.FP16,
-    constants: dict[str, Any] | None = None,
 ) -> Graph:
     """Trace a module and return its operator graph.
 
@@ -42,8 +41,6 @@ def from_pyg(
         What inputs mean where their name does not say it.
     precision : DType, optional
         Format in which wider floating-point tensors are held; None keeps the module's.
-    constants : dict, optional
-        Filled with the output of the traced `openvino.Model` that each constant of the graph stands for.
 
     Returns
     -------
@@ -64,7 +61,7 @@ def from_pyg(
     named = named_inputs(module, inputs)
     model = convert(module, named)
     try:
-        return graph_of_model(model, name or type(module).__name__, None, roles, precision, constants)
+        return graph_of_model(model, name or type(module).__name__, None, roles, precision)
     except UnfixedSizeError as error:
         advice = advice_of_module(module, tuple(named.values()))
         raise ShapeError(f"{error}; made by {advice}" if advice else str(error)) from None

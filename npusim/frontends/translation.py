@@ -43,7 +43,8 @@ def translate(
     precision : DType, optional
         Widest floating-point format kept.
     constants : dict, optional
-        Filled with the model's output that each constant of the graph stands for.
+        Filled with the model's output that each constant of the graph stands for, and whether for its
+        reciprocal.
 
     Raises
     ------
@@ -79,7 +80,7 @@ def translate(
         }
         for place, tensor in translation.names.items():
             if tensor in graph.tensors and graph.tensors[tensor].kind is TensorKind.CONSTANT:
-                constants.setdefault(tensor, outputs.get(place))
+                constants.setdefault(tensor, (outputs.get(place), tensor in translation.divisors))
     return graph
 
 
@@ -99,6 +100,8 @@ class _Translation:
         """Results that follow from constants alone, and are spread out at run time all the same."""
         self.notes: list[str] = []
         """What was taken for granted."""
+        self.divisors: set[str] = set()
+        """Constants that are divided by: the product in the division's place takes their reciprocal."""
         self.absorbed: set[str] = set()
         """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
@@ -317,6 +320,7 @@ class _Translation:
         if other.kind is not TensorKind.CONSTANT or not other.dtype.is_float:
             return kind, inputs
         if kind == "Divide":
+            self.divisors.add(inputs[1])
             return "Multiply", inputs
         exponent = node.input_value(1).get_node()
         values = exponent.get_data() if exponent.get_type_name() == "Constant" else None

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
 from npusim.frontends.example_values import example_value
-from npusim.frontends.openvino_ir import import_model, openvino
+from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
+from npusim.frontends.openvino_run import run_model
 from npusim.frontends.openvino_write import Numbers, model_of_graph
-from npusim.frontends.pyg import MODULE, from_pyg, module_at
+from npusim.frontends.pyg import MODULE, convert, module_at
 from npusim.graph import Graph
 from npusim.ops import DType, TensorKind
 
@@ -31,13 +32,16 @@ class ValuedNetwork:
     ----------
     graph : Graph
         In the formats of the model.
-    constants : mapping of str to openvino.Output
-        Where each constant tensor stands in the model.
+    original : openvino.Model
+        As it came.
+    constants : mapping of str to (openvino.Output, bool)
+        Where each constant tensor stands in a model, and whether the tensor is its reciprocal.
     inputs : mapping of str to ndarray
         Example values of inputs, by name; may be empty.
     """
 
     graph: Graph
+    original: Any
     constants: Mapping[str, Any]
     inputs: Mapping[str, Array]
     _made: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
@@ -61,11 +65,16 @@ class ValuedNetwork:
         ranges = self._ranges(graph, floating) if floating is not None else {}
         return model_of_graph(graph, numbers=Numbers(lambda name: self._value(graph, name), ranges))
 
-    def outputs(self, graph: Graph, model: Any | None = None) -> list[Array]:
-        """Run a rewritten graph on OpenVINO's CPU device in fp32, with the example inputs."""
-        model = self.rewritten(graph) if model is None else model
-        names = [port.get_any_name() for port in model.inputs]
-        return _run(model, [self._value(graph, name) for name in names])
+    def answers(self) -> Array:
+        """Run the network as it came on OpenVINO's CPU device, and return its first result."""
+        return run_model(self.original, self._fed(self.graph, self.original))[0]
+
+    def outputs(self, graph: Graph, model: Any) -> list[Array]:
+        """Run a rewritten graph, written as a model, on OpenVINO's CPU device with the example inputs."""
+        return run_model(model, self._fed(graph, model))
+
+    def _fed(self, graph: Graph, model: Any) -> dict[str, Array]:
+        return {input_name(port): self._value(graph, input_name(port)) for port in model.inputs}
 
     def _value(self, graph: Graph, name: str) -> Array:
         """Return the value of an input or constant of a rewritten graph."""
@@ -76,13 +85,13 @@ class ValuedNetwork:
             if key not in self._made:
                 whole = _with(graph, part)
                 model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(whole, leaf)))
-                leaves = [port.get_any_name() for port in model.inputs]
-                self._made[key] = part, _run(model, [self._value(whole, leaf) for leaf in leaves])[0]
+                self._made[key] = part, self.outputs(whole, model)[0]
             return self._made[key][1]
         if base in self.inputs:
             return np.asarray(self.inputs[base])
         if base in self.constants:
-            return _folded(self.constants[base])
+            output, inverted = self.constants[base]
+            return np.reciprocal(_folded(output)) if inverted else _folded(output)
         kind = (graph.tensors[name] if name in graph.tensors else self.graph.tensors[base]).kind
         if kind is TensorKind.INPUT:
             raise NpusimError(
@@ -96,11 +105,12 @@ class ValuedNetwork:
         wanted = [t.name for t in graph.tensors.values() if t.dtype is DType.INT8]
         base = {name: name.removesuffix(_INT8) for name in wanted}
         made = sorted({base[name] for name in wanted if floating.writer(base[name]) is not None})
+        outputs = tuple(dict.fromkeys((*floating.outputs, *made)))
         shown = Graph(
-            floating.name, floating.tensors.values(), floating.operators.values(),
-            dict.fromkeys((*floating.outputs, *made)), prepared=floating.prepared,
+            floating.name, floating.tensors.values(), floating.operators.values(), outputs,
+            prepared=floating.prepared,
         )  # fmt: skip
-        results = dict(zip(dict.fromkeys((*floating.outputs, *made)), self.outputs(shown), strict=True))
+        results = dict(zip(outputs, self.outputs(shown, self.rewritten(shown)), strict=True))
         values = {name: results[base[name]] if base[name] in results else self._value(floating, base[name])
                   for name in wanted}  # fmt: skip
         return {name: float(np.abs(value).max()) or 1.0 for name, value in values.items()}
@@ -134,14 +144,19 @@ def load_valued(
         return valued_module(found.module, found.inputs, found.name)
     constants: dict[str, Any] = {}
     graph = import_model(network, shapes, precision=None, constants=constants)
-    return ValuedNetwork(graph, constants, _read_values(graph, values))
+    original = openvino().Core().read_model(str(network))
+    if shapes:
+        original.reshape({name: list(shape) for name, shape in shapes.items()})
+    return ValuedNetwork(graph, original, constants, _read_values(graph, values))
 
 
 def valued_module(module: Any, inputs: Mapping[str, Any], name: str) -> ValuedNetwork:
     """Return a `torch.nn.Module` with its numbers and example inputs."""
     constants: dict[str, Any] = {}
-    graph = from_pyg(module, inputs, name, precision=None, constants=constants)
-    return ValuedNetwork(graph, constants, {key: value.detach().numpy() for key, value in inputs.items()})
+    model = convert(module, inputs)
+    graph = graph_of_model(model, name, precision=None, constants=constants)
+    examples = {key: value.detach().numpy() for key, value in inputs.items()}
+    return ValuedNetwork(graph, model, constants, examples)
 
 
 def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:
@@ -176,22 +191,12 @@ def _folded(output: Any) -> Array:
     node = output.get_node()
     if node.get_type_name() == "Constant":
         return np.asarray(node.get_data())
-    ov = openvino()
     found, parameters = [node], {}
     while found:  # the shape of an input is a constant, too: inputs are fed with zeros
         node = found.pop()
         if node.get_type_name() == "Parameter":
             parameters[node.get_name()] = node
         found += [port.get_source_output().get_node() for port in node.inputs()]
-    inputs = list(parameters.values())
-    feed = [np.zeros(tuple(one.get_shape()), one.get_element_type().to_dtype()) for one in inputs]
-    return _run(ov.Model([ov.opset15.result(output)], inputs, "constant"), feed)[0]
-
-
-def _run(model: Any, feed: Sequence[Array]) -> list[Array]:
     ov = openvino()
-    precise = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    compiled = ov.Core().compile_model(model, "CPU", precise)
-    wanted = [port.get_element_type().to_dtype() for port in model.inputs]
-    result = compiled([np.ascontiguousarray(a, dtype=t) for a, t in zip(feed, wanted, strict=True)])
-    return [np.array(result[port]) for port in compiled.outputs]
+    model = ov.Model([ov.opset15.result(output)], list(parameters.values()), "constant")
+    return run_model(model, {input_name(port): np.zeros(tuple(port.get_shape())) for port in model.inputs})[0]

@@ -69,7 +69,8 @@ class Agreement(Part):
     largest_output: float
     """Largest magnitude of an output of the original."""
     same_answers: float
-    """Share of rows whose largest output stands in the same column."""
+    """Share of rows whose largest output stands in the same column; of a single column, that is the same to
+    1 % of the largest."""
 
 
 class Advice(Document):
@@ -171,14 +172,18 @@ _HEAD = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts"
 def _keeping(
     variants: Sequence[Variant], judge: Callable[[str], Agreement] | None, least: float
 ) -> tuple[Variant, list[Agreement]]:
-    """Return the first that keeps enough answers, or the first where nobody judges; and the judgements."""
+    """Return the first that keeps enough answers, and the judgements; the first where nobody judges.
+
+    Where none keeps enough it is the network without techniques, judged last.
+    """
     judged: list[Agreement] = []
-    if judge is not None:
-        for variant in variants:
-            judged.append(judge(variant.techniques))
-            if judged[-1].same_answers >= least:
-                return variant, judged
-    return variants[0], judged
+    if judge is None:
+        return variants[0], judged
+    for variant in sorted(variants, key=lambda one: one.techniques == NONE):
+        judged.append(judge(variant.techniques))
+        if judged[-1].same_answers >= least:
+            break
+    return variant, judged
 
 
 def _runs_today(technique: Technique) -> bool:

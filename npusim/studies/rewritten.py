@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from npusim.errors import ConfigError
-from npusim.files import refuse_unwritable
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
-from npusim.frontends.openvino_ir import openvino
+from npusim.frontends.openvino_run import save_model
 from npusim.frontends.pyg import MODULE, named_inputs
 from npusim.frontends.valued import ValuedNetwork, load_valued, valued_module
 from npusim.scenario import Scenario, is_module, name_of
 from npusim.studies.advice import Agreement
 from npusim.techniques import Stack, apply, parse
+
+_CLOSE = 0.01
+"""Share of the largest output within which two answers of a single number are the same."""
 
 
 @dataclass
@@ -25,6 +28,8 @@ class NumericalRewriting:
 
     network: ValuedNetwork
     _models: dict[str, Any] = field(default_factory=dict)
+    _original: npt.NDArray[Any] | None = None
+    """Answers of the original, once asked for."""
 
     @classmethod
     def of(
@@ -69,23 +74,20 @@ class NumericalRewriting:
 
     def judge(self, stack: str) -> Agreement:
         """Run the network under a stack beside the original, both on OpenVINO's CPU device in fp32."""
-        before = self.network.outputs(self.network.graph, self.model("none"))[0]
+        if self._original is None:
+            self._original = self.network.answers()
+        before = self._original
         after = self.network.outputs(apply(self.network.graph, stack), self.model(stack))[0]
+        difference, largest = np.abs(after - before), float(np.abs(before).max())
+        several = before.ndim > 0 and before.shape[-1] > 1
+        same = after.argmax(-1) == before.argmax(-1) if several else difference < _CLOSE * largest
         return Agreement(
             stack=stack,
-            largest_difference=float(np.abs(after - before).max()),
-            largest_output=float(np.abs(before).max()),
-            same_answers=float(np.mean(after.argmax(-1) == before.argmax(-1))),
+            largest_difference=float(difference.max()),
+            largest_output=largest,
+            same_answers=float(np.mean(same)),
         )
 
     def save(self, stack: str, file: Path) -> None:
         """Write the network under a stack as OpenVINO IR, weights in fp16."""
-        openvino().save_model(self.model(stack), str(file), compress_to_fp16=True)
-
-
-def model_target(file: Path) -> Path:
-    """Return the file for a model, or refuse one that cannot be written."""
-    if file.suffix != ".xml":
-        raise ConfigError(f"`{file}`", file="--export", allowed="a name that ends in .xml")
-    refuse_unwritable(file)
-    return file
+        save_model(self.model(stack), file, half=True)
