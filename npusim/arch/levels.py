@@ -1,4 +1,4 @@
-"""Memory levels: one shape for every level of a hierarchy, from the registers of a PE to a system cache."""
+"""Memory levels: one shape for all, from the registers of a PE to a system cache."""
 
 from __future__ import annotations
 
