@@ -43,8 +43,8 @@ format: $(VENV)/.dev-installed  ## let ruff lay out the code
 	$(VENV_PYTHON) -m ruff check --fix .
 	$(VENV_PYTHON) -m ruff format .
 
-bench: $(VENV)/.dev-installed  ## measure the speed of the kernels
-	$(VENV_PYTHON) -m pytest benchmarks -m "" --benchmark-only
+bench: $(VENV)/.dev-installed  ## measure speed and memory before and after, write docs/performance.md; ROWS="sram pareto" for some
+	$(VENV_PYTHON) -m benchmarks.harness $(ROWS) $(if $(BASE),--base $(BASE))
 
 fit: $(VENV)/.dev-installed  ## fit the units' numbers anew and write them into configs/
 	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibrate.units $$unit --write || exit 1; done
