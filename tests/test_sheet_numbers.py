@@ -114,6 +114,8 @@ def _operator(editor: Editor, type_: str, size: tuple[int, int], name: str) -> s
     if family is Family.SCATTER:
         index, update = (editor.input(f"{part}{name}", (half, size[1]), FP16) for part in "iu")
         return editor.op(type_, (x, index, update), size, FP16, name, axes=(0,))
+    if type_ == "Assign":
+        return editor.op(type_, (x,), size, FP16, name, variable=editor.state(f"s{name}", size, FP16))
     if type_ == "Transpose":
         return editor.op(type_, (x,), size[::-1], FP16, name, order=(1, 0))
     if family is Family.MOVE and type_ in ("Broadcast", "Tile"):

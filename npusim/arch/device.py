@@ -154,6 +154,18 @@ class Cache(Section):
     """Time of one dependent read that hits this level."""
 
 
+class StateHandling(Section):
+    """What a device's runtime does with states, which networks keep from one inference to the next."""
+
+    copied_on_read: bool = False
+    """Whether an inference works on a copy of each state that it reads."""
+    copied_on_write: bool = False
+    """Whether what is written to a state is copied there."""
+    converted: bool = False
+    """Whether states keep the format of the model file and are converted where the device computes in
+    another; otherwise they are kept in the format it computes in."""
+
+
 class RooflineDevice(Section):
     """A device known by its roofline: so much arithmetic, so many bytes, a price for starting an operator."""
 
@@ -213,6 +225,8 @@ class RooflineDevice(Section):
     """Bandwidth this device sustains from DRAM when it is alone."""
     core_bandwidth: Bandwidth | None = None
     """Bandwidth that one core sustains from DRAM. None: one core has all of `dram_bandwidth`."""
+    states: StateHandling = StateHandling()
+    """How it keeps states."""
     launch_overhead: Duration
     """Fixed time of one inference: calling the runtime, waking the device."""
     dispatch_overhead: Duration

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from npusim.arch.device import DeviceName, PerHint, check_at_most
+from npusim.arch.device import DeviceName, PerHint, StateHandling, check_at_most
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
 from npusim.config import Section
@@ -195,6 +195,8 @@ class Npu(Section):
     """Assumptions about SymG, which no hardware does yet."""
     power: NpuPower
     """Power beside that of the work."""
+    states: StateHandling = StateHandling()
+    """How its runtime keeps states."""
 
     @model_validator(mode="before")
     @classmethod

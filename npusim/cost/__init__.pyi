@@ -30,9 +30,11 @@ from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
 from npusim.cost.evaluation import evaluate as evaluate
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points
+from npusim.cost.execution import STATE_TYPES as STATE_TYPES
 from npusim.cost.execution import execution_of as execution_of
 from npusim.cost.execution import fill_dsp as fill_dsp
 from npusim.cost.execution import fill_numbers as fill_numbers
+from npusim.cost.execution import is_state_copy as is_state_copy
 from npusim.cost.execution import kernel_of as kernel_of
 from npusim.cost.execution import listed_as as listed_as
 from npusim.cost.granularity import halo_factor as halo_factor

@@ -16,7 +16,7 @@ from npusim.arch import Soc
 from npusim.arch.device import ElementKind, RowKind
 from npusim.arch.dsp import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
-from npusim.cost.tables import DpuOperation
+from npusim.cost.tables import DpuOperation, Unit
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.ops import OPERATORS, Family, Operator, OpType, Tensor, TensorKind, WorkClass
@@ -56,6 +56,15 @@ class Execution:
     def row_kind(self, row_length: float) -> RowKind | None:
         """Return which rows it takes up one by one; single elements are gathered as such."""
         return None if self.row == "gather" and row_length <= 1 else self.row
+
+
+STATE_TYPES = ("Assign", "ReadValue")
+"""Operators that write and read states."""
+
+
+def is_state_copy(op: Operator, unit: Unit) -> bool:
+    """Whether an operator is a copy of a state by the NPU's driver: in DRAM, whatever SRAM holds."""
+    return op.type in STATE_TYPES and unit is Unit.DMA
 
 
 def execution_of(op_type: OpType) -> Execution:
@@ -216,10 +225,11 @@ _EXECUTIONS: dict[str, Execution] = {
     ),
     **_runs(
         dict.fromkeys(
-            ("Reshape", "Squeeze", "Unsqueeze", "Result", "Assign", "ReadValue", "Identity", "View"), ""
+            ("Reshape", "Squeeze", "Unsqueeze", "Result", "Identity", "View"), ""
         ),
         computes=False,
     ),
+    **_runs(dict.fromkeys(("Assign", "ReadValue"), "convert"), computes=False),
     **_runs(
         {"Range": "range", "NonZero": "nonzero", "ShapeOf": "shapeof", "Eye": "range", "OneHot": "onehot"}
     ),

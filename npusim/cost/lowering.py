@@ -15,7 +15,7 @@ import numpy as np
 
 from npusim.arch import Soc
 from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
-from npusim.cost.execution import execution_of, fill_dsp
+from npusim.cost.execution import execution_of, fill_dsp, is_state_copy
 from npusim.cost.host_lowering import Uncached, fill_host_work
 from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
@@ -92,7 +92,10 @@ class _Lowering:
     def __init__(self, graph: Graph, groups: tuple[Group, ...], is_split: bool, soc: Soc) -> None:
         self.graph, self.groups, self.is_split, self.soc = graph, groups, is_split, soc
         self.root = roots(graph, groups)
-        self.leaving = {stored for name in graph.outputs for stored in self.root[name]}
+        self.copies = {i for i, g in enumerate(groups) if is_state_copy(graph.operators[g.main], g.unit)}
+        """Groups that copy states in DRAM."""
+        copied = (t for i in self.copies for t in graph.operators[groups[i].main].inputs)
+        self.leaving = {stored for name in (*graph.outputs, *copied) for stored in self.root[name]}
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
@@ -136,7 +139,7 @@ class _Lowering:
             return
         if group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self.soc, self.warnings)
-        elif group.unit is Unit.DMA:
+        elif group.unit is Unit.DMA and index not in self.copies:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self.operands[index] = self._operands(row, op, group, inputs, results, first)
 
@@ -246,6 +249,8 @@ class _Lowering:
         if unit.is_host:
             return _Resident(spread, copied)
         operands = self.operands[index]
+        if index in self.copies:
+            in_sram = frozenset()
 
         def fetched(operand: _Operand | None) -> float:
             moved = operand.items() if operand is not None else ()

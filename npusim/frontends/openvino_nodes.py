@@ -48,6 +48,17 @@ def _matmul(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, resul
     return ops.matmul(inputs[0], inputs[1], *transposed)
 
 
+def _assign(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.assign(inputs[0].get_node(), op.attrs["variable"])
+
+
+def _slice(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    """Take the last elements of each axis: which ones are taken is not known, and hardly changes the time."""
+    starts = [whole - part for whole, part in zip(source.shape, result.shape, strict=True)]
+    ones, axes = [1] * len(starts), range(len(starts))
+    return ops.slice(inputs[0], *(_integers(ops, list(v)) for v in (starts, source.shape, ones, axes)))
+
+
 def _by_axis(function: str) -> Writer:
     def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
         return getattr(ops, function)(inputs[0], axis=_axis(op, len(source.shape) - 1))
@@ -229,6 +240,8 @@ WRITERS: Mapping[str, Writer] = {
             "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod", "ReduceL2": "reduce_l2",
         }.items()
     },
+    "Assign": _assign,
+    "Slice": _slice,
     "MatMul": _matmul,
     "Softmax": _by_axis("softmax"),
     "LogSoftmax": _by_axis("log_softmax"),

@@ -118,12 +118,14 @@ class _Writing:
                 self.outputs[tensor.name] = self._constant(tensor)
         for op in self.graph:
             self._operator(op)
-        results = []
+        results, written = [], [self.outputs[name].get_node() for name in self.graph.state_results]
         for name in self.graph.outputs:
+            if name in self.graph.state_results:
+                continue
             result = self.ops.result(self.outputs[name])
             result.set_friendly_name(f"{name}/result")
             results.append(result)
-        return self.openvino.Model(results, parameters, self.graph.name)
+        return self.openvino.Model(results, written, parameters, self.graph.name)
 
     def _element(self, tensor: Tensor) -> Any:
         if tensor.dtype not in ELEMENT_TYPES:
@@ -177,6 +179,9 @@ class _Writing:
         return _fake_quantized(self.ops, node, self.carrier, self._range(tensor))
 
     def _operator(self, op: Operator) -> None:
+        if op.type == "ReadValue":
+            self._read(op)
+            return
         inputs = [self.outputs[name] for name in op.inputs]
         results = self.graph.outputs_of(op)
         node = self._node(op, inputs, self.graph.inputs_of(op), results[0])
@@ -193,6 +198,14 @@ class _Writing:
             node = self._rounded(node, results[0].name)
             node.set_friendly_name(f"{op.name}/rounded")
             self.outputs[results[0].name] = node.output(0)
+
+    def _read(self, op: Operator) -> None:
+        """Write a state, which begins with zeros, in the format that it is read in."""
+        state, result = op.inputs[0], self.graph.tensors[op.outputs[0]]
+        zeros = self.ops.constant(np.zeros(result.shape, np.float32), self._element(result))
+        node = self.ops.read_value(zeros, state, self._element(result), list(result.shape))
+        node.set_friendly_name(op.name)
+        self.outputs[result.name] = node.output(0)
 
     def _node(self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], result: Tensor) -> Any:
         write = WRITERS.get(op.type)

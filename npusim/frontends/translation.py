@@ -54,8 +54,12 @@ def translate(
         When the model has no operator.
     """
     translation = _Translation(name, roles, precision)
-    for node in model.get_ordered_ops():
+    # What is written to a state may be known before the state is read, as far as the order of nodes goes.
+    nodes = sorted(model.get_ordered_ops(), key=lambda node: node.get_type_name() == "Assign")
+    for node in nodes:
         translation.add(node)
+    states = translation.editor.outputs
+    translation.editor.outputs = []
     translation.editor.meta = replace(
         translation.editor.meta, source_precision=translation.widest, notes=tuple(translation.notes)
     )
@@ -70,6 +74,7 @@ def translate(
             )
         if output not in translation.editor.outputs:
             translation.editor.outputs.append(output)
+    translation.editor.outputs += states
     if not translation.editor.operators:
         raise EmptyGraphError(name)
     assign_roles(translation.editor)
@@ -102,6 +107,8 @@ class _Translation:
         """What was taken for granted."""
         self.divisors: set[str] = set()
         """Constants that are divided by: the product in the division's place takes their reciprocal."""
+        self.states: dict[str, str] = {}
+        """Tensor of each state, by the file's name of the variable."""
         self.absorbed: set[str] = set()
         """Transposes that the matrix products behind them take in (`transpose_a`, `transpose_b`)."""
 
@@ -163,6 +170,10 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
+        elif kind == "ReadValue":
+            self._add_read(node)
+        elif kind == "Assign":
+            self._add_assign(node)
         elif kind in BODIES:
             BODIES[kind](self, node)
         elif not (
@@ -217,6 +228,31 @@ class _Translation:
             if not dtype.is_float and values.size <= _FOLDED_SHAPE_ARITHMETIC:
                 self.values[name] = [int(v) for v in values.reshape(-1)]
         self.set_result(node, 0, self.editor.constant(name, shape, dtype, **fields))
+
+    def _add_read(self, node: Any) -> None:
+        """Add a state and its reading; what it begins with is not part of an inference."""
+        name, output = str(node.get_friendly_name()), node.output(0)
+        if not node.get_input_size():
+            raise ShapeError(
+                f"operator {shown(name)} (ReadValue): the state {shown(self._variable(node))} has no initial "
+                "value; allowed: a constant of its shape as the operand of ReadValue, such as zeros"
+            )
+        variable, dtype = self._variable(node), self._dtype(output)
+        if variable not in self.states:
+            held = DTYPES[output.get_element_type().get_type_name()]
+            self.states[variable] = self.editor.state(self.unused(variable), shape_of(output), held)
+        name = self.unused(name)
+        read = self.editor.op("ReadValue", (self.states[variable],), shape_of(output), dtype, name)
+        self.set_result(node, 0, read)
+
+    def _add_assign(self, node: Any) -> None:
+        """Add the writing of a state; one that nobody reads is no state."""
+        value, variable = self.tensor_at(node.input(0).get_source_output()), self._variable(node)
+        if variable in self.states:
+            self.editor.assign(self.states[variable], value, self.unused(str(node.get_friendly_name())))
+
+    def _variable(self, node: Any) -> str:
+        return str(node.get_attributes()["variable_id"])
 
     def _folds(self, node: Any, kind: str) -> bool:
         """Fold shape arithmetic and constant subgraphs unless the result would be larger.

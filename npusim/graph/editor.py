@@ -34,6 +34,8 @@ class Editor:
         self.outputs: list[str] = []
         self.region = ""
         """Region given to the operators added from here on."""
+        self.part_name = ""
+        """Part given to the operators added from here on."""
         self.prepared: dict[str, Graph] = {}
 
     @classmethod
@@ -56,6 +58,10 @@ class Editor:
     def constant(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
         """Add a constant and return its name; `fields` are those of `Tensor`."""
         return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.CONSTANT, **fields))
+
+    def state(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
+        """Add a state, which survives an inference, and return its name; `fields` are those of `Tensor`."""
+        return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.STATE, **fields))
 
     def change_tensor(self, name: str, **changes: Any) -> None:
         """Change fields of a tensor (not its name)."""
@@ -104,7 +110,9 @@ class Editor:
         if name in self.operators:
             raise GraphError(f"graph {self.name!r}: two operators are called {name!r}")
         result = self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.ACTIVATION, **(tensor or {})))
-        self.operators[name] = Operator(name, type_, tuple(inputs), (result,), attrs, self.region, device)
+        self.operators[name] = Operator(
+            name, type_, tuple(inputs), (result,), attrs, self.region, device, part=self.part_name
+        )
         return result
 
     def add_operator(self, op: Operator, results: Iterable[Tensor]) -> None:
@@ -155,6 +163,13 @@ class Editor:
     def unary(self, type_: str, a: str, name: str, **more: Any) -> str:
         """Add an operator whose result has the shape and dtype of its operand (activations, softmax)."""
         return self.op(type_, (a,), self.tensors[a].shape, self.tensors[a].dtype, name, **more)
+
+    def assign(self, state: str, value: str, name: str) -> str:
+        """Add an Assign, which writes a value to a state when the inference ends: an output of the graph."""
+        held = self.tensors[state]
+        result = self.op("Assign", (value,), held.shape, held.dtype, name, variable=state)
+        self.outputs.append(result)
+        return result
 
     def matmul(
         self, a: str, b: str, name: str, transpose_a: bool = False, transpose_b: bool = False, **more: Any
@@ -214,7 +229,9 @@ class Editor:
                 needed.add(op.name)
                 stack.extend(op.inputs)
         self.operators = {name: op for name, op in self.operators.items() if name in needed}
-        touched = {t for op in self.operators.values() for t in (*op.inputs, *op.outputs)} | set(self.outputs)
+        kept = self.operators.values()
+        touched = {t for op in kept for t in (*op.inputs, *op.outputs)} | set(self.outputs)
+        touched |= {op.attrs["variable"] for op in kept if op.type == "Assign"}
         self.tensors = {name: t for name, t in self.tensors.items() if name in touched}
 
     def part(self, output: str) -> Graph:

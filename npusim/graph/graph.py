@@ -46,8 +46,8 @@ class Graph:
     ------
     GraphError
         When names clash, an operator reads or writes an unknown tensor, two operators write one tensor, a
-        tensor that is neither input nor constant has no writer, there is a cycle, there is no operator, or an
-        output is unknown.
+        tensor that is neither input, constant nor state has no writer, there is a cycle, there is no
+        operator, an output is unknown, or an Assign writes what is no state of its shape.
     """
 
     def __init__(
@@ -83,6 +83,8 @@ class Graph:
                     raise GraphError(
                         f"graph {self.name!r}: operator {op.name!r} reads unknown tensor {name!r}"
                     )
+            if op.type == "Assign":
+                self._check_state(op)
         for tensor in self.tensors.values():
             if tensor.kind is TensorKind.ACTIVATION and tensor.name not in self._writer:
                 raise GraphError(
@@ -92,6 +94,17 @@ class Graph:
         for output in self.outputs:
             if output not in self.tensors:
                 raise GraphError(f"graph {self.name!r}: output {output!r} is no tensor of it")
+
+    def _check_state(self, op: Operator) -> None:
+        state = self.tensors.get(op.attrs.get("variable", ""))
+        if state is None or state.kind is not TensorKind.STATE:
+            raise GraphError(f"graph {self.name!r}: operator {op.name!r} writes what is no state of it")
+        shape = self.tensors[op.inputs[0]].shape
+        if shape != state.shape:
+            raise GraphError(
+                f"graph {self.name!r}: operator {op.name!r} writes {shape} to the state {state.name!r} of "
+                f"shape {state.shape}"
+            )
 
     def _sorted(self, operators: dict[str, Operator]) -> dict[str, Operator]:
         """Sort by depth, then name: an order that does not depend on the order of arrival."""
@@ -210,6 +223,11 @@ class Graph:
     def macs(self) -> float:
         """Multiply-accumulates of one inference, zeros counted as work."""
         return sum(self.macs_of(op) for op in self)
+
+    @cached_property
+    def state_results(self) -> frozenset[str]:
+        """Outputs that are written back to states, not returned to the caller."""
+        return frozenset(t for op in self if op.type == "Assign" for t in op.outputs)
 
     def with_role(self, role: Role) -> tuple[Tensor, ...]:
         """Tensors of one role."""

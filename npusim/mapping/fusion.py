@@ -25,11 +25,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from npusim.arch import Soc
-from npusim.cost import DpuOperation, Group, Roots, Unit, execution_of, listed_as
+from npusim.cost import STATE_TYPES, DpuOperation, Group, Roots, Unit, execution_of, listed_as
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.in_place import in_place
 from npusim.mapping.order import in_runs
+from npusim.mapping.states import StateWork, state_work
 from npusim.ops import DType, Family, Operator, RowUse, Tensor, TensorKind, WorkClass
 
 DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
@@ -50,7 +51,7 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
     InfeasibleError
         Where the SoC lacks the device.
     """
-    if op.family is Family.VIEW:
+    if op.family is Family.VIEW and op.type not in STATE_TYPES:
         return Unit.VIEW
     target = (op.device or soc.main_kind) if device == "auto" else device
     if not soc.has(target):
@@ -58,8 +59,13 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
         raise InfeasibleError(
             f"operator {op.name!r} should run on the {target.upper()}, which {soc.name} lacks; it has: {have}"
         )
+    work = state_work(op, graph, soc, target)
+    if op.family is Family.VIEW and work is StateWork.NONE:
+        return Unit.VIEW
     if target != "npu":
         return Unit[target.upper()]
+    if work is StateWork.COPY:
+        return Unit.DMA
     execution = execution_of(op.traits)
     if execution.on_dma(op):
         return Unit.DMA

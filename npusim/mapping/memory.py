@@ -37,6 +37,9 @@ class MemoryUse:
     """Most bytes of intermediate results that live in DRAM at one time, of all requests in flight."""
     peak_operator: str
     """Operator at which that is."""
+    states_bytes: float = 0.0
+    """States of all requests in flight, with what is to be written to them where that lies in a buffer of its
+    own."""
 
 
 def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) -> MemoryUse:
@@ -51,7 +54,8 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
     wide = _kept_wide(graph, decisions.groups, root, soc)
     in_sram = decisions.residency.whole | decisions.residency.row_fused
     outputs = {stored for name in graph.outputs for stored in root[name]}
-    constants = inputs = results = 0.0
+    written = {stored for name in graph.state_results for stored in root[name]}
+    constants = inputs = results = states = 0.0
     for name in {stored for found in root.values() for stored in found}:
         tensor = graph.tensors[name]
         size = _size(tensor, name in wide)
@@ -59,11 +63,17 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
             constants += size
         elif tensor.kind is TensorKind.INPUT:
             inputs += size
+        elif tensor.kind is TensorKind.STATE:
+            read = [graph.tensors[op.outputs[0]] for op in graph.readers(name) if name in root[op.outputs[0]]]
+            states += max((_size(one, name in wide) for one in read), default=size)
+        elif name in written:
+            states += 0.0 if name in graph.state_results else size  # a copied one lies in the state itself
         elif name in outputs:
             results += size
     peak, where = _live_peak(graph, decisions.groups, root, in_sram | outputs, wide)
-    inputs, results, peak = inputs * requests, results * requests, peak * requests
-    return MemoryUse(constants + inputs + results + peak, constants, inputs, results, peak, where)
+    inputs, results, peak, states = (one * requests for one in (inputs, results, peak, states))
+    whole = constants + inputs + results + peak + states
+    return MemoryUse(whole, constants, inputs, results, peak, where, states)
 
 
 def _size(tensor: Tensor, is_wide: bool) -> float:

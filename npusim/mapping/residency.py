@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npusim.cost import Group, Plan, Plans, Roots, Unit, roots
+from npusim.cost import Group, Plan, Plans, Roots, Unit, is_state_copy, roots
 from npusim.graph import Graph
 from npusim.mapping.fusion import row_fusable
 from npusim.ops import TensorKind
@@ -126,10 +126,12 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
     for i, group in enumerate(groups):
         names = (group.main, *group.fused)
         last = group.fused[-1] if group.fused else group.main
+        op = graph.operators[group.main]
         if group.unit.is_host:
-            op = graph.operators[group.main]
             foreign.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])
         elif group.unit is not Unit.VIEW:
+            if is_state_copy(op, group.unit):  # what the driver copies, it leaves in DRAM
+                foreign.update(op.outputs)
             made.update((tensor, i) for tensor in graph.operators[last].outputs)
             read = (t for name in names for t in graph.operators[name].inputs)
             for tensor in {stored for t in read for stored in root[t]}:

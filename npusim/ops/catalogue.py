@@ -165,7 +165,7 @@ _move("Reverse ReverseSequence ShuffleChannels DepthToSpace SpaceToDepth", rows=
 
 _state = partial(_declare, family=Family.VIEW, work=no_work, rows=RowUse.WHOLE)
 _state("Reshape Squeeze Unsqueeze", settings=_ports(1), int8=_PASSES)
-_state("Assign ReadValue", int8=_PASSES, shape=unchanged)
+_state("Assign ReadValue", work=element_work, int8=_PASSES, shape=unchanged)
 _state("Identity", int8=_PASSES, shape=unchanged, is_identity=True)
 _state("View", int8=_PASSES)
 _state("Result", int8=_FLOAT, shape=unchanged)

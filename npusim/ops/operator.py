@@ -212,13 +212,15 @@ class Operator:
     """Settings: `transpose_a`, `transpose_b` (MatMul); `strides`, `pads_begin`, `pads_end`, `dilations`
     (Convolution, pooling), `kernel` (pooling), `groups`; `axes` (Softmax, Reduce, Gather, Scatter, Concat:
     non-negative); `order` (Transpose); `reduction` (Scatter: "none", "sum", "max", "mean"); `slope` ...; a
-    key that is not here is at OpenVINO's default."""
+    key that is not here is at OpenVINO's default. `variable` (Assign): the state that is written."""
     region: str = ""
     """Part of the network it belongs to, such as "layer0/aggregate" or "preprocess"."""
     device: str | None = None
     """Preferred device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
     repeats: int = 1
     """Times that it runs in one inference, each after the one before: iterations of a loop or recurrence."""
+    part: str = ""
+    """Compiled model that it belongs to, of a network that is compiled, launched and fed part by part."""
 
     @property
     def traits(self) -> OpType:

@@ -20,6 +20,8 @@ class TensorKind(StrEnum):
     """Baked into the model: weights, biases, a static mask."""
     ACTIVATION = "activation"
     """Made by an operator of the graph."""
+    STATE = "state"
+    """Kept from one inference to the next: read (ReadValue), updated, and written back (Assign)."""
 
 
 class Storage(StrEnum):
