@@ -62,7 +62,11 @@ def no_words_about_time() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
-    """Compile the cost kernels before the first test, so that no command has to say that it does."""
+    """Compile the cost kernels before the first test, so that no command has to say that it does.
+
+    Tests are about compiled code, as long calculations run it; `test_plain_kernels.py` compares.
+    """
+    os.environ["NPUSIM_KERNELS"] = "compiled"
     import npusim
 
     npusim.estimate(npusim.load_workload("gcn-cora"), npusim.load_soc("core-ultra-series2"))

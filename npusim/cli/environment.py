@@ -8,6 +8,7 @@ import re
 from npusim.errors import ConfigError
 
 _VARIABLES = {
+    "NPUSIM_KERNELS": ("auto|compiled|plain", "auto, compiled, plain, or unset"),
     "NUMBA_DISABLE_JIT": ("0?", "0, or unset: npusim runs compiled code"),
     "NUMBA_NUM_THREADS": ("[1-9][0-9]{0,2}", "a whole number from 1 to 999, or unset"),
     "NUMBA_THREADING_LAYER": (

@@ -23,10 +23,10 @@ from npusim.cost.candidates import CandidateRecord, reads_dram
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work, grid_written_bytes
 from npusim.cost.hosts import cost_host, working_w
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_or_plain
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.products import tile_share
-from npusim.cost.search import search_rows
+from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import Bound, DpuOperation, OpRecord, ResultRecord, Unit
 
 _VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
@@ -36,7 +36,7 @@ _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate
 _DSP_RATE, _BEST, _INDEX = int(Rate.DSP), int(Choice.BEST), int(Choice.INDEX)
 
 
-@compiled
+@compiled_or_plain(lambda _, ops, *__: plain_ms(ops))
 def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
     """Cost every operator of a network under one plan.
 

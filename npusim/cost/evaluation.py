@@ -29,7 +29,7 @@ from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work
 from npusim.cost.hosts import cost_host, working_w
-from npusim.cost.jit import compiled, compiled_parallel
+from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel
 from npusim.cost.plan_costs import (
     TERMS,
     PlanIndependent,
@@ -43,7 +43,7 @@ from npusim.cost.plan_costs import (
     sum_tree,
 )
 from npusim.cost.plan_table import PlanTable, plan_table
-from npusim.cost.search import search_rows
+from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import TOTAL_DTYPE, DpuOperation, OpRecord, Unit
 
 _VIEW, _DPU, _DSP, _DMA, _CPU, _GPU = (
@@ -169,7 +169,11 @@ class _Work(NamedTuple):
     """Bytes through SRAM of the best plan, shape (points,)."""
 
 
-@compiled
+def _group_ms(_: Design, start: int, stop: int, table: PlanTable, *__: Any) -> float:
+    return plain_ms(table.rows) * (stop - start)
+
+
+@compiled_or_plain(_group_ms)
 def _evaluate_group(design: Design, start: int, stop: int, table: PlanTable, totals: Any, plans: Any) -> None:
     """Cost the points `start` to `stop`, which share one search, block by block."""
     width, rows, operators = min(BLOCK, stop - start), table.rows, table.fused_chains.shape[1]

@@ -5,12 +5,14 @@ another file calls and the old answer comes back. So the folder of compiled code
 every source of `npusim.cost`, of numba's version and of the processor: whatever changes, a new folder is
 used, and an installation that cannot be written to does not matter because the folder lies in the user's
 cache. Nobody else can write to it (`npusim.locate.cache_dir`), and each file opens with its checksum.
+Few calls run the same functions as plain Python instead (`npusim.cost.plain`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import pickle
 import platform
@@ -24,9 +26,11 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import rtsys
 
 from npusim.cost.compilation_notice import announce
+from npusim.cost.plain import Choice, Duration, Ledger, is_plain, plain_kernels
 from npusim.locate import cache_dir
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -130,27 +134,65 @@ def _folder() -> str | None:
         return None  # nowhere to write: compile again in each process
 
 
-def _compile(function: _Function, **options: Any) -> _Function:
-    # Nobody calls a kernel from C.
-    compiled = numba.njit(error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+@cache
+def _ledger() -> Ledger:
     folder = _folder()
+    return Ledger(None if folder is None else Path(folder, "plain"))
+
+
+class Kernel(Dispatcher):
+    """A function that numba compiles, run as plain Python as long as that takes less."""
+
+    _choice: Choice | None
+    """How calls are run; None as soon as they are compiled."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the function."""
+        if is_plain():
+            return self.py_func(*arguments)
+        if self._choice is not None:
+            if self._choice.is_plain(arguments):
+                with plain_kernels():
+                    return self.py_func(*arguments)
+            self._choice = None
+        return super().__call__(*arguments)
+
+
+def _compile(function: _Function, duration_ms: Duration | None, **options: Any) -> _Function:
+    # Nobody calls a kernel from C.
+    made = numba.njit(error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+    folder, index = _folder(), None
     if folder is not None:
         # numba fixes a function's cache folder when its cache is made; other users of numba in this
         # process keep theirs.
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
         try:
-            compiled._cache = _Cache(function)
+            made._cache = _Cache(function)
         finally:
             numba.config.CACHE_DIR = before
-    result: _Function = compiled
+        index = Path(made._cache._cache_file._index_path)
+    made.__class__ = Kernel
+    made._choice = Choice(duration_ms, _ledger(), index)
+    result: _Function = made
     return result
 
 
 def compiled(function: _Function) -> _Function:
     """Compile a scalar equation or the loop over them; its `py_func` stays callable as plain Python."""
-    return _compile(function)
+    return _compile(function, None)
+
+
+def compiled_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]:
+    """Compile a loop whose calls may also run as plain Python, as long as they take so many ms at most.
+
+    Parameters
+    ----------
+    duration_ms : callable
+        Tells from the arguments of a call, roughly, what it takes as plain Python (ms).
+    """
+    return lambda function: _compile(function, duration_ms)
 
 
 def compiled_parallel(function: _Function) -> _Function:
     """Compile a loop that runs over all cores (`numba.prange`)."""
-    return _compile(function, parallel=True, nogil=True)
+    return _compile(function, lambda *_: math.inf, parallel=True, nogil=True)

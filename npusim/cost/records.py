@@ -11,7 +11,10 @@ checker knows their columns. A NamedTuple can be both: the row of a table, and a
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
+from functools import cache
+from operator import itemgetter
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -70,7 +73,31 @@ def _numpy(hint: Any) -> Any:
 
 def dtype_of(record: type) -> Any:
     """Return the numpy dtype of a record: its columns in the order of their declaration, a base's first."""
-    return np.dtype([(n, _numpy(hint)) for n, hint in get_type_hints(record, include_extras=True).items()])
+    return rows_of([(n, _numpy(hint)) for n, hint in get_type_hints(record, include_extras=True).items()])
+
+
+class _RowType(type):
+    """The class of classes of rows, so that these can be sent to other processes."""
+
+
+@cache
+def _row_type(names: tuple[str, ...]) -> type:
+    def column(name: str) -> property:
+        return property(itemgetter(name), lambda row, value: row.__setitem__(name, value))
+
+    return _RowType("Row", (np.void,), {name: column(name) for name in names})
+
+
+def _remake(row: Any) -> tuple[Any, tuple[tuple[str, ...]]]:
+    return _row_type, (tuple(name for name, column in vars(row).items() if isinstance(column, property)),)
+
+
+copyreg.pickle(_RowType, _remake)
+
+
+def rows_of(columns: list[tuple[str, Any]]) -> Any:
+    """Return the numpy dtype of rows whose columns are attributes in plain Python as in compiled code."""
+    return np.dtype((_row_type(tuple(name for name, _ in columns)), columns))
 
 
 class _Number(NamedTuple):

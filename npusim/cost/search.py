@@ -36,6 +36,14 @@ _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
 _MAXPOOL, _ELTWISE = int(DpuOperation.MAXPOOL), int(DpuOperation.ELTWISE)
 _ROWS, _OUTPUTS_HELD = int(Split.ROWS), int(Order.OUTPUTS_HELD)
 _INITIAL_CANDIDATES = 512
+_PRODUCT_MS, _OTHER_MS = 8.0, 0.2
+
+
+def plain_ms(ops: Any) -> float:
+    """Return what the search for so many operators takes as plain Python, roughly (ms)."""
+    operation = ops["dpu_operation"]
+    products = (ops["unit"] == _DPU) & ((operation == _MATMUL) | (operation == _CONVOLUTION))
+    return _PRODUCT_MS * float(np.count_nonzero(products)) + _OTHER_MS * len(ops)
 
 
 @compiled

@@ -21,6 +21,7 @@ from npusim.cost.records import (
     Share,
     Vector,
     dtype_of,
+    rows_of,
 )
 from npusim.metrics import METRICS
 
@@ -355,7 +356,7 @@ class ResultRecord:
 
 DSP_KERNEL_DTYPE, OP_DTYPE = dtype_of(DspKernelRecord), dtype_of(OpRecord)
 RESULT_DTYPE = dtype_of(ResultRecord)
-TOTAL_DTYPE = np.dtype([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
+TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
 """What one inference costs on one architecture; `npusim.metrics` has units and meanings."""
 
 _NEUTRAL = (

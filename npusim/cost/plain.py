@@ -1,0 +1,124 @@
+"""Decides when a kernel runs as plain Python: while that takes less than to compile or load it.
+
+Equations stand once, as functions that numba compiles and that Python can run as they are. To compile all of
+an estimate takes `_COMPILING_MS`, to run it as Python a fraction of that, so a first estimate compiles
+nothing. What was run as Python is added up, over all processes of a user, and when it comes to what compiling
+would have taken, kernels are compiled: at no time was more than twice the least time spent, whatever follows.
+Where compiled code lies on disk the same holds for loading it. What a call will take as Python is told
+beforehand by its arguments, not by a clock, so that the same calls are run in the same way.
+
+Both ways give the same numbers to the last bit (`tests/test_plain_kernels.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VARIABLE = "NPUSIM_KERNELS"
+"""Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
+_COMPILING_MS, _LOADING_MS = 20_000.0, 40.0
+_EQUATION_MS = 0.1
+_STEP_MS = 10.0
+"""What a byte of the file of past calls stands for."""
+
+Duration = Callable[..., float]
+"""Tells from a call's arguments how many ms it takes as plain Python, roughly."""
+
+
+class _State(threading.local):
+    is_plain = False
+
+
+_state = _State()
+
+
+@contextmanager
+def plain_kernels() -> Iterator[None]:
+    """Run all kernels that this thread calls as plain Python, where a debugger can follow them.
+
+    A division by 0 is infinite, as in compiled code.
+    """
+    before, _state.is_plain = _state.is_plain, True
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        _state.is_plain = before
+
+
+def is_plain() -> bool:
+    """Whether kernels that this thread calls run as plain Python."""
+    return _state.is_plain
+
+
+class Ledger:
+    """What was run as plain Python so far where nothing is compiled, by all processes together.
+
+    Parameters
+    ----------
+    path : Path, optional
+        File whose length keeps the sum; None: it is forgotten with the process.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._ms = 0.0
+        """Of this process."""
+
+    def affords(self, ms: float) -> bool:
+        """Whether a call would leave the sum below what compiling takes; it is added to it then."""
+        spent = self._ms
+        if self._path is not None:
+            with suppress(OSError):
+                spent = max(spent, self._path.stat().st_size * _STEP_MS)
+        if spent + ms > _COMPILING_MS:
+            return False
+        steps = int((self._ms + ms) // _STEP_MS - self._ms // _STEP_MS)
+        self._ms += ms
+        if self._path is not None and steps:
+            with suppress(OSError), self._path.open("ab") as file:
+                file.write(b"." * steps)
+        return True
+
+
+class Choice:
+    """How the calls of one kernel are run.
+
+    Parameters
+    ----------
+    duration_ms : callable, optional
+        See `Duration`; None: of numbers and records alone it is an equation, of arrays it is unknown.
+    """
+
+    def __init__(self, duration_ms: Duration | None, ledger: Ledger, index: Path | None) -> None:
+        self._duration_ms, self._ledger, self._index = duration_ms, ledger, index
+        self._spent_ms = 0.0
+
+    def is_plain(self, arguments: tuple[Any, ...]) -> bool:
+        """Whether a call is to be run as plain Python."""
+        wanted = os.environ.get(VARIABLE, "auto")
+        if wanted != "auto":
+            return wanted == "plain"
+        if self._duration_ms is not None:
+            ms = self._duration_ms(*arguments)
+        elif any(map(_holds_array, arguments)):
+            return False
+        else:
+            ms = _EQUATION_MS
+        if self._index is None or not self._index.exists():
+            return self._ledger.affords(ms)
+        self._spent_ms += ms
+        return self._spent_ms <= _LOADING_MS
+
+
+def _holds_array(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_holds_array, value))
+    return isinstance(value, np.ndarray)
