@@ -73,7 +73,8 @@ def fill_host_work(
 class Uncached:
     """Tensors that DRAM must move to or from a host whatever caches hold, group after group.
 
-    Inputs and constants of the network where they are read first, and its results.
+    Inputs, constants and states of the network where they are read first, and its results; likewise what its
+    parts hand to each other.
 
     Parameters
     ----------
@@ -102,7 +103,8 @@ class Uncached:
         return found
 
     def _is_known(self, name: str) -> bool:
-        return self.graph.tensors[name].kind is not TensorKind.ACTIVATION
+        made = self.graph.tensors[name].kind is TensorKind.ACTIVATION
+        return not made or name in self.graph.handed_on
 
 
 def _format(inputs: tuple[Tensor, ...]) -> HostFormat:

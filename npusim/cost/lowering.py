@@ -95,25 +95,27 @@ class _Lowering:
         self.copies = {i for i, g in enumerate(groups) if is_state_copy(graph.operators[g.main], g.unit)}
         """Groups that copy states in DRAM."""
         copied = (t for i in self.copies for t in graph.operators[groups[i].main].inputs)
-        self.leaving = {stored for name in (*graph.outputs, *copied) for stored in self.root[name]}
+        left = (*graph.outputs, *graph.handed_on, *copied)
+        self.leaving = {stored for name in left for stored in self.root[name]}
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}
         """Of each group on the NPU."""
         self.uncached = Uncached(graph, self.root, self.leaving)
         self.table = empty_ops(len(groups))
-        device = ""
+        place = ("", "")
+        """Device and part."""
         for i, group in enumerate(groups):
             row = self.table[i]
             row["unit"] = group.unit
             if group.unit is Unit.VIEW:
                 continue
-            entered = group.unit.device
+            entered = (group.unit.device, graph.operators[group.main].part)
             row["repeats"] = float(graph.operators[group.main].repeats)
-            row["launches"] = 1.0 if entered != device else 0.0
+            row["launches"] = 1.0 if entered != place else 0.0
             row["dispatches"] = float(self._is_dispatched(group))
-            self._fill(row, i, group, first=entered != device)
-            device = entered
-        if not device:  # nothing but views: the runtime is called all the same
+            self._fill(row, i, group, first=entered != place)
+            place = entered
+        if not place[0]:  # nothing but views: the runtime is called all the same
             self.table["launches"][:1] = 1.0
         self.users: dict[str, list[int]] = {}
         """Groups on the NPU that read or write each tensor."""

@@ -11,6 +11,7 @@ from npusim import __version__
 from npusim.cost import Unit
 from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
 from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w
+from npusim.engines.parts import part_costs
 from npusim.engines.roofline import roofline
 from npusim.mapping import Mapped
 from npusim.metrics import METRICS, metrics_in
@@ -39,6 +40,10 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
     graph, run, total = mapped.graph, mapped.run, mapped.total
     interval_s = 1.0 / float(total["throughput_per_s"])
     on_npu = any(group.unit.device == "npu" for group in mapped.decisions.groups)
+    operators = [
+        operator_cost(mapped, i, group, span_s)
+        for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
+    ]
     return Estimate(
         workload=graph.name,
         soc=mapped.soc.name,
@@ -60,10 +65,8 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
             unit: UnitUse(busy_s=busy_s, utilisation=busy_s / (interval_s * contexts_with(mapped, unit)))
             for unit, busy_s in _busy_s(mapped).items()
         },
-        operators=[
-            operator_cost(mapped, i, group, span_s)
-            for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
-        ],
+        operators=operators,
+        parts=part_costs(mapped, operators),
         energy=EnergyByPart(**metrics_in(EnergyByPart, total)),
         peak_power_w=peak_power_w(mapped),
         grid_utilisation=grid_utilisation(mapped, interval_s),

@@ -110,6 +110,8 @@ class OperatorCost(Part):
     part in it."""
     precision: str
     """Format that it computes in; of a product of two formats both, such as `fp16 x int4`."""
+    part: str = ""
+    """Part of the network that it belongs to, of one that is compiled in parts."""
     repeats: int
     """Times that it runs in one inference, one after the other; all other figures are of all of them."""
     mapping: Mapping | None
@@ -126,6 +128,29 @@ class OperatorCost(Part):
     """Whether the operands of a product changed places: the right one on the pixels, the left one weight."""
     bound: Literal["compute", "dma", "dsp", "launch"]
     """What it waits for."""
+
+
+class PartCost(Part):
+    """What one part of a network costs, of one that is compiled and launched in parts."""
+
+    name: str
+    """Name of the part."""
+    devices: list[str]
+    """Devices that run it."""
+    operators: int
+    """Operators that do work."""
+    launches: int
+    """Calls of a device's runtime in an inference."""
+    launch_s: float
+    """Time of these, in s."""
+    latency_s: float | None
+    """Its part of the latency, launches included, in s; null with several requests in flight."""
+    energy_j: float
+    """Energy of its work, beyond idle power, in J."""
+    dram_bytes: float
+    """Bytes that it moves to and from DRAM."""
+    constants_bytes: float
+    """Weights and other constants that it reads, in bytes."""
 
 
 class Estimate(Document):
@@ -203,6 +228,8 @@ class Estimate(Document):
     """Use of each unit by name."""
     operators: list[OperatorCost]
     """One entry per operator, in order of execution."""
+    parts: list[PartCost] = Field(default_factory=list)
+    """One entry per part, in order, of a network that is compiled in parts; else empty."""
     roofline: Roofline
     """Rates of the operators and what bounds them."""
     warnings: list[str]

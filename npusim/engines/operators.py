@@ -33,6 +33,7 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
         power_w=_package_w(mapped, group.unit.device, energy_j / latency_s) if latency_s > 0.0 else 0.0,
         macs=mapped.graph.macs_of(op),
         grid_utilisation=_on_grid_s(mapped, row) / latency_s if group.unit is Unit.DPU else None,
+        part=op.part,
         repeats=op.repeats,
         precision=mapped.graph.precision_of(op),
         mapping=_mapping(mapped, row, result) if group.unit.device == "npu" else None,

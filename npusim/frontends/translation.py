@@ -11,6 +11,7 @@ from npusim.errors import EmptyGraphError, ShapeError, shown
 from npusim.frontends.attributes import DTYPES, attributes_of, shape_of
 from npusim.frontends.bodies import BODIES
 from npusim.frontends.decomposition import DECOMPOSITIONS
+from npusim.frontends.states import add_assign, add_read, assigned_last
 from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind, op_type
@@ -54,12 +55,9 @@ def translate(
         When the model has no operator.
     """
     translation = _Translation(name, roles, precision)
-    # What is written to a state may be known before the state is read, as far as the order of nodes goes.
-    nodes = sorted(model.get_ordered_ops(), key=lambda node: node.get_type_name() == "Assign")
-    for node in nodes:
+    for node in assigned_last(model.get_ordered_ops()):
         translation.add(node)
-    states = translation.editor.outputs
-    translation.editor.outputs = []
+    states, translation.editor.outputs = translation.editor.outputs, []
     translation.editor.meta = replace(
         translation.editor.meta, source_precision=translation.widest, notes=tuple(translation.notes)
     )
@@ -143,7 +141,8 @@ class _Translation:
                 self.add(node)
         return [self.tensor_at(result.input(0).get_source_output()) for result in body.get_results()]
 
-    def _dtype(self, output: Any) -> DType:
+    def dtype(self, output: Any) -> DType:
+        """Return the format that an output has at run time."""
         element = output.get_element_type().get_type_name()
         if element not in DTYPES:
             node = output.get_node()
@@ -171,9 +170,9 @@ class _Translation:
         elif kind == "Result":
             return
         elif kind == "ReadValue":
-            self._add_read(node)
+            add_read(self, node)
         elif kind == "Assign":
-            self._add_assign(node)
+            add_assign(self, node)
         elif kind in BODIES:
             BODIES[kind](self, node)
         elif not (
@@ -211,14 +210,14 @@ class _Translation:
         output = node.output(0)
         name = str(output.get_any_name()) if output.get_names() else str(node.get_friendly_name())
         role = self.roles.get(name, role_of_name(name))
-        shape, dtype = shape_of(output), self._dtype(output)
+        shape, dtype = shape_of(output), self.dtype(output)
         name = self.editor.input(self.unused(name), shape, dtype, role=role, structural=role in STRUCTURAL)
         self.set_result(node, 0, name)
 
     def _add_constant(self, node: Any) -> None:
         output = node.output(0)
         name = self.unused(str(node.get_friendly_name()).removesuffix("_compressed"))
-        dtype, shape, fields = self._dtype(output), shape_of(output), {}
+        dtype, shape, fields = self.dtype(output), shape_of(output), {}
         try:
             values = node.get_data()
         except RuntimeError:  # packed formats that NumPy has no type for
@@ -228,31 +227,6 @@ class _Translation:
             if not dtype.is_float and values.size <= _FOLDED_SHAPE_ARITHMETIC:
                 self.values[name] = [int(v) for v in values.reshape(-1)]
         self.set_result(node, 0, self.editor.constant(name, shape, dtype, **fields))
-
-    def _add_read(self, node: Any) -> None:
-        """Add a state and its reading; what it begins with is not part of an inference."""
-        name, output = str(node.get_friendly_name()), node.output(0)
-        if not node.get_input_size():
-            raise ShapeError(
-                f"operator {shown(name)} (ReadValue): the state {shown(self._variable(node))} has no initial "
-                "value; allowed: a constant of its shape as the operand of ReadValue, such as zeros"
-            )
-        variable, dtype = self._variable(node), self._dtype(output)
-        if variable not in self.states:
-            held = DTYPES[output.get_element_type().get_type_name()]
-            self.states[variable] = self.editor.state(self.unused(variable), shape_of(output), held)
-        name = self.unused(name)
-        read = self.editor.op("ReadValue", (self.states[variable],), shape_of(output), dtype, name)
-        self.set_result(node, 0, read)
-
-    def _add_assign(self, node: Any) -> None:
-        """Add the writing of a state; one that nobody reads is no state."""
-        value, variable = self.tensor_at(node.input(0).get_source_output()), self._variable(node)
-        if variable in self.states:
-            self.editor.assign(self.states[variable], value, self.unused(str(node.get_friendly_name())))
-
-    def _variable(self, node: Any) -> str:
-        return str(node.get_attributes()["variable_id"])
 
     def _folds(self, node: Any, kind: str) -> bool:
         """Fold shape arithmetic and constant subgraphs unless the result would be larger.
@@ -270,7 +244,7 @@ class _Translation:
         most = _FOLDED_SHAPE_ARITHMETIC if kind in _SPREADING else _FOLDED_ELEMENTS
         if not op_type(kind).known or size > max(largest.elements, most):
             return False
-        if kind in _UNPACKING and largest.dtype.bits < self._dtype(node.output(0)).bits:
+        if kind in _UNPACKING and largest.dtype.bits < self.dtype(node.output(0)).bits:
             largest = largest.with_(
                 scales_bytes=largest.scales_bytes + sum(t.bytes for t in sources if t.name != largest.name)
             )
@@ -285,7 +259,7 @@ class _Translation:
         """Stand a constant in a node's place; stored in the narrower of its own format and its source's."""
         for port, output in enumerate(node.outputs()):
             fields: dict[str, Any] = {}
-            dtype = self._dtype(output)
+            dtype = self.dtype(output)
             if like is not None:
                 dtype = like.dtype if like.dtype.bits < dtype.bits else dtype
                 fields = {"density": like.density, "scales_bytes": like.scales_bytes}
@@ -326,7 +300,7 @@ class _Translation:
         source = node.input(0).get_source_output()
         tensor = self.editor.tensors[self.tensor_at(source)]
         output = node.output(0)
-        if tensor.shape != shape_of(output) or tensor.dtype is not self._dtype(output):
+        if tensor.shape != shape_of(output) or tensor.dtype is not self.dtype(output):
             return False
         if kind == "Slice":
             steps = self.values.get(self.tensor_at(node.input(3).get_source_output()), [0])
@@ -421,4 +395,4 @@ class _Translation:
         """Format of a result; what FakeQuantize returns is held in the format of its levels."""
         if kind == "FakeQuantize" and int(node.get_attributes()["levels"]) <= _LEVELS_OF_A_BYTE:
             return DType.INT8
-        return self._dtype(output)
+        return self.dtype(output)

@@ -137,6 +137,37 @@ class Graph:
             dag.add_edges_from((("operator", op.name), ("tensor", t)) for t in op.outputs)
         return dag
 
+    @cached_property
+    def parts(self) -> tuple[str, ...]:
+        """Parts that are compiled and launched one by one, in order; one, unnamed, of a network in one piece.
+
+        Raises
+        ------
+        GraphError
+            Where parts need each other's results.
+        """
+        needs: dict[str, set[str]] = {}
+        for op in self:
+            makers = {self.operators[self._writer[t]].part for t in op.inputs if t in self._writer}
+            needs.setdefault(op.part, set()).update(makers - {op.part})
+        try:
+            return tuple(TopologicalSorter(needs).static_order())
+        except CycleError as error:
+            cycle = " -> ".join(error.args[1][:-1])
+            raise GraphError(f"graph {self.name!r}: parts that need each other's results: {cycle}") from None
+
+    @cached_property
+    def handed_on(self) -> frozenset[str]:
+        """Tensors that one part makes and another reads: they pass through DRAM."""
+        if len(self.parts) == 1:
+            return frozenset()
+        return frozenset(
+            t
+            for op in self
+            for t in op.inputs
+            if t in self._writer and self.operators[self._writer[t]].part != op.part
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         parts = (self.name, [*self.tensors.values()], [*self.operators.values()], self.outputs)
         beside: dict[str, Any] = {

@@ -137,7 +137,8 @@ def fuse(
         late = unit.is_host or _reads_others(fused, graph)
         last = place[fused[-1]] if fused and late else place[op.name]
         groups.append((last, Group(op.name, fused, unit, swapped)))
-    groups.sort(key=lambda placed: placed[0])
+    turn = {part: i for i, part in enumerate(graph.parts)}
+    groups.sort(key=lambda placed: (turn[graph.operators[placed[1].main].part], placed[0]))
     return in_runs(graph, in_place(graph, soc, tuple(group for _, group in groups)))
 
 
@@ -174,7 +175,7 @@ def _leads(op: Operator, unit: Unit, soc: Soc) -> bool:
 def _rides_along(
     op: Operator, main: Operator, result: str, unit: Unit, own: Unit, graph: Graph, soc: Soc
 ) -> bool:
-    if not _is_listed(op, unit, soc):
+    if not _is_listed(op, unit, soc) or op.part != main.part:
         return False
     if own is not unit if unit.is_host else own.is_host:
         return False
@@ -251,7 +252,7 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozens
             ):
                 for stored in root[name]:
                     readers.setdefault(stored, []).append((group, name))
-    leaving = {stored for name in graph.outputs for stored in root[name]}
+    leaving = {stored for name in (*graph.outputs, *graph.handed_on) for stored in root[name]}
     found = set()
     for group in groups:
         op = graph.operators[group.main]

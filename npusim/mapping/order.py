@@ -7,6 +7,7 @@ allow. Work that stays on one device keeps the graph's order.
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from itertools import groupby
 
 from npusim.cost import Group, Unit
 from npusim.graph import Graph
@@ -30,6 +31,14 @@ def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
     devices = list(dict.fromkeys(g.unit.device for g in groups if g.unit is not Unit.VIEW))
     if len(devices) < 2:
         return groups
+    if len(graph.parts) > 1:  # one part after the other, as they are given
+        parts = groupby(groups, key=lambda group: graph.operators[group.main].part)
+        return tuple(group for _, part in parts for group in _in_runs(graph, tuple(part), devices))
+    return _in_runs(graph, groups, devices)
+
+
+def _in_runs(graph: Graph, groups: tuple[Group, ...], devices: list[str]) -> tuple[Group, ...]:
+    """Return the groups of one part in an order that enters devices seldom."""
     producers = _producers(graph, groups)
     candidates = [groups, *(_greedy(groups, producers, first) for first in devices)]
     return min(candidates, key=entries)
@@ -57,7 +66,7 @@ def _producers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
     for i, group in enumerate(groups):
         read = {t for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
         writers = (graph.writer(t) for t in read)
-        producers.append({home[w.name] for w in writers if w is not None} - {i})
+        producers.append({home[w.name] for w in writers if w is not None and w.name in home} - {i})
     return producers
 
 

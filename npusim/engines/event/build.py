@@ -60,7 +60,7 @@ class _Build:
         self.phase: list[int] = []
         """Last tasks of the phase of work that is being written."""
         self.last_reserve = -1
-        self.device = ""
+        self.device = self.part = ""
         self.returns: list[int] = []
         """Groups at which the NPU takes up work."""
         self.held = self._held_across()
@@ -80,16 +80,16 @@ class _Build:
             alive[resident.users[-1] + 1] -= 1
         alive = list(accumulate(alive))
         found: set[int] = set()
-        before = ""
+        before = ("", "")
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
-            device = group.unit.device
-            if device == "npu" and before != "npu":
+            place = (group.unit.device, self.graph.operators[group.main].part)
+            if place[0] == "npu" and before != place:
                 self.returns.append(i)
                 if alive[i]:
                     found.add(i)
-            before = device
+            before = place
         return found
 
     def run(self) -> Program:
@@ -97,9 +97,10 @@ class _Build:
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
-            device = group.unit.device
-            if device != self.device:
+            device, part = group.unit.device, self.graph.operators[group.main].part
+            if (device, part) != (self.device, self.part):
                 self._leave(i)
+                self.part = part
                 self._enter(i, device, float(self.mapped.lowered.ops[i]["launches"]))
             if device == "npu":
                 self._on_npu(i)

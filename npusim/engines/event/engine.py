@@ -16,6 +16,7 @@ from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog, Program, refuse_many
 from npusim.engines.operators import grid_utilisation
+from npusim.engines.parts import part_costs
 from npusim.engines.timeline import TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
@@ -106,6 +107,7 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         units=tuple(program.units),
         operators=tuple(program.operators),
         types=tuple(graph.operators[name].type for name in program.operators),
+        parts=tuple(graph.operators[name].part for name in program.operators),
         kind=np.tile(kind, inferences),
         unit=column(log.unit, "i2"),
         operator=np.tile(operator, inferences),
@@ -162,6 +164,7 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         interval_s = latency_s = float(ends[0])
         shown = 0
     busy = {name: value / line.inferences for name, value in line.group_busy_s().items()}
+    operators = _operators(line, base.operators, shown, requests)
     changes = {
         "engine": "event",
         "latency_s": latency_s,
@@ -176,7 +179,8 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
             )
             for name, value in busy.items()
         },
-        "operators": _operators(line, base.operators, shown, requests),
+        "operators": operators,
+        "parts": part_costs(mapped, operators),
     }
     return base.model_copy(update=changes)
 

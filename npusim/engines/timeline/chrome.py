@@ -112,7 +112,8 @@ def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
 def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
     kind = TaskKind(int(line.kind[row]))
     operator = line.operator_of(row)
-    name = "launch" if kind is TaskKind.LAUNCH else " ".join(filter(None, (operator, _VERB.get(kind, ""))))
+    words = ("launch", _launched(line, row)) if kind is TaskKind.LAUNCH else (operator, _VERB.get(kind, ""))
+    name = " ".join(filter(None, words))
     arguments: dict[str, Any] = {"inference": int(line.inference[row]), "waited us": _waited(line, row)}
     if line.bytes[row]:
         arguments["bytes"] = float(line.bytes[row])
@@ -122,6 +123,15 @@ def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
         "ph": "X", "name": name, "cat": _CATEGORY[kind], "pid": place[0], "tid": place[1],
         **_lasting(float(line.start[row]), float(line.end[row])), "args": arguments,
     }  # fmt: skip
+
+
+def _launched(line: Timeline, row: int) -> str:
+    """Return the part whose operators follow a call of the runtime; of an operator's own call nothing."""
+    if line.operator[row] >= 0:
+        return ""
+    following = line.operator[row : row + line.per_inference]
+    first = int(np.argmax(following >= 0))
+    return line.parts[int(following[first])] if following[first] >= 0 else ""
 
 
 def _at(time_s: float) -> float:
@@ -154,6 +164,8 @@ def _layers(line: Timeline) -> list[dict[str, Any]]:
         }
         operator = int(line.operator[group[0]])
         told = {"Layer type": line.types[operator], **{k: f"{v:.3f}us" for k, v in spent.items()}}
+        if line.parts[operator]:
+            told["Part"] = line.parts[operator]
         inference = int(line.inference[group[0]])
         events.append(
             {

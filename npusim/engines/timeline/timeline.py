@@ -62,6 +62,8 @@ class Timeline:
     """Operator names by number."""
     types: tuple[str, ...]
     """OpenVINO type of each operator."""
+    parts: tuple[str, ...]
+    """Part of the network that each operator belongs to."""
     kind: Any
     """int8 array, shape (tasks,): `TaskKind`."""
     unit: Any
