@@ -45,8 +45,9 @@ Details = Annotated[
     bool,
     opt.option(
         "--details",
-        "Also show energy by part and, for each operator, tiling, split and mode, reads and writes of "
-        "SRAM and DRAM, power, and the roofline. JSON and HTML always hold them.",
+        "Also show time by phase, unit and block, control flow, energy by part and, for each operator, "
+        "tiling, split and mode, reads and writes of SRAM and DRAM, power, and the roofline. JSON and HTML "
+        "always hold them.",
         panel=opt.OUTPUT,
     ),
 ]

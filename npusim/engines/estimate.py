@@ -8,6 +8,7 @@ from pydantic import Field
 
 from npusim.documents import Document, Part
 from npusim.engines.roofline import Roofline
+from npusim.graph import Phase
 from npusim.mapping import MemoryUse
 
 
@@ -82,6 +83,16 @@ class OperatorCost(Part):
     """Name in the graph."""
     type: str
     """OpenVINO operation name."""
+    region: str = ""
+    """Path of the part of the network that it belongs to, as its builder or the model file names it."""
+    block: str = ""
+    """Block of the network: that path up to its first numbered part, such as `layer0` or `convs.1`."""
+    phase: Phase = Phase.OTHER
+    """What it does there: `preprocessing` follows from the edges alone; `attention` scores pairs,
+    `aggregation` sums over neighbours, `combination` multiplies by weights, `activation` is elementwise
+    behind; `other`."""
+    control_flow: bool = False
+    """Whether values decide what it picks, and where: comparisons, choices, gathers, scatters."""
     fused: list[str]
     """Operators that ride along."""
     unit: str

@@ -20,9 +20,14 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
     result: Any = mapped.results[index]
     op, row = mapped.graph.operators[group.main], mapped.lowered.ops[index]
     latency_s, energy_j = float(result["latency_s"]), float(result["energy_j"])
+    region = mapped.graph.regions[op.name]
     return OperatorCost(
         name=op.name,
         type=op.type,
+        region=op.region,
+        block=region.block,
+        phase=region.phase,
+        control_flow=op.traits.control_flow,
         fused=list(group.fused),
         unit=group.unit.path,
         **{name: float(result[name]) for name in _FIGURES},

@@ -1,4 +1,4 @@
-"""Fields of imported tensors: role (by name and reader), density and symmetry (by value)."""
+"""Fields of imported tensors: role by name and reader, density and symmetry by value; regions by name."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.graph import Editor
+from npusim.graph.regions import module_path
 from npusim.ops import Family, Operator, Role, TensorKind
 
 _COUNTED = 1 << 25
@@ -53,6 +54,13 @@ def assign_roles(editor: Editor) -> None:
             role = _role_by_use(tensor.shape, readers.get(name, ()))
             if role is not Role.NONE:
                 editor.change_tensor(name, role=role)
+
+
+def assign_regions(editor: Editor) -> None:
+    """Give operators their region by their names, which hold the path of the module that they come from."""
+    for name, op in list(editor.operators.items()):
+        if not op.region:
+            editor.change_operator(name, region=module_path(name))
 
 
 def _role_by_use(shape: tuple[int, ...], readers: Iterable[tuple[Operator, int]]) -> Role:

@@ -12,7 +12,7 @@ from npusim.frontends.attributes import DTYPES, attributes_of, shape_of
 from npusim.frontends.bodies import BODIES
 from npusim.frontends.decomposition import DECOMPOSITIONS
 from npusim.frontends.states import add_assign, add_read, assigned_last
-from npusim.frontends.tensors import STRUCTURAL, assign_roles, role_of_name, value_statistics
+from npusim.frontends.tensors import STRUCTURAL, assign_regions, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind, op_type
 
@@ -76,6 +76,7 @@ def translate(
     if not translation.editor.operators:
         raise EmptyGraphError(name)
     assign_roles(translation.editor)
+    assign_regions(translation.editor)
     graph = translation.editor.finish()
     if constants is not None:
         outputs = {

@@ -2,6 +2,7 @@
 
 from npusim.graph.editor import Editor
 from npusim.graph.graph import Graph
+from npusim.graph.regions import Phase, Region
 from npusim.graph.structure import GraphMeta, GraphStructure
 
-__all__ = ["Editor", "Graph", "GraphMeta", "GraphStructure"]
+__all__ = ["Editor", "Graph", "GraphMeta", "GraphStructure", "Phase", "Region"]

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from npusim.errors import EmptyGraphError, GraphError
+from npusim.graph.regions import Region, regions
 from npusim.graph.structure import GraphMeta, GraphStructure
 from npusim.ops import OPERATORS, Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
 
@@ -263,6 +264,11 @@ class Graph:
     def with_role(self, role: Role) -> tuple[Tensor, ...]:
         """Tensors of one role."""
         return tuple(t for t in self.tensors.values() if t.role is role)
+
+    @cached_property
+    def regions(self) -> Mapping[str, Region]:
+        """Block and phase of each operator, by its name."""
+        return regions(self)
 
     @cached_property
     def structural(self) -> frozenset[str]:

@@ -137,7 +137,7 @@ _row_wise(
     rows=RowUse.WHOLE,
     int8=_FLOAT,
 )
-_row_wise("TopK", Family.REDUCE, settings=_ports(1, axes="axis"), int8=_FLOAT)
+_row_wise("TopK", Family.REDUCE, settings=_ports(1, axes="axis"), int8=_FLOAT, decides=True)
 
 _gather = partial(_declare, family=Family.GATHER, work=gather_work, rows=RowUse.MADE, int8=_PASSES)
 _gather("Gather", settings=_ports(2, axes=2), shape=gathered)
@@ -173,8 +173,9 @@ _state("Result", int8=_FLOAT, shape=unchanged)
 _generate = partial(_declare, family=Family.GENERATE, work=element_work, rows=RowUse.WHOLE, int8=_FLOAT)
 _generate("Range", settings=_ports(0, 1, 2))
 _generate("Eye", settings=_ports(0, 1, 2, 3))
-_generate("OneHot", settings=_ports(1, 2, 3, axes="axis"))
-_generate("NonZero ShapeOf")
+_generate("OneHot", settings=_ports(1, 2, 3, axes="axis"), decides=True)
+_generate("NonZero", decides=True)
+_generate("ShapeOf")
 
 _composite = partial(_declare, family=Family.COMPOSITE, rows=RowUse.WHOLE, int8=_FLOAT)
 _composite("Interpolate", work=window_work, settings=_ports(1, 2, 3, attributes=("mode",)))
@@ -185,5 +186,7 @@ _composite("LSTMSequence GRUSequence RNNSequence", work=recurrent_work)
 _composite("LSTMGates GRUGates", work=gates_work)
 _composite("ScaledDotProductAttention", work=attention_work)
 _composite(
-    "NonMaxSuppression MatrixNms MulticlassNms NMSRotated DetectionOutput Proposal", work=suppression_work
+    "NonMaxSuppression MatrixNms MulticlassNms NMSRotated DetectionOutput Proposal",
+    work=suppression_work,
+    decides=True,
 )

@@ -74,6 +74,11 @@ class Family(StrEnum):
         """Class of its work."""
         return _CLASSES[self]
 
+    @property
+    def decides(self) -> bool:
+        """Whether values decide what its operators pick, and where: comparisons, choices, indices."""
+        return self in (Family.COMPARE, Family.SELECT, Family.GATHER, Family.SCATTER)
+
 
 _CLASSES = {
     Family.MATMUL: WorkClass.CONTRACTION,
@@ -154,6 +159,9 @@ class OpType:
     """Shape of its first result; None: it follows from values, or whoever adds the operator says it."""
     is_identity: bool
     """Whether it does nothing where its result has the shape and format of its operand."""
+    decides: bool | None = None
+    """Whether values decide what is picked, where, or how much there is of it (control flow); None: as its
+    family."""
     execution: object = None
     """How machines run it, an `npusim.cost.execution.Execution`; None: that module lists it."""
 
@@ -166,6 +174,11 @@ class OpType:
     def work_class(self) -> WorkClass:
         """Class of its work."""
         return self.family.work_class
+
+    @property
+    def control_flow(self) -> bool:
+        """Whether values decide what is picked, where it is found or how much there is of it."""
+        return self.family.decides if self.decides is None else self.decides
 
     @property
     def rides_along(self) -> bool:
@@ -214,7 +227,8 @@ class Operator:
     non-negative); `order` (Transpose); `reduction` (Scatter: "none", "sum", "max", "mean"); `slope` ...; a
     key that is not here is at OpenVINO's default. `variable` (Assign): the state that is written."""
     region: str = ""
-    """Part of the network it belongs to, such as "layer0/aggregate" or "preprocess"."""
+    """Path of the part of the network it belongs to, such as "layer0/aggregate", "preprocess" or, of an
+    imported model, "convs.0.lin"; `Graph.regions` tells block and phase."""
     device: str | None = None
     """Preferred device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
     repeats: int = 1

@@ -14,6 +14,7 @@ from rich.text import Text
 from npusim.engines import Estimate
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering, last_digit, last_digit_of_rate, percent
+from npusim.report.regions import LAUNCH, part_s
 from npusim.report.terminal import LongName, bar, conditions, counted, grid, headed, remarks, title
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _units(estimate: Estimate) -> Table:
 def _operators(estimate: Estimate) -> Sequence[RenderableType]:
     """Return the table of the costliest operators and a line on the others."""
     single = estimate.requests == 1
-    parts = {op.name: _part_s(op) for op in estimate.operators}
+    parts = {op.name: part_s(op) for op in estimate.operators}
     working = sorted((op for op in estimate.operators if op.busy_s > 0), key=lambda op: -parts[op.name])
     if not working:
         return [Text("No operator takes time: all are views of their inputs.")]
@@ -138,15 +139,10 @@ def _operators(estimate: Estimate) -> Sequence[RenderableType]:
         table.add_row(_named(op), op.unit, *(cells[heading] for heading in times), dram, bound)
     if single and estimate.launch_s > _WORTH_A_LINE * whole_s:
         share = percent(estimate.launch_s / whole_s)
-        name = Text("launch of the inference", style="dim")
+        name = Text(LAUNCH, style="dim")
         table.add_row(name, "", engineering(estimate.launch_s, "s"), share, "", "", "", "")
     others = [parts[op.name] for op in working[_MOST_OPERATORS:]]
     return [table, Text(_rest(others, whole_s, single), style="dim")]
-
-
-def _part_s(op: OperatorCost) -> float:
-    """Return what an operator adds to the latency; with several requests in flight how long it works (s)."""
-    return op.busy_s if op.critical_s is None else op.critical_s
 
 
 def _named(op: OperatorCost) -> RenderableType:

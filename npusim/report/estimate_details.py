@@ -1,4 +1,4 @@
-"""Details of an estimate for the terminal: energy by part, mapping, traffic, power, and roofline."""
+"""Details of an estimate for the terminal: time by region, energy by part, mapping, traffic, roofline."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.engineering import engineering, percent
+from npusim.report.regions import region_tables
 from npusim.report.terminal import LongName, bar, headed
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ _HELD = {"weights_held": "weights", "activations_held": "activ.", "outputs_held"
 
 
 def details_page(estimate: Estimate) -> RenderableType:
-    """Return energy by part, and per operator mapping, traffic, power and roofline, the slowest first."""
+    """Return time by region, energy by part; per operator mapping, traffic, roofline, slowest first."""
     working = sorted((op for op in estimate.operators if op.latency_s > 0), key=lambda op: -op.latency_s)
     left, working = len(working) - _MOST_OPERATORS, working[:_MOST_OPERATORS]
     on_npu = [op for op in working if op.mapping is not None]
-    parts: list[RenderableType] = [Text(), _energy(estimate)]
+    parts: list[RenderableType] = [part for table in region_tables(estimate) for part in (Text(), table)]
+    parts += [Text(), _energy(estimate)]
     if on_npu:
         parts += [Text(), _mappings(on_npu)]
     parts += [Text(), _traffic(working), Text(), _roofline(estimate, working)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
+from npusim.graph import Phase
 from npusim.metrics import METRICS, unit_of
 from npusim.report.document_html import bars, records_table, tables, titled
 from npusim.report.drawings import block_diagram
@@ -17,6 +18,7 @@ from npusim.report.html import (
     COLOURS,
     GREY,
     UNIT_COLOURS,
+    Amount,
     bullets,
     figures,
     names_axis,
@@ -27,6 +29,7 @@ from npusim.report.html import (
     text,
 )
 from npusim.report.memory_html import graph_forms, sram_plot
+from npusim.report.regions import LAUNCH, TimeByRegion, part_s, time_by_region
 from npusim.report.roofline_html import roofline_plot
 
 if TYPE_CHECKING:
@@ -34,8 +37,10 @@ if TYPE_CHECKING:
     from npusim.mapping import Mapped
 
 _MOST_BARS = 20
-_MOST_REGIONS = 14
-_LAUNCH = "launch of the inference"
+_MOST_BLOCKS = 24
+_PHASE_COLOURS = dict(zip((phase.value for phase in Phase), COLOURS, strict=False)) | {
+    Phase.OTHER.value: GREY
+}
 
 
 def estimate_html(estimate: Estimate, command: str = "", mapped: Mapped | None = None, *further: str) -> str:
@@ -95,41 +100,74 @@ def _headline(estimate: Estimate) -> list[tuple[str, str]]:
     return [*shown, ("work", engineering(estimate.macs, "MAC"))]
 
 
-def _time_s(op: OperatorCost) -> float:
-    """Return an operator's part of the latency; with several in flight, what it takes by itself."""
-    return op.latency_s if op.critical_s is None else op.critical_s
-
-
 def _where(estimate: Estimate) -> str:
-    """Return one bar that parts the latency among regions of the network and the launch."""
-    regions: dict[str, float] = {}
-    for op in estimate.operators:
-        region = op.name.rpartition("/")[0] or op.name
-        regions[region] = regions.get(region, 0.0) + _time_s(op)
-    if len(regions) > _MOST_REGIONS:
-        regions = {}
-        for op in estimate.operators:
-            regions[op.type] = regions.get(op.type, 0.0) + _time_s(op)
-    largest = sorted(regions, key=lambda name: -regions[name])[: len(COLOURS)]
-    shown = {name: seconds for name, seconds in regions.items() if name in largest and seconds > 0.0}
-    rest = sum(regions.values()) - sum(shown.values())
-    colours = dict(zip(shown, COLOURS, strict=False)) | {"other operators": GREY, _LAUNCH: "#dddddd"}
-    shown |= {"other operators": rest} if rest > 1e-3 * estimate.latency_s else {}
-    shown = ({_LAUNCH: estimate.launch_s} if estimate.launch_s else {}) | shown
-    figure = go.Figure()
-    for name, seconds in shown.items():
-        figure.add_bar(
-            x=[seconds], y=[""], orientation="h", name=f"{name}: {engineering(seconds, 's')}",
-            marker={"color": colours[name]},
-            hovertemplate=f"{escape(name)}: {engineering(seconds, 's')}<extra></extra>",
-        )  # fmt: skip
-    figure.update_layout(barmode="stack", xaxis=seconds_axis("", log=False), yaxis={"showticklabels": False})
+    """Return the latency by block and by phase as bars coloured by phase and by unit, and control flow."""
+    found, single = time_by_region(estimate), estimate.requests == 1
+    if not found.by_phase:
+        return ""
+    what = "the latency" if single else "the time between two inferences of a context"
+    longest = sorted(found.by_block, key=lambda name: -sum(found.by_block[name].values()))
+    shown = [name for name in found.by_block if name in longest[:_MOST_BLOCKS]]
+    left = f", the {_MOST_BLOCKS} longest of {len(longest)}" if len(longest) > len(shown) else ""
+    blocks = _stacked(
+        [
+            (phase.value, {name: found.by_block[name].get(phase, 0.0) for name in shown})
+            for phase in found.by_phase
+        ],
+        _PHASE_COLOURS,
+    )
+    phases = _stacked(
+        [
+            (unit, {p.value: sums.get(unit, 0.0) for p, sums in found.by_phase.items()})
+            for unit in found.units
+        ],
+        UNIT_COLOURS,
+    )
     rows = [
-        (name, engineering(seconds, "s"), percent(seconds / sum(shown.values())))
-        for name, seconds in shown.items()
+        (phase.value, unit, Amount(s, "s"), percent(s / found.whole_s))
+        for phase, sums in found.by_phase.items()
+        for unit, s in sums.items()
     ]
-    what = "Where the latency goes" if estimate.requests == 1 else "Time of the operators, each by itself"
-    return plot(figure, 150, what, data=table(("part", "time", "share"), rows, name="regions"))
+    if found.launch_s > 0.0:
+        rows.append((LAUNCH, "", Amount(found.launch_s, "s"), percent(found.launch_s / found.whole_s)))
+    of_blocks = [
+        (name, phase.value, Amount(s, "s"), percent(s / found.whole_s))
+        for name, sums in found.by_block.items()
+        for phase, s in sums.items()
+    ]
+    return (
+        plot(phases, 90 + 34 * len(found.by_phase), f"Where {what} goes: phases by unit",
+             data=table(("phase", "unit", "time", "share"), rows, words=(0, 1), name="phases"))
+        + plot(blocks, 90 + 30 * len(shown), f"Blocks of the network by phase{left}",
+               data=table(("block", "phase", "time", "share"), of_blocks, words=(0, 1), name="blocks"))
+        + _control(found)
+    )  # fmt: skip
+
+
+def _stacked(traces: list[tuple[str, dict[str, float]]], colours: Mapping[str, str]) -> go.Figure:
+    """Return horizontal bars, each stacked of what the traces have of it (s)."""
+    figure = go.Figure()
+    for name, seconds in traces:
+        figure.add_bar(
+            x=list(seconds.values()), y=list(seconds), orientation="h", name=name,
+            marker={"color": colours.get(name, GREY)},
+            hovertext=[f"{escape(name)}: {engineering(s, 's')}" for s in seconds.values()], hoverinfo="text",
+        )  # fmt: skip
+    names = list(traces[0][1])
+    figure.update_layout(barmode="stack", xaxis=seconds_axis("", log=False), yaxis=names_axis(names))
+    return figure
+
+
+def _control(found: TimeByRegion) -> str:
+    """Return the table of operators by which values decide what is picked, and where."""
+    if not found.control:
+        return ""
+    rows = [
+        (name, str(count), Amount(seconds, "s"), percent(seconds / found.whole_s))
+        for name, (count, seconds) in found.control.items()
+    ]
+    title = f"Control flow: {percent(found.control_s / found.whole_s)} of the time"
+    return f"<h3>{title}</h3>" + table(("operator type", "operators", "time", "share"), rows, name="control")
 
 
 def _units(estimate: Estimate) -> str:
@@ -140,18 +178,18 @@ def _units(estimate: Estimate) -> str:
 
 def _operators(estimate: Estimate) -> str:
     """Return the costliest operators as bars coloured by their unit, and the table of all."""
-    working = sorted((op for op in estimate.operators if _time_s(op) > 0), key=_time_s, reverse=True)
+    working = sorted((op for op in estimate.operators if part_s(op) > 0), key=part_s, reverse=True)
     shown = working[:_MOST_BARS]
     figure = go.Figure()
     for unit in dict.fromkeys(op.unit for op in shown):
         ops = [op for op in shown if op.unit == unit]
         figure.add_bar(
-            x=[_time_s(op) for op in ops],
+            x=[part_s(op) for op in ops],
             y=[op.name for op in ops],
             orientation="h",
             name=unit,
             marker={"color": UNIT_COLOURS.get(unit, GREY)},
-            text=[f"{engineering(_time_s(op), 's')}, {op.bound}" for op in ops],
+            text=[f"{engineering(part_s(op), 's')}, {op.bound}" for op in ops],
             hovertext=[_story(op) for op in ops],
             hoverinfo="text",
         )
@@ -160,7 +198,7 @@ def _operators(estimate: Estimate) -> str:
     )
     left = len(working) - len(shown)
     title = "Operators: part of the latency, and what bounds each" if estimate.requests == 1 else "Operators"
-    more = f"; {left} more take at most {engineering(_time_s(shown[-1]), 's')} each" if left > 0 else ""
+    more = f"; {left} more take at most {engineering(part_s(shown[-1]), 's')} each" if left > 0 else ""
     listed = records_table(
         "operators", [op.model_dump(mode="json") for op in estimate.operators], _columns(estimate)
     )
@@ -172,7 +210,8 @@ def _operators(estimate: Estimate) -> str:
 
 
 _COLUMNS = {
-    "name": "operator", "unit": "unit", "precision": "format", "latency_s": "latency", "busy_s": "busy",
+    "name": "operator", "block": "block", "phase": "phase", "unit": "unit", "precision": "format",
+    "latency_s": "latency", "busy_s": "busy",
     "critical_s": "critical", "macs": "MAC", "grid_utilisation": "grid used", "dram_bytes": "DRAM",
     "sram_read_bytes": "SRAM read", "sram_written_bytes": "SRAM written", "energy_j": "energy",
     "power_w": "power", "mapping.split": "split", "mapping.tiles": "tiles", "mapping.mpe_mode": "MPE mode",

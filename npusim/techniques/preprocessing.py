@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from npusim.graph import Editor, Graph
+from npusim.graph.regions import preprocessing
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 
 MATRIX_ROLES = frozenset({Role.ADJACENCY, Role.NORM, Role.MASK})
@@ -25,15 +26,9 @@ def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
 
 
 def preprocessing_operators(graph: Graph) -> tuple[Operator, ...]:
-    """Operators that follow from the edges alone, but for the condition of a Select of the GNN itself.
-
-    GraNNite counts that Greater among the GNN's operators (Fig. 5), and to hand its result over would save
-    nothing.
-    """
-    structural = graph.structural
-    return tuple(
-        op for op in graph if structural.issuperset(op.outputs) and not _conditions_select(graph, op)
-    )
+    """Operators of the phase `preprocessing`."""
+    found = preprocessing(graph)
+    return tuple(op for op in graph if op.name in found)
 
 
 def compute_operators(graph: Graph) -> tuple[Operator, ...]:
@@ -60,11 +55,6 @@ def feature_independent(graph: Graph) -> frozenset[str]:
         if found.issuperset(op.inputs):
             found.update(op.outputs)
     return frozenset(found)
-
-
-def _conditions_select(graph: Graph, op: Operator) -> bool:
-    readers = graph.readers(op.outputs[0])
-    return op.family is Family.COMPARE and bool(readers) and all(r.family is Family.SELECT for r in readers)
 
 
 def _compared(graph: Graph, name: str) -> str:

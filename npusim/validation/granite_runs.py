@@ -8,13 +8,12 @@ from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config.overrides import as_overrides
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
-from npusim.graph import Graph, GraphStructure
+from npusim.graph import Graph, GraphStructure, Phase
 from npusim.mapping import map_placed
 from npusim.scenario import Scenario, resolve_run
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
 from npusim.studies.stream.updates import Size, Update
 from npusim.techniques import apply
-from npusim.techniques.preprocessing import preprocessing_operators
 from npusim.validation.granite_definitions import (
     Alternative,
     Definitions,
@@ -90,17 +89,12 @@ class GraniteRunner:
         """Run the first layer of a network on the data graph of Figs. 4 and 5."""
         graph = self._layer_graph(layer)
         estimate = self._estimate(graph, self.definitions.places["layer"])
-        before = {op.name for op in preprocessing_operators(graph)}
-        taken = [(graph.operators[o.name], o.latency_s) for o in estimate.operators]
-        preprocess_s = sum(s for op, s in taken if op.name in before)
-        own = [
-            (op, s)
-            for op, s in taken
-            if op.name not in before and not op.region.startswith(("layer1", "readout"))
-        ]
-        own_s = sum(s for _, s in own)
-        control_s = sum(s for op, s in own if op.type in self.definitions.layers.control)
-        return Shares(preprocess_s / (preprocess_s + own_s), control_s / own_s)
+        before_s = sum(op.latency_s for op in estimate.operators if op.phase is Phase.PREPROCESSING)
+        others = [op for op in estimate.operators if op.phase is not Phase.PREPROCESSING]
+        own = [op for op in others if op.block not in ("layer1", "readout")]
+        own_s = sum(op.latency_s for op in own)
+        control_s = sum(op.latency_s for op in own if op.type in self.definitions.layers.control)
+        return Shares(before_s / (before_s + own_s), control_s / own_s)
 
     def peak_ratio(self) -> tuple[float, float]:
         """Return int8 over fp16 of a large product: operations per second, and per joule without DRAM."""
