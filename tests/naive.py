@@ -72,7 +72,7 @@ def operator(arch_row: Any, op_row: Any) -> Any:
 def _host(arch: Any, op: Any) -> Any:
     host = arch.cpu if op.unit == Unit.CPU else arch.gpu
     time, moved, streamed = naive_hosts.cost(host, op, arch.dram_latency_s)
-    beyond_idle_w = max(0.0, host.busy_w - host.idle_w)
+    beyond_idle_w = naive_hosts.beyond_idle_w(host, arch)
     fields = {"latency_s": time, "dram_bytes": moved, "energy_j": time * beyond_idle_w}
     fields["streamed_bytes"] = streamed
     fields["cpu_s" if op.unit == Unit.CPU else "gpu_s"] = time

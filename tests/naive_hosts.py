@@ -39,6 +39,24 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
     return time_s, op.host_handed_bytes + moved, op.host_handed_bytes + beyond
 
 
+def beyond_idle_w(host: Any, arch: Any) -> float:
+    """Return what a host draws at work beyond its idle power: leakage, moving bytes, switching.
+
+    At the rated clock and voltage they add up to the rated power: switching is what the others leave of it.
+    """
+    rated_w = max(0.0, host.busy_w - host.idle_w)
+    volts, cycles = host.voltage / host.rated_voltage, host.clock_hz / host.rated_clock_hz
+    leaks_w = rated_w * host.leakage_share
+    rated_rate, rated_j = (
+        host.bytes_per_s / arch.dram_clock_ratio,
+        arch.dram_j_per_byte / arch.dram_voltage_ratio**2,
+    )
+    rated_moves_w = min(rated_w - leaks_w, rated_rate * rated_j)
+    switches_w = rated_w - leaks_w - rated_moves_w
+    moves_w = rated_moves_w * arch.dram_clock_ratio * arch.dram_voltage_ratio**2
+    return leaks_w * volts + moves_w + switches_w * cycles * volts**2
+
+
 def nearest_first(host: Any, dram_latency_s: float) -> list[tuple[float, float, float]]:
     """Return (bytes, bytes per second, latency) of each level; none is worse than one behind it."""
     rate = host.bytes_per_s

@@ -17,6 +17,7 @@ from npusim.calibrate.host_fit import FREE, HostFit, shipped_fit
 from npusim.cost.architecture import arch_row
 from npusim.cost.execution import execution_of
 from npusim.cost.hosts import cost_host, derive_host, host_waits_s
+from npusim.cost.power import DramRates
 from npusim.cost.tables import HostFormat, Unit, empty_ops
 from npusim.errors import ConfigError
 from npusim.graph.editor import Editor
@@ -94,7 +95,7 @@ def op_row(work):
 
 def derived(host):
     row = host_row(**host)
-    derive_host(row, DRAM_LATENCY)
+    derive_host(row, DramRates(DRAM_LATENCY, 0.0, 1.0, 1.0))
     return row
 
 
@@ -183,7 +184,8 @@ def test_a_host_without_caches_or_kinds_of_elements_is_a_roofline():
     host = derived({"cores": 2.0, "clock_hz": 1e9, "bytes_per_s": 1e9, "macs_per_cycle": 8.0})
     streamed = cost_host(host, op_row({"host_read_bytes": 1e6, "host_written_bytes": 1e6}))
     assert streamed[:2] == pytest.approx((2e-3, 2e6))
-    assert streamed[2:] == pytest.approx((1e6, 1e6))
+    assert (streamed.read_bytes, streamed.written_bytes) == pytest.approx((1e6, 1e6))
+    assert streamed.waiting_s == streamed.time_s
     product = {"out_w": 10.0, "out_c": 10.0, "in_c": 16.0, "host_macs": 1600.0, "host_results": 100.0}
     assert cost_host(host, op_row(product))[0] == pytest.approx(1600 / (8 * 2 * 1e9))
 

@@ -173,6 +173,8 @@ def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
     parts = path.split(".")
     if parts[:3] == ["npu", "dsp", "kernels"] and len(parts) > 5:
         yield element_network(types_of(parts[5]) or ("NobodyKnowsThis",)), {}
+    if parts[0] == "package":
+        yield small(), {"device": "cpu"}
     if parts[0] in ("cpu", "gpu"):
         yield element_network(HOST_TYPES), {"device": parts[0]}
         for dtype in (DType.FP32, FP16, INT8, DType.BF16):
@@ -213,6 +215,10 @@ def company(path: str) -> list[str]:
     parts = path.split(".")
     if "operating_points" in parts:
         return [f"{parts[0]}.operating_point={parts[2]}"]
+    if parts[-1] == "leakage_share":
+        return [f"{parts[0]}.voltage=0.7 V"]
+    if parts[0] == "package":
+        return ["package.throttle=true", "package.power_limit=15 W"]
     if ".dpu.model.row_" in path:
         return ["npu.dpu.model.row_reuse_channels=32", "npu.dpu.model.row_reuse_kernel_w=3"]
     if parts[:3] == ["npu", "dsp", "kernels"]:

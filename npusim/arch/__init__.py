@@ -6,17 +6,17 @@ from npusim.arch.device import (
     Cache,
     Cpu,
     DevicePoint,
-    DevicePower,
     Gpu,
     PerHint,
     RooflineDevice,
-    SharePerHint,
 )
 from npusim.arch.dpu import Dpu, DpuMode, DpuModel, EnergyFactors, Grid
+from npusim.arch.dram import Dram
 from npusim.arch.dsp import Dsp, DspGeneration, DspKernel
 from npusim.arch.loading import load_soc, sheet_text, soc_file, soc_names, with_overrides
-from npusim.arch.npu import Dma, DmaModel, Npu, NpuPoint, NpuPower, Schedule, Sparsity, Sram, Symg
-from npusim.arch.soc import Device, Dram, Soc
+from npusim.arch.npu import Dma, DmaModel, Npu, NpuPoint, Schedule, Sparsity, Sram, Symg
+from npusim.arch.power import DevicePower, NpuPower, Package, SharePerHint
+from npusim.arch.soc import Device, Soc
 from npusim.arch.technology import AreaCosts, EnergyCosts, Technology
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "Npu",
     "NpuPoint",
     "NpuPower",
+    "Package",
     "PerHint",
     "RooflineDevice",
     "Schedule",

@@ -1,11 +1,12 @@
-"""Formats, operating points and power of devices; CPU, GPU and accelerators by their roofline."""
+"""Formats and operating points of devices; CPU, GPU and accelerators by their roofline."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from npusim.arch.power import DevicePower, SharePerHint, rated_power
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Section
 from npusim.errors import UnknownNameError, nearest
 from npusim.ops import OPERATORS
@@ -18,12 +19,9 @@ from npusim.units import (
     Duration,
     Fraction,
     Frequency,
-    Informative,
     MacsPerCycle,
     PositiveCount,
-    PositiveFraction,
     PositiveRatio,
-    Power,
     Ratio,
     Voltage,
     refuse,
@@ -92,7 +90,6 @@ CACHE_LEVELS = 4
 """Most levels that a cache hierarchy may have."""
 
 
-_HOST_VOLTAGE = "power of CPU and GPU is `power.busy` at the clock given; the voltage documents it"
 _ACCELERATOR = "accelerators can be described, but nothing is mapped to them yet"
 
 
@@ -108,15 +105,6 @@ class PerHint(Section):
     """With `--hint throughput`."""
 
 
-class SharePerHint(Section):
-    """A share by OpenVINO's performance hint."""
-
-    latency: PositiveFraction
-    """With `--hint latency`."""
-    throughput: PositiveFraction
-    """With `--hint throughput`."""
-
-
 def check_at_most(wanted: PerHint, available: Count, unit: str, at: str, limit: str) -> None:
     """Refuse a number by hint above what the chip has, unless a setting took away from the chip only."""
     for hint in PerHint.model_fields:
@@ -125,21 +113,12 @@ def check_at_most(wanted: PerHint, available: Count, unit: str, at: str, limit: 
             refuse(f"{one} {unit} of {available}", f"at most {available}, {limit}", at=f"{at}.{hint}")
 
 
-class DevicePower(Section):
-    """Power a device draws by what it does."""
-
-    idle: Power
-    """Power drawn while the device is powered and has nothing to do."""
-    busy: Power
-    """Power drawn at full use, idle power and the memory traffic it causes included."""
-
-
 class DevicePoint(Section):
     """A pair of clock and voltage a device can run at."""
 
     clock: Frequency
-    """Clock at this point."""
-    voltage: Annotated[Voltage, Informative(_HOST_VOLTAGE)]
+    """Clock that all cores sustain at this point: `sustained_clock_share` does not apply to it."""
+    voltage: Voltage
     """Supply voltage at this point."""
 
 
@@ -180,9 +159,9 @@ class RooflineDevice(Section):
     sustained_clock_share: SharePerHint | None = None
     """Share of `clock` that the cores of `cores_for` sustain under the package's power limit, by performance
     hint. None: all."""
-    voltage: Annotated[Voltage, Informative(_HOST_VOLTAGE)]
-    """Supply voltage at that clock; dynamic energy goes with its square."""
-    operating_points: dict[str, DevicePoint] = Field(default_factory=dict)
+    voltage: Voltage
+    """Supply voltage at that clock; dynamic power goes with its square, leakage with itself."""
+    operating_points: dict[DeviceName, DevicePoint] = Field(default_factory=dict)
     """Named pairs of clock and voltage; `DEVICE.operating_point=NAME` sets both."""
     macs_per_cycle: dict[DtypeName, MacsPerCycle]
     """Multiply-accumulates a core starts in a cycle, by format."""
@@ -233,6 +212,14 @@ class RooflineDevice(Section):
     """Fixed time of one operator."""
     power: DevicePower
     """Power by activity."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_rated_at_its_clock(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "power" not in data:
+            return data
+        clock, voltage, share = (data.get(key) for key in ("clock", "voltage", "sustained_clock_share"))
+        return data | {"power": rated_power(data["power"], clock, voltage, share)}
 
     @model_validator(mode="after")
     def _cores_exist(self) -> Self:

@@ -95,6 +95,7 @@ def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
         base.data = {key: value for key, value in base.data.items() if key not in _NOT_INHERITED}
         base.lines = {key: line for key, line in base.lines.items() if not {*key[:1]} & _NOT_INHERITED}
         _forget_tiles_for(base.data.get("devices"), sheet.data.get("devices"))
+        _forget_points_of(base.data.get("operating_points"), sheet.data.get("devices"))
     return merge_files(base, sheet)
 
 
@@ -103,6 +104,14 @@ def _forget_tiles_for(inherited: Any, own: Any) -> None:
     for name, device in own.items() if isinstance(own, dict) and isinstance(inherited, dict) else ():
         if isinstance(device, dict) and "tiles" in device and isinstance(inherited.get(name), dict):
             inherited[name].pop("tiles_for", None)
+
+
+def _forget_points_of(inherited: Any, own: Any) -> None:
+    """Leave devices that a data sheet leaves out, out of the inherited operating points of several."""
+    for name, device in own.items() if isinstance(own, dict) and isinstance(inherited, dict) else ():
+        for points in inherited.values() if device is None else ():
+            if isinstance(points, dict):
+                points.pop(name, None)
 
 
 def _include_library(sheet: ParsedFile, folder: Path) -> None:

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from npusim.arch.device import DeviceName, PerHint, StateHandling, check_at_most
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
+from npusim.arch.power import NpuPower, rated_power
 from npusim.config import Section
 from npusim.units import (
     Bytes,
@@ -21,7 +22,6 @@ from npusim.units import (
     Informative,
     PositiveCount,
     PositiveFraction,
-    Power,
     Quantity,
     TileCount,
     Voltage,
@@ -130,15 +130,6 @@ class Symg(Section):
     """Rate at which a block is read transposed from SRAM, relative to reading it straight."""
 
 
-class NpuPower(Section):
-    """Power that does not depend on the work done; the work itself is priced by the technology."""
-
-    idle: Power
-    """Power drawn while the NPU has nothing to do and is gated, what still leaks included."""
-    active: Power
-    """Power of fabric, controller and clock tree while it works on an inference; leakage comes on top."""
-
-
 ALL_TILES = "absent: all tiles"
 """Source of `tiles_for` where nobody said how many tiles are used."""
 
@@ -200,12 +191,15 @@ class Npu(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _use_all_tiles(cls, data: Any) -> Any:
+    def _fill_in(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("tiles_for") is None and "tiles" in data:
             tiles, contexts = (_plain(data.get(key, 1)) for key in ("tiles", "contexts"))
             whole = isinstance(tiles, int) and isinstance(contexts, int) and contexts > 0
             each = {"latency": tiles, "throughput": max(1, tiles // contexts) if whole else tiles}
             data = data | {"tiles_for": {hint: {"value": n, "source": ALL_TILES} for hint, n in each.items()}}
+        if isinstance(data, dict) and "power" in data:
+            power = rated_power(data["power"], data.get("vpu_clock"), data.get("voltage"))
+            data = data | {"power": power}
         return data
 
     @model_validator(mode="after")

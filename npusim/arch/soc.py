@@ -10,33 +10,21 @@ from pydantic import AfterValidator, Field, model_validator
 
 from npusim.arch.calibration import Calibration
 from npusim.arch.device import Accelerator, Cpu, DeviceName, Gpu, RooflineDevice
+from npusim.arch.dram import Dram
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Npu
+from npusim.arch.operating_points import known_point, refuse_unknown_points, set_operating_point
+from npusim.arch.power import Package, keep_rated_points
 from npusim.arch.technology import Technology
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
-from npusim.errors import ConfigError, UnknownNameError, nearest, shown
-from npusim.units import Bandwidth, Bytes, Duration, Informative, refuse
+from npusim.errors import ConfigError, UnknownNameError, shown
+from npusim.units import Informative, refuse
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
 """Any device, told apart by its `kind`."""
 
 _LONGEST_PATTERN = 200
 _DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)
-
-
-class Dram(Section):
-    """Main memory with its controller."""
-
-    title: str
-    """Type of memory, its rate and width."""
-    capacity: Bytes
-    """Size of main memory."""
-    peak_bandwidth: Bandwidth | None = None
-    """Transfer rate times bus width: no device's bandwidth may lie above. None: not known."""
-    bandwidth: Bandwidth
-    """Bandwidth that the NPU sustains over all its DMA engines."""
-    latency: Duration
-    """Time of one dependent read that misses every cache."""
 
 
 class Soc(Section):
@@ -63,6 +51,10 @@ class Soc(Section):
     """Process node; a SoC with an NPU needs it."""
     devices: dict[DeviceName, Device] = Field(min_length=1)
     """Devices by name; paths of settings begin with that name: `npu.sram.per_tile`."""
+    operating_points: dict[DeviceName, dict[DeviceName, str]] = Field(default_factory=dict)
+    """Operating points of several devices, and of `dram`, by one name; `operating_point=NAME` sets all."""
+    package: Package | None = None
+    """Power limit of the package. None: no limit is known."""
     calibration: Calibration | None = None
     """How the numbers were fitted to measurements; nothing where they were not."""
 
@@ -80,7 +72,7 @@ class Soc(Section):
 
     @model_validator(mode="after")
     def _device_names_are_free(self) -> Soc:
-        taken = {"schema", *type(self).model_fields}
+        taken = {"schema", "operating_point", *type(self).model_fields}
         for name in self.devices:
             if name in taken:
                 refuse(
@@ -108,6 +100,26 @@ class Soc(Section):
             if peak is not None and bandwidth > peak and bandwidth.source != SET_BY_STUDY:
                 refuse(bandwidth.text, f"at most dram.peak_bandwidth, {peak.text}; raise that too", at=path)
         return self
+
+    @model_validator(mode="after")
+    def _operating_points_exist(self) -> Soc:
+        refuse_unknown_points(self.operating_points, {**self.devices, "dram": self.dram})
+        return self
+
+    @model_validator(mode="after")
+    def _the_package_has_room_to_work(self) -> Soc:
+        if self.package is not None and self.package.throttle and self.package.power_limit <= self.idle_w:
+            refuse(
+                self.package.power_limit.text,
+                f"more than all devices draw idle, {self.idle_w:.3g} W",
+                at="package.power_limit",
+            )
+        return self
+
+    @property
+    def idle_w(self) -> float:
+        """Power of the package while everything idles (W)."""
+        return self.dram.idle_w + sum(float(device.power.idle) for device in self.devices.values())
 
     @model_validator(mode="after")
     def _formats_have_their_costs(self) -> Soc:
@@ -197,6 +209,7 @@ class Soc(Section):
         Where `tiles` is set and `tiles_for` is not, that of the file no longer holds: all tiles are used.
         """
         paths = [_full_path(override.path, base) for override in overrides]
+        keep_rated_points(data, base)
         told = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
         model = base
         for path in paths:
@@ -216,10 +229,17 @@ class Soc(Section):
     def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:
         """Return what a setting stands for: a device's path in full, a point as clocks and voltage."""
         path = _full_path(override.path, base)
-        if len(path) == 3 and path[1] in base.devices and path[2] == "operating_point":
-            return _operating_point(
-                override, path[:2], data["devices"][path[1]].get("operating_points") or {}
-            )
+        if path == ("operating_point",):
+            points = known_point(override, data.get("operating_points") or {}, base.name)
+            found = []
+            for device, point in points.items():
+                section = ("dram",) if device == "dram" else ("devices", device)
+                found += set_operating_point(override.at((), point), section, data)
+            return found
+        if path[-1] == "operating_point" and (
+            path[:-1] == ("dram",) or path[1:-1] in [(d,) for d in base.devices]
+        ):
+            return set_operating_point(override, path[:-1], data)
         return [override.at(path, override.value)]
 
 
@@ -237,20 +257,3 @@ def _forget_tiles_for(npu: dict[str, Any], changed: str) -> None:
     sources = {number.get("source") for number in numbers if isinstance(number, Mapping)}
     if sources <= {ALL_TILES} if changed == "contexts" else not sources & {SET_BY_YOU, SET_BY_STUDY}:
         npu.pop("tiles_for", None)
-
-
-def _operating_point(
-    override: Override, device_path: tuple[str, ...], points: Mapping[str, Mapping[str, Any]]
-) -> Sequence[Override]:
-    if override.value not in points:
-        name = str(override.value)
-        raise ConfigError(
-            f"the unknown operating point `{name}`",
-            file=override.origin,
-            allowed=", ".join(points) if points else "none: the device has no operating points",
-            suggestion=nearest(name, points),
-        )
-    point = points[override.value]
-    # An NPU has two clocks; every other device has one.
-    places = {"dpu_clock": ("dpu", "clock")}
-    return [override.at((*device_path, *places.get(name, (name,))), value) for name, value in point.items()]

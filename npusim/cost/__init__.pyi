@@ -56,6 +56,7 @@ from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
 from npusim.cost.plan_table import PlanTable as PlanTable
 from npusim.cost.plan_table import operators_of as operators_of
+from npusim.cost.power import throttled_interval_s as throttled_interval_s
 from npusim.cost.tables import DSP_KERNEL_DTYPE as DSP_KERNEL_DTYPE
 from npusim.cost.tables import RESULT_DTYPE as RESULT_DTYPE
 from npusim.cost.tables import TOTAL_DTYPE as TOTAL_DTYPE

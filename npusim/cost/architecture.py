@@ -19,6 +19,7 @@ from npusim.arch.npu import DmaModel, Npu
 from npusim.arch.technology import Technology
 from npusim.cost.hosts import HOST_PRIMITIVES, HostRecord, derive_host, fill_host
 from npusim.cost.jit import compiled
+from npusim.cost.power import DramRates, dynamic_scale, leakage_scale
 from npusim.cost.records import (
     Bytes,
     BytesPerSecond,
@@ -29,6 +30,7 @@ from npusim.cost.records import (
     Seconds,
     Share,
     Vector,
+    Volts,
     Watts,
     columns_of,
     dtype_of,
@@ -100,10 +102,14 @@ class PrimitiveColumns(SearchedColumns):
     """Clock of the MAC grid."""
     vpu_clock_hz: Hertz
     """Clock of DSPs and DMA."""
-    voltage: Annotated[float, "V"]
+    voltage: Volts
     """Supply of the NPU."""
+    rated_clock_hz: Hertz
+    """Clock of DSPs and DMA at which `active_w` holds ..."""
+    rated_voltage: Volts
+    """... and voltage."""
     active_w: Watts
-    """Power while it works that does not depend on the work."""
+    """Power at that point while it works that does not depend on the work."""
     npu_idle_w: Watts
     """Power of the NPU while it has nothing to do."""
     sram_reserved_bytes: Bytes
@@ -116,11 +122,19 @@ class PrimitiveColumns(SearchedColumns):
     """Bandwidth of DRAM."""
     dram_latency_s: Seconds
     """Latency of DRAM, for a host."""
+    dram_clock_ratio: Number
+    """Clock of DRAM over the rated one; the bandwidths are those at the clock."""
+    dram_voltage_ratio: Number
+    """Voltage of DRAM over the rated one; the energy of a byte is that at the voltage."""
+    dram_idle_w: Watts
+    """Power of DRAM while nothing is moved, at its clock and voltage."""
+    limit_w: Watts
+    """Mean power that an inference is stretched for; 0: it is not."""
     dsps_per_tile: Number
     """DSPs of a tile."""
     dsp_lanes: Number
     """fp16 lanes of a DSP."""
-    nominal_voltage: Annotated[float, "V"]
+    nominal_voltage: Volts
     """Voltage at which the technology's energies hold."""
     tech_sram_j_per_byte: _Energy
     """A byte read or written in SRAM at that voltage."""
@@ -224,18 +238,20 @@ def arch_row(soc: Soc, tiles: float, requests: float, hint: str) -> Any:
     table = np.zeros(1, ARCH_DTYPE)
     record = table[0]
     record["wanted_tiles"], record["requests"] = tiles, requests
-    record["dram_bytes_per_s"], record["dram_latency_s"] = soc.dram.bandwidth, soc.dram.latency
-    record["nominal_voltage"] = 1.0
+    _dram(record, soc)
+    record["nominal_voltage"] = record["rated_voltage"] = record["rated_clock_hz"] = 1.0
     if soc.has("npu"):
         _npu(record, soc.npu)
     if soc.technology is not None:
         _technology(record, soc.technology)
+        record["dram_j_per_byte"] *= soc.dram.voltage_ratio**2
     for name, device in (
         ("cpu", soc.cpu if soc.has("cpu") else None),
         ("gpu", soc.gpu if soc.has("gpu") else None),
     ):
         if device is not None:
             fill_host(record[name], device, hint)
+            record[name]["bytes_per_s"] *= soc.dram.clock_ratio
     derive(record)
     return table
 
@@ -253,6 +269,15 @@ _WIDER = {"int4": ("int4", "int8"), "int8": ("int8",), "fp16": ("fp16", "fp32"),
 def _computed_in(form: str, formats: Collection[Any]) -> Any:
     """Return the format that a grid computes in; one that it never computes counts as any that it has."""
     return next((one for one in _WIDER[form] if one in formats), next(iter(formats)))
+
+
+def _dram(record: Any, soc: Soc) -> None:
+    dram, package = soc.dram, soc.package
+    record["dram_bytes_per_s"], record["dram_latency_s"] = dram.bandwidth * dram.clock_ratio, dram.latency
+    record["dram_clock_ratio"], record["dram_voltage_ratio"] = dram.clock_ratio, dram.voltage_ratio
+    record["dram_idle_w"] = dram.idle_w
+    if package is not None and package.throttle:
+        record["limit_w"] = package.power_limit
 
 
 def _npu(record: Any, npu: Npu) -> None:
@@ -284,7 +309,8 @@ def _npu(record: Any, npu: Npu) -> None:
     for name in DmaModel.model_fields:
         record[f"dma_{name}"] = getattr(npu.dma.model, name)
     record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active
-    record["npu_idle_w"] = npu.power.idle
+    record["npu_idle_w"], rated = npu.power.idle, npu.power.rated_at
+    record["rated_clock_hz"], record["rated_voltage"] = rated.clock, rated.voltage
     record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes.fp16
 
 
@@ -305,8 +331,11 @@ def _technology(record: Any, technology: Technology) -> None:
 def derive(arch: ArchRecord) -> None:
     """Fill the derived columns of a row of the architecture table."""
     derive_npu(arch)
+    dram = DramRates(
+        arch.dram_latency_s, arch.dram_j_per_byte, arch.dram_clock_ratio, arch.dram_voltage_ratio
+    )
     for host in (arch.cpu, arch.gpu):
-        derive_host(host, arch.dram_latency_s)
+        derive_host(host, dram)
 
 
 @compiled
@@ -333,8 +362,7 @@ def _mpes(arch: ArchRecord) -> float:
 @compiled
 def _energy(arch: ArchRecord) -> None:
     """Energies at the voltage: dynamic energy goes with its square."""
-    relative = arch.voltage / arch.nominal_voltage
-    scale = relative * relative
+    scale = dynamic_scale(1.0, arch.voltage / arch.nominal_voltage)
     # A format that the grid lacks costs what the format costs that it is computed in.
     arch.mac_j[0] = (arch.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else arch.tech_mac_j_int8) * scale
     arch.mac_j[1] = arch.tech_mac_j_int8 * scale
@@ -353,6 +381,7 @@ def _area(arch: ArchRecord) -> None:
     tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + arch.dsp_m2 * arch.dsps_per_tile
     area_m2 = arch.npu_tiles * tile_m2 + arch.dma_engine_m2 * arch.dma_engines + arch.fixed_m2
     arch.area_mm2 = area_m2 * 1e6
-    leakage_w = arch.leakage_w_per_m2 * area_m2 * (arch.voltage / arch.nominal_voltage)
-    arch.static_w = max(0.0, leakage_w + arch.active_w - arch.npu_idle_w)
-    arch.idle_w = arch.npu_idle_w + arch.cpu.idle_w + arch.gpu.idle_w
+    leakage_w = arch.leakage_w_per_m2 * area_m2 * leakage_scale(arch.voltage / arch.nominal_voltage)
+    scale = dynamic_scale(arch.vpu_clock_hz / arch.rated_clock_hz, arch.voltage / arch.rated_voltage)
+    arch.static_w = max(0.0, leakage_w + arch.active_w * scale - arch.npu_idle_w)
+    arch.idle_w = arch.npu_idle_w + arch.cpu.idle_w + arch.gpu.idle_w + arch.dram_idle_w

@@ -22,7 +22,7 @@ from npusim.cost.candidate_latency import (
 from npusim.cost.candidates import CandidateRecord, reads_dram
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work, grid_written_bytes
-from npusim.cost.hosts import cost_host, working_w
+from npusim.cost.hosts import cost_host, host_energy_j
 from npusim.cost.jit import compiled, compiled_or_plain
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.products import tile_share
@@ -158,9 +158,9 @@ def _host_cost(arch: ArchRecord, op: OpRecord, result: ResultRecord) -> None:
     _repeat(result, op.repeats)
     result.critical_s = result.latency_s
     if op.unit == _CPU:
-        result.cpu_s, result.cpu_j = result.latency_s, result.latency_s * working_w(host)
+        result.cpu_s, result.cpu_j = result.latency_s, op.repeats * host_energy_j(host, found)
     else:
-        result.gpu_s, result.gpu_j = result.latency_s, result.latency_s * working_w(host)
+        result.gpu_s, result.gpu_j = result.latency_s, op.repeats * host_energy_j(host, found)
     result.energy_j = result.cpu_j + result.gpu_j
     result.bound = _LAUNCH_BOUND if op.repeats * host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
 

@@ -28,7 +28,7 @@ from npusim.cost.candidate_latency import (
 from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work
-from npusim.cost.hosts import cost_host, working_w
+from npusim.cost.hosts import cost_host, host_energy_j
 from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel
 from npusim.cost.plan_costs import (
     TERMS,
@@ -43,6 +43,7 @@ from npusim.cost.plan_costs import (
     sum_tree,
 )
 from npusim.cost.plan_table import PlanTable, plan_table
+from npusim.cost.power import throttled_interval_s
 from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import TOTAL_DTYPE, DpuOperation, OpRecord, Unit
 
@@ -61,6 +62,7 @@ _DISPATCH_S, _LANE_CYCLES, _HOST_DRAM, _HOST_MOVED = (
     int(PlanIndependent.HOST_DRAM),
     int(PlanIndependent.HOST_MOVED),
 )
+_CPU_J, _GPU_J = int(PlanIndependent.CPU_J), int(PlanIndependent.GPU_J)
 _INDEPENDENT = len(PlanIndependent)
 
 
@@ -85,12 +87,14 @@ def _independent_costs(arch: ArchRecord, ops: Any, dsp_s: Any, independent: Any,
         if op.unit == _CPU:
             host = cost_host(arch.cpu, op)
             independent[_CPU_S, p] += host.time_s * op.repeats
+            independent[_CPU_J, p] += host_energy_j(arch.cpu, host) * op.repeats
             independent[_HOST_DRAM, p] += host.streamed_bytes * op.repeats
             independent[_HOST_MOVED, p] += (host.read_bytes + host.written_bytes) * op.repeats
             independent[_LAUNCHES_S, p] += op.launches * arch.cpu.launch_s
         elif op.unit == _GPU:
             host = cost_host(arch.gpu, op)
             independent[_GPU_S, p] += host.time_s * op.repeats
+            independent[_GPU_J, p] += host_energy_j(arch.gpu, host) * op.repeats
             independent[_HOST_DRAM, p] += host.streamed_bytes * op.repeats
             independent[_HOST_MOVED, p] += (host.read_bytes + host.written_bytes) * op.repeats
             independent[_LAUNCHES_S, p] += op.launches * arch.gpu.launch_s
@@ -130,14 +134,16 @@ def _finish(
             arch, npu_dram, total.sram_traffic_bytes, fixed.grid_macs, independent[_LANE_CYCLES, p]
         )
         total.mac_j, total.sram_j, total.dram_j, total.dsp_j = found.mac, found.sram, found.dram, found.dsp
-        total.cpu_j = total.cpu_s * working_w(arch.cpu)
-        total.gpu_j = total.gpu_s * working_w(arch.gpu)
+        total.cpu_j, total.gpu_j = independent[_CPU_J, p], independent[_GPU_J, p]
         total.static_j = arch.static_w * min(total.npu_s / arch.contexts, interval)
+        on_devices_j = total.cpu_j + total.gpu_j + total.static_j
+        work_j = found.mac + found.sram + found.dram + found.dsp + on_devices_j
+        throttled_s = throttled_interval_s(interval, work_j, arch.idle_w, arch.limit_w)
+        if throttled_s > interval:
+            total.latency_s *= throttled_s / interval
+            interval = throttled_s
         total.idle_j = arch.idle_w * interval
-        total.energy_j = (
-            found.mac + found.sram + found.dram + found.dsp
-            + total.cpu_j + total.gpu_j + total.static_j + total.idle_j
-        )  # fmt: skip
+        total.energy_j = work_j + total.idle_j
         total.ops_per_j = 2.0 * fixed.macs / total.energy_j if total.energy_j > 0.0 else 0.0
         total.throughput_per_s = 1.0 / interval if interval > 0.0 else np.inf
 

@@ -18,6 +18,9 @@ other through DRAM, all of them.
 
 **Random accesses.** The latency of the levels, weighted alike by the bytes among which they fall, over the
 misses that all cores keep in flight.
+
+**Power** beyond idle is rated at one clock and voltage (`npusim.cost.power`): a part of it leaks, another
+moves the bytes of DRAM, and the rest is dynamic.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ import numpy as np
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS, ElementKind
 from npusim.cost.jit import compiled
-from npusim.cost.records import BytesPerSecond, Hertz, Number, Seconds, Share, Vector, Watts, dtype_of
+from npusim.cost.power import DramRates, dynamic_scale, leakage_scale
+from npusim.cost.records import BytesPerSecond, Hertz, Number, Seconds, Share, Vector, Volts, Watts, dtype_of
 from npusim.cost.tables import HostFormat, OpRecord
 
 _FORMATS = {
@@ -92,6 +96,16 @@ class HostPrimitives:
     """Power while it works, idle power and the memory traffic it causes included."""
     idle_w: Watts
     """Power while it has nothing to do."""
+    voltage: Volts
+    """Supply."""
+    rated_clock_hz: Hertz
+    """Clock at which `busy_w` holds ..."""
+    rated_voltage: Volts
+    """... and voltage."""
+    leakage_share: Share
+    """Part of the power beyond idle that leaks."""
+    waiting_share: Share
+    """Part of the dynamic power that is drawn while cores wait."""
 
 
 class HostRecord(HostPrimitives):
@@ -103,6 +117,10 @@ class HostRecord(HostPrimitives):
     """Time of a byte from each level; the last is DRAM."""
     level_wait_s: Annotated[Vector, CACHE_LEVELS + 1, "s"]
     """Latency of each level; the last is DRAM."""
+    working_w: Watts
+    """Power while it works, beyond its idle power."""
+    saved_w: Watts
+    """Part of it that is not drawn while cores wait."""
 
 
 HOST_DTYPE = dtype_of(HostRecord)
@@ -142,6 +160,11 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
     record["idle_w"] = device.power.idle
     record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead
+    power, rated = device.power, device.power.rated_at
+    record["voltage"], record["rated_voltage"] = device.voltage, rated.voltage
+    share = rated.sustained_clock_share
+    record["rated_clock_hz"] = rated.clock * (1.0 if share is None else getattr(share, hint))
+    record["leakage_share"], record["waiting_share"] = power.leakage_share, power.waiting_share
 
 
 _LEVELS, _KINDS, _ROWS = CACHE_LEVELS, len(ELEMENT_KINDS), len(ROW_KINDS)
@@ -149,13 +172,13 @@ _SCATTERS = tuple(ELEMENT_KINDS.index(kind) for kind in ("scatter", "scatter_red
 
 
 @compiled
-def derive_host(host: HostRecord, dram_latency_s: float) -> None:
-    """Fill the derived columns of a host: bytes within each level, time of a byte and a read there."""
+def derive_host(host: HostRecord, dram: DramRates) -> None:
+    """Fill the derived columns of a host: bytes within each level, time of a byte and a read there, power."""
     bytes_per_s = host.bytes_per_s
     if host.core_bytes_per_s > 0.0:
         bytes_per_s = min(bytes_per_s, host.cores * host.core_bytes_per_s)
     host.level_s_per_byte[_LEVELS] = 1.0 / bytes_per_s
-    host.level_wait_s[_LEVELS] = dram_latency_s
+    host.level_wait_s[_LEVELS] = dram.latency_s
     for behind in range(_LEVELS):  # from DRAM to the core: what is nearer is no slower
         i = _LEVELS - 1 - behind
         per_byte, wait = host.level_s_per_byte[i + 1], host.level_wait_s[i + 1]
@@ -167,6 +190,29 @@ def derive_host(host: HostRecord, dram_latency_s: float) -> None:
     for i in range(_LEVELS):
         within = max(within, host.cache_bytes[i])
         host.level_bytes[i] = within
+    _derive_power(host, dram)
+
+
+@compiled
+def _derive_power(host: HostRecord, dram: DramRates) -> None:
+    """Fill in what a host draws at its clock and voltage, and while its cores wait."""
+    beyond_idle_w = max(0.0, host.busy_w - host.idle_w)
+    if beyond_idle_w <= 0.0:
+        host.working_w = host.saved_w = 0.0
+        return
+    leaking_w = host.leakage_share * beyond_idle_w
+    rated_memory_w = host.bytes_per_s / dram.clock_ratio * dram.j_per_byte / (dram.voltage_ratio**2)
+    memory_w = min(rated_memory_w, beyond_idle_w - leaking_w)
+    dynamic_w = beyond_idle_w - leaking_w - memory_w
+    scale = dynamic_scale(host.clock_hz / host.rated_clock_hz, host.voltage / host.rated_voltage)
+    # As differences, so that nothing is lost to rounding at the rated point.
+    host.working_w = (
+        beyond_idle_w
+        + leaking_w * (leakage_scale(host.voltage / host.rated_voltage) - 1.0)
+        + memory_w * (dynamic_scale(dram.clock_ratio, dram.voltage_ratio) - 1.0)
+        + dynamic_w * (scale - 1.0)
+    )
+    host.saved_w = (1.0 - host.waiting_share) * dynamic_w * scale
 
 
 @compiled
@@ -247,6 +293,8 @@ class HostCost(NamedTuple):
     time_s: float
     streamed_bytes: float
     """Bytes from and to DRAM that take time: what the caches do not hold."""
+    waiting_s: float
+    """Part of the time in which cores wait: for memory, or to be called."""
     read_bytes: float
     """Bytes read from DRAM; inputs and constants of the network at least once, cached or not."""
     written_bytes: float
@@ -256,19 +304,21 @@ class HostCost(NamedTuple):
 @compiled
 def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
     """Return what one operator costs on a host device."""
-    busy_s = max(_product_s(host, op) + _elements_s(host, op), _stream_s(host, op))
+    work_s = _product_s(host, op) + _elements_s(host, op)
+    busy_s, waits_s = max(work_s, _stream_s(host, op)), host_waits_s(host, op)
     touched = op.host_read_bytes + op.host_written_bytes
     beyond = max(0.0, touched - host.level_bytes[_LEVELS - 1])
     read = beyond * op.host_read_bytes / touched if touched > 0.0 else 0.0
     return HostCost(
-        host_waits_s(host, op) + busy_s,
+        waits_s + busy_s,
         op.host_handed_bytes + beyond,
+        waits_s + busy_s - work_s,
         op.host_handed_bytes - op.host_handed_written_bytes + max(read, op.host_fresh_bytes),
         op.host_handed_written_bytes + max(beyond - read, op.host_leaving_bytes),
     )
 
 
 @compiled
-def working_w(host: HostRecord) -> float:
-    """Return what a host draws while it works, beyond its idle power (W)."""
-    return max(0.0, host.busy_w - host.idle_w)
+def host_energy_j(host: HostRecord, cost: HostCost) -> float:
+    """Return what a host draws for one operator beyond its idle power (J)."""
+    return float(cost.time_s * host.working_w - cost.waiting_s * host.saved_w)

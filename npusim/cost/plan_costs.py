@@ -38,6 +38,10 @@ class PlanIndependent(IntEnum):
     """All bytes between DRAM and CPU or GPU."""
     DISPATCH_S = 7
     """Time of the calls of operators that DSPs or DMA engines do by themselves."""
+    CPU_J = 8
+    """Energy of the CPU beyond idle."""
+    GPU_J = 9
+    """Energy of the GPU beyond idle."""
 
 
 _CPU_S, _GPU_S, _LAUNCHES_S = (

@@ -38,6 +38,7 @@ Share = Annotated[float, "share"]
 """0 to 1."""
 Vector = NDArray[np.float64]
 """Several numbers; its length stands beside it: ``Annotated[Vector, 3, "B"]``."""
+Volts = Annotated[float, "V"]
 Watts = Annotated[float, "W"]
 
 _Record = TypeVar("_Record", bound=type)

@@ -135,7 +135,7 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         title = soc.npu.dsp.generation(generation).title
         notes.append(f"DSP kernels: {title} (npu.dsp.kernel_generation={generation})")
     notes += [*graph.meta.notes, *_in_place_notes(mapped), *_role_notes(mapped)]
-    notes += [*_technique_notes(mapped), *_host_notes(mapped)]
+    notes += [*_technique_notes(mapped), *_host_notes(mapped), *_limit_notes(mapped)]
     kept = dict(mapped.decisions.residency.cached)
     return {
         "npusim": __version__,
@@ -184,6 +184,14 @@ def _host_notes(mapped: Mapped) -> list[str]:
                 f"as the {hint} hint has it"
             )
     return notes
+
+
+def _limit_notes(mapped: Mapped) -> Iterator[str]:
+    """Yield by how much the package's limit stretches an inference."""
+    total, limit_w = mapped.total, float(mapped.arch["limit_w"])
+    power_w = float(total["energy_j"] * total["throughput_per_s"])
+    if limit_w and power_w >= limit_w * (1.0 - 1e-9):
+        yield f"throttled: the package pauses to stay within {limit_w:g} W (package.power_limit)"
 
 
 def _technique_notes(mapped: Mapped) -> list[str]:

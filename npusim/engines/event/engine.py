@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from npusim.cost import throttled_interval_s
 from npusim.engines.analytical import contexts_with, mapped_estimate
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
@@ -163,13 +164,13 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
     else:
         interval_s = latency_s = float(ends[0])
         shown = 0
+    timed = _times_and_energies(mapped, line, base, latency_s, interval_s)
+    interval_s = 1.0 / timed["throughput_per_s"]
     busy = {name: value / line.inferences for name, value in line.group_busy_s().items()}
     operators = _operators(line, base.operators, shown, requests)
     changes = {
         "engine": "event",
-        "latency_s": latency_s,
-        "throughput_per_s": 1.0 / interval_s if interval_s > 0.0 else np.inf,
-        **_energies(mapped, line, base, latency_s, interval_s),
+        **timed,
         "grid_utilisation": grid_utilisation(mapped, interval_s),
         "sram_peak_bytes": line.sram_peak_bytes,
         "units": {
@@ -185,19 +186,27 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
     return base.model_copy(update=changes)
 
 
-def _energies(
+def _times_and_energies(
     mapped: Mapped, line: Timeline, base: Estimate, latency_s: float, interval_s: float
 ) -> dict[str, Any]:
-    """Return the figures of energy and power: static and idle power count as long as the run took."""
+    """Return the figures of time, energy and power: static and idle power count as long as the run took.
+
+    A limit of the package stretches the run: by pauses in which nothing but idle power is drawn.
+    """
     begin, end = line.npu_phases
     static_j = line.static_w * float((end - begin).sum()) / line.inferences
-    changed = {"static_j": static_j, "idle_j": line.idle_w * interval_s}
-    energy = base.energy.model_copy(update=changed)
-    energy_j = float(mapped.results["energy_j"].sum()) + static_j + line.idle_w * interval_s
+    work_j = float(mapped.results["energy_j"].sum()) + static_j
+    throttled_s = float(throttled_interval_s(interval_s, work_j, line.idle_w, float(mapped.arch["limit_w"])))
+    if throttled_s > interval_s:
+        latency_s *= throttled_s / interval_s
+    energy_j = work_j + line.idle_w * throttled_s
+    changed = {"static_j": static_j, "idle_j": line.idle_w * throttled_s}
     return {
-        "energy": energy,
+        "latency_s": latency_s,
+        "throughput_per_s": 1.0 / throttled_s if throttled_s > 0.0 else np.inf,
+        "energy": base.energy.model_copy(update=changed),
         "energy_j": energy_j,
-        "power_w": energy_j / interval_s if interval_s > 0.0 else 0.0,
+        "power_w": energy_j / throttled_s if throttled_s > 0.0 else 0.0,
         "edp_js": energy_j * latency_s,
         "ops_per_j": 2.0 * base.macs / energy_j if energy_j > 0.0 else 0.0,
     }

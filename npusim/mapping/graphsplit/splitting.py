@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import InferenceSums, arch_row, interval_bounds_s, interval_s
+from npusim.cost import InferenceSums, arch_row, interval_bounds_s, interval_s, throttled_interval_s
 from npusim.graph import Editor, Graph
 from npusim.mapping.fusion import wished
 from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
@@ -61,6 +61,8 @@ class Terms:
     static_w: float
     """What the NPU draws beyond that while an inference works on it, by the work of one context."""
     minimise: Objective
+    limit_w: float = 0.0
+    """Mean power that the package is throttled to; 0: it is not."""
 
     @classmethod
     def of(cls, soc: Soc, run: Run, minimise: Objective) -> Terms:
@@ -73,6 +75,7 @@ class Terms:
             float(arch["idle_w"]),
             float(arch["static_w"] / arch["contexts"]),
             minimise,
+            float(arch["limit_w"]),
         )
 
 
@@ -80,9 +83,10 @@ def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> 
     """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
     loads, k = problem.loads(placement), len(problem.devices)
     found_s = float(interval_s(_sums(problem.devices, terms, loads)))
-    if terms.minimise == "latency":
-        return found_s
-    return float(loads[k + 2] + _static_w(problem.devices, terms) @ loads[:k]) + terms.idle_w * found_s
+    work_j = float(loads[k + 2] + _static_w(problem.devices, terms) @ loads[:k])
+    if np.isfinite(found_s):
+        found_s = float(throttled_interval_s(found_s, work_j, terms.idle_w, terms.limit_w))
+    return found_s if terms.minimise == "latency" else work_j + terms.idle_w * found_s
 
 
 def _static_w(devices: tuple[str, ...], terms: Terms) -> Any:
