@@ -2,7 +2,8 @@
 anything."""
 
 from collections.abc import Sequence
-from itertools import product
+from dataclasses import replace
+from itertools import permutations, product
 
 import networkx as nx
 import numpy as np
@@ -17,6 +18,7 @@ from npusim.cost.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor
 from npusim.mapping import Run, map_graph
+from npusim.mapping.graphsplit.cuts import cut_loads, cut_transfer_bytes
 from npusim.mapping.graphsplit.device_costs import placement_problem
 from npusim.mapping.graphsplit.dynamic import solve
 from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
@@ -257,3 +259,43 @@ def test_an_order_in_runs_keeps_makers_before_readers(graph, data):
         writers = [graph.writer(t) for t in op.inputs]
         assert all(w is None or w.name in seen for w in writers)
         seen.add(group.main)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_cuts_cost_what_their_placements_do(data):
+    problem = data.draw(problems(most_groups=8))
+    if problem.links:
+        problem = replace(problem, handed=tuple((a.maker, a.readers, 8.0) for a in problem.links))
+    n, k = len(problem.names), len(problem.devices)
+    for first, rest in permutations(range(k), 2):
+        every = [(first,) * (i + 1) + (rest,) * (n - 1 - i) for i in range(n - 1)]
+        expected = np.array([problem.loads(one) for one in every]).reshape(-1, k + 4)
+        assert cut_loads(problem, first, rest) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert cut_transfer_bytes(problem).tolist() == [problem.transfer_bytes(one) for one in every]
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_a_group_that_moves_changes_the_sums_by_its_own_part(data):
+    problem = data.draw(problems(most_groups=8))
+    n, k = len(problem.names), len(problem.devices)
+    device = st.integers(0, k - 1)
+    placement, moved = data.draw(st.lists(device, min_size=n, max_size=n)), data.draw(st.integers(0, n - 1))
+    target, before = data.draw(device), list(placement)
+    found = problem.moved(problem.loads(placement), placement, moved, target)
+    assert placement == before
+    placement[moved] = target
+    assert found == pytest.approx(problem.loads(placement), abs=1e-9)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_where_states_are_dropped_the_bound_is_true_and_counts_all_work(data):
+    problem = data.draw(problems(most_groups=7))
+    weights = data.draw(weights_for(len(problem.devices)))
+    exact = solve(problem, weights)
+    found = solve(problem, weights, data.draw(st.integers(len(problem.devices), 8)))
+    assert found.bound <= exact.cost * (1 + 1e-12)
+    assert found.cost >= exact.cost * (1 - 1e-12)
+    assert found.bound >= solve(replace(problem, links=()), weights).cost * (1 - 1e-12)

@@ -11,7 +11,7 @@ from npusim.api import place
 from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.errors import NpusimError, UnknownNameError
-from npusim.report.placement import placement_page
+from npusim.report.placement import _notes, placement_page
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 
@@ -50,6 +50,14 @@ def test_with_several_in_flight_the_pace_counts_and_its_bound_is_told():
     assert found.bound <= found.value * ROUNDING
     assert all(1 / cut.throughput_per_s * ROUNDING >= found.bound for cut in found.cuts)
     assert found.throughput_per_s >= max(alone.throughput_per_s for alone in found.alone)
+
+
+def test_a_network_with_many_open_branches_has_a_bound_that_is_true():
+    """Each of 16 layers reads what the graph's preprocessing made: more states than are kept."""
+    found = place("gat-cora", "core-ultra-series2", settings={"workload.layers": 16})
+    assert 0.5 * found.value <= found.bound <= found.value
+    assert all(found.bound <= cut.latency_s * ROUNDING for cut in found.cuts)
+    assert "above the least" in "".join(_notes(found)) or found.exact
 
 
 def test_devices_are_those_asked_for():

@@ -19,8 +19,11 @@ from npusim.mapping import (
     Run,
     Terms,
     best_placement,
+    cut_loads,
+    cut_transfer_bytes,
     map_placed,
     objective_of,
+    objective_of_loads,
     placed,
     placement_problem,
 )
@@ -263,30 +266,38 @@ def _alone_by_costs(problem: Problem, soc: Soc, run: Run) -> list[Alone]:
 
 def _by_costs(problem: Problem, soc: Soc, run: Run, placement: tuple[int, ...]) -> dict[str, Any]:
     """Return latency, throughput, energy and traffic of a placement by the costs alone; None: infeasible."""
-    interval_s = objective_of(problem, Terms.of(soc, run, "latency"), placement)
-    loads, k = problem.loads(placement), len(problem.devices)
-    serial_s = float(loads[: k + 1].sum())
+    return _totals(problem.devices, _both_terms(soc, run), problem.loads(placement))
+
+
+def _both_terms(soc: Soc, run: Run) -> tuple[Terms, Terms]:
+    latency = Terms.of(soc, run, "latency")
+    return latency, replace(latency, minimise="energy")
+
+
+def _totals(devices: tuple[str, ...], terms: tuple[Terms, Terms], loads: Any) -> dict[str, Any]:
+    """Return what `_by_costs` does, given the loads of a placement."""
+    latency, energy = terms
+    interval_s, k = objective_of_loads(devices, latency, loads), len(devices)
     return {
-        "latency_s": _finite(max(serial_s, run.requests * interval_s), interval_s),
+        "latency_s": _finite(max(float(loads[: k + 1].sum()), latency.requests * interval_s), interval_s),
         "throughput_per_s": _finite(1.0 / interval_s, interval_s),
-        "energy_j": _finite(objective_of(problem, Terms.of(soc, run, "energy"), placement), interval_s),
+        "energy_j": _finite(objective_of_loads(devices, energy, loads), interval_s),
         "dram_bytes": float(loads[k + 1]),
     }
 
 
 def _cuts(problem: Problem, soc: Soc, run: Run) -> list[Cut]:
-    n, found = len(problem.names), []
+    found, terms, crossing = [], _both_terms(soc, run), cut_transfer_bytes(problem).tolist()
     for first, rest in permutations(range(len(problem.devices)), 2):
-        for i in range(n - 1):
-            placement = (first,) * (i + 1) + (rest,) * (n - 1 - i)
-            totals = _by_costs(problem, soc, run, placement)
+        for i, loads in enumerate(cut_loads(problem, first, rest)):
+            totals = _totals(problem.devices, terms, loads)
             del totals["dram_bytes"]
             found.append(
                 Cut(
                     after=problem.names[i],
                     first=problem.devices[first],
                     rest=problem.devices[rest],
-                    transfer_bytes=problem.transfer_bytes(placement),
+                    transfer_bytes=crossing[i],
                     **totals,
                 )
             )

@@ -4,23 +4,28 @@ Groups are placed in their order of execution. What is still to come depends on 
 device that ran last (the next launch) and, for each link that is open (made, and not yet read by all its
 readers), through one bit: have only groups at home touched it so far? For each such state the cheapest path
 there is kept, so the result is exact for any number of devices: on chains with devices states, on series-
-parallel graphs with devices x 2^(open branches), and on any other graph whose open links are few. Where there
-would be more than `MOST_STATES` states, only the cheapest are kept and the result says that it is not proven.
-(A minimum cut would be exact for two devices only.)
+parallel graphs with devices x 2^(open branches), and on any other graph whose open links are few. (A minimum
+cut would be exact for two devices only.)
+
+Where there would be more than `MOST_STATES` states, only the cheapest are kept and the result says that it is
+not proven. A lower bound is then the exact solution of a problem that is easier: at each place no more than
+`_BOUND_LINKS` links are open, those that cost most, and the others cost nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from npusim.errors import InfeasibleError
-from npusim.mapping.graphsplit.problem import Load, ObjectiveWeights, Problem
+from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
 
 MOST_STATES = 4096
 """States that are kept at a group: twelve open branches on one device."""
+_BOUND_LINKS = 6
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,9 @@ class Solution:
     """Device of each group."""
     cost: float
     exact: bool
-    """Whether no placement of this order is cheaper; False where states had to be dropped."""
+    """Whether it is proven that no placement of this order is cheaper."""
+    bound: float
+    """No placement costs less."""
 
 
 class _Path(NamedTuple):
@@ -56,8 +63,13 @@ class _Touch(NamedTuple):
     closes: bool
 
 
-def solve(problem: Problem, weights: ObjectiveWeights) -> Solution:
+def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_STATES) -> Solution:
     """Return the cheapest placement.
+
+    Parameters
+    ----------
+    most_states : int
+        States that are kept at a group, at least one for each device.
 
     Raises
     ------
@@ -93,13 +105,34 @@ def solve(problem: Problem, weights: ObjectiveWeights) -> Solution:
             raise InfeasibleError(
                 f"operator {problem.names[i]!r} can run on none of {', '.join(problem.devices)}"
             )
-        if len(following) > MOST_STATES:
+        if len(following) > most_states:
             exact = False
-            cheapest = sorted(following.items(), key=lambda item: item[1].cost)[:MOST_STATES]
+            cheapest = sorted(following.items(), key=lambda item: item[1].cost)[:most_states]
             following = dict(cheapest)
         paths = following
     best = min(paths.values(), key=lambda path: path.cost)
-    return Solution(_trace(best), best.cost, exact)
+    bound = best.cost
+    if not exact:
+        few = min(_BOUND_LINKS, int(np.log2(most_states / len(problem.devices))))
+        bound = solve(_with_few_links(problem, weights, few), weights, most_states).cost
+    proven = exact or bound >= best.cost * (1.0 - _ROUNDING)
+    return Solution(_trace(best), best.cost, proven, min(bound, best.cost))
+
+
+def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> Problem:
+    """Return the problem without some of its links, so that no more than `most` are open at any place."""
+    open_links = np.zeros(len(problem.names), int)
+    kept = []
+
+    def cost(link: Link) -> float:
+        return sum(weights.cost(load, problem.home) for load in (link.write, *link.reads))
+
+    for link in sorted(problem.links, key=cost, reverse=True):
+        span = open_links[link.maker : link.readers[-1] if link.readers else link.maker]
+        if not span.size or span.max() < most:
+            span += 1
+            kept.append(link)
+    return replace(problem, links=tuple(sorted(kept, key=lambda link: link.maker)))
 
 
 def _node_costs(problem: Problem, weights: ObjectiveWeights) -> list[list[float]]:

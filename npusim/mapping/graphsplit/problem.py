@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -114,15 +115,45 @@ class Problem:
             found[k + 3] += self.dma_s[i, device]
             last = device
         for link in self.links:
-            if all(placement[i] == self.home for i in (link.maker, *link.readers)):
-                continue
-            users = [(link.maker, link.write), *zip(link.readers, link.reads, strict=True)]
-            for i, load in users:
-                if placement[i] == self.home:
-                    found[self.home] += load.time_s
-                    found[k + 1] += load.dram_bytes
-                    found[k + 2] += load.energy_j
-                    found[k + 3] += load.dma_s
+            self._add_link(found, link, placement)
+        return found
+
+    def _add_link(self, loads: Any, link: Link, placement: Sequence[int], sign: float = 1.0) -> None:
+        """Add to the loads of a placement what a link costs there."""
+        k, users = len(self.devices), (link.maker, *link.readers)
+        if all(placement[i] == self.home for i in users):
+            return
+        for i, load in zip(users, (link.write, *link.reads), strict=True):
+            if placement[i] == self.home:
+                loads[self.home] += sign * load.time_s
+                loads[k + 1] += sign * load.dram_bytes
+                loads[k + 2] += sign * load.energy_j
+                loads[k + 3] += sign * load.dma_s
+
+    @cached_property
+    def _links_of(self) -> list[list[Link]]:
+        found: list[list[Link]] = [[] for _ in self.names]
+        for link in self.links:
+            for i in {link.maker, *link.readers}:
+                found[i].append(link)
+        return found
+
+    def moved(self, loads: Any, placement: list[int], group: int, device: int) -> Any:
+        """Return the loads of a placement (`loads`) with one group on another device, but for rounding."""
+        k, before = len(self.devices), placement[group]
+        found = loads.copy()
+        for sign, here in ((-1.0, before), (1.0, device)):
+            placement[group] = here
+            found[here] += sign * self.time_s[group, here]
+            found[k + 1] += sign * self.dram_bytes[group, here]
+            found[k + 2] += sign * self.energy_j[group, here]
+            found[k + 3] += sign * self.dma_s[group, here]
+            for i in range(group, min(group + 2, len(placement))):
+                if i == 0 or placement[i] != placement[i - 1]:
+                    found[k] += sign * self.launch_s[placement[i]]
+            for link in self._links_of[group]:
+                self._add_link(found, link, placement, sign)
+        placement[group] = before
         return found
 
     def cost(self, placement: Sequence[int], weights: ObjectiveWeights) -> float:

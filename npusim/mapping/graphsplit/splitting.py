@@ -11,6 +11,7 @@ be at most. What is found is improved by moving single groups.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -81,9 +82,14 @@ class Terms:
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
     """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
-    loads, k = problem.loads(placement), len(problem.devices)
-    found_s = float(interval_s(_sums(problem.devices, terms, loads)))
-    work_j = float(loads[k + 2] + _static_w(problem.devices, terms) @ loads[:k])
+    return objective_of_loads(problem.devices, terms, problem.loads(placement))
+
+
+def objective_of_loads(devices: tuple[str, ...], terms: Terms, loads: Any) -> float:
+    """Return what is minimised, given the loads of a placement (`Problem.loads`)."""
+    k = len(devices)
+    found_s = float(interval_s(_sums(devices, terms, loads)))
+    work_j = float(loads[k + 2] + _static_w(devices, terms) @ loads[:k])
     if np.isfinite(found_s):
         found_s = float(throttled_interval_s(found_s, work_j, terms.idle_w, terms.limit_w))
     return found_s if terms.minimise == "latency" else work_j + terms.idle_w * found_s
@@ -121,20 +127,19 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
             problem,
             solution.placement,
             solution.cost,
-            solution.cost if solution.exact else 0.0,
+            solution.bound,
             solution.exact,
         )
     found: dict[tuple[int, ...], float] = {}
-    bound, exact = 0.0, True
+    bound = 0.0
     for round_ in range(1, _ROUNDS + 1):
         solution = solve(problem, _weights(problem.devices, per_load, terms, share))
-        exact = exact and solution.exact
         if solution.placement not in found:
             value = objective_of(problem, terms, solution.placement)
             found[solution.placement] = value
             improved, placement = _improved(problem, terms, solution.placement, value)
             found[placement] = improved
-        bound = max(bound, solution.cost) if exact else 0.0
+        bound = max(bound, solution.bound)
         intervals = per_load @ problem.loads(solution.placement)
         least = min(found.values())
         if least <= bound * (1.0 + _CLOSE):
@@ -142,7 +147,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
         share = share * np.exp(_STEP / np.sqrt(round_) * intervals / intervals.max())
         share /= share.sum()
     ranked = sorted(found, key=lambda placement: found[placement])
-    proven = exact and bound >= least * (1.0 - 1e-9)
+    proven = bound >= least * (1.0 - 1e-9)
     return Split(problem, ranked[0], least, min(bound, least), proven, tuple(ranked[1:]))
 
 
@@ -150,18 +155,22 @@ def _improved(
     problem: Problem, terms: Terms, placement: tuple[int, ...], value: float
 ) -> tuple[float, tuple[int, ...]]:
     """Move single groups to other devices as long as that helps; weights alone cannot part equal groups."""
-    better = True
+    better, current = True, list(placement)
+    loads = problem.loads(current)
     while better:
         better = False
-        for i in range(len(placement)):
+        for i in range(len(current)):
             for device in range(len(problem.devices)):
-                if device == placement[i] or not problem.allowed[i, device]:
+                if device == current[i] or not (
+                    problem.allowed[i, device] and isfinite(problem.time_s[i, device])
+                ):
                     continue
-                moved = (*placement[:i], device, *placement[i + 1 :])
-                found = objective_of(problem, terms, moved)
+                found = objective_of_loads(problem.devices, terms, problem.moved(loads, current, i, device))
                 if found < value * (1.0 - _CLOSE):
-                    value, placement, better = found, moved, True
-    return value, placement
+                    current[i], better = device, True
+                    loads = problem.loads(current)
+                    value = objective_of_loads(problem.devices, terms, loads)
+    return value, tuple(current)
 
 
 def _weights(devices: tuple[str, ...], per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
