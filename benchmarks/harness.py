@@ -145,7 +145,7 @@ def compile_kernels(tree: Path) -> None:
         (Path(folder) / "warming.yaml").write_text(json.dumps(_SPACE), encoding="utf-8")
         for arguments in _WARMING:
             command = [sys.executable, "-m", "npusim", *arguments]
-            environment = {**os.environ, "PYTHONPATH": str(tree)}
+            environment = {**os.environ, "PYTHONPATH": str(tree), "NPUSIM_KERNELS": "compiled"}
             subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
 
 
