@@ -8,16 +8,22 @@ import jsonschema
 import numpy as np
 import pytest
 
+from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.config import schema_of
 from npusim.config.tables import Choice, Number, Pair, Text
+from npusim.cost import Unit
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import resource
+from npusim.mapping import Run, map_graph
 from npusim.validation import Validation, load_suite, run_suite, validate
 from npusim.validation.evidence import Evidence
+from npusim.validation.costmodel_figures import CHANNELWISE
 from npusim.validation.figures import read_csv, read_keyed
 from npusim.validation.grouping import errors_by_group, group_of_rows
+from npusim.validation.running import figures_path
 from npusim.validation.suite import Condition, Group
+from npusim.workloads import load_workload
 
 UNIT_SUITES = (
     "costmodel-dma",
@@ -226,8 +232,21 @@ class TestUnitSuites:
 
 
 def test_a_row_of_a_machine_that_no_soc_models_is_left_out_with_a_note():
-    notes = run_suite("costmodel-eltwise-pool").evidence.notes
-    assert any("left out 380 rows of npu5010" in note for note in notes)
+    suite = load_suite("costmodel-eltwise-pool")
+    machines = {name: place for name, place in suite.machines.items() if name != "npu5010"}
+    fewer = suite.model_copy(update={"machines": machines, "unmodelled": {"npu5010": "no sheet"}})
+    path = figures_path(suite)
+    assert path is not None
+    notes = CHANNELWISE.read(fewer, path).notes
+    assert any("left out 380 rows of npu5010: no sheet" in note for note in notes)
+
+
+def test_the_grid_of_npu5_multiplies_element_by_element_and_is_judged_by_that():
+    rows = run_suite("costmodel-eltwise-pool").result().rows
+    assert sum("npu5010 eltwise_mul" in row.group for row in rows) == 61
+    mapped = map_graph(load_workload("gcn-cora"), load_soc("core-ultra-series3"), Run(tiles=3))
+    units = {mapped.graph.operators[g.main].type: g.unit for g in mapped.decisions.groups}
+    assert units["Multiply"] is Unit.DPU
 
 
 def test_a_row_without_a_kernel_of_its_own_is_reported_as_unmodelled():

@@ -44,7 +44,9 @@ class Source:
     counts_as: int | None = None
     """Independent rows that all of them are worth; None: as many as there are. A cost model's grid is many
     correlated rows, which must not outweigh the few measurements."""
-    rows_used: Callable[[Figures], NDArray[np.bool_]] = lambda figures: np.ones(len(figures), bool)
+    rows_used: Callable[[Figures, Machine], NDArray[np.bool_]] = lambda figures, _: np.ones(
+        len(figures), bool
+    )
     """Which rows count."""
     is_speedup: bool = False
     """Whether the measured value is dense cycles over cycles."""
@@ -57,12 +59,12 @@ SOURCES = {
     # Start-up hides what small products gain by zeros.
     "costmodel-sparse": Source(
         SPARSE_PRODUCTS, product_table, sigma=0.06, counts_as=60, is_speedup=True,
-        rows_used=lambda figures: (figures["m"] >= 256) & (figures["k"] >= 256),
+        rows_used=lambda figures, _: (figures["m"] >= 256) & (figures["k"] >= 256),
     ),
-    # Multiplication of two tensors runs on the grid of no SoC of npusim.
+    # Multiplication of two tensors counts where the grid does it.
     "costmodel-eltwise-pool": Source(
-        CHANNELWISE, channelwise_table, sigma=0.15, counts_as=40, rows_used=lambda figures: figures["op"] !=
-        "eltwise_mul"
+        CHANNELWISE, channelwise_table, sigma=0.15, counts_as=40, rows_used=lambda figures, machine:
+        (figures["op"] != "eltwise_mul") | ("multiply" in machine.soc.npu.dpu.eltwise_ops),
     ),
 }  # fmt: skip
 """Figures of the fit, by suite."""
@@ -99,6 +101,13 @@ _START: dict[str, tuple[float | None, float | None]] = {
     "fp16_output_rate": (0.7, 0.6),
 }
 """Where the search starts, for each of `_NPUS`; None, and all others: held at the data sheet's value."""
+
+_UNMEASURED = (
+    "channelwise_start_cycles", "depthwise_tap_cost", "depthwise_group_cost", "row_reuse_cost",
+    "row_overlap_cost", "pool_tap_cost", "pool_stencil_cost", "pool_few_slots_cost",
+    "eltwise_bytes_per_port_cycle", "fp16_output_rate",
+)  # fmt: skip
+"""What is free on an NPU of which the cost model's channelwise operators are all there is; from its sheet."""
 
 _LOW = {"sparse_act_feed": 0.5}  # the pointers do not make reading twice as fast; all others are at least 0
 _HIGH = {"broadcast_rate": 1.0}  # writing to several tiles is not faster than to one
@@ -145,10 +154,11 @@ def fit(machine: Machine, rows: TrainingRows) -> Fitted:
     """
     from scipy.optimize import least_squares  # slow to import
 
-    start = _start(machine.name)
+    start = _start(machine)
     names, first = list(start), np.array(list(start.values()))
     length = np.abs(first) + _SCALE
-    targets = {name: _target(source, rows(name)) for name, source in SOURCES.items()}
+    targets = {name: _target(source, rows(name), machine) for name, source in SOURCES.items()}
+    targets = {name: target for name, target in targets.items() if len(target.measured)}
 
     def residuals(values: Floats) -> Floats:
         tried = machine.with_numbers(_columns(names, values))
@@ -184,13 +194,15 @@ def _number(machine: Machine, name: str, value: float, sigma: float, on_silicon:
     return FittedNumber(f"npu.dpu.model.{name}", float(value), unit, relative, source, on_silicon)
 
 
-def _start(npu: str) -> dict[str, float]:
-    column = _NPUS.index(npu)
+def _start(machine: Machine) -> dict[str, float]:
+    if machine.name not in _NPUS:
+        return {name: float(getattr(machine.soc.npu.dpu.model, name)) for name in _UNMEASURED}
+    column = _NPUS.index(machine.name)
     return {name: float(s) for name, both in _START.items() if (s := both[column]) is not None}
 
 
-def _target(source: Source, figures: Figures) -> _Target:
-    figures = figures.where(source.rows_used(figures))
+def _target(source: Source, figures: Figures, machine: Machine) -> _Target:
+    figures = figures.where(source.rows_used(figures, machine))
     table = source.table(figures)
     dense = table.copy() if source.is_speedup else None
     if dense is not None:

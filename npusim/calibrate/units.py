@@ -18,8 +18,8 @@ from npusim.validation.running import machines_of, run_suite
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_models import Machine
 
-_SUITE_OF = {"dma": "silicon-dma", "dpu": "silicon-dpu", "dsp": "dsp"}
-"""Suite whose machines a fit is run for."""
+_SUITES_OF = {"dma": ("silicon-dma",), "dpu": ("silicon-dpu", "costmodel-eltwise-pool"), "dsp": ("dsp",)}
+"""Suites whose machines a fit is run for."""
 
 
 def fit_units(unit: str, soc: str | None = None) -> dict[str, Fitted]:
@@ -36,7 +36,9 @@ def fit_units(unit: str, soc: str | None = None) -> dict[str, Fitted]:
         Where there is no such fit, or no figures of that SoC.
     """
     fit = fit_named(unit)
-    machines = machines_of(load_suite(_SUITE_OF[unit]))
+    machines: dict[str, Machine] = {}
+    for suite in _SUITES_OF[unit]:
+        machines = machines_of(load_suite(suite)) | machines
     names = [machine.soc.name for machine in machines.values()]
     if soc is not None and soc not in names:
         raise UnknownNameError("SoC with figures", soc, names)
