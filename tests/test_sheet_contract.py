@@ -245,7 +245,7 @@ def test_the_variants_are_listed_and_are_the_chips_they_name() -> None:
         "core-ultra-9-288v",
         "core-ultra-series3",
     }
-    for name in VARIANTS - {"core-ultra-series3"}:
+    for name in sorted(set(VARIANTS) - {"core-ultra-series3"}):
         assert load_soc(name).is_chip("cpu", f"Intel(R) Core(TM) {name[5:].replace('-', ' ').title()}")
     assert load_soc("core-ultra-9-288v").npu.peak_macs_per_s("int8") * 2 == pytest.approx(48e12, rel=0.01)
 

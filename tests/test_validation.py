@@ -16,9 +16,10 @@ from npusim.cost import Unit
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import resource
 from npusim.mapping import Run, map_graph
+from npusim.techniques import apply
 from npusim.validation import Validation, load_suite, run_suite, validate
-from npusim.validation.evidence import Evidence
 from npusim.validation.costmodel_figures import CHANNELWISE
+from npusim.validation.evidence import Evidence
 from npusim.validation.figures import read_csv, read_keyed
 from npusim.validation.grouping import errors_by_group, group_of_rows
 from npusim.validation.running import figures_path
@@ -244,9 +245,9 @@ def test_a_row_of_a_machine_that_no_soc_models_is_left_out_with_a_note():
 def test_the_grid_of_npu5_multiplies_element_by_element_and_is_judged_by_that():
     rows = run_suite("costmodel-eltwise-pool").result().rows
     assert sum("npu5010 eltwise_mul" in row.group for row in rows) == 61
-    mapped = map_graph(load_workload("gcn-cora"), load_soc("core-ultra-series3"), Run(tiles=3))
-    units = {mapped.graph.operators[g.main].type: g.unit for g in mapped.decisions.groups}
-    assert units["Multiply"] is Unit.DPU
+    graph, soc = apply(load_workload("gat-cora"), "effop"), load_soc("core-ultra-series3")
+    units = {group.main: group.unit for group in map_graph(graph, soc, Run(tiles=3)).decisions.groups}
+    assert units["layer0/attention/multiply_mask"] is Unit.DPU
 
 
 def test_a_row_without_a_kernel_of_its_own_is_reported_as_unmodelled():
