@@ -118,7 +118,7 @@ def _units(op: OpType) -> list[str]:
     execution = execution_of(op)
     able = {"npu.dpu": execution.dpu is not None, "npu.dsp": bool(execution.dsp_kernel)}
     on_npu = [unit for unit, can in able.items() if can]
-    return [*on_npu, "cpu", "gpu"] if on_npu else []
+    return [*on_npu, "cpu", "gpu"] if on_npu or execution.host_only else []
 
 
 def suites() -> list[Entry]:

@@ -18,6 +18,8 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
         mean_s_per_byte = average(touched, [(size, 1 / rate) for size, rate, _ in levels])
         stream_s = (op.host_read_bytes + host.write_cost * op.host_written_bytes) * mean_s_per_byte
     stream_s += op.host_handed_bytes / levels[-1][1]
+    reach = max(1.0, op.host_reach_bytes)
+    stream_s += op.host_fetched_bytes * average(reach, [(size, 1 / rate) for size, rate, _ in levels])
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
     wait_s = 0.0
     if accesses:
@@ -33,10 +35,13 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
     work_s = (shared[0] / host.cores + shared[1] / busy) / host.clock_hz + product_s(host, op)
     biggest = max([0.0, *(size for size, _, _ in levels if math.isfinite(size))])
     beyond = max(0.0, touched - biggest)
+    missed = op.host_fetched_bytes * (1.0 - min(1.0, biggest / reach))
     share = op.host_read_bytes / touched if touched else 0.0
-    moved = max(beyond * share, op.host_fresh_bytes) + max(beyond * (1 - share), op.host_leaving_bytes)
+    moved = max(beyond * share + missed, op.host_fresh_bytes) + max(
+        beyond * (1 - share), op.host_leaving_bytes
+    )
     time_s = host.dispatch_s + max(work_s, stream_s) + wait_s
-    return time_s, op.host_handed_bytes + moved, op.host_handed_bytes + beyond
+    return time_s, op.host_handed_bytes + moved, op.host_handed_bytes + beyond + missed
 
 
 def beyond_idle_w(host: Any, arch: Any) -> float:

@@ -25,6 +25,11 @@ def _fits(graph: Graph, op: Operator) -> bool:
         rows = a[-1] if op.attrs.get("transpose_a") else a[-2]
         columns = b[-2] if op.attrs.get("transpose_b") else b[-1]
         return result[-2:] == (rows, columns)
+    if op.family is Family.AGGREGATE:
+        graph.work(op)
+        return result == (inputs[0][0], inputs[1][1])
+    if op.type == "EdgesToCsr":
+        return inputs[0] == inputs[1] and graph.outputs_of(op)[0].nonzeros == inputs[0][0]
     if op.family in (Family.ELTWISE, Family.COMPARE, Family.SELECT):
         return _broadcast(inputs) == result
     if op.family in (Family.ACTIVATION, Family.SOFTMAX, Family.CONVERT):

@@ -74,6 +74,7 @@ def works(draw):
         "host_scatters": draw(sizes),
         "host_columns": draw(sizes),
         "host_reach_bytes": draw(sizes),
+        "host_fetched_bytes": draw(sizes),
         "host_format": int(draw(st.sampled_from(HostFormat))),
     }
     work["host_fresh_bytes"] = work["host_read_bytes"] * draw(st.floats(0.0, 1.0))
@@ -146,7 +147,7 @@ def test_a_larger_cache_is_never_slower(host, work, level, factor):
 
 
 MORE = ["host_read_bytes", "host_written_bytes", "host_handed_bytes", "host_gathers", "host_scatters"]
-MORE += ["host_reach_bytes"]
+MORE += ["host_reach_bytes", "host_fetched_bytes"]
 
 
 @given(hosts(), works(), st.sampled_from(MORE), st.floats(0.0, 1e8))

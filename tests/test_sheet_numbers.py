@@ -167,6 +167,11 @@ def small() -> Graph:
     return apply(load_workload("gcn-cora"), "stagr")
 
 
+@cache
+def compressed() -> Graph:
+    return load_workload("gcn-cora", ["workload.form=csr"])
+
+
 # ------------------------------------------------------------------------------------------------ probes
 def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
     """Networks and ways to run them that a number may bear on, the likeliest first."""
@@ -180,6 +185,7 @@ def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
         for dtype in (DType.FP32, FP16, INT8, DType.BF16):
             yield grid_network(dtype), {"device": parts[0]}
         yield small(), {"device": parts[0], "hint": "throughput"}
+        yield compressed(), {"device": parts[0]}
         return
     for dtype in (INT8, FP16):
         yield grid_network(dtype), {}

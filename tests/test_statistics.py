@@ -39,7 +39,7 @@ def test_cora_and_citeseer_have_the_published_sizes() -> None:
     cora, citeseer = load_statistics("cora"), load_statistics("citeseer")
     assert (cora.nodes, cora.edges, cora.features, cora.classes) == (2708, 10556, 1433, 7)
     assert (citeseer.nodes, citeseer.edges, citeseer.features, citeseer.classes) == (3327, 9104, 3703, 6)
-    assert dataset_names() == ["citeseer", "cora"]
+    assert {"citeseer", "cora"} < set(dataset_names())
 
 
 def test_block_density_counts_border_blocks_as_whole(script: ModuleType) -> None:

@@ -26,6 +26,7 @@ from npusim.workloads import (
     workload_file,
     workload_names,
 )
+from npusim.workloads.gnn.spec import EQUATION_1
 
 FORMS = [
     ("gcn", "edges"),
@@ -37,6 +38,10 @@ FORMS = [
     ("sage-mean", "dense"),
     ("sage-max", "gathered"),
     ("sage-max", "edges"),
+    ("gcn", "csr"),
+    ("gat", "csr"),
+    ("sage-mean", "csr"),
+    *((model, form) for model in EQUATION_1 for form in ("edges", "dense", "csr")),
 ]
 
 
@@ -45,7 +50,7 @@ def types(graph: Graph) -> list[str]:
 
 
 def test_each_model_comes_with_each_dataset() -> None:
-    models = ("gcn", "gat", "sage-mean", "sage-max")
+    models = ("gcn", "gat", "sage-mean", "sage-max", "sage-concat")
     assert workload_names("gnn") == sorted(f"{m}-{d}" for m in models for d in ("cora", "citeseer"))
 
 
@@ -78,7 +83,8 @@ def test_every_form_of_every_model_builds_for_every_size(
     edges = 2 * int(share * nodes * (nodes - 1) / 2)
     structure = GraphStructure("g", nodes, edges, features, classes)
     more = {"heads": heads} if form[0] == "gat" else {}
-    spec = GnnSpec(model=form[0], dataset="g", form=form[1], layers=layers, hidden=16, **more)
+    more |= {"layers": layers} if form[0] not in ("sign", "sgc") else {}
+    spec = GnnSpec(model=form[0], dataset="g", form=form[1], hidden=16, **more)
     graph = build_gnn(spec, structure)
     assert graph.tensors[graph.outputs[0]].shape == (nodes, classes)
     assert graph.macs > 0
@@ -138,7 +144,7 @@ def test_only_graph_inputs_are_structural_inputs() -> None:
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
-        ("workload.form=gathered", "gcn has no form 'gathered'; it has edges, dense"),
+        ("workload.form=gathered", "gcn has no form 'gathered'; it has edges, dense, csr"),
         ("workload.heads=2", "gcn has no attention heads"),
         ("workload.hiden=32", "workload.hidden"),
         ("workload.layers=0", "layers"),

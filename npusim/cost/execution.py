@@ -42,6 +42,8 @@ class Execution:
     """Which rows a CPU or GPU has to take up one by one; None: rows do not matter."""
     computes: bool
     """Whether it computes values; what moves them keeps their format on a host without fp16 arithmetic."""
+    host_only: str = ""
+    """Why no unit of an NPU runs it, as it stands in the refusal; '': one does."""
     listed_as: str = ""
     """Its name in a SoC's `fused_ops` and `eltwise_ops`; '': its type in lower case."""
 
@@ -131,6 +133,12 @@ def _runs(kernels: Mapping[str, str], **traits: Any) -> dict[str, Execution]:
 _ON_GRID = {"dpu": DpuOperation.ELTWISE}
 _EXECUTIONS: dict[str, Execution] = {
     **_runs({"MatMul": ""}, dpu=DpuOperation.MATMUL),
+    **_runs(
+        {"SparseMatMul": ""}, host_only="no unit of an NPU walks compressed rows of a matrix", row="aggregate"
+    ),
+    **_runs(
+        {"EdgesToCsr": ""}, host_only="no unit of an NPU sorts edges", element="sort", computes=False
+    ),
     **_runs(
         {"Convolution": "", "ConvolutionBackpropData": "", "GroupConvolutionBackpropData": ""},
         dpu=DpuOperation.CONVOLUTION,

@@ -12,7 +12,7 @@ from npusim.cost.decisions import Group
 from npusim.cost.execution import execution_of
 from npusim.cost.tables import HostFormat
 from npusim.graph import Graph
-from npusim.ops import DType, Family, Operator, Storage, Tensor, TensorKind, WorkClass
+from npusim.ops import CSR_INDEX_BYTES, DType, Family, Operator, Storage, Tensor, TensorKind, WorkClass
 
 
 def fill_host_work(
@@ -52,15 +52,8 @@ def fill_host_work(
         outside = tensor.kind is TensorKind.INPUT or tensor.name in graph.outputs
         if tensor.dtype is DType.BOOL and outside:
             row["host_elements"][ELEMENT_KINDS.index("boolean")] += tensor.elements
-    left = graph.inputs_of(main)[0] if main.inputs else None
-    if main.family is Family.MATMUL and left is not None and left.storage is Storage.ZVC:
-        # What is stored as a list of non-zeros is worked through as one, what is stored dense is
-        # multiplied dense.
-        row["host_macs"] *= left.density
-        row["host_results"] = float("inf")
-        saved = traffic.size(left) - left.density * (traffic.size(left) + 4.0 * left.elements)
-        row["host_read_bytes"] -= saved
-        row["host_fresh_bytes"] -= saved if left.name in uncached else 0.0
+    if _is_sparse_product(graph, main):
+        _fill_sparse_product(row, graph, main, traffic, uncached)
     if is_split:
         row["host_handed_bytes"] = row["host_read_bytes"] + row["host_written_bytes"]
         row["host_handed_written_bytes"] = row["host_written_bytes"]
@@ -68,6 +61,30 @@ def fill_host_work(
             row[name] = 0.0
     if main.traits.work_class is WorkClass.INDEXED:
         _random(row, graph, main, device)
+
+
+def _is_sparse_product(graph: Graph, op: Operator) -> bool:
+    """Whether a product goes along the non-zeros of its left operand: what is stored dense does not."""
+    if op.family is Family.AGGREGATE:
+        return True
+    return op.family is Family.MATMUL and graph.inputs_of(op)[0].storage is Storage.ZVC
+
+
+def _fill_sparse_product(
+    row: Any, graph: Graph, op: Operator, traffic: _Traffic, uncached: Collection[str]
+) -> None:
+    """Fill in a product along non-zeros: each of them fetches a row of the right operand."""
+    left, table = graph.inputs_of(op)[:2]
+    if op.family is not Family.AGGREGATE:
+        row["host_macs"] *= left.density
+    nonzeros, table_bytes = float(left.nonzeros), traffic.size(table)
+    row_bytes = table_bytes * row["out_c"] / max(1, table.elements)
+    line = float(traffic.device.cache_line)
+    row["host_results"] = float("inf")
+    row["host_rows"][ROW_KINDS.index("aggregate")] += nonzeros
+    row["host_fetched_bytes"], row["host_gathers"] = nonzeros * row_bytes, nonzeros
+    row["host_reach_bytes"] = min(table_bytes, nonzeros * max(1.0, -(-row_bytes // line)) * line)
+    row["host_fresh_bytes"] += table_bytes if table.name in uncached else 0.0
 
 
 class Uncached:
@@ -154,11 +171,16 @@ class _Traffic:
         A device that multiplies fp16 no faster than fp32 has no arithmetic of its own for it: it works on
         fp32.
         """
+        if tensor.storage is Storage.CSR:
+            wide = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
+            return wide.stored_bytes
+        each = max(4.0, tensor.dtype.bytes) if self._widens(tensor) else tensor.dtype.bytes
+        return float(tensor.elements * each)
+
+    def _widens(self, tensor: Tensor) -> bool:
         rates = self.device.macs_per_cycle
         moves = not execution_of(self.members[0].traits).computes
-        wide = 4.0 if rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and not moves else 0.0
-        each = max(wide, tensor.dtype.bytes) if tensor.dtype.is_float else tensor.dtype.bytes
-        return float(tensor.elements * each)
+        return tensor.dtype.is_float and rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and not moves
 
     def read(self) -> list[Tensor]:
         """Tensors that come from outside."""
@@ -175,8 +197,18 @@ class _Traffic:
         return sum(self.read_of(t) for t in self.read())
 
     def read_of(self, tensor: Tensor) -> float:
-        """Bytes read of a tensor: of a table only the rows taken, of zeros to be written over none."""
+        """Bytes read of a tensor: of a table only the rows taken, of zeros to be written over none.
+
+        Of a left operand along whose non-zeros a product goes, these with an index each; its right operand is
+        fetched row by row, which is counted by itself.
+        """
         main = self.members[0]
+        if main.inputs and _is_sparse_product(self.graph, main):
+            left, table = main.inputs[:2]
+            if tensor.name == table and tensor.name != left:
+                return 0.0
+            if tensor.name == left and tensor.storage is Storage.ZVC:
+                return tensor.density * (self.size(tensor) + float(CSR_INDEX_BYTES * tensor.elements))
         if not main.inputs or tensor.name != main.inputs[0]:
             return self.size(tensor)
         if main.family is Family.GATHER:

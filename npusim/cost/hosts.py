@@ -16,6 +16,9 @@ DRAM's, of which one core gets a part only: continuous in sizes, capacities and 
 away is never faster than a nearer one. Where several devices share an inference, results pass from one to the
 other through DRAM, all of them.
 
+**Sparse products.** A row of the right operand is fetched for each non-zero of the left one, and comes from
+where its table lies: of a table that fits a cache, at that cache's bandwidth, however often it is fetched.
+
 **Random accesses.** The latency of the levels, weighted alike by the bytes among which they fall, over the
 misses that all cores keep in flight.
 
@@ -238,6 +241,22 @@ def _stream_s(host: HostRecord, op: OpRecord) -> float:
 
 
 @compiled
+def _fetch_s(host: HostRecord, op: OpRecord) -> float:
+    """Time to fetch the rows of a sparse product, each from where its table lies (s)."""
+    if op.host_fetched_bytes <= 0.0:
+        return 0.0
+    reach = max(1.0, op.host_reach_bytes)
+    return float(op.host_fetched_bytes / reach * _spread(host, reach, host.level_s_per_byte))
+
+
+@compiled
+def _missed_bytes(host: HostRecord, op: OpRecord) -> float:
+    """Bytes of fetched rows that no cache holds."""
+    reach = max(1.0, op.host_reach_bytes)
+    return float(op.host_fetched_bytes * max(0.0, reach - host.level_bytes[_LEVELS - 1]) / reach)
+
+
+@compiled
 def _product_s(host: HostRecord, op: OpRecord) -> float:
     """Time of an operator's multiply-accumulates (s)."""
     if op.host_macs <= 0.0:
@@ -305,15 +324,16 @@ class HostCost(NamedTuple):
 def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
     """Return what one operator costs on a host device."""
     work_s = _product_s(host, op) + _elements_s(host, op)
-    busy_s, waits_s = max(work_s, _stream_s(host, op)), host_waits_s(host, op)
+    busy_s, waits_s = max(work_s, _stream_s(host, op) + _fetch_s(host, op)), host_waits_s(host, op)
     touched = op.host_read_bytes + op.host_written_bytes
     beyond = max(0.0, touched - host.level_bytes[_LEVELS - 1])
     read = beyond * op.host_read_bytes / touched if touched > 0.0 else 0.0
+    missed = _missed_bytes(host, op)
     return HostCost(
         waits_s + busy_s,
-        op.host_handed_bytes + beyond,
+        op.host_handed_bytes + beyond + missed,
         waits_s + busy_s - work_s,
-        op.host_handed_bytes - op.host_handed_written_bytes + max(read, op.host_fresh_bytes),
+        op.host_handed_bytes - op.host_handed_written_bytes + max(read + missed, op.host_fresh_bytes),
         op.host_handed_written_bytes + max(beyond - read, op.host_leaving_bytes),
     )
 

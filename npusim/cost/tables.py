@@ -277,6 +277,8 @@ class OpRecord:
     """Elements of a row that is scattered; 0 where none is."""
     host_reach_bytes: Bytes
     """Bytes among which these fall."""
+    host_fetched_bytes: Bytes
+    """Rows that a matrix in compressed rows fetches from them, each as often as it is needed."""
     repeats: Number
     """Times that it runs in one inference; every other column is of one of them."""
     launches: Number

@@ -27,6 +27,14 @@ class GraphStructure:
     degree_histogram: tuple[int, ...] = ()
     """Nodes with degree 0, 1, 2, ... (without the self-loop)."""
     source: str = ""
+    test_share: float | None = None
+    """Share of the nodes whose answers are asked for."""
+    test_degree_ratio: float = 1.0
+    """Mean degree of these over the mean degree."""
+    unvisited_neighbours: float | None = None
+    """Neighbours of a target node without stored hidden features, where batches store them."""
+    training_neighbours: float | None = None
+    """Share of a node's neighbours that are training nodes."""
 
     @property
     def nonzeros(self) -> int:
@@ -55,7 +63,7 @@ class GraphMeta:
     model: str = ""
     """Model family, such as "gcn"; the operator of a benchmark."""
     form: str = ""
-    """Form it is written in: "edges", "dense", "gathered"; "benchmark", "imported"."""
+    """Form it is written in: "edges", "dense", "gathered", "csr"; "benchmark", "imported"."""
     dataset: str = ""
     """Name of the data graph."""
     precision: DType | None = None
@@ -70,3 +78,5 @@ class GraphMeta:
     """What an import took for granted."""
     capacity: int | None = None
     """Nodes that it is compiled for, where that is more than the data graph has."""
+    npu_forms: tuple[str, ...] = ()
+    """Forms in which an NPU can run it, where it has a form that none can."""

@@ -67,9 +67,18 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
     if work is StateWork.COPY:
         return Unit.DMA
     execution = execution_of(op.traits)
+    if execution.host_only:
+        raise InfeasibleError(_only_on_hosts(op, graph, execution.host_only))
     if execution.on_dma(op):
         return Unit.DMA
     return Unit.DPU if execution.dpu is not None and _grid_can(op, execution.dpu, graph, soc) else Unit.DSP
+
+
+def _only_on_hosts(op: Operator, graph: Graph, why: str) -> str:
+    """Say that an NPU cannot run an operator, and which forms of the network it can."""
+    forms = f"it can run the forms {', '.join(graph.meta.npu_forms)} (--set workload.form=...)"
+    instead = f"{forms}, " if graph.meta.npu_forms else ""
+    return f"operator {op.name!r} ({op.type}): {why}; {instead}a CPU or GPU this one too (--device cpu)"
 
 
 def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, soc: Soc) -> bool:

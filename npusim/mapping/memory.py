@@ -14,7 +14,7 @@ from pydantic import ConfigDict
 from npusim.arch import Cpu, Gpu, Soc
 from npusim.cost import Decisions, Group, Roots, Unit, roots
 from npusim.graph import Graph
-from npusim.ops import Storage, Tensor, TensorKind
+from npusim.ops import DType, Storage, Tensor, TensorKind
 
 _FP32_BYTES = 4.0
 
@@ -77,8 +77,11 @@ def memory_use(graph: Graph, decisions: Decisions, soc: Soc, requests: int = 1) 
 
 
 def _size(tensor: Tensor, is_wide: bool) -> float:
-    if is_wide and tensor.dtype.is_float and tensor.storage is Storage.DENSE:
-        return tensor.elements * max(_FP32_BYTES, tensor.dtype.bytes)
+    if is_wide and tensor.dtype.is_float and tensor.dtype.bytes < _FP32_BYTES:
+        if tensor.storage is Storage.DENSE:
+            return tensor.elements * _FP32_BYTES
+        if tensor.storage is Storage.CSR:
+            return tensor.with_(dtype=DType.FP32).stored_bytes
     return tensor.stored_bytes
 
 

@@ -13,10 +13,11 @@ from npusim.ops.operator import (
     WorkClass,
     op_type,
 )
-from npusim.ops.tensor import Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
+from npusim.ops.tensor import CSR_INDEX_BYTES, Annotation, Role, Storage, Tensor, TensorKind, stored_bytes
 from npusim.ops.work import Work
 
 __all__ = [
+    "CSR_INDEX_BYTES",
     "OPERATORS",
     "Annotation",
     "DType",

@@ -22,6 +22,8 @@ from npusim.ops.work import (
     recurrent_work,
     row_work,
     scatter_work,
+    sorting_work,
+    sparse_product_work,
     suppression_work,
     window_work,
 )
@@ -60,6 +62,16 @@ _contraction(
     rows=RowUse.LEFT_OPERAND,
     shape=product,
 )
+_contraction(  # a matrix in compressed rows times features, and what makes such a matrix of edges
+    "SparseMatMul",
+    Family.AGGREGATE,
+    sparse_product_work,
+    Settings(),
+    rows=RowUse.LEFT_OPERAND,
+    shape=product,
+    int8=Int8Use.NEEDS_FLOAT,
+)
+_declare("EdgesToCsr", Family.COMPOSITE, sorting_work, rows=RowUse.WHOLE, int8=Int8Use.NEEDS_FLOAT)
 _contraction(
     "Convolution", Family.CONVOLUTION, convolution_work, Settings(attributes=_WINDOW), rows=RowUse.WHOLE
 )

@@ -51,6 +51,7 @@ class Family(StrEnum):
     """Kinds of operators that rewrites and cost equations tell apart, each of one class of work."""
 
     MATMUL = "matmul"
+    AGGREGATE = "aggregate"
     CONVOLUTION = "convolution"
     DEPTHWISE = "depthwise"
     POOLING = "pooling"
@@ -82,6 +83,7 @@ class Family(StrEnum):
 
 _CLASSES = {
     Family.MATMUL: WorkClass.CONTRACTION,
+    Family.AGGREGATE: WorkClass.CONTRACTION,
     Family.CONVOLUTION: WorkClass.CONTRACTION,
     Family.DEPTHWISE: WorkClass.CONTRACTION,
     Family.POOLING: WorkClass.WINDOW,

@@ -32,6 +32,12 @@ class Storage(StrEnum):
     """Zero-value compression: a bitmap of one bit per element, then the non-zeros."""
     TRIANGLE = "triangle"
     """Lower triangle with the diagonal of a symmetric matrix: n (n + 1) / 2 elements (GraNNite's SymG)."""
+    CSR = "csr"
+    """Compressed rows: the non-zeros, a column index for each, and where each row starts; never unpacked."""
+
+
+CSR_INDEX_BYTES = 4
+"""Bytes of a column index and of a row's start in compressed rows: 32-bit integers."""
 
 
 class Annotation(StrEnum):
@@ -104,8 +110,15 @@ class Tensor:
 
     @property
     def bytes(self) -> float:
-        """Bytes of the tensor stored densely."""
+        """Bytes of the tensor laid out for work: dense, but for compressed rows, which stay as stored."""
+        if self.storage is Storage.CSR:
+            return self.stored_bytes
         return self.elements * self.dtype.bytes + self.scales_bytes
+
+    @property
+    def nonzeros(self) -> int:
+        """Elements that are not zero, by the density."""
+        return round(self.elements * self.density)
 
     @property
     def stored_bytes(self) -> float:
@@ -137,11 +150,12 @@ def stored_bytes(elements: int, dtype: DType, storage: Storage, density: float, 
         Element format.
     storage : Storage
         Dense; zero-value compression: one bit per element and the non-zeros (Cora's norm, fp16: 0.943 MB);
-        triangle: n (n + 1) / 2 elements of a square matrix of n columns (GraNNite section IV-B).
+        triangle: n (n + 1) / 2 elements of a square matrix of n columns (GraNNite section IV-B); compressed
+        rows: a 32-bit column index with each non-zero and a 32-bit start of each row.
     density : float
-        Share of non-zeros, used by ZVC.
+        Share of non-zeros, used by ZVC and compressed rows.
     columns : int
-        Length of the last axis, used by the triangle.
+        Length of the last axis, used by the triangle and compressed rows.
 
     Returns
     -------
@@ -153,4 +167,7 @@ def stored_bytes(elements: int, dtype: DType, storage: Storage, density: float, 
     if storage is Storage.TRIANGLE:
         matrices = elements / (columns * columns) if columns else 0.0
         return matrices * columns * (columns + 1) / 2 * dtype.bytes
+    if storage is Storage.CSR:
+        rows = elements / columns if columns else 0.0
+        return elements * density * (dtype.bytes + CSR_INDEX_BYTES) + (rows + 1) * CSR_INDEX_BYTES
     return elements * dtype.bytes

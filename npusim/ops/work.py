@@ -73,6 +73,31 @@ def product_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
     return Work(macs=float(batch * m * k * n), batch=batch, out_w=m, in_c=k, out_c=n)
 
 
+def sparse_product_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Non-zeros times width, and a fetched row for each non-zero; a ShapeError where dimensions differ."""
+    matrix, features = inputs[:2]
+    if matrix.shape[-1] != features.shape[-2]:
+        raise ShapeError(
+            f"operator {op.name!r} ({op.type}): inner dimensions differ, "
+            f"{matrix.shape} x {features.shape}: {matrix.shape[-1]} and {features.shape[-2]}"
+        )
+    width, fetched = features.shape[-1], float(matrix.nonzeros)
+    return Work(
+        macs=fetched * width,
+        rows=fetched,
+        row_length=float(width),
+        out_w=matrix.elements // max(1, matrix.shape[-1]),
+        in_c=max(1, round(fetched * matrix.shape[-1] / max(1, matrix.elements))),
+        out_c=width,
+    )
+
+
+def sorting_work(op: Operator, inputs: Tensors, outputs: Tensors) -> Work:
+    """Comparisons of a sort of the edges by target, E log2 E."""
+    edges = max((t.shape[-1] for t in inputs if t.shape), default=1)
+    return Work(elements=float(edges * math.log2(max(2, edges))), rows=float(edges), row_length=1.0)
+
+
 def _spatial(op: Operator, image: tuple[int, ...]) -> int:
     """Return the spatial dimensions of an image [batch, channels, ...]."""
     spatial = len(image) - 2

@@ -166,4 +166,5 @@ def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
     if not is_node_matrix(graph, tensor):
         return Role.NONE
     readers = [op for op in graph.readers(tensor.name) if not graph.structural.issuperset(op.outputs)]
-    return Role.NORM if any(op.family is Family.MATMUL for op in readers) else Role.MASK
+    products = (Family.MATMUL, Family.AGGREGATE)
+    return Role.NORM if any(op.family in products for op in readers) else Role.MASK

@@ -17,6 +17,7 @@ from npusim.validation.unit_models import Machine, machine_at
 
 PREDICTORS = {
     "accuracy": "npusim.accuracy.published:FIGURES",
+    "gcnp": "npusim.validation.gcnp:FIGURES",
     "granite": "npusim.validation.granite:FIGURES",
     "costmodel-dma": "npusim.validation.dma_figures:ENGINES",
     "costmodel-dma-rows": "npusim.validation.dma_figures:ROWS",

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.workloads.gnn.gat import build_gat
 from npusim.workloads.gnn.gcn import build_gcn
+from npusim.workloads.gnn.propagation import build_propagation
 from npusim.workloads.gnn.sage import build_sage
-from npusim.workloads.gnn.spec import GnnSpec
+from npusim.workloads.gnn.spec import EQUATION_1, GnnSpec
 from npusim.workloads.gnn.statistics import load_statistics
 from npusim.workloads.spec import WorkloadKind
 
@@ -17,6 +18,7 @@ _BUILDERS: Mapping[str, Callable[[GnnSpec, GraphStructure], Graph]] = {
     "gat": build_gat,
     "sage-mean": build_sage,
     "sage-max": build_sage,
+    **dict.fromkeys(EQUATION_1, build_propagation),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType
+from npusim.workloads.gnn.csr import compressed_rows, sparse_product
 from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
 from npusim.workloads.gnn.layers import add_bias, finish_layer, linear, start, weight
 from npusim.workloads.gnn.spec import GnnSpec
@@ -20,7 +21,8 @@ def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     ----------
     spec : GnnSpec
         Form `dense`: scores of all pairs [heads, N, N], masked by the adjacency; `edges`: scores along the
-        edges. Inner layers have `heads` heads that share `hidden`, the last layer has one.
+        edges; `csr`: these as the values of a matrix in compressed rows. Inner layers have `heads` heads
+        that share `hidden`, the last layer has one.
 
     Returns
     -------
@@ -30,13 +32,14 @@ def build_gat(spec: GnnSpec, structure: GraphStructure) -> Graph:
     editor, x = start(spec, structure)
     edges = edge_list(editor, structure.edges, structure.nodes, spec.dtype, loops=True)
     present = _present(edges) if spec.form == "dense" else None
+    rows = compressed_rows(edges) if spec.form == "csr" else None
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
         heads = spec.heads if layer + 1 < spec.layers else 1
         h = linear(editor, x, width, f"layer{layer}/combine", bias=False)
         if present is not None:
             x = _dense_layer(editor, h, present, layer, heads)
         else:
-            x = _edge_layer(edges, h, layer, heads)
+            x = _edge_layer(edges, h, layer, heads, rows)
         x = add_bias(editor, x, f"layer{layer}/aggregate")
         x = finish_layer(editor, x, layer, spec.layers, "Elu", alpha=1.0)
     return editor.finish()
@@ -91,13 +94,16 @@ def _leaky_relu(editor: Editor, scores: str, region: str) -> str:
     return editor.op("PRelu", (scores, slope), tensor.shape, tensor.dtype, f"{region}/prelu")
 
 
-def _edge_layer(edges: EdgeList, h: str, layer: int, heads: int) -> str:
-    """Attention along the edges, [E, heads], as in PyTorch Geometric: a softmax of scatters."""
+def _edge_layer(edges: EdgeList, flat: str, layer: int, heads: int, rows: str | None) -> str:
+    """Attention along the edges, [E, heads], as in PyTorch Geometric: a softmax of scatters.
+
+    With compressed `rows` the weights are their values, and the messages one sparse product.
+    """
     editor = edges.editor
     region = editor.region = f"layer{layer}/attention"
-    nodes, width = editor.tensors[h].shape
+    nodes, width = editor.tensors[flat].shape
     each = width // heads
-    h = editor.reshape(h, (nodes, heads, each), f"{region}/split_heads")
+    h = editor.reshape(flat, (nodes, heads, each), f"{region}/split_heads")
     source = _head_score(editor, h, f"{region}/source_score", (1, heads, each))
     target = _head_score(editor, h, f"{region}/target_score", (1, heads, each))
     at_source = edges.gather(source, f"{region}/gather_source")
@@ -112,6 +118,8 @@ def _edge_layer(edges: EdgeList, h: str, layer: int, heads: int) -> str:
     total = edges.gather(total, f"{region}/gather_sum", edges.target)
     weights = editor.eltwise("Divide", raised, total, f"{region}/divide")
     region = editor.region = f"layer{layer}/aggregate"
+    if rows is not None:
+        return sparse_product(editor, rows, flat, region, weights)
     messages = edges.gather(h, f"{region}/gather")
     column = editor.reshape(weights, (edges.count, heads, 1), f"{region}/unsqueeze_weights", "Unsqueeze")
     scaled = editor.eltwise("Multiply", messages, column, f"{region}/multiply")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import Role
+from npusim.workloads.gnn.csr import compressed_rows, sparse_product
 from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
 from npusim.workloads.gnn.layers import finish_layer, linear, start
 from npusim.workloads.gnn.spec import GnnSpec
@@ -16,7 +17,7 @@ def build_gcn(spec: GnnSpec, structure: GraphStructure) -> Graph:
     ----------
     spec : GnnSpec
         Form `edges`: Gather, Multiply, Scatter in each layer; `dense`: one matrix [N, N], a product in each
-        layer.
+        layer; `csr`: the matrix in compressed rows.
 
     Returns
     -------
@@ -26,10 +27,8 @@ def build_gcn(spec: GnnSpec, structure: GraphStructure) -> Graph:
     """
     editor, x = start(spec, structure)
     edges = edge_list(editor, structure.edges, structure.nodes, spec.dtype, loops=True)
-    dense = spec.form == "dense"
-    norm = _norm_matrix(edges) if dense else _edge_weights(edges)
+    norm, aggregate = GCN_FORMS[spec.form][0](edges), GCN_FORMS[spec.form][1]
     for layer, (_, width) in enumerate(spec.widths(structure.features, structure.classes)):
-        aggregate = _multiply if dense else _along_edges
         if spec.order == "transform_first":
             x = linear(editor, x, width, f"layer{layer}/combine")
             x = aggregate(edges, norm, x, f"layer{layer}/aggregate")
@@ -82,3 +81,20 @@ def _along_edges(edges: EdgeList, weights: str, x: str, region: str) -> str:
     messages = edges.gather(x, f"{region}/gather")
     scaled = edges.editor.eltwise("Multiply", messages, weights, f"{region}/multiply")
     return edges.scatter(scaled, region, f"{region}/scatter")
+
+
+def _norm_csr(edges: EdgeList) -> str:
+    """The norm matrix in compressed rows."""
+    return compressed_rows(edges, _edge_weights(edges))
+
+
+def _along_rows(edges: EdgeList, norm: str, x: str, region: str) -> str:
+    return sparse_product(edges.editor, norm, x, region)
+
+
+GCN_FORMS = {
+    "edges": (_edge_weights, _along_edges),
+    "dense": (_norm_matrix, _multiply),
+    "csr": (_norm_csr, _along_rows),
+}
+"""What is made of the edges, and how a layer aggregates with it, by form."""

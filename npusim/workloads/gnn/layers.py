@@ -12,7 +12,7 @@ from typing import Any
 
 from npusim.graph import Editor, GraphMeta, GraphStructure
 from npusim.ops import DType, Role
-from npusim.workloads.gnn.spec import GnnSpec
+from npusim.workloads.gnn.spec import GnnSpec, forms_of
 
 
 def start(spec: GnnSpec, structure: GraphStructure, sampled_edges: int | None = None) -> tuple[Editor, str]:
@@ -23,6 +23,7 @@ def start(spec: GnnSpec, structure: GraphStructure, sampled_edges: int | None = 
         dataset=structure.name,
         precision=spec.dtype,
         neighbours=spec.neighbours,
+        npu_forms=tuple(form for form in forms_of(spec.model) if form != "csr") if spec.form == "csr" else (),
         sampled_edges=sampled_edges,
     )
     editor = Editor(f"{spec.model}-{structure.name}", structure, meta=meta)

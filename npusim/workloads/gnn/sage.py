@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType, Role
+from npusim.workloads.gnn.csr import compressed_rows, sparse_product
 from npusim.workloads.gnn.edges import PREPROCESS, EdgeList, edge_list
 from npusim.workloads.gnn.layers import finish_layer, linear, start
 from npusim.workloads.gnn.spec import GnnSpec
@@ -23,7 +24,7 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
     ----------
     spec : GnnSpec
         Form `gathered`: inputs `neighbours` [N, K] and `mask` [N, K] (0 where a node has fewer than K);
-        `edges`: sampled `edge_index` [2, E]; `dense` (mean): a matrix [N, N] made of it.
+        `edges`: sampled `edge_index` [2, E]; `dense`, `csr` (mean): a matrix [N, N] made of it.
 
     Returns
     -------
@@ -50,17 +51,25 @@ def build_sage(spec: GnnSpec, structure: GraphStructure) -> Graph:
 
 def _aggregation(
     editor: Editor, spec: GnnSpec, structure: GraphStructure, edges: int
-) -> _Gathered | _AlongEdges | _Product:
+) -> Gathered | AlongEdges | Product:
     if spec.form == "gathered":
         return _gathered(editor, spec, structure.nodes, edges)
     listed = edge_list(editor, edges, structure.nodes, spec.dtype, loops=False)
-    if spec.form == "dense":
-        return _Product(editor, _mean_matrix(listed))
-    return _AlongEdges(listed, _counts(listed) if spec.model == "sage-mean" else None)
+    if spec.model == "sage-max":
+        return AlongEdges(listed, None)
+    return mean_along(listed, spec.form)
+
+
+def mean_along(edges: EdgeList, form: str) -> AlongEdges | Product:
+    """Return the mean over neighbours in a form: along the edges, or as a product with a matrix of them."""
+    if form == "edges":
+        return AlongEdges(edges, _counts(edges))
+    matrix = _mean_matrix(edges) if form == "dense" else compressed_rows(edges, mean=True)
+    return Product(edges.editor, matrix, form == "csr")
 
 
 @dataclass(frozen=True, slots=True)
-class _Gathered:
+class Gathered:
     """Aggregation of neighbours that lie side by side."""
 
     editor: Editor
@@ -85,7 +94,7 @@ class _Gathered:
         return editor.eltwise("Divide", total, self.count, f"{region}/divide")
 
 
-def _gathered(editor: Editor, spec: GnnSpec, nodes: int, edges: int) -> _Gathered:
+def _gathered(editor: Editor, spec: GnnSpec, nodes: int, edges: int) -> Gathered:
     shape, dtype = (nodes, spec.neighbours), spec.dtype
     editor.region = PREPROCESS
     chosen = editor.input("neighbours", shape, DType.INT64, role=Role.EDGES, structural=True)
@@ -96,13 +105,13 @@ def _gathered(editor: Editor, spec: GnnSpec, nodes: int, edges: int) -> _Gathere
     deep = editor.reshape(mask, (*shape, 1), f"{PREPROCESS}/mask_column", "Unsqueeze", tensor=fields)
     if spec.model == "sage-mean":
         count = editor.reduce("ReduceSum", mask, (1,), f"{PREPROCESS}/count", keep_dims=True)
-        return _Gathered(editor, index, deep, count)
+        return Gathered(editor, index, deep, count)
     zero = editor.constant(f"{PREPROCESS}/zero", (1, 1, 1), dtype, density=0.0)
-    return _Gathered(editor, index, editor.eltwise("Greater", deep, zero, f"{PREPROCESS}/greater"), None)
+    return Gathered(editor, index, editor.eltwise("Greater", deep, zero, f"{PREPROCESS}/greater"), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _AlongEdges:
+class AlongEdges:
     """Aggregation of messages along the sampled edges."""
 
     edges: EdgeList
@@ -123,21 +132,24 @@ class _AlongEdges:
 def _counts(edges: EdgeList) -> str:
     """Sampled neighbours of each node, at least 1, [N, 1]."""
     editor = edges.editor
-    count = edges.scatter(edges.ones(f"{PREPROCESS}/ones"), PREPROCESS, f"{PREPROCESS}/count")
-    one = editor.constant(f"{PREPROCESS}/one", (1,), edges.dtype)
-    count = editor.eltwise("Maximum", count, one, f"{PREPROCESS}/count_clamped")
-    return editor.reshape(count, (edges.nodes, 1), f"{PREPROCESS}/count_column")
+    count = edges.scatter(edges.ones(f"{edges.place}/ones"), edges.place, f"{edges.place}/count")
+    one = editor.constant(f"{edges.place}/one", (1,), edges.dtype)
+    count = editor.eltwise("Maximum", count, one, f"{edges.place}/count_clamped")
+    return editor.reshape(count, (edges.nodes, 1), f"{edges.place}/count_column")
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
-    """Aggregation as a product with a dense matrix."""
+class Product:
+    """Aggregation as a product with a matrix, dense or in compressed rows."""
 
     editor: Editor
     matrix: str
+    compressed: bool = False
 
     def add(self, x: str, region: str) -> str:
         """Aggregate `x` [N, F]."""
+        if self.compressed:
+            return sparse_product(self.editor, self.matrix, x, region)
         self.editor.region = region
         return self.editor.matmul(self.matrix, x, f"{region}/matmul")
 
@@ -146,6 +158,6 @@ def _mean_matrix(edges: EdgeList) -> str:
     """The sampled adjacency, each row divided by its sum."""
     editor = edges.editor
     adjacency = edges.matrix()
-    count = editor.reduce("ReduceSum", adjacency, (1,), f"{PREPROCESS}/count", keep_dims=True)
+    count = editor.reduce("ReduceSum", adjacency, (1,), f"{edges.place}/count", keep_dims=True)
     fields = {"role": Role.NORM, "density": editor.tensors[adjacency].density}
-    return editor.eltwise("Divide", adjacency, count, f"{PREPROCESS}/norm", tensor=fields)
+    return editor.eltwise("Divide", adjacency, count, f"{edges.place}/norm", tensor=fields)

@@ -7,7 +7,7 @@ described by the same kind of file.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -27,6 +27,35 @@ BlockEdge = Annotated[
 ]  # the reader of YAML hands keys over as text
 
 
+class ListedEdges(Section):
+    """Edges as a paper lists them, and how the list is read."""
+
+    count: Count
+    """Entries of the list."""
+    read_as: Literal["directed", "undirected"]
+    """`undirected`: each entry stands for an edge in both directions."""
+    source: str
+    """Where the list stands, and why it is read so."""
+
+
+class SourcedShare(Section):
+    """A share with its source."""
+
+    value: Share
+    """The share, in [0, 1]."""
+    source: str
+    """Where it comes from."""
+
+
+class SourcedRatio(Section):
+    """A positive number with its source."""
+
+    value: Annotated[float, Field(gt=0.0, le=1e9, strict=False)]
+    """The number."""
+    source: str
+    """Where it comes from."""
+
+
 class DatasetStatistics(Section):
     """One data set, as its YAML file states it."""
 
@@ -40,6 +69,8 @@ class DatasetStatistics(Section):
     """Nodes of the graph."""
     edges: Count
     """Directed edges without self-loops and duplicates: an undirected edge counts twice."""
+    listed_edges: ListedEdges | None = None
+    """Edges as a paper lists them; None: as `edges`."""
     features: Annotated[int, Field(ge=1, le=1_000_000)]
     """Features of a node."""
     classes: Annotated[int, Field(ge=1, le=1_000_000)]
@@ -52,6 +83,16 @@ class DatasetStatistics(Section):
     """Share of b x b blocks of the adjacency matrix with self-loops that hold a non-zero, by b."""
     degree_histogram: list[Count] = Field(default_factory=list)
     """Nodes with 0, 1, 2, ... neighbours; without it every node is taken to have the mean number."""
+    test_share: SourcedShare | None = None
+    """Share of the nodes whose answers are asked for."""
+    test_degree_ratio: SourcedRatio | None = None
+    """Mean degree of these nodes over the mean degree; None: 1."""
+    training_neighbours: SourcedShare | None = None
+    """Share of the neighbours of a node that are training nodes: their hidden features can be stored
+    beforehand."""
+    unvisited_neighbours: SourcedRatio | None = None
+    """Neighbours of a target node without stored hidden features, where roots, training and validation nodes
+    are stored."""
 
     @model_validator(mode="after")
     def _histogram_adds_up(self) -> DatasetStatistics:
@@ -81,6 +122,23 @@ class DatasetStatistics(Section):
                     least, edge = known[block], block
         return self
 
+    @model_validator(mode="after")
+    def _listed_as_read(self) -> DatasetStatistics:
+        listed = self.listed_edges
+        if listed is not None and listed.count * (2 if listed.read_as == "undirected" else 1) != self.edges:
+            allowed = "the number that makes `edges`: an undirected edge counts twice"
+            refuse(f"`{listed.count}`", allowed, at="listed_edges.count")
+        return self
+
+    @model_validator(mode="after")
+    def _neighbours_are_there(self) -> DatasetStatistics:
+        unvisited = self.unvisited_neighbours
+        ratio = self.test_degree_ratio.value if self.test_degree_ratio is not None else 1.0
+        if unvisited is not None and unvisited.value > ratio * self.edges / self.nodes:
+            allowed = f"at most {ratio * self.edges / self.nodes:.4g}, the neighbours of a target node"
+            refuse(f"`{unvisited.value:g}`", allowed, at="unvisited_neighbours.value")
+        return self
+
     def structure(self) -> GraphStructure:
         """Return the statistics as the graph carries them."""
         return GraphStructure(
@@ -94,6 +152,10 @@ class DatasetStatistics(Section):
             dict(self.adjacency_block_density),
             tuple(self.degree_histogram),
             self.source,
+            self.test_share.value if self.test_share is not None else None,
+            self.test_degree_ratio.value if self.test_degree_ratio is not None else 1.0,
+            self.unvisited_neighbours.value if self.unvisited_neighbours is not None else None,
+            self.training_neighbours.value if self.training_neighbours is not None else None,
         )
 
 
