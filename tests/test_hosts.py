@@ -120,6 +120,7 @@ def test_time_is_finite_and_waits_are_part_of_it(host, work):
     cost = cost_host(row, op)
     assert 0.0 <= host_waits_s(row, op) <= cost.time_s * ROUNDING < np.inf
     touched = work["host_read_bytes"] + work["host_written_bytes"] + work["host_handed_bytes"]
+    touched += work["host_fetched_bytes"]
     assert 0.0 <= cost.streamed_bytes <= (cost.read_bytes + cost.written_bytes) * ROUNDING
     assert cost.streamed_bytes <= touched
     assert cost.read_bytes + cost.written_bytes <= touched * ROUNDING
