@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from npusim.arch.levels import ArrayLevel, AxisName, LevelName
-from npusim.config import Section
+from npusim.config import Section, load_model
+from npusim.errors import nearest, shown
+from npusim.locate import resource
 from npusim.units import Bytes, EnergyPerMac, PositiveCount, refuse
 
 LoopName = Literal[
     "batch", "groups", "output_channels", "input_channels", "output_height", "output_width",
     "kernel_height", "kernel_width",
 ]  # fmt: skip
-"""Loops of a convolution; channels are per group. A product M x K x N has M as `output_width`, K as
-`input_channels` and N as `output_channels`."""
+"""Loops of a convolution; channels are per group. A product M x K x N has M as `batch`, K as
+`input_channels` and N as `output_channels`; `groups` are independent products."""
 
 LOOPS: tuple[LoopName, ...] = get_args(LoopName)
 AXES, LOOPS_OF_AXIS, LEVELS = 5, 3, 9
@@ -33,6 +36,8 @@ class Dataflow(Section):
     stationary: Stationary
     """Operand that stays while all loops that do not concern it run. `none`: every operand is fetched for
     each step. `any`: the search decides."""
+    inner: list[LoopName] = Field(default_factory=list)
+    """Loops that run inside all others, in an order that the search decides."""
 
     @model_validator(mode="after")
     def _each_loop_once(self) -> Dataflow:
@@ -44,6 +49,33 @@ class Dataflow(Section):
             twice = next(loop for loop in loops if loops.count(loop) > 1)
             refuse(f"`{twice}` on two axes", "each loop on one axis", at="unroll")
         return self
+
+
+class DataflowFile(Section):
+    """Dataflows by name: `configs/dataflows.yaml`."""
+
+    dataflows: dict[str, Dataflow]
+    """Each under the name that a data sheet uses."""
+
+
+@cache
+def shipped_dataflows() -> dict[str, Dataflow]:
+    """Return the shipped dataflows by name."""
+    return load_model(resource("configs", "dataflows.yaml"), DataflowFile).dataflows
+
+
+def _named(found: Any) -> Any:
+    """Return the dataflow of a name; what is no name stays as it is."""
+    if not isinstance(found, str):
+        return found
+    known = shipped_dataflows()
+    if found not in known:
+        refuse(shown(found), f"one of {', '.join(known)}, or a mapping with `unroll`", nearest(found, known))
+    return known[found]
+
+
+DataflowOrName = Annotated[Dataflow, BeforeValidator(_named)]
+"""A dataflow in place, or the name of a shipped one."""
 
 
 class MacArray(Section):

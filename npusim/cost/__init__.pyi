@@ -5,6 +5,13 @@ from npusim.cost.architecture import PRIMITIVE_COLUMNS as PRIMITIVE_COLUMNS
 from npusim.cost.architecture import SEARCH_COLUMNS as SEARCH_COLUMNS
 from npusim.cost.architecture import arch_row as arch_row
 from npusim.cost.architecture import row_numbers as row_numbers
+from npusim.cost.arrays.loops import Nest as Nest
+from npusim.cost.arrays.loops import elements as elements
+from npusim.cost.arrays.machine import array_record as array_record
+from npusim.cost.arrays.mapper import Mapped as Mapped
+from npusim.cost.arrays.mapper import best_order as best_order
+from npusim.cost.arrays.traffic import FROM_BELOW as FROM_BELOW
+from npusim.cost.arrays.traffic import TO_BELOW as TO_BELOW
 from npusim.cost.breakdown import operator_costs as operator_costs
 from npusim.cost.channelwise import depthwise_cycles as depthwise_cycles
 from npusim.cost.channelwise import eltwise_cycles as eltwise_cycles

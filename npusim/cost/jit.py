@@ -119,8 +119,9 @@ def fingerprint() -> str:
         processor's name.
     """
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
+    folder = Path(__file__).parent
+    for source in sorted(folder.rglob("*.py")):
+        digest.update(source.relative_to(folder).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     cpu = llvmlite.binding.get_host_cpu_name()
     digest.update("|".join((numba.__version__, platform.python_version(), platform.machine(), cpu)).encode())
     return digest.hexdigest()[:16]

@@ -27,6 +27,7 @@ PREDICTORS = {
     "dsp": "npusim.validation.dsp_figures:KERNELS",
     "engines": "npusim.validation.engine_agreement:ENGINES",
     "networks": "npusim.validation.network_figures:PUBLISHED",
+    "peers": "npusim.validation.peer_figures:PEERS",
     "silicon-dma": "npusim.validation.dma_figures:MEASURED",
     "silicon-dpu": "npusim.validation.dpu_figures:WORKLOADS",
     "silicon-networks": "npusim.validation.trace_figures:NETWORKS",

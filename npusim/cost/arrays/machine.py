@@ -1,0 +1,109 @@
+"""A MAC array as numbers: its axes, what is unrolled on them, and its memory levels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+
+from npusim.arch.array import AXES, LEVELS, LOOPS, LOOPS_OF_AXIS, Dataflow, MacArray
+from npusim.arch.levels import OPERANDS, ArrayLevel
+from npusim.cost.records import Number, Vector, dtype_of
+
+OPERAND_COUNT = len(OPERANDS)
+_STATIONARY = (*OPERANDS, "none", "any")
+NONE_STAYS, ANY_STAYS = _STATIONARY.index("none"), _STATIONARY.index("any")
+_PORTS = ("one", "read_and_write", "two_of_each")
+ONE_PORT, READ_AND_WRITE, TWO_OF_EACH = range(len(_PORTS))
+_Levels = Annotated[Vector, LEVELS, "bits"]
+
+
+class ArrayRecord:
+    """A MAC array with its dataflow and memory levels; all memory in bits, all rates per cycle."""
+
+    axes: Number
+    """Axes; 0 where there is no such array."""
+    axis_pes: Annotated[Vector, AXES, ""]
+    """PEs along each axis."""
+    axis_loops: Annotated[Vector, AXES * LOOPS_OF_AXIS, ""]
+    """Loops unrolled on each axis, places in `npusim.arch.array.LOOPS`; -1 for none."""
+    stationary: Number
+    """Operand that stays in the PEs; after the operands: none, and any."""
+    inner: Annotated[Vector, len(LOOPS), ""]
+    """1 for loops that run inside all others."""
+    is_systolic: Number
+    """1 where operands are handed on from PE to PE."""
+    is_serial: Number
+    """1 where the array fills anew for each fold."""
+    mac_j: Annotated[float, "J"]
+    """A multiply-accumulate."""
+    levels: Number
+    """Memory levels, DRAM included, which is the last."""
+    level_bits: _Levels
+    """Capacity of an instance."""
+    level_holds: Annotated[Vector, LEVELS * OPERAND_COUNT, ""]
+    """1 where an operand passes through a level."""
+    level_spans: Annotated[Vector, LEVELS * AXES, ""]
+    """1 where the PEs of an axis share an instance."""
+    level_ports: Annotated[Vector, LEVELS, ""]
+    """Ports of an instance: one, one for reads and one for writes, two of each."""
+    level_copies: Annotated[Vector, LEVELS, ""]
+    """Copies that a level keeps of what is not all of a tensor: 2 where it is double-buffered."""
+    level_width_bits: _Levels
+    """Bits that a port moves in a cycle."""
+    level_least_bits: _Levels
+    """Smallest part of that which is accessed."""
+    level_read_j: Annotated[Vector, LEVELS, "J"]
+    """A bit that is read."""
+    level_write_j: Annotated[Vector, LEVELS, "J"]
+    """A bit that is written."""
+
+
+ARRAY_DTYPE = dtype_of(ArrayRecord)
+
+
+def fill_array(record: Any, array: MacArray, dataflow: Dataflow, outermost: ArrayLevel) -> None:
+    """Fill a record of ARRAY_DTYPE.
+
+    Parameters
+    ----------
+    outermost : ArrayLevel
+        DRAM, in bytes a cycle of the array.
+    """
+    record["axes"] = len(array.axes)
+    names = list(array.axes)
+    record["axis_loops"] = -1.0
+    for axis, pes in enumerate(array.axes.values()):
+        record["axis_pes"][axis] = pes
+        loops = dataflow.unroll[axis] if axis < len(dataflow.unroll) else []
+        for place, loop in enumerate(loops):
+            record["axis_loops"][axis * LOOPS_OF_AXIS + place] = LOOPS.index(loop)
+    record["stationary"] = _STATIONARY.index(dataflow.stationary)
+    for name in dataflow.inner:
+        record["inner"][LOOPS.index(name)] = 1.0
+    record["is_systolic"], record["is_serial"] = array.transfer == "systolic", array.folds == "serial"
+    record["mac_j"] = array.mac_energy
+    # A level of no capacity is as though it were not there.
+    levels = [*(level for level in array.levels.values() if level.capacity > 0.0), outermost]
+    record["levels"] = len(levels)
+    for i, level in enumerate(levels):
+        record["level_bits"][i] = 8.0 * level.capacity
+        record["level_width_bits"][i] = 8.0 * level.width
+        least = level.width if level.least_access is None else min(level.least_access, level.width)
+        record["level_least_bits"][i] = 8.0 * least
+        record["level_ports"][i] = _PORTS.index(level.ports)
+        record["level_copies"][i] = 1.0
+        record["level_read_j"][i] = level.read_energy / 8.0
+        record["level_write_j"][i] = level.write_j_per_byte / 8.0
+        for operand, held in enumerate(OPERANDS):
+            record["level_holds"][i * OPERAND_COUNT + operand] = held in level.operands
+        for axis, axis_name in enumerate(names):
+            spans = level.shared_by == "all" or axis_name in level.shared_by
+            record["level_spans"][i * AXES + axis] = spans
+
+
+def array_record(array: MacArray, dataflow: Dataflow, outermost: ArrayLevel) -> Any:
+    """Return a table with one record of ARRAY_DTYPE; parameters as of `fill_array`."""
+    table = np.zeros(1, ARRAY_DTYPE)
+    fill_array(table[0], array, dataflow, outermost)
+    return table

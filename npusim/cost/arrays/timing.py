@@ -1,0 +1,233 @@
+"""Stalls of an order of the loops: transfers between levels that take longer than they may.
+
+A step is a cycle of the array. Each transfer between two levels recurs once per period and may take as long
+as a period, where the lower level has room for what comes beside what it works with; else it has to wait for
+the steps at the end of the period in which the operand does not change any more. Transfers that share a port
+add up: the port's *stall* is what they take beyond the time they may, less slack that no other transfer of
+the port needs. Ports work side by side, so the longest stall counts.
+
+Source: L. Mei et al., "A Uniform Latency Model for DNN Accelerators with Diverse Architectures and
+Dataflows", DATE 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npusim.arch.array import LEVELS
+from npusim.cost.arrays.loops import INPUTS, OPERAND_COUNT, OUTPUTS, WEIGHTS
+from npusim.cost.arrays.machine import ONE_PORT, TWO_OF_EACH, ArrayRecord
+from npusim.cost.arrays.traffic import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW, Links
+from npusim.cost.arrays.unrolling import Unrolling
+from npusim.cost.jit import compiled
+
+_PORTS = 4
+_MOST = OPERAND_COUNT * LEVELS * 4
+_ORDER = np.array([OUTPUTS, INPUTS, WEIGHTS], np.int64)
+"""Which operand is given room for a second copy first."""
+
+
+class Transfers(NamedTuple):
+    """Recurring transfers through ports; arrays of shape (most,)."""
+
+    port: Any
+    """Port: level times 4, and the port of the level."""
+    takes: Any
+    """Cycles that one takes."""
+    may: Any
+    """Cycles that it may take."""
+    period: Any
+    """Steps after which it recurs."""
+    times: Any
+    """How often it happens."""
+    rate: Any
+    """Share of the port's time that it takes on average."""
+    least: Any
+    """Cycles that the part takes which the level nearest to the PEs holds."""
+    link: Any
+    """Side, operand and place of the link that it is part of, as an index of `waits`; -1 for sums that come
+    back."""
+    waits: Any
+    """Cycles of each link's lower and upper side that nothing hides, shape (2 * operands * levels,)."""
+    has_room: Any
+    """Whether a level has room for a second copy of an operand, shape (operands, levels)."""
+    second_bits: Any
+    """Bits in use in each level, second copies included, shape (LEVELS,)."""
+
+
+@compiled
+def transfers() -> Transfers:
+    """Return room for the transfers of one order."""
+    return Transfers(
+        np.zeros(_MOST, np.int64), np.zeros(_MOST), np.zeros(_MOST), np.ones(_MOST), np.zeros(_MOST),
+        np.zeros(_MOST), np.zeros(_MOST), np.zeros(_MOST, np.int64), np.zeros(2 * OPERAND_COUNT * LEVELS),
+        np.zeros((OPERAND_COUNT, LEVELS)), np.zeros(LEVELS),
+    )  # fmt: skip
+
+
+@compiled
+def _find_room(machine: ArrayRecord, unrolling: Unrolling, found: Links, moves: Transfers) -> None:
+    """Find which level has room for a second copy of which operand."""
+    moves.second_bits[:] = 0.0
+    for operand in range(OPERAND_COUNT):
+        for place in range(unrolling.depth[operand]):
+            moves.second_bits[unrolling.chain[operand, place]] += found.used_bits[operand, place]
+    for operand in _ORDER:
+        for place in range(unrolling.depth[operand]):
+            level = unrolling.chain[operand, place]
+            capacity, used = machine.level_bits[level], found.used_bits[operand, place]
+            if moves.second_bits[level] <= 0.5 * capacity:
+                moves.has_room[operand, place] = 1.0
+            elif used <= capacity - moves.second_bits[level]:
+                moves.has_room[operand, place] = 1.0
+                moves.second_bits[level] += used
+            else:
+                moves.has_room[operand, place] = 0.0
+
+
+@compiled
+def _port(machine: ArrayRecord, level: int, flow: int) -> int:
+    kind = int(machine.level_ports[level])
+    if kind == ONE_PORT:
+        return level * _PORTS
+    if kind == TWO_OF_EACH:
+        return level * _PORTS + flow
+    return level * _PORTS + (1 if flow in (FROM_BELOW, FROM_ABOVE) else 0)
+
+
+@compiled
+def link_cycles(
+    machine: ArrayRecord, unrolling: Unrolling, found: Links, operand: int, place: int
+) -> tuple[float, float]:
+    """Return the cycles that a transfer takes at the lower and at the upper level."""
+    bits = found.held[1, operand, place] * found.bits[operand, place]
+    level = unrolling.chain[operand, place]
+    high = np.ceil(bits * unrolling.feeds[1, operand, place] / machine.level_width_bits[level])
+    if place == 0:
+        return 0.0, float(high)
+    below = unrolling.chain[operand, place - 1]
+    return float(np.ceil(bits / machine.level_width_bits[below])), float(high)
+
+
+@compiled
+def link_index(side: int, operand: int, place: int) -> int:
+    """Return the place of a link's lower (0) or upper side (1) among `Transfers.waits`."""
+    return (side * OPERAND_COUNT + operand) * LEVELS + place
+
+
+@compiled
+def list_transfers(
+    machine: ArrayRecord, unrolling: Unrolling, steps: float, outside: int, found: Links, moves: Transfers
+) -> int:
+    """List all transfers but those of the links to `outside` levels (0, or 1: DRAM); return how many."""
+    _find_room(machine, unrolling, found, moves)
+    count = 0
+    for operand in range(OPERAND_COUNT):
+        is_output = operand == OUTPUTS
+        nearest = 0.0
+        if unrolling.depth[operand] > 1:
+            nearest = found.held[1, operand, 1] * found.bits[operand, 1]
+        for place in range(unrolling.depth[operand] - outside):
+            low, high = link_cycles(machine, unrolling, found, operand, place)
+            period = found.period[operand, place]
+            may = period
+            if place > 0 and moves.has_room[operand, place - 1] == 0.0:
+                may = np.floor(period / found.stays[operand, place - 1])
+            returned = found.is_returned[operand, place] > 0.0
+            level = unrolling.chain[operand, place]
+            for flow in range(4):
+                is_upper = flow in (TO_BELOW, FROM_BELOW)
+                is_up = flow in (FROM_BELOW, TO_ABOVE)
+                if (not is_upper and place == 0) or (is_up != is_output and not (is_output and returned)):
+                    continue
+                at = level if is_upper else unrolling.chain[operand, place - 1]
+                moves.port[count] = _port(machine, at, flow)
+                moves.takes[count] = high if is_upper else low
+                moves.may[count], moves.period[count] = may, period
+                moves.times[count] = np.floor(steps / period)
+                bits = found.held[1, operand, place] * found.bits[operand, place]
+                bits *= unrolling.feeds[1, operand, place] if is_upper else 1.0
+                moves.rate[count] = bits / (machine.level_width_bits[at] * period)
+                moves.least[count] = np.ceil(nearest / machine.level_width_bits[at])
+                is_back = is_up != is_output
+                moves.link[count] = -1 if is_back else link_index(1 if is_upper else 0, operand, place)
+                count += 1
+    return count
+
+
+@compiled
+def covered_cycles(moves: Transfers, members: Any, count: int) -> float:
+    """Cycles, of the longest period, in which some of a port's transfers may happen; longest periods first.
+
+    Each may happen at the start of its period. What is left free in some length by the transfers from one on
+    is a sum over what is left free in other lengths by those after it; `lengths` are these, each with how
+    often it counts.
+    """
+    lengths, counts = np.zeros(2 * count + 2), np.zeros(2 * count + 2)
+    longest = moves.period[members[0]]
+    lengths[0], counts[0], terms = longest, 1.0, 1
+    for m in range(count):
+        period, may = moves.period[members[m]], moves.may[members[m]]
+        whole = starts = 0.0
+        for t in range(terms):
+            rounds = np.floor(lengths[t] / period)
+            rest = lengths[t] - rounds * period
+            whole += counts[t] * rounds
+            if rest > may:
+                starts += counts[t]
+                lengths[t] = rest
+            else:
+                lengths[t] = counts[t] = 0.0
+        lengths[terms], counts[terms] = period, whole
+        lengths[terms + 1], counts[terms + 1] = may, -(whole + starts)
+        terms += 2
+    free = 0.0
+    for t in range(terms):
+        free += lengths[t] * counts[t]
+    return float(longest - free)
+
+
+@compiled
+def _port_stall(moves: Transfers, members: Any, count: int) -> float:
+    """Cycles that the transfers through one port take beyond what they may."""
+    late = spare = windows = 0.0
+    always = 0.0
+    for m in range(count):
+        i = members[m]
+        beyond = (moves.takes[i] - moves.may[i]) * (moves.times[i] - 1.0)
+        if beyond > 0.0:
+            late += beyond
+        else:
+            spare += beyond
+        windows += moves.may[i] * (moves.times[i] - 1.0)
+        if moves.period[i] == moves.may[i]:
+            always = max(always, moves.period[i] * moves.times[i])
+    if count == 1:
+        return float(late + spare)
+    union = always
+    if always == 0.0:
+        longest = members[0]
+        union = covered_cycles(moves, members, count) * moves.times[longest]
+    return float(late + max(0.0, spare + windows - union))
+
+
+@compiled
+def stall_cycles(machine: ArrayRecord, count: int, moves: Transfers) -> float:
+    """Cycles of waiting in the steady state, for so many transfers that have been listed."""
+    members = np.zeros(count, np.int64)
+    longest = 0.0
+    for port in range(int(machine.levels) * _PORTS):
+        mine = 0
+        for i in range(count):
+            if moves.port[i] == port:
+                place = mine  # longest periods first
+                while place > 0 and moves.period[members[place - 1]] < moves.period[i]:
+                    members[place] = members[place - 1]
+                    place -= 1
+                members[place] = i
+                mine += 1
+        if mine > 0:
+            longest = max(longest, _port_stall(moves, members, mine))
+    return longest
