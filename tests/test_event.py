@@ -15,6 +15,7 @@ from npusim.cost.tables import Unit
 from npusim.engines.event import estimate_with_timeline, run_events
 from npusim.engines.event.build import build_program
 from npusim.engines.event.clock import Clock, Timer
+from npusim.engines.event.fused_chains import fused_chains
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import SharedMemory, transfer_rates
 from npusim.engines.event.program import ProgramBuilder
@@ -245,6 +246,17 @@ def test_deadlock_names_the_tensors_that_do_not_fit():
     builder.sync([second])
     with pytest.raises(InfeasibleError, match=r"operator 'conv' needs room for 'image'.*held: 'weights'"):
         simulate(builder.finish(), transfer_rates(map_graph(two_small_products(), SERIES2, Run()).arch))
+
+
+def test_blocks_of_a_chain_take_room_only_while_it_runs():
+    """Five attention chains begin with a block that the first could run early: all at once do not fit."""
+    five = {"workload.hidden": 1, "workload.layers": 5}
+    mapped = Scenario("gat-cora", SERIES2, "stagr+cacheg", settings=five).mapped
+    chains = fused_chains(mapped, resident_tensors(mapped))
+    assert set(chains) == set(np.flatnonzero(mapped.lowered.ops["fused_chain"]).tolist())
+    estimate, line = acted(mapped)
+    check_exclusiveness(line)
+    assert estimate.latency_s == pytest.approx(float(mapped.total["latency_s"]), rel=0.25)
 
 
 def two_small_products():

@@ -42,19 +42,29 @@ def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, F
     root is its last group.
     """
     numbers = mapped.lowered.ops["fused_chain"]
-    found: dict[int, FusedChain] = {}
     chains: dict[int, list[int]] = {}
     for group in np.flatnonzero(numbers).tolist():
         chains.setdefault(int(numbers[group]), []).append(group)
-    first, last = (np.array([r.users[end] for r in residents], int) for end in (0, -1))
-    for members in map(tuple, chains.values()):
-        mine = set(members)
-        across = np.flatnonzero((first <= members[-1]) & (last >= members[0])).tolist()
-        beside = sum(
-            residents[r].bytes
-            for r in across
-            if first[r] < members[-1] < last[r] or not mine.isdisjoint(residents[r].users)
-        )
+    while True:
+        found = _fitting(mapped, residents, list(map(tuple, chains.values())))
+        if all(members[0] in found for members in chains.values()):
+            return found
+        # What runs one group after the other holds its blocks longer: others may not fit beside it.
+        chains = {number: members for number, members in chains.items() if members[0] in found}
+
+
+def _fitting(
+    mapped: Mapped, residents: list[ResidentTensor], chains: list[tuple[int, ...]]
+) -> dict[int, FusedChain]:
+    """Return the chain of each group of those chains that fit, if all others are chains too."""
+    found: dict[int, FusedChain] = {}
+    ends = {i: members[-1] for members in chains for i in members}
+    """A chain is written at its last group: what passes between its groups is in SRAM then only."""
+    moments = [[ends.get(user, user) for user in r.users] for r in residents]
+    first, last = (np.array([limit(times) for times in moments], int) for limit in (min, max))
+    sizes = np.array([r.bytes for r in residents])
+    for members in chains:
+        beside = float(sizes[(first <= members[-1]) & (last >= members[-1])].sum())
         pieces = _pieces(mapped, members, beside)
         if pieces:
             found.update(dict.fromkeys(members, FusedChain(members, pieces)))
