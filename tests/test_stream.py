@@ -2,7 +2,10 @@
 
 import io
 import json
+from functools import cache
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +17,11 @@ from npusim.arch.toolchain import load_toolchain
 from npusim.cli.running import run
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.report.stream import stream_page
+from npusim.report.study_html import stream_html
 from npusim.scenario import Scenario
-from npusim.studies.stream import EVENTS, Followed, Update, follow, generated, read_events
+from npusim.studies.stream import EVENTS, BatchJudgement, Followed, Update, follow, generated, read_events
 from npusim.studies.stream.masks import entries_changed
+from npusim.studies.stream.rates import best_by_rate, sustained_per_s
 from npusim.studies.stream.updates import Size, sizes
 from npusim.techniques import apply
 from npusim.workloads import build_gnn, load_gnn, load_statistics, load_workload
@@ -30,6 +35,11 @@ streams = st.lists(counts.map(Update), min_size=1, max_size=12)
 
 def followed(updates, model="gcn-cora", techniques="none", **options) -> Followed:
     return follow(Scenario(model, SERIES2, techniques), updates, TOOLCHAIN, **options)
+
+
+@cache
+def followed_once() -> Followed:
+    return followed(generated(3, 0))
 
 
 # Sizes
@@ -75,7 +85,7 @@ def test_totals_add_up_and_padding_never_recompiles_below_its_capacity(updates, 
         assert len(s.cumulative_s) == len(updates) + 1
         assert s.cumulative_s == sorted(s.cumulative_s)
         assert s.memory_bytes >= s.largest_version_bytes
-    recompile, on_nodes, padded = result.strategies
+    recompile, on_nodes, padded, *_ = result.strategies
     assert recompile.compilations == 1 + sum(any(update.counts.values()) for update in updates)
     assert on_nodes.compilations == len({size.nodes for size in course})
     if max(size.nodes for size in course) <= capacity:
@@ -86,7 +96,7 @@ def test_totals_add_up_and_padding_never_recompiles_below_its_capacity(updates, 
 def test_an_inference_costs_what_estimate_says():
     result = followed([Update({"add_edge": 1})] * 3, capacity=3000, inferences=2)
     graph = load_workload("gcn-cora")
-    recompile, _, padded = result.strategies
+    recompile, _, padded, *_ = result.strategies
     alone = {t: estimate(apply(graph, t), SERIES2).latency_s for t in ("stagr", "grad+nodepad:capacity=3000")}
     assert recompile.inference_s == pytest.approx(6 * alone["stagr"])
     assert padded.inference_s == pytest.approx(6 * alone["grad+nodepad:capacity=3000"])
@@ -146,11 +156,116 @@ def test_an_attention_mask_changes_in_fewer_entries_than_a_norm():
         ({"techniques": "grad"}, "grad"),
         ({"capacity": 5}, "2708"),
         ({"inferences": 0}, "at least 1"),
+        ({"kept": [100, 200]}, "--kept: found 100, 200; .* 2708 nodes"),
+        ({"batch": 2708}, "--batch: found 2708; allowed: from 1 to 2707"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(options, message):
     with pytest.raises(NpusimError, match=message):
         followed(generated(2, 0), **options)
+
+
+# Several kept blobs, mini-batches, rates of updates
+
+
+def test_kept_blobs_are_compiled_beforehand_and_the_smallest_that_holds_the_graph_is_run():
+    result = followed([Update({"add_node": 1})] * 6, kept=[2710, 2712, 2900], inferences=3)
+    kept = result.strategies[3]
+    assert kept.name == "several kept blobs" and kept.compiled_nodes == [2710, 2712, 2900]
+    single = {
+        n: followed([Update({"add_edge": 1})], capacity=n, inferences=3).strategies[2]
+        for n in kept.compiled_nodes
+    }
+    assert kept.startup_s == kept.compile_s == pytest.approx(sum(one.compile_s for one in single.values()))
+    assert kept.memory_bytes == pytest.approx(sum(one.memory_bytes for one in single.values()))
+    steps = [2710, 2710, 2712, 2712, 2900, 2900]  # 2709 to 2714 nodes
+    assert kept.inference_s == pytest.approx(sum(single[n].inference_s for n in steps))
+    padded = result.strategies[2]
+    assert kept.mask_s > padded.mask_s, "a mask is written anew for another version"
+    assert kept.compilations == 3 and kept.lost_edges == 0.0
+
+
+def test_one_kept_blob_is_pad_and_mask():
+    updates = generated(30, 4)
+    result = followed(updates, capacity=2720, kept=[2720])
+    fields = ("compilations", "compile_s", "mask_s", "inference_s", "total_s", "memory_bytes", "cumulative_s")
+    padded, kept = (result.strategies[i].model_dump(include=set(fields)) for i in (2, 3))
+    assert padded == kept
+
+
+def test_mini_batches_run_one_after_the_other_and_never_recompile():
+    updates = [Update({"add_node": 40})] * 8
+    result = followed(updates, batch=500, inferences=2)
+    batches, batch = result.strategies[4], 500
+    assert batches.compilations == 1 and batches.compiled_nodes == [batch]
+    counts = [-(-(CORA.nodes + 40 * i) // batch) for i in range(1, 9)]
+    latency_s = batches.inference_s / (2 * sum(counts))
+    assert batches.latency_s == pytest.approx(2 * sum(counts) * latency_s / 16)
+    within = 5 * batch * (batch - 1) + 208 * 207
+    assert batches.lost_edges == pytest.approx(1.0 - within / (CORA.nodes * (CORA.nodes - 1)))
+    assert batches.accuracy is None and "at random" in " ".join(result.notes)
+    smaller = followed(updates, batch=100).strategies[4]
+    assert smaller.lost_edges > batches.lost_edges
+
+
+ways = st.tuples(st.floats(0.0, 10.0), st.floats(1e-4, 1.0))
+
+
+@given(st.lists(ways, min_size=1, max_size=5), st.floats(0.0, 30.0))
+def test_the_best_way_at_any_rate_is_that_with_most_inferences(ways, rate):
+    base = followed_once().strategies[0]
+    strategies = [
+        base.model_copy(
+            update={"update_s": u, "latency_s": s, "most_updates_per_s": 1.0 / u if u > 0.0 else None}
+        )
+        for u, s in ways
+    ]
+    found = best_by_rate(strategies)
+    assert found[0].from_updates_per_s == 0.0
+    for one, other in pairwise(found):
+        assert one.to_updates_per_s == other.from_updates_per_s
+        assert one.to_inferences_per_s == pytest.approx(other.from_inferences_per_s, rel=1e-6, abs=1e-9)
+    most = max(sustained_per_s(s, rate) for s in strategies)
+    end = found[-1].to_updates_per_s
+    if end is not None and rate > end:
+        assert most == pytest.approx(0.0, abs=1e-6)
+    else:
+        here = next(b for b in found if b.to_updates_per_s is None or rate <= b.to_updates_per_s)
+        low, high = here.from_inferences_per_s, here.to_inferences_per_s
+        assert min(low, high) * (1 - 1e-6) - 1e-6 <= most <= max(low, high) * (1 + 1e-6) + 1e-6
+
+
+def test_a_way_that_loses_edges_is_never_the_best():
+    result = followed(generated(20, 0), batch=100)
+    assert {best.strategy for best in result.best_by_rate} <= {s.name for s in result.strategies[:4]}
+    assert result.best_by_rate[0].strategy != "recompile" or result.strategies[0].update_s == 0.0
+    rates = [best.from_updates_per_s for best in result.best_by_rate]
+    assert rates == sorted(rates)
+
+
+def test_mini_batches_are_judged_on_a_model_with_the_edges_that_are_left(tmp_path):
+    pytest.importorskip("torch")
+    from npusim.accuracy.batches import in_batches
+    from npusim.accuracy.planetoid import GraphData
+
+    edges = np.array([[0, 1, 1, 4, 5, 3], [1, 0, 4, 1, 3, 5]])
+    none = np.zeros(6, bool)
+    data = GraphData("six", np.eye(6, dtype=np.float32), edges, np.zeros(6, np.int64), none, none, none)
+    left = in_batches(data, 3)
+    assert left.edge_index.tolist() == [[0, 1, 5, 3], [1, 0, 3, 5]]
+    assert in_batches(data, 6).edge_index.tolist() == edges.tolist()
+
+
+def test_accuracy_of_mini_batches_stands_in_document_and_page():
+    judged = BatchJudgement(0.25, 0.7, 0.8)
+    result = followed(generated(5, 0), batch=900, judge=lambda size: judged if size == 900 else None)
+    batches = result.strategies[4]
+    assert (batches.lost_edges, batches.accuracy, batches.accuracy_of_all_edges) == (0.25, 0.7, 0.8)
+    text = io.StringIO()
+    Console(file=text, width=80).print(stream_page(result))
+    assert "accuracy 70.0% instead of 80.0%" in " ".join(text.getvalue().split())
+    html = stream_html(result)
+    assert "Best way by rate of updates" in html and "25% of the edges lost" in html
 
 
 # Files, document and page

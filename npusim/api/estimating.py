@@ -229,12 +229,15 @@ def stream(
     updates: int | str | Path | Sequence[Update] = 200,
     *,
     capacity: int | None = None,
+    kept: Sequence[int] = (),
+    batch: int | None = None,
+    data: str | Path | None = None,
     inferences: int = 1,
     seed: int = 0,
     toolchain: Settings = (),
     **how: Unpack[How],
 ) -> Followed:
-    """Follow a data graph that changes: recompile each time, or pad and mask.
+    """Follow a data graph that changes: recompile, pad and mask, keep several versions, or mini-batches.
 
     Parameters
     ----------
@@ -244,6 +247,13 @@ def stream(
         Length of a generated stream, a CSV file of events, or the updates themselves.
     capacity : int, optional
         Nodes that pad and mask is compiled for.
+    kept : sequence of int
+        Capacities that are compiled beforehand where several blobs are kept; empty: four up to `capacity`.
+    batch : int, optional
+        Nodes of a mini-batch; None: a thousand, or half of the graph.
+    data : str or Path, optional
+        Folder with the raw data sets: a workload is trained on its own and judged batch by batch; None:
+        batches lose edges at random, and no accuracy is told.
     inferences : int
         Inferences after each update.
     seed : int
@@ -265,9 +275,15 @@ def stream(
         updates = generated(updates, seed)
     elif isinstance(updates, str | Path):
         updates = read_events(Path(updates))
+    judge = None
+    if data is not None:
+        from npusim.accuracy.batches import judge_of
+
+        judge = judge_of(scenario, Path(data))
     return follow(
         scenario, updates, load_toolchain(overrides=toolchain),
-        capacity=capacity, inferences=inferences, seed=seed if drawn else None,
+        capacity=capacity, kept=kept, batch=batch, judge=judge, inferences=inferences,
+        seed=seed if drawn else None,
     )  # fmt: skip
 
 

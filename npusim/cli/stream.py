@@ -21,11 +21,15 @@ _EXAMPLES = """
   npusim stream gcn-cora --capacity 3000 --updates 500 --inferences 10
   npusim stream gat-cora --mix add_node=1,add_edge=9 --techniques effop --format json
   npusim stream gcn-cora --events changes.csv --set toolchain.compile_fixed=5s
+  npusim stream gcn-cora --kept 2800,2900,3000 --batch 500 -o page.html
+  npusim stream gcn-cora --batch 500 --accuracy --data planetoid
 """
 
 
 _TOOLCHAIN = "toolchain."
 """Beginning of the paths that lead into the compiler's data sheet."""
+_LONGEST_COUNT = 10
+"""Digits that a number of nodes has fewer than."""
 
 
 @app.command(epilog=_EXAMPLES)
@@ -58,6 +62,26 @@ def stream(
             max=10**9,
         ),
     ] = None,
+    kept: Annotated[
+        str | None,
+        opt.option(
+            "--kept N,N,...",
+            "Capacities compiled beforehand where several blobs are kept.",
+            default="four steps up to --capacity",
+        ),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        opt.option("--batch N", "Nodes of a mini-batch.", default="1000, or half the graph", min=1),
+    ] = None,
+    accuracy: Annotated[
+        bool,
+        opt.option(
+            "--accuracy",
+            "Train the network on its real data (kept in the cache): what mini-batches cost in accuracy.",
+        ),
+    ] = False,
+    data: opt.Data = None,
     inferences: Annotated[int, opt.option("--inferences K", "Inferences after each update.", min=1)] = 1,
     settings: opt.Settings = None,
     hint: opt.Hint = "latency",
@@ -66,10 +90,11 @@ def stream(
     form: opt.Format = None,
     output: opt.Output = None,
 ) -> None:
-    """Follow a graph that changes: recompile each time, or pad and mask (NodePad)?
+    """Follow a graph that changes: recompile, pad and mask (NodePad), keep several versions, mini-batches?
 
     Nodes and edges come and go. Compares the time for compiling, correcting the mask and inferring, the
-    memory of the compiled versions, and says up to which capacity padding pays.
+    memory of the compiled versions, and says up to which capacity padding pays and which way leaves time
+    for most inferences at which rate of updates.
     """
     from npusim.cli.output import Destination
 
@@ -87,11 +112,19 @@ def stream(
     others = [text for text in ours if not text.startswith(_TOOLCHAIN)]
     toolchain = load_toolchain(overrides=of_toolchain)
     scenario = scenario_of(workload, soc, techniques, others, None, hint, requests, tiles)
+    judge = None
+    if accuracy:
+        from npusim.accuracy.batches import judge_of
+
+        judge = judge_of(scenario, data)
     result = follow(
         scenario,
         _updates(events, updates, seed, mix),
         toolchain,
         capacity=capacity,
+        kept=_capacities(kept),
+        batch=batch,
+        judge=judge,
         inferences=inferences,
         seed=None if events is not None else seed,
     )
@@ -99,6 +132,13 @@ def stream(
     from npusim.report.stream import stream_page
 
     destination.write(lambda: stream_page(result), result)
+
+
+def _capacities(text: str | None) -> list[int]:
+    parts = [part.strip() for part in text.split(",")] if text is not None else []
+    if not all(part.isdecimal() and len(part) < _LONGEST_COUNT for part in parts):
+        raise ConfigError(f"`{text}`", file="--kept", allowed="numbers of nodes, such as 2800,2900,3000")
+    return [int(part) for part in parts]
 
 
 def _updates(events: Path | None, updates: int, seed: int, mix: str | None) -> list[Update]:

@@ -27,9 +27,15 @@ def stream_page(result: Followed) -> RenderableType:
         Text(),
         _strategies(result),
         Text(),
+        _rates(result),
+        Text(),
         _capacities(result),
         Text(),
-        remarks(("Break-even", "cyan", _even(result)), ("Note", "dim", result.notes)),
+        remarks(
+            ("Break-even", "cyan", _even(result)),
+            ("Lost edges", "yellow", _lost(result)),
+            ("Note", "dim", result.notes),
+        ),
         Text(),
     ]
     return Group(*parts, Text(result.conclusion, style="bold"))
@@ -42,7 +48,7 @@ def _course(values: tuple[int, int, int]) -> str:
 
 
 def _strategies(result: Followed) -> Table:
-    best = min(result.strategies, key=lambda s: s.total_s)
+    best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
     table = headed("way to keep up", "compiled", "compile", "mask", "inference", "total", "memory")
     for strategy in result.strategies:
         table.add_row(
@@ -55,6 +61,22 @@ def _strategies(result: Followed) -> Table:
             engineering(strategy.memory_bytes, "B"),
             style="bold green" if strategy is best else "",
         )
+    return table
+
+
+def _rates(result: Followed) -> Table:
+    """Return which way leaves time for most inferences at which rate of updates."""
+    table = headed("updates a second", overflow="fold")
+    table.add_column("most inferences a second by", no_wrap=True)
+    table.add_column("inferences a second", justify="right", no_wrap=True)
+    table.add_column("", ratio=1)
+    most = max((best.from_inferences_per_s for best in result.best_by_rate), default=0.0)
+    for best in result.best_by_rate:
+        begin, end = engineering(best.from_updates_per_s, ""), best.to_updates_per_s
+        rates = f"{begin} and more" if end is None else f"{begin} to {engineering(end, '')}"
+        sustained = [engineering(v, "") for v in (best.from_inferences_per_s, best.to_inferences_per_s)]
+        told = " to ".join(dict.fromkeys(sustained))
+        table.add_row(rates, best.strategy, told, bar(best.from_inferences_per_s, most, width=16))
     return table
 
 
@@ -74,6 +96,19 @@ def _capacities(result: Followed) -> Table:
             style="bold green" if chosen else "",
         )
     return table
+
+
+def _lost(result: Followed) -> list[str]:
+    """Return what ways that leave edges out do to the answers."""
+    lines = []
+    for one in result.strategies:
+        if one.lost_edges > 0.0:
+            told = "--accuracy tells what that costs"
+            if one.accuracy is not None and one.accuracy_of_all_edges is not None:
+                told = f"accuracy {one.accuracy:.1%} instead of {one.accuracy_of_all_edges:.1%}"
+            size = ", ".join(map(str, one.compiled_nodes))
+            lines.append(f"{one.name} of {size} nodes lose {one.lost_edges:.0%} of the edges: {told}")
+    return lines
 
 
 def _even(result: Followed) -> list[str]:

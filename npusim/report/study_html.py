@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
 import plotly.graph_objects as go
 
 from npusim.metrics import METRICS
@@ -14,6 +16,7 @@ from npusim.report.html import (
     Amount,
     Cell,
     amount_axis,
+    log_axis,
     names_axis,
     page,
     plot,
@@ -22,6 +25,7 @@ from npusim.report.html import (
     text,
 )
 from npusim.report.placement import verdict
+from npusim.studies.stream.rates import sustained_per_s
 
 if TYPE_CHECKING:
     from npusim.accuracy.document import AccuracyReport
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 DEVICE_COLOURS = {"npu": COLOURS[0], "cpu": COLOURS[3], "gpu": COLOURS[2]}
 _MOST_BARS = 40
+_DASHES = ("solid", "dash", "dot", "longdash", "dashdot")
 
 
 def placement_html(found: Placement, command: str = "") -> str:
@@ -134,10 +139,10 @@ def _compared(found: Comparison) -> str:
 
 
 def stream_html(found: Followed, command: str = "") -> str:
-    """Return a followed stream as HTML: time spent update by update, and time by capacity."""
+    """Return a followed stream as HTML: best way by rate of updates, time by update and by capacity."""
     figure = go.Figure()
     for number, strategy in enumerate(found.strategies):
-        line = {"color": COLOURS[number], "shape": "hv", "dash": ("solid", "dash", "dot")[number % 3]}
+        line = {"color": COLOURS[number], "shape": "hv", "dash": _DASHES[number % len(_DASHES)]}
         figure.add_scatter(y=strategy.cumulative_s, name=strategy.name, mode="lines", line=line)
     figure.update_layout(xaxis_title="updates", yaxis=seconds_axis("time spent so far", log=False))
     capacities = {f"{each.capacity} nodes": each.total_s for each in found.capacities}
@@ -145,10 +150,59 @@ def stream_html(found: Followed, command: str = "") -> str:
     return document_html(
         found,
         command,
+        _rates(found),
         plot(figure, 420, "Time spent, update by update"),
         bars("Pad and mask, by capacity", "time in all", "s", capacities, colours=chosen),
         title=titled("Stream of updates", found.model_dump()),
     )
+
+
+def _rates(found: Followed) -> str:
+    """Return inferences a second over updates a second, a line for each way, above it where which is best."""
+    figure = go.Figure()
+    ways = [way for way in found.strategies if way.latency_s > 0.0]
+    limits = [way.most_updates_per_s for way in ways if way.most_updates_per_s is not None]
+    if not limits:
+        return ""
+    rates = [float(rate) for rate in np.geomspace(0.03 * min(limits), max(limits), 400)]
+    for number, way in enumerate(ways):
+        name = f"{way.name}, {way.lost_edges:.0%} of the edges lost" if way.lost_edges else way.name
+        figure.add_scatter(
+            x=rates, y=[sustained_per_s(way, rate) for rate in rates], name=name, mode="lines",
+            line={"color": COLOURS[number], "dash": "dot" if way.lost_edges else "solid"},
+            hovertemplate=f"{escape(name)}: %{{y:.3~s}}/s at %{{x:.3~s}} updates/s<extra></extra>",
+        )  # fmt: skip
+    colours = {str(way.name): COLOURS[number] for number, way in enumerate(ways)}
+    for best in found.best_by_rate:
+        begin, end = max(best.from_updates_per_s, rates[0]), best.to_updates_per_s or rates[-1]
+        if end > begin:
+            figure.add_vrect(x0=begin, x1=end, fillcolor=colours[best.strategy], opacity=0.12, line_width=0)
+    figure.update_layout(
+        xaxis=log_axis("updates a second", "/s", rates[0], rates[-1]),
+        yaxis={"title": "inferences a second", "tickformat": "~s", "rangemode": "tozero"},
+    )
+    rows: list[list[Cell]] = [
+        [
+            way.name, Amount(way.startup_s, "s"), Amount(way.update_s, "s"), Amount(way.latency_s, "s"),
+            Amount(way.most_updates_per_s, "/s"), Amount(way.memory_bytes, "B"),
+            Amount(way.lost_edges, "", f"{way.lost_edges:.0%}"),
+            Amount(way.accuracy, "", "" if way.accuracy is None else f"{way.accuracy:.1%}"),
+        ]
+        for way in ways
+    ]  # fmt: skip
+    heads = (
+        "way to keep up",
+        "start",
+        "update",
+        "inference",
+        "most updates",
+        "memory",
+        "lost edges",
+        "accuracy",
+    )
+    bests = records_table("best-by-rate", [best.model_dump() for best in found.best_by_rate])
+    title = "Best way by rate of updates (shaded), among those that lose no edge"
+    return plot(figure, 460, title, data=bests) + table(heads, rows, name="ways")
 
 
 def accuracy_html(found: AccuracyReport, command: str = "") -> str:

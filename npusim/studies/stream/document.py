@@ -12,10 +12,11 @@ from npusim.documents import Document, Part
 class Strategy(Part):
     """One way to keep up with the updates."""
 
-    name: Literal["recompile", "recompile on nodes", "pad and mask"]
+    name: Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
     """recompile: the mask is a constant, so every change needs a compilation; recompile on nodes: the mask is
     an input, so only another number of nodes does; pad and mask: compiled for a capacity, and again only when
-    it is exceeded."""
+    it is exceeded; several kept blobs: compiled for several capacities beforehand, the smallest that holds
+    the graph is run; mini-batches: compiled for a batch of nodes, edges between batches are lost."""
     techniques: str
     """Canonical technique stack at the start."""
     compilations: int
@@ -36,6 +37,23 @@ class Strategy(Part):
     """Memory of the largest version, in bytes."""
     cumulative_s: list[float]
     """Time spent after each update, in s; the first entry is the compilation before the first of them."""
+    compiled_nodes: list[int]
+    """Nodes that it is compiled for before the first update: of each blob, of a batch."""
+    startup_s: float
+    """Time of the compilations before the first update, in s."""
+    update_s: float
+    """Mean time that an update takes after that, in s: compilations, and the CPU's work on the mask."""
+    latency_s: float
+    """Mean time of an inference on the whole graph, all batches of it, in s."""
+    most_updates_per_s: float | None
+    """Updates a second that it keeps up with at most; null where updates take no time."""
+    lost_edges: float
+    """Share of the edges that it leaves out."""
+    accuracy: float | None
+    """Share of real test nodes that a model trained on all edges classifies correctly with what is left of
+    them; null where no edge is lost or nothing was trained."""
+    accuracy_of_all_edges: float | None
+    """The same with all edges."""
 
 
 class CapacityCost(Part):
@@ -51,6 +69,21 @@ class CapacityCost(Part):
     """Memory of all versions, in bytes."""
     latency_s: float
     """Latency of an inference at this capacity, in s."""
+
+
+class BestAtRate(Part):
+    """Rates of updates at which one way leaves time for most inferences."""
+
+    strategy: str
+    """Name of the way to keep up."""
+    from_updates_per_s: float
+    """Lowest rate, in updates a second."""
+    to_updates_per_s: float | None
+    """Highest rate; null where no rate ends it."""
+    from_inferences_per_s: float
+    """Inferences a second in the time that updates leave, at the lowest rate."""
+    to_inferences_per_s: float
+    """The same at the highest rate; 0 where the updates take all the time."""
 
 
 class Followed(Document):
@@ -80,6 +113,9 @@ class Followed(Document):
     """Nodes that pad and mask is compiled for."""
     strategies: list[Strategy]
     """The ways to keep up."""
+    best_by_rate: list[BestAtRate]
+    """By rate of updates, the way that loses no edge and leaves time for most inferences; rates rise. Above
+    the last none keeps up."""
     breakeven_capacity: int | None
     """Largest capacity at which pad and mask takes no longer than to recompile; null where none is."""
     breakeven_is_limit: bool

@@ -1,8 +1,8 @@
-"""Stream of graph updates: recompile each time, or compile with spare capacity and patch masks."""
+"""Stream of graph updates: recompile, pad and mask, keep several versions, or infer in mini-batches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf, isinf
 
@@ -11,7 +11,15 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.scenario import Scenario
 from npusim.studies.stream.document import CapacityCost, Followed, Strategy
 from npusim.studies.stream.masks import MaskKeeper, entries_changed
-from npusim.studies.stream.strategies import KNOTS, Costs, Course, Versions
+from npusim.studies.stream.rates import best_by_rate
+from npusim.studies.stream.strategies import (
+    KNOTS,
+    BatchJudgement,
+    Costs,
+    Course,
+    Versions,
+    expected_judgement,
+)
 from npusim.studies.stream.updates import Size, Update, sizes
 from npusim.techniques import EdgeData, Stack, parse, technique_with
 
@@ -19,6 +27,8 @@ _WAYS = (EdgeData.CONSTANT, EdgeData.INPUT, EdgeData.CAPACITY)
 """What the strategies do with the edges: recompile, update a mask, leave room for more nodes."""
 _ROUND = 1000
 """Without a capacity, nodes are rounded up to whole thousands, as NodePad does."""
+_BLOBS = 4
+"""Blobs that are kept, unless told otherwise."""
 _MOST_TIMES = 64
 """Largest capacity that the search for the break-even tries, over the most nodes of the stream."""
 _SHOWN = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0)
@@ -31,10 +41,13 @@ def follow(
     toolchain: Toolchain | None = None,
     *,
     capacity: int | None = None,
+    kept: Sequence[int] = (),
+    batch: int | None = None,
+    judge: Callable[[int], BatchJudgement] | None = None,
     inferences: int = 1,
     seed: int | None = None,
 ) -> Followed:
-    """Follow a stream of updates in three ways and find where padding pays.
+    """Follow a stream of updates in five ways, and find where padding pays and which is best at which rate.
 
     Parameters
     ----------
@@ -46,6 +59,14 @@ def follow(
     capacity : int, optional
         Nodes that pad and mask is compiled for; None: the most of the stream, rounded up to whole thousands.
         When the graph outgrows it, the network is compiled again with as much room to spare as at the start.
+    kept : sequence of int
+        Capacities that are compiled beforehand where several blobs are kept; empty: four in equal steps up to
+        that of pad and mask.
+    batch : int, optional
+        Nodes of a mini-batch; None: a thousand, or half of the graph where that is less.
+    judge : callable, optional
+        Returns the share of edges that batches of so many nodes lose, and the accuracy that is left; None:
+        batches are taken to be drawn at random.
     inferences : int
         Inferences after each update, at least 1.
     seed : int, optional
@@ -67,13 +88,18 @@ def follow(
         allowed = f"at least the {start.nodes} nodes of the graph"
         raise NpusimError(f"--capacity: found {capacity}; allowed: {allowed}")
     chosen = capacity if capacity is not None else -(-stream.most // _ROUND) * _ROUND
+    blobs = _kept_capacities(kept, start, chosen)
+    size = _batch(batch, start)
+    judged = judge(size) if judge is not None else expected_judgement(start.nodes, size)
     recompile = stream.frozen(frozen, [any(update.counts.values()) for update in updates])
     on_nodes = stream.by_nodes(masked)
     paddings = _paddings(stream, masked, chosen)
     strategies = [
-        recompile.strategy("recompile", frozen),
-        on_nodes.strategy("recompile on nodes", masked),
-        paddings[chosen].strategy("pad and mask", versions.graph(masked, start, chosen).techniques),
+        recompile.strategy("recompile", frozen, [start.nodes]),
+        on_nodes.strategy("recompile on nodes", masked, [start.nodes]),
+        paddings[chosen].strategy("pad and mask", versions.graph(masked, start, chosen).techniques, [chosen]),
+        stream.kept(masked, blobs).strategy("several kept blobs", masked, blobs),
+        stream.batched(masked, size, judged.lost_edges).strategy("mini-batches", masked, [size], judged),
     ]
     best, at_limit = _breakeven(stream, masked, recompile.total_s)
     return Followed(
@@ -88,11 +114,12 @@ def follow(
         edges=(start.edges, course[-1].edges, max(size.edges for size in course)),
         capacity=chosen,
         strategies=strategies,
+        best_by_rate=best_by_rate(strategies),
         breakeven_capacity=best,
         breakeven_is_limit=at_limit,
         breakeven_inferences=_breakeven_inferences(recompile, paddings[chosen], len(updates), inferences),
         capacities=[_capacity_cost(versions, masked, start, c, paddings[c]) for c in sorted(paddings)],
-        notes=_notes(toolchain, course),
+        notes=_notes(toolchain, course, strategies[-1]),
         conclusion=_conclusion(strategies),
     )
 
@@ -123,7 +150,26 @@ def _course(
     keeper = MaskKeeper(graph, scenario.machine, scenario.run)
     model, neighbours = graph.meta.model, graph.meta.neighbours or 0
     changed = [entries_changed(model, u, size, neighbours) for u, size in zip(updates, course, strict=False)]
-    return Course(versions, course, [0.0, *(keeper.update_s(entries) for entries in changed)], inferences)
+    return Course(versions, course, [0.0, *changed], keeper, inferences)
+
+
+def _kept_capacities(asked: Sequence[int], start: Size, most: int) -> list[int]:
+    """Return the capacities that are compiled beforehand, rising; at least one holds the graph."""
+    if not asked:
+        steps = range(1, _BLOBS + 1)
+        return sorted({-(-(start.nodes * (_BLOBS - k) + most * k) // _BLOBS) for k in steps})
+    if min(asked) < 1 or max(asked) < start.nodes:
+        allowed = f"capacities of 1 or more, the largest at least the {start.nodes} nodes of the graph"
+        raise NpusimError(f"--kept: found {', '.join(map(str, asked))}; allowed: {allowed}")
+    return sorted(set(asked))
+
+
+def _batch(asked: int | None, start: Size) -> int:
+    """Return the nodes of a mini-batch."""
+    if asked is not None and not 1 <= asked < start.nodes:
+        allowed = f"from 1 to {start.nodes - 1}: one batch of all {start.nodes} nodes is pad and mask"
+        raise NpusimError(f"--batch: found {asked}; allowed: {allowed}")
+    return asked if asked is not None else max(1, min(_ROUND, start.nodes // 2))
 
 
 def _paddings(stream: Course, stack: str, chosen: int) -> dict[int, Costs]:
@@ -179,24 +225,38 @@ def _capacity_cost(versions: Versions, stack: str, start: Size, capacity: int, c
     )
 
 
-def _notes(toolchain: Toolchain, course: Sequence[Size]) -> list[str]:
+def _notes(toolchain: Toolchain, course: Sequence[Size], batches: Strategy) -> list[str]:
     fixed = toolchain.compile_fixed
     notes = [
         f"compiled by {toolchain.name}: {fixed.text} and more, {fixed.source}; --set toolchain... sets yours"
     ]
     if len({size.nodes for size in course}) > KNOTS:
         notes.append(f"latencies are estimated at {KNOTS} numbers of nodes and interpolated between them")
-    notes.append("mask: entries that change at the mean degree, written by the CPU at random addresses")
+    notes.append(
+        "mask: entries that change at the mean degree, written by the CPU at random addresses; written anew "
+        "where a version for another number of nodes is run"
+    )
+    how = "in order of their numbers" if batches.accuracy is not None else "at random"
+    notes.append(
+        f"mini-batches: nodes are put into batches {how}, which loses {batches.lost_edges:.0%} of the edges; "
+        "an inference runs all batches"
+    )
     return notes
 
 
 def _conclusion(strategies: Sequence[Strategy]) -> str:
-    best, first = min(strategies, key=lambda s: s.total_s), strategies[0]
+    exact = [s for s in strategies if s.lost_edges == 0.0]
+    best, first = min(exact, key=lambda s: s.total_s), strategies[0]
     if best is first:
-        return f"Best: {best.name}, {best.total_s:.3g} s in all: padding costs more than it saves."
-    gain, less = first.total_s / best.total_s, first.memory_bytes / best.memory_bytes
-    saved = f"{_times(gain)} less time and {_times(less)} less memory than to recompile each time"
-    return f"Best: {best.name}, {best.total_s:.3g} s in all: {saved}."
+        text = f"Best: {best.name}, {best.total_s:.3g} s in all: padding costs more than it saves."
+    else:
+        gain, less = first.total_s / best.total_s, first.memory_bytes / best.memory_bytes
+        saved = f"{_times(gain)} less time and {_times(less)} less memory than to recompile each time"
+        text = f"Best: {best.name}, {best.total_s:.3g} s in all: {saved}."
+    lossy = min(strategies, key=lambda s: s.total_s)
+    if lossy.lost_edges > 0.0:
+        text += f" Quicker still, but without {lossy.lost_edges:.0%} of the edges: {lossy.name}."
+    return text
 
 
 def _times(ratio: float) -> str:

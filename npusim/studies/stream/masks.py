@@ -14,6 +14,7 @@ from npusim.graph import Graph
 from npusim.mapping import Run
 from npusim.ops import Role
 from npusim.studies.stream.updates import Size, Update
+from npusim.techniques.preprocessing import nodes_of
 
 
 def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> float:
@@ -39,23 +40,35 @@ def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> 
 class MaskKeeper:
     """The CPU that writes the changed entries."""
 
-    def __init__(self, graph: Graph, soc: Soc, run: Run) -> None:
+    def __init__(self, graph: Graph, soc: Soc, run: Run, batches: int = 1) -> None:
+        """Take the masks of a network; of as many graphs as there are batches."""
         arch: Any = arch_row(soc, run.tiles, run.requests, run.hint)[0]
         self._cpu = arch["cpu"]
         masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
         self._copies = max(1, sum(t.structural for t in masks))
         """Masks that hold the same entries (EffOp's pair)."""
-        self._reach = sum(float(t.bytes) for t in masks)
+        self._reach = batches * sum(float(t.bytes) for t in masks)
         """Bytes among which the entries lie."""
         self._item = max((t.dtype.bytes for t in masks), default=2.0)
+        nodes = nodes_of(graph)
+        self._by_nodes = [(float(t.bytes), nodes, t.shape.count(nodes)) for t in masks] if nodes else []
 
     def update_s(self, entries: float) -> float:
         """Return the time to write so many entries (s): scattered read-modify-writes on the CPU."""
+        return self._written_s(entries, self._reach, entries * self._copies * self._item)
+
+    def layout_s(self, capacity: int, size: Size) -> float:
+        """Return the time to write the masks anew for another number of nodes: zeros, then entries (s)."""
+        whole = sum(stored * (capacity / nodes) ** sides for stored, nodes, sides in self._by_nodes)
+        return self._written_s(2.0 * size.edges + size.nodes, whole, whole)
+
+    def _written_s(self, entries: float, reach: float, written: float) -> float:
+        """Return the time of scattered writes among `reach` bytes, `written` bytes in all (s)."""
         if entries <= 0.0:
             return 0.0
         row = empty_ops(1)[0]
         row["unit"] = Unit.CPU
         row["host_scatters"] = entries * self._copies
-        row["host_reach_bytes"] = self._reach
-        row["host_written_bytes"] = entries * self._copies * self._item
+        row["host_reach_bytes"] = reach
+        row["host_written_bytes"] = written
         return float(cost_host(self._cpu, row).time_s)

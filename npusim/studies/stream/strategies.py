@@ -14,10 +14,11 @@ from npusim.mapping import map_graph
 from npusim.ops import Family, TensorKind
 from npusim.scenario import Scenario
 from npusim.studies.stream.document import Strategy
+from npusim.studies.stream.masks import MaskKeeper
 from npusim.studies.stream.updates import Size
 from npusim.techniques import EdgeData, apply, parse, technique_with
 
-_Name = Literal["recompile", "recompile on nodes", "pad and mask"]
+_Name = Literal["recompile", "recompile on nodes", "pad and mask", "several kept blobs", "mini-batches"]
 KNOTS = 17
 """Numbers of nodes at which inferences are estimated; between them latency is interpolated."""
 
@@ -87,6 +88,25 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchJudgement:
+    """What it does to the answers that edges between mini-batches are lost."""
+
+    lost_edges: float
+    """Share of the edges that run between batches."""
+    accuracy: float | None = None
+    """Share of the test nodes that a trained model classifies correctly; None where nothing was trained."""
+    accuracy_of_all_edges: float | None = None
+    """The same with all edges."""
+
+
+def expected_judgement(nodes: int, batch: int) -> BatchJudgement:
+    """Return the share of edges between batches that are drawn at random: that of pairs of nodes."""
+    full, rest = divmod(nodes, batch)
+    within = full * batch * (batch - 1) + rest * (rest - 1)
+    return BatchJudgement(1.0 - within / (nodes * (nodes - 1)) if nodes > 1 else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
     """The costs of one strategy, update by update; the first entry is what comes before them."""
 
@@ -95,9 +115,15 @@ class Costs:
     inference_s: Sequence[float]
     versions: Sequence[Version]
     """Every version that was compiled."""
+    inferences: int
+    """Inferences after each update."""
 
-    def strategy(self, name: _Name, techniques: str) -> Strategy:
-        """Return the totals."""
+    def strategy(
+        self, name: _Name, techniques: str, nodes: Sequence[int] = (), batches: BatchJudgement | None = None
+    ) -> Strategy:
+        """Return the totals; `nodes` are those that it is compiled for at the start."""
+        updates = len(self.compile_s) - 1
+        update_s = (sum(self.compile_s[1:]) + sum(self.mask_s)) / updates if updates else 0.0
         steps = [sum(parts) for parts in zip(self.compile_s, self.mask_s, self.inference_s, strict=True)]
         return Strategy(
             name=name,
@@ -111,6 +137,14 @@ class Costs:
             memory_bytes=self.memory_bytes,
             largest_version_bytes=max(version.memory_bytes for version in self.versions),
             cumulative_s=[float(value) for value in np.cumsum(steps)],
+            compiled_nodes=list(nodes),
+            startup_s=self.compile_s[0],
+            update_s=update_s,
+            latency_s=sum(self.inference_s) / (updates * self.inferences) if updates else 0.0,
+            most_updates_per_s=1.0 / update_s if update_s > 0.0 else None,
+            lost_edges=batches.lost_edges if batches is not None else 0.0,
+            accuracy=batches.accuracy if batches is not None else None,
+            accuracy_of_all_edges=batches.accuracy_of_all_edges if batches is not None else None,
         )
 
     @property
@@ -131,8 +165,9 @@ class Course:
     compiled: Versions
     sizes: Sequence[Size]
     """The graph before the first update and after each."""
-    mask_s: Sequence[float]
-    """Time to correct the mask at each of them (s)."""
+    entries: Sequence[float]
+    """Entries of the mask that change at each of them; none before the first."""
+    keeper: MaskKeeper
     inferences: int
     """Inferences after each update."""
 
@@ -143,7 +178,7 @@ class Course:
 
     def frozen(self, stack: str, changed: Sequence[bool]) -> Costs:
         """Compile at each update that changes anything: baked-in edges never come back, and have no mask."""
-        return self._recompiled(stack, [0.0] * len(self.mask_s), changed)
+        return self._recompiled(stack, [0.0] * len(self.sizes), changed)
 
     def by_nodes(self, stack: str) -> Costs:
         """Compile for each number of nodes not seen before; a version that was there before is reused."""
@@ -151,7 +186,15 @@ class Course:
         for size in self.sizes[1:]:
             needed.append(size.nodes not in seen)
             seen.add(size.nodes)
-        return self._recompiled(stack, self.mask_s, needed)
+        return self._recompiled(stack, self._mask_s([size.nodes for size in self.sizes]), needed)
+
+    def _mask_s(self, compiled_nodes: Sequence[int]) -> list[float]:
+        """Time to correct the mask at each update, and to write it anew where another version is run (s)."""
+        found = [self.keeper.update_s(entries) for entries in self.entries]
+        for i in range(1, len(found)):
+            if compiled_nodes[i] != compiled_nodes[i - 1]:
+                found[i] += self.keeper.layout_s(compiled_nodes[i], self.sizes[i])
+        return found
 
     def _recompiled(self, stack: str, mask_s: Sequence[float], needed: Sequence[bool]) -> Costs:
         versions = self.compiled.by_nodes(stack, self.sizes)
@@ -159,19 +202,51 @@ class Course:
         used = [version for version, compiled in zip(later, needed, strict=True) if compiled]
         compile_s = [v.compile_s if compiled else 0.0 for v, compiled in zip(later, needed, strict=True)]
         inference_s = [self.inferences * version.latency_s for version in later]
-        return Costs([first.compile_s, *compile_s], mask_s, [0.0, *inference_s], [first, *used])
+        compile_s = [first.compile_s, *compile_s]
+        return Costs(compile_s, mask_s, [0.0, *inference_s], [first, *used], self.inferences)
 
     def padded(self, stack: str, capacity: int) -> Costs:
         """Compile for a capacity, and again with the same room to spare whenever the graph outgrows it."""
-        spare = capacity - self.sizes[0].nodes
-        version = self.compiled.version(stack, self.sizes[0], capacity)
-        compile_s, inference_s, used = [version.compile_s], [0.0], [version]
-        for size in self.sizes[1:]:
-            outgrown = size.nodes > capacity
+        return self.kept(stack, [capacity])
+
+    def kept(self, stack: str, capacities: Sequence[int]) -> Costs:
+        """Compile for several capacities beforehand and run the smallest that holds the graph.
+
+        A graph that outgrows the largest has another compiled, with the room to spare that the largest had.
+        """
+        start, known = self.sizes[0], sorted(capacities)
+        spare = known[-1] - start.nodes
+        versions = {c: self.compiled.version(stack, _held(start, c), c) for c in known}
+        compile_s, inference_s, run = [sum(v.compile_s for v in versions.values())], [0.0], []
+        for size in self.sizes:
+            fitting = next((c for c in known if c >= size.nodes), 0)
+            outgrown = not fitting
             if outgrown:
-                capacity = size.nodes + spare
-                version = self.compiled.version(stack, size, capacity)
-                used.append(version)
-            compile_s.append(version.compile_s if outgrown else 0.0)
-            inference_s.append(self.inferences * version.latency_s)
-        return Costs(compile_s, self.mask_s, inference_s, used)
+                fitting = size.nodes + spare
+                known.append(fitting)
+                versions[fitting] = self.compiled.version(stack, size, fitting)
+            run.append(fitting)
+            compile_s.append(versions[fitting].compile_s if outgrown else 0.0)
+            inference_s.append(self.inferences * versions[fitting].latency_s)
+        del compile_s[1], inference_s[1]  # the graph before the first update
+        return Costs(compile_s, self._mask_s(run), inference_s, list(versions.values()), self.inferences)
+
+    def batched(self, stack: str, batch: int, lost_edges: float) -> Costs:
+        """Compile for a batch of nodes, and infer batch by batch; edges between batches change nothing."""
+        start, share = self.sizes[0], 1.0 - lost_edges
+        count = -(-start.nodes // batch)
+        size = _held(Size(batch, round(start.edges * share / count)), batch)
+        version = self.compiled.version(stack, size)
+        scenario = self.compiled.scenario
+        keeper = MaskKeeper(self.compiled.graph(stack, size), scenario.machine, scenario.run, count)
+        mask_s = [keeper.update_s(share * entries) for entries in self.entries]
+        runs = [self.inferences * -(-size.nodes // batch) for size in self.sizes[1:]]
+        inference_s = [times * version.latency_s for times in runs]
+        compile_s = [version.compile_s, *(0.0 for _ in runs)]
+        return Costs(compile_s, mask_s, [0.0, *inference_s], [version], self.inferences)
+
+
+def _held(size: Size, capacity: int) -> Size:
+    """Return a graph of some size as far as a capacity holds it."""
+    nodes = min(size.nodes, capacity)
+    return Size(nodes, min(size.edges, nodes * (nodes - 1) // 2))
