@@ -11,7 +11,7 @@ from spaces import MIXED, QUICK, changed, estimated
 from npusim.arch import load_soc, with_overrides
 from npusim.config import valid_paths
 from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, derive, row_numbers
-from npusim.cost.candidate_latency import RATES, clear_rate_bounds
+from npusim.cost.candidate_latency import RATES, Rate, clear_rate_bounds
 from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore import load_space, parse_keep, space_names
@@ -81,8 +81,9 @@ def test_the_search_looks_at_nothing_but_its_columns():
     graph = apply(load_workload("gcn-cora"), "stagr+symg")
     rows = plan_tables(graph, soc).table.rows
     rate_bounds, bounds = np.empty((RATES, 2)), np.empty(len(rows) + 1, np.int64)
-    clear_rate_bounds(rate_bounds)
     table = arch_row(soc, 4, 1, "latency")
+    rate_bounds[Rate.TILE_SRAM] = table["sram_tile_bytes"][0]
+    clear_rate_bounds(rate_bounds)
     before = search_rows(table[0], rows, rate_bounds, bounds)[: bounds[-1]].copy()
     numbers = row_numbers(table)
     for column in set(PRIMITIVE_COLUMNS) - SEARCH_COLUMNS:

@@ -3,6 +3,7 @@
 from npusim.cost.architecture import MAC_FORMATS as MAC_FORMATS
 from npusim.cost.architecture import PRIMITIVE_COLUMNS as PRIMITIVE_COLUMNS
 from npusim.cost.architecture import SEARCH_COLUMNS as SEARCH_COLUMNS
+from npusim.cost.architecture import SRAM_COLUMNS as SRAM_COLUMNS
 from npusim.cost.architecture import arch_row as arch_row
 from npusim.cost.architecture import row_numbers as row_numbers
 from npusim.cost.arrays.loops import Nest as Nest
@@ -13,6 +14,7 @@ from npusim.cost.arrays.mapper import best_order as best_order
 from npusim.cost.arrays.traffic import FROM_BELOW as FROM_BELOW
 from npusim.cost.arrays.traffic import TO_BELOW as TO_BELOW
 from npusim.cost.breakdown import operator_costs as operator_costs
+from npusim.cost.candidate_latency import BLOCK as BLOCK
 from npusim.cost.channelwise import depthwise_cycles as depthwise_cycles
 from npusim.cost.channelwise import eltwise_cycles as eltwise_cycles
 from npusim.cost.channelwise import maxpool_cycles as maxpool_cycles
@@ -34,6 +36,7 @@ from npusim.cost.dma import transfer_s as transfer_s
 from npusim.cost.dpu import conv_cycles as conv_cycles
 from npusim.cost.dpu import matmul_cycles as matmul_cycles
 from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
+from npusim.cost.evaluation import SHARED_SEARCH as SHARED_SEARCH
 from npusim.cost.evaluation import evaluate as evaluate
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points

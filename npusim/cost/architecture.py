@@ -214,6 +214,9 @@ def _places(names: Iterable[str]) -> Iterator[int]:
 SEARCH_COLUMNS = frozenset(_places(dtype_of(SearchedColumns).names))
 """Places, in the float64 view of a row, of what the tiling search looks at."""
 
+SRAM_COLUMNS = frozenset(_places(("sram_tile_bytes",)))
+"""Those of a tile's SRAM: a search serves a range of its sizes."""
+
 PRIMITIVE_COLUMNS = tuple(sorted(_places(dtype_of(PrimitiveColumns).names)))
 """Places of all columns that are one number of the data sheet each; none depends on another."""
 

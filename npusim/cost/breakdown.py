@@ -33,7 +33,7 @@ _VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP,
 _COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
 _LAUNCH_BOUND, _ELTWISE = int(Bound.LAUNCH), int(DpuOperation.ELTWISE)
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
-_DSP_RATE, _BEST, _INDEX = int(Rate.DSP), int(Choice.BEST), int(Choice.INDEX)
+_DSP_RATE, _SRAM, _BEST, _INDEX = int(Rate.DSP), int(Rate.SRAM), int(Choice.BEST), int(Choice.INDEX)
 
 
 @compiled_or_plain(lambda _, ops, *__: plain_ms(ops))
@@ -78,7 +78,10 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         result.latency_s = choices[_BEST, 0] + wait_s + op.dispatches * arch.dispatch_s
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, rates, point)
-        result.dram_bytes, result.sram_peak_bytes = candidate.dram_bytes, candidate.sram_peak_bytes
+        result.dram_bytes, result.sram_peak_bytes = (
+            candidate.dram_bytes,
+            min(candidate.sram_peak_bytes, rates[_SRAM, 0]),
+        )
         result.dram_read_bytes, result.streamed_bytes = candidate.read_bytes, candidate.dram_bytes
         _repeat(result, op.repeats)
         result.critical_s = result.latency_s

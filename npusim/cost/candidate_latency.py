@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.candidates import CandidateRecord
+from npusim.cost.candidates import CandidateRecord, refills
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
 from npusim.cost.jit import compiled
 
@@ -53,11 +53,17 @@ class Rate(IntEnum):
     """... and while the engines' buffers are not full."""
     BUFFER = 9
     """Bytes (not seconds) that these buffers take."""
+    TILE_SRAM = 10
+    """Bytes (not seconds) that a tile's SRAM has ..."""
+    SRAM = 11
+    """... and that of all tiles together."""
     # Of one operator
-    DSP = 10
+    DSP = 12
     """Time of the DSPs for all of the operator; 0 where they have no part in it."""
-    COPIES = 11
+    COPIES = 13
     """Time of the copies of the candidate that is evaluated."""
+    REFILL_WAIT = 14
+    """Its waits for refills; infinite where it does not fit into SRAM."""
 
 
 class Choice(IntEnum):
@@ -67,6 +73,8 @@ class Choice(IntEnum):
     """Latency without the waits that all candidates share (s); infinite where there is no candidate."""
     INDEX = 1
     """Index of the candidate in the table of candidates."""
+    BEST_COARSE = 2
+    """The best latency of those with pieces of stencils."""
 
 
 class Amounts(NamedTuple):
@@ -78,7 +86,6 @@ class Amounts(NamedTuple):
     read_gaps: float
     prologue_bytes: float
     epilogue_bytes: float
-    refills: float
     page_walks: float
 
 
@@ -89,7 +96,6 @@ class Rates(NamedTuple):
     read_s: float
     write_s: float
     gap_s: float
-    wait_s: float
     page_walk_s: float
 
 
@@ -104,8 +110,12 @@ _CYCLE, _READ, _WRITE, _GAP, _PAGE_WALK = (
 )
 _READ_WAIT, _WRITE_WAIT = int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
 _COPY, _QUICK_COPY, _BUFFER = int(Rate.COPY), int(Rate.QUICK_COPY), int(Rate.BUFFER)
-_DSP, _COPIES = int(Rate.DSP), int(Rate.COPIES)
-_BEST, _INDEX = int(Choice.BEST), int(Choice.INDEX)
+_DSP, _COPIES, _REFILL_WAIT = int(Rate.DSP), int(Rate.COPIES), int(Rate.REFILL_WAIT)
+_TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
+_BEST, _INDEX, _BEST_COARSE = int(Choice.BEST), int(Choice.INDEX), int(Choice.BEST_COARSE)
+
+TIE = 1.0 - 1e-13
+"""A candidate with pieces smaller than a stencil is taken where it takes less than this share of another."""
 
 # Columns of the table of rate bounds.
 _LOWER, _UPPER = 0, 1
@@ -118,7 +128,8 @@ _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE_WALK = (
     _GAP * BLOCK,
     _PAGE_WALK * BLOCK,
 )
-_AT_DSP, _AT_COPIES, _AT_WAIT = _DSP * BLOCK, _COPIES * BLOCK, _READ_WAIT * BLOCK
+_AT_DSP, _AT_COPIES, _AT_REFILL_WAIT = _DSP * BLOCK, _COPIES * BLOCK, _REFILL_WAIT * BLOCK
+_AT_READ_WAIT, _AT_TILE_SRAM = _READ_WAIT * BLOCK, _TILE_SRAM * BLOCK
 _AT_BEST, _AT_INDEX = _BEST * BLOCK, _INDEX * BLOCK
 
 
@@ -141,6 +152,8 @@ def fill_rates(arch: ArchRecord, rates: Any, point: int) -> None:
     rates[_COPY, point] = 1.0 / bytes_per_s(arch, CMX2CMX, arch.dma_engines)
     rates[_QUICK_COPY, point] = 1.0 / width_bytes_per_s(arch, arch.dma_engines)
     rates[_BUFFER, point] = arch.dma_copy_buffer_bytes * arch.dma_engines
+    rates[_TILE_SRAM, point] = arch.sram_tile_bytes
+    rates[_SRAM, point] = arch.tiles * arch.sram_tile_bytes
 
 
 @compiled
@@ -189,27 +202,66 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: Any) -> None:
     """Choose the fastest candidate of one operator for each point of a block; ties go to the first.
 
+    The best latency is infinite at a point where none fits into SRAM.
+
     Parameters
     ----------
     found : array of CANDIDATE_DTYPE
         The operator's candidates are `found[start:stop]`, sorted.
     rates : array of float64, shape (RATES, BLOCK)
-        The row COPIES is scratch.
+        The rows COPIES and REFILL_WAIT are scratch.
     choices : array of float64, shape (CHOICES, BLOCK)
         Written.
     """
     choices[_BEST, :] = np.inf
     choices[_INDEX, :] = start
-    rates[_COPIES, :] = 0.0
+    rates[_COPIES, :] = rates[_REFILL_WAIT, :] = 0.0
     flat_rates, flat_choices = rates.reshape(-1), choices.reshape(-1)
-    was_copied = False
+    least, greatest = np.inf, -np.inf
+    for p in range(points):
+        least, greatest = min(least, rates[_TILE_SRAM, p]), max(greatest, rates[_TILE_SRAM, p])
+    was_copied, has_waited, is_fine, fine_from = False, False, False, float(stop)
     for c in range(start, stop):
         candidate = found[c]
+        if candidate.needed_bytes > greatest:
+            continue
+        if candidate.fine > 0.0 and not is_fine:
+            is_fine, fine_from = True, float(c)
+            for p in range(points):
+                choices[_BEST_COARSE, p] = choices[_BEST, p]
+                choices[_BEST, p] *= TIE
+        waits = candidate.streamed_bytes > 0.0 or candidate.needed_bytes > least
+        if waits or has_waited:
+            _fill_refill_waits(candidate, least, greatest, flat_rates, points)
+            has_waited = waits
         if candidate.copied_bytes > 0.0 or was_copied:
             was_copied = candidate.copied_bytes > 0.0
             for p in range(points):
                 rates[_COPIES, p] = copies_s(candidate.copied_bytes, rates, p)
         _update_choices(_amounts(candidate), float(c), flat_rates, points, flat_choices)
+    if is_fine:
+        for p in range(points):
+            if choices[_INDEX, p] < fine_from:
+                choices[_BEST, p] = choices[_BEST_COARSE, p]
+
+
+@compiled
+def _fill_refill_waits(
+    candidate: CandidateRecord, least: float, greatest: float, rates: Any, points: int
+) -> None:
+    """Fill in the waits of a candidate for refills at points whose SRAM lies in a range."""
+    needed, streamed, held = candidate.needed_bytes, candidate.streamed_bytes, candidate.held_bytes
+    if least == greatest:
+        count = refills(candidate, greatest)
+        for p in range(points):
+            rates[_AT_REFILL_WAIT + p] = count * rates[_AT_READ_WAIT + p]
+        return
+    if streamed <= 0.0:
+        held = -1.0
+    for p in range(points):
+        sram = rates[_AT_TILE_SRAM + p]
+        wait_s = streamed / (sram - held) * rates[_AT_READ_WAIT + p]
+        rates[_AT_REFILL_WAIT + p] = wait_s if needed <= sram else np.inf
 
 
 @compiled
@@ -222,19 +274,18 @@ def _amounts(candidate: CandidateRecord) -> Amounts:
         candidate.read_gaps,
         candidate.prologue_bytes,
         candidate.epilogue_bytes,
-        candidate.refills,
         candidate.page_walks,
     )
 
 
 @compiled
-def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, copying_s: float) -> float:
+def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, copying_s: float, refill_wait_s: float) -> float:
     """Latency (s) of amounts at rates, without the waits that all candidates share."""
     read_s, written_s = amounts.read_bytes * rates.read_s, amounts.written_bytes * rates.write_s
     dma = read_s + written_s + amounts.read_gaps * rates.gap_s + copying_s
     exposed = amounts.prologue_bytes * rates.read_s + amounts.epilogue_bytes * rates.write_s
     work = max(amounts.grid_cycles * rates.cycle_s, dsp_s)
-    overlapped = overlapped_s(work, dma, exposed, amounts.refills * rates.wait_s)
+    overlapped = overlapped_s(work, dma, exposed, refill_wait_s)
     return float(overlapped + amounts.page_walks * rates.page_walk_s)
 
 
@@ -246,18 +297,18 @@ def candidate_latency_s(candidate: CandidateRecord, rates: Any, point: int) -> f
         rates[_READ, point],
         rates[_WRITE, point],
         rates[_GAP, point],
-        rates[_READ_WAIT, point],
         rates[_PAGE_WALK, point],
     )
-    return _latency_s(_amounts(candidate), at, 0.0, copies_s(candidate.copied_bytes, rates, point))
+    wait_s = refills(candidate, rates[_TILE_SRAM, point]) * rates[_READ_WAIT, point]
+    return _latency_s(_amounts(candidate), at, 0.0, copies_s(candidate.copied_bytes, rates, point), wait_s)
 
 
 @compiled
 def widen_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
     """Widen the lower and upper bound of each rate, two columns of a table, to those of some points."""
     for r in range(RATES):
-        # A larger buffer makes copies faster.
-        lower, upper = (_UPPER, _LOWER) if r == _BUFFER else (_LOWER, _UPPER)
+        # More room makes things faster.
+        lower, upper = (_UPPER, _LOWER) if _is_room(r) else (_LOWER, _UPPER)
         for p in range(points):
             rate_bounds[r, lower] = min(rate_bounds[r, lower], rates[r, p])
             rate_bounds[r, upper] = max(rate_bounds[r, upper], rates[r, p])
@@ -266,14 +317,34 @@ def widen_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
 @compiled
 def start_rate_bounds(rate_bounds: Any) -> None:
     """Write the bounds of rates over no point."""
-    rate_bounds[:, _LOWER], rate_bounds[:, _UPPER] = np.inf, -np.inf
-    rate_bounds[_BUFFER, _LOWER], rate_bounds[_BUFFER, _UPPER] = -np.inf, np.inf
+    for r in range(RATES):
+        rate_bounds[r, _LOWER], rate_bounds[r, _UPPER] = (
+            (-np.inf, np.inf) if _is_room(r) else (np.inf, -np.inf)
+        )
+
+
+@compiled
+def _is_room(rate: int) -> bool:
+    """Whether a row of the table of rates has bytes of room."""
+    return rate in (_BUFFER, _TILE_SRAM, _SRAM)
+
+
+@compiled
+def least_sram_bytes(rate_bounds: Any) -> float:
+    """Return the least SRAM of a tile over all points."""
+    return float(rate_bounds[_TILE_SRAM, _UPPER])
+
+
+@compiled
+def greatest_sram_bytes(rate_bounds: Any) -> float:
+    """Return the greatest SRAM of a tile over all points."""
+    return float(rate_bounds[_TILE_SRAM, _LOWER])
 
 
 @compiled
 def upper_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
-    """Latency (s) that a candidate exceeds at no point; infinite where rates are not known."""
-    if rate_bounds[_CYCLE, _UPPER] == np.inf:
+    """Latency (s) that a candidate exceeds at no point; infinite where rates are not known, or no room is."""
+    if rate_bounds[_CYCLE, _UPPER] == np.inf or candidate.needed_bytes > least_sram_bytes(rate_bounds):
         return np.inf
     return candidate_latency_s(candidate, rate_bounds, _UPPER)
 
@@ -286,9 +357,10 @@ def lower_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
 
 @compiled
 def clear_rate_bounds(rate_bounds: Any) -> None:
-    """Write the bounds of unknown rates, so that no candidate is ruled out by its latency."""
-    rate_bounds[:, _LOWER] = 0.0
-    rate_bounds[:, _UPPER] = np.inf
+    """Forget the bounds of rates but those of SRAM, so that no candidate is ruled out by its latency."""
+    for r in range(RATES):
+        if r != _TILE_SRAM:
+            rate_bounds[r, _LOWER], rate_bounds[r, _UPPER] = 0.0, np.inf
 
 
 @compiled
@@ -300,10 +372,11 @@ def _update_choices(amounts: Amounts, index: float, rates: Any, points: int, cho
             rates[_AT_READ + p],
             rates[_AT_WRITE + p],
             rates[_AT_GAP + p],
-            rates[_AT_WAIT + p],
             rates[_AT_PAGE_WALK + p],
         )
-        latency = _latency_s(amounts, at, rates[_AT_DSP + p], rates[_AT_COPIES + p])
+        latency = _latency_s(
+            amounts, at, rates[_AT_DSP + p], rates[_AT_COPIES + p], rates[_AT_REFILL_WAIT + p]
+        )
         better = latency < choices[_AT_BEST + p]
         choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]
         choices[_AT_INDEX + p] = index if better else choices[_AT_INDEX + p]

@@ -1,9 +1,11 @@
 """Mapping candidates of an operator that no other dominates, whatever clocks and bandwidths will be.
 
 A candidate is dominated when another needs no more of anything that takes time or energy: cycles of the grid,
-bytes and gaps of the DMA, prologue and epilogue, refills, bytes through SRAM. What remains is evaluated for
-each design point (`npusim.cost.candidate_latency`); the fastest of these is the fastest of all, because
-latency rises with each of these amounts.
+bytes and gaps of the DMA, prologue and epilogue, what streams past and what is held meanwhile, bytes through
+SRAM; and no more SRAM to be possible at all. What remains is evaluated for each design point
+(`npusim.cost.candidate_latency`); the fastest of these that are possible there is the fastest of all, because
+latency rises with each of these amounts. None of them depends on the size of SRAM, so one search serves all
+sizes of a range.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ class CandidateRecord:
     """The first piece in, which nothing hides."""
     epilogue_bytes: Bytes
     """The last piece out, which nothing hides."""
-    refills: Number
-    """Times that what is read fills the room that SRAM has for it."""
+    streamed_bytes: Bytes
+    """Streams through a tile's SRAM; it fills the room that SRAM has for it so many times (`refills`)."""
+    held_bytes: Bytes
+    """SRAM of a tile that is no room for it: tensors that live across the operator, and what waits."""
+    needed_bytes: Bytes
+    """SRAM that a tile must have."""
     page_walks: Number
     """1 where the first piece waits for address translation."""
     grid_traffic_bytes: Bytes
@@ -41,7 +47,9 @@ class CandidateRecord:
     dram_bytes: Bytes
     """Between DRAM and SRAM."""
     sram_peak_bytes: Bytes
-    """Largest working set of all tiles, tensors that live across the operator included."""
+    """Largest working set of all tiles, tensors that live across it included; no more than there is."""
+    fine: Number
+    """1 where its pieces are smaller than a stencil: it is taken where it is faster, not where it ties."""
     split: Number
     """See `npusim.cost.tables.Split`."""
     order: Number
@@ -66,22 +74,80 @@ CANDIDATE_DTYPE = dtype_of(CandidateRecord)
 
 
 @compiled
-def _dominates(a: CandidateRecord, b: CandidateRecord) -> bool:
-    """Whether `a` needs at most what `b` needs of everything that takes time or energy."""
-    return bool(
+def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
+    """Return how often what streams past fills the room that a tile's SRAM has for it."""
+    if candidate.streamed_bytes <= 0.0:
+        return 0.0
+    return float(candidate.streamed_bytes / (sram_tile_bytes - candidate.held_bytes))
+
+
+@compiled
+def _precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
+    """Order of candidates, of which the first of equally fast ones is taken.
+
+    It is the one that moves least; then the one with the shortest start and end, which a row-wise fusion adds
+    up. More SRAM makes more candidates equally fast: by SRAM traffic alone, one with larger stencils and a
+    longer start was taken then, and the fusion was slower. No two that need different amounts are equal, so
+    it does not matter with which others a candidate was found.
+    """
+    if a.fine != b.fine:
+        return bool(a.fine < b.fine)
+    if a.dram_bytes != b.dram_bytes:
+        return bool(a.dram_bytes < b.dram_bytes)
+    first, second = a.prologue_bytes + a.epilogue_bytes, b.prologue_bytes + b.epilogue_bytes
+    if first != second:
+        return bool(first < second)
+    if a.grid_traffic_bytes != b.grid_traffic_bytes:
+        return bool(a.grid_traffic_bytes < b.grid_traffic_bytes)
+    if a.split != b.split:
+        return bool(a.split < b.split)
+    if a.mode != b.mode:
+        return bool(a.mode < b.mode)
+    if a.grid_cycles != b.grid_cycles:
+        return bool(a.grid_cycles < b.grid_cycles)
+    first, second = a.read_gaps + a.copied_bytes, b.read_gaps + b.copied_bytes
+    if first != second:
+        return bool(first < second)
+    if a.streamed_bytes != b.streamed_bytes:
+        return bool(a.streamed_bytes < b.streamed_bytes)
+    if a.held_bytes != b.held_bytes:
+        return bool(a.held_bytes < b.held_bytes)
+    return bool(a.sram_peak_bytes < b.sram_peak_bytes)
+
+
+@compiled
+def _streams_more(a: CandidateRecord, b: CandidateRecord, sram_tile_bytes: float) -> bool:
+    """Whether `a` has more refills than `b` in so much SRAM, both of which fit into it."""
+    room_a, room_b = sram_tile_bytes - a.held_bytes, sram_tile_bytes - b.held_bytes
+    return bool(a.streamed_bytes * room_b > b.streamed_bytes * room_a)
+
+
+@compiled
+def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: float) -> bool:
+    """Whether `a` needs at most what `b` needs of everything, and is possible wherever `b` is.
+
+    The difference of their refills changes sign no more than once, so the ends of the range of SRAM sizes
+    tell. Where latencies tie, `a` must be the one that is taken.
+    """
+    if not (
         a.grid_cycles <= b.grid_cycles
         and a.read_bytes <= b.read_bytes
         and a.prologue_bytes <= b.prologue_bytes
         and a.read_gaps <= b.read_gaps
         and a.epilogue_bytes <= b.epilogue_bytes
-        and a.refills <= b.refills
         and a.copied_bytes <= b.copied_bytes
         and a.grid_traffic_bytes <= b.grid_traffic_bytes
-    )
+        and a.fine <= b.fine
+        and a.needed_bytes <= max(b.needed_bytes, least)
+    ):
+        return False
+    if _streams_more(a, b, max(b.needed_bytes, least)) or _streams_more(a, b, greatest):
+        return False
+    return not _precedes(b, a)
 
 
 @compiled
-def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
+def add_candidate(found: Any, start: int, stop: int, new: int, least: float, greatest: float) -> int:
     """Add a candidate of one operator unless it is dominated; drop those that it dominates.
 
     Parameters
@@ -91,6 +157,8 @@ def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
         The operator's candidates are `found[start:stop]`.
     new : int
         Place of the new candidate, at least `stop`.
+    least, greatest : float
+        SRAM of a tile (bytes) that the search is made for.
 
     Returns
     -------
@@ -99,37 +167,19 @@ def add_candidate(found: Any, start: int, stop: int, new: int) -> int:
 
     Notes
     -----
-    Of two that need the same of everything, the one with the smaller working set stays.
+    Of two that need the same of everything, the one that precedes stays.
     """
     for i in range(start, stop):
-        if _dominates(found[i], found[new]):
-            same = _dominates(found[new], found[i])
-            if not same or found[i].sram_peak_bytes <= found[new].sram_peak_bytes:
-                return stop
+        if _dominates(found[i], found[new], least, greatest):
+            return stop
     kept = start
     for i in range(start, stop):
-        if not _dominates(found[new], found[i]):
+        if not _dominates(found[new], found[i], least, greatest):
             if kept != i:
                 found[kept] = found[i]
             kept += 1
     found[kept] = found[new]
     return kept + 1
-
-
-@compiled
-def _precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
-    """Order of candidates, of which the first of equally fast ones is taken.
-
-    It is the one that moves least; then the one with the shortest start and end, which a row-wise fusion adds
-    up. More SRAM makes more candidates equally fast: by SRAM traffic alone, one with larger stencils and a
-    longer start was taken then, and the fusion was slower.
-    """
-    if a.dram_bytes != b.dram_bytes:
-        return bool(a.dram_bytes < b.dram_bytes)
-    first, second = a.prologue_bytes + a.epilogue_bytes, b.prologue_bytes + b.epilogue_bytes
-    if first != second:
-        return first < second
-    return bool(a.grid_traffic_bytes < b.grid_traffic_bytes)
 
 
 @compiled

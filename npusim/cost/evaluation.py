@@ -66,6 +66,10 @@ _CPU_J, _GPU_J = int(PlanIndependent.CPU_J), int(PlanIndependent.GPU_J)
 _INDEPENDENT = len(PlanIndependent)
 
 
+SHARED_SEARCH = 1024
+"""Points of different SRAM sizes that share one search at most; more points have one size."""
+
+
 class Design(NamedTuple):
     """Design points: what they start from and what each sets."""
 
@@ -215,11 +219,12 @@ def _evaluate_group(design: Design, start: int, stop: int, table: PlanTable, tot
             plans[first + p] = -1
         if first == start:
             # What is too slow at all points need not be kept; of many points that pays for convolutions only.
-            clear_rate_bounds(rate_bounds)
-            if stop - start <= BLOCK or _has_convolutions(rows):
-                start_rate_bounds(rate_bounds)
-                widen_rate_bounds(rates, points, rate_bounds)
+            start_rate_bounds(rate_bounds)
+            widen_rate_bounds(rates, points, rate_bounds)
+            if stop - start <= SHARED_SEARCH or _has_convolutions(rows):
                 _widen_by_others(design, start + points, stop, rate_bounds)
+            else:
+                clear_rate_bounds(rate_bounds)
             found = search_rows(archs[0, 0], rows, rate_bounds, bounds)
         work = _Work(
             archs, table, found, bounds, rates, dsp_s, independent, terms, has_terms, choices, tree, row_of,
@@ -357,7 +362,8 @@ def evaluate_points(
     values : array of float64, shape (points, changed)
         What each point sets them to.
     groups : array of int64, shape (groups + 1,)
-        The points `groups[g]` to `groups[g + 1]` share all that the tiling search looks at.
+        The points `groups[g]` to `groups[g + 1]` share all that the tiling search looks at, but for the size
+        of SRAM where they are no more than `SHARED_SEARCH`.
     table : PlanTable
         The network under each residency plan.
     totals : array of TOTAL_DTYPE, shape (points,)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
-from npusim.cost.candidates import reads_dram
+from npusim.cost.candidates import reads_dram, refills
 from npusim.cost.interval import InferenceSums, inference_times
 from npusim.cost.jit import compiled
 from npusim.cost.plan_table import NO_LEAF
@@ -17,6 +17,7 @@ from npusim.cost.tables import OpRecord, Unit
 _DPU, _DSP, _DMA, _CPU, _GPU = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU))
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
 _PAGE_WALK, _BEST, _INDEX = int(Rate.PAGE_WALK), int(Choice.BEST), int(Choice.INDEX)
+_TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
 
 
 class PlanIndependent(IntEnum):
@@ -82,14 +83,14 @@ def fill_terms(found: Any, choices: Any, rates: Any, op: OpRecord, points: int, 
             rates[_WRITE_WAIT, p] if writes else 0.0
         )
         terms[_PROLOGUE_EPILOGUE_S, p] = prologue_epilogue_s(candidate, rates, p)
-        terms[_REFILL_WAIT_S, p] = candidate.refills * rates[_READ_WAIT, p]
+        terms[_REFILL_WAIT_S, p] = refills(candidate, rates[_TILE_SRAM, p]) * rates[_READ_WAIT, p]
         terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[_PAGE_WALK, p]
         terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[_CYCLE, p]
         terms[_ITEM_DMA_S, p] = dma_time_s(candidate, rates, p)
         terms[_ITEM_DRAM, p] = candidate.dram_bytes
         # What is copied within SRAM is read and written.
         terms[_ITEM_TRAFFIC, p] = candidate.grid_traffic_bytes + 2.0 * candidate.copied_bytes
-        terms[_ITEM_SRAM, p] = candidate.sram_peak_bytes
+        terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[_SRAM, p])
     if op.repeats != 1.0:
         for term in range(_ITEM_SRAM):
             for p in range(points):
@@ -265,7 +266,7 @@ def keep_better_plan(
     """
     for p in range(points):
         arch, total = archs[p, 0], totals[first + p]
-        if waits and arch.requests > 1.0:
+        if (waits and arch.requests > 1.0) or sums[_NPU_S, p] == np.inf:
             continue
         dram = sums[_DRAM, p] + independent[_HOST_DRAM, p]
         npu_s = sums[_NPU_S, p] + independent[_DISPATCH_S, p]

@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.candidate_latency import lower_bound_s, upper_bound_s
+from npusim.cost.candidate_latency import (
+    TIE,
+    greatest_sram_bytes,
+    least_sram_bytes,
+    lower_bound_s,
+    upper_bound_s,
+)
 from npusim.cost.candidates import CandidateRecord, add_candidate
 from npusim.cost.energy import stencil_traffic_bytes
 from npusim.cost.granularity import (
@@ -30,13 +36,14 @@ from npusim.cost.jit import compiled
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
 from npusim.cost.tiling import (
     Block,
-    Tiling,
-    best_blocks,
     copies,
-    free_tile_bytes,
+    fewest_row_blocks,
     largest_share,
     live_bytes,
+    live_tile_bytes,
+    needed_bytes,
     next_count,
+    room_of,
 )
 
 _MATMUL = int(DpuOperation.MATMUL)
@@ -47,7 +54,13 @@ _WEIGHTS_HELD, _ACTIVATIONS_HELD, _OUTPUTS_HELD = (
     int(Order.OUTPUTS_HELD),
 )
 
-_ROUNDING = 1e-13
+
+class Uppers(NamedTuple):
+    """Least upper bounds of latency (s) so far; infinite where rates are not known."""
+
+    of_any: float
+    of_coarse: float
+    """Of candidates with pieces of stencils."""
 
 
 class Layout(NamedTuple):
@@ -114,7 +127,7 @@ def _block(arch: ArchRecord, op: OpRecord, rows: float, channels: float, piece: 
         0.0 if op.b_resident else b_bytes,
         0.0 if op.c_resident else c_bytes,
         pixels * piece.channels * arch.dpu_sum_bytes,
-        free_tile_bytes(arch, op),
+        live_tile_bytes(arch, op),
     )
 
 
@@ -130,22 +143,22 @@ def _reads(
 
 
 @compiled
-def _refills(op: OpRecord, layout: Layout, order: int, tiling: Tiling) -> float:
-    """Return how often what streams past fills the SRAM of a tile that is free for it.
+def _set_streamed_held(
+    op: OpRecord, new: CandidateRecord, layout: Layout, order: int, row_blocks: float, column_blocks: float
+) -> None:
+    """Fill in what streams past in a tile, and what is no room for it.
 
     Weights that wait take their room; of other operands that wait no more is known than that they fit.
     """
-    block, free_bytes, streamed = layout.block, layout.block.free_bytes, 0.0
+    block = layout.block
+    new.streamed_bytes, new.held_bytes = 0.0, block.live_bytes
     if order != _ACTIVATIONS_HELD:
-        halo = halo_factor(op, tiling.row_blocks, block.strips)
-        streamed += layout.a_dram_bytes * halo * tiling.column_blocks
+        halo = halo_factor(op, row_blocks, block.strips)
+        new.streamed_bytes += layout.a_dram_bytes * halo * column_blocks
     if order == _WEIGHTS_HELD:
-        free_bytes -= (
-            np.ceil(block.columns / tiling.column_blocks) * block.b_bytes * copies(tiling.column_blocks)
-        )
+        new.held_bytes += np.ceil(block.columns / column_blocks) * block.b_bytes * copies(column_blocks)
     else:
-        streamed += layout.b_dram_bytes * (block.strips * tiling.row_blocks)
-    return float(streamed / free_bytes) if streamed > 0.0 else 0.0
+        new.streamed_bytes += layout.b_dram_bytes * (block.strips * row_blocks)
 
 
 @compiled
@@ -163,9 +176,9 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
     arch : record of ARCH_DTYPE
         Only what the search may look at (`npusim.cost.architecture.SEARCH_COLUMNS`) and what follows from it.
     rate_bounds : array of float64, shape (RATES, 2)
-        Lower and upper bound of each rate, where that is known
-        (`npusim.cost.candidate_latency.widen_rate_bounds`): a candidate whose lower bound of latency is above
-        another's upper bound is left out.
+        The range of SRAM sizes that the search is for, and lower and upper bound of each rate, where that is
+        known (`npusim.cost.candidate_latency.widen_rate_bounds`): a candidate whose lower bound of latency is
+        above another's upper bound is left out.
     found : array of CANDIDATE_DTYPE, shape (places,)
         Written from `start`.
 
@@ -174,7 +187,7 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
     int
         Where the candidates end: `start` where no tiling fits into SRAM, -1 where `found` is too short.
     """
-    stop, upper_s, strips = start, np.inf, 1.0
+    stop, uppers, strips = start, Uppers(np.inf, np.inf), 1.0
     is_matmul = op.dpu_operation == _MATMUL
     while strips > 0.0:
         for level in range(1 if is_matmul else ROW_LEVELS * CHANNEL_LEVELS):
@@ -194,7 +207,7 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
                             op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
                             op.b_dram_bytes * channels / op.out_c,
                         )
-                        stop, upper_s = _search(arch, op, layout, rate_bounds, found, start, stop, upper_s)
+                        stop, uppers = _search(arch, op, layout, rate_bounds, found, start, stop, uppers)
         strips = more_strips(arch, op, strips)
     return stop
 
@@ -216,24 +229,26 @@ def _contiguous_bytes(op: OpRecord, piece: TilePart, chunks: float) -> float:
 
 
 @compiled
-def _is_slower(new: CandidateRecord, rate_bounds: Any, upper_s: float, piece: TilePart) -> bool:
+def _is_slower(new: CandidateRecord, rate_bounds: Any, uppers: Uppers) -> bool:
     """Whether a candidate is at no point faster than another, or as fast with smaller pieces."""
     lower_s = lower_bound_s(new, rate_bounds)
-    return bool(lower_s > upper_s or (piece.is_fine and lower_s > upper_s * (1.0 - _ROUNDING)))
+    if new.fine > 0.0:
+        return bool(lower_s > uppers.of_any or lower_s > uppers.of_coarse * TIE)
+    return bool(lower_s * TIE > uppers.of_any or lower_s > uppers.of_coarse)
 
 
 @compiled
 def _search(
     arch: ArchRecord, op: OpRecord, layout: Layout, rate_bounds: Any, found: Any, start: int, stop: int,
-    upper_s: float,
-) -> tuple[int, float]:  # fmt: skip
+    uppers: Uppers,
+) -> tuple[int, Uppers]:  # fmt: skip
     """Try every candidate tiling of one layout (see `npusim.cost.tiling`).
 
     More chunks never shorten anything but the start, so the search ends where even the shortest start is too
-    long. `upper_s` is the least upper bound of latency so far.
+    long.
     """
     if stop < 0 or stop + 1 >= found.shape[0]:
-        return -1, upper_s
+        return -1, uppers
     block, chunks = layout.block, 1.0
     while chunks > 0.0:
         # Partial sums are written and read again once for each further chunk.
@@ -241,55 +256,81 @@ def _search(
         spill = (chunks - 1.0) * 2.0 * pieces * block.sum_bytes / sum_rate(arch)
         row_bytes = _contiguous_bytes(op, layout.piece, chunks)
         least = found[stop]
+        least.fine = 1.0 if layout.piece.is_fine else 0.0
         _fill(op, least, _WEIGHTS_HELD, block.strips, 1.0, 1.0, layout.cycles + spill, row_bytes)
-        least.refills = 0.0
+        least.streamed_bytes = least.held_bytes = 0.0
         _set_prologue_epilogue(arch, op, least, block, block.chunks)
-        if _is_slower(least, rate_bounds, upper_s, layout.piece):
-            return stop, upper_s
+        if _is_slower(least, rate_bounds, uppers):
+            return stop, uppers
         _set_prologue_epilogue(arch, op, least, block, chunks)
-        if not _is_slower(least, rate_bounds, upper_s, layout.piece):
-            stop, upper_s = _try_blocks(
-                arch, op, layout, chunks, spill, row_bytes, rate_bounds, found, start, stop, upper_s
+        if not _is_slower(least, rate_bounds, uppers):
+            stop, uppers = _try_blocks(
+                arch, op, layout, chunks, spill, row_bytes, rate_bounds, found, start, stop, uppers
             )
             if stop < 0:
-                return stop, upper_s
+                return stop, uppers
         chunks = next_count(chunks, block.chunks)
-    return stop, upper_s
+    return stop, uppers
 
 
 @compiled
 def _try_blocks(
     arch: ArchRecord, op: OpRecord, layout: Layout, chunks: float, spill: float, row_bytes: float,
-    rate_bounds: Any, found: Any, start: int, stop: int, upper_s: float,
-) -> tuple[int, float]:  # fmt: skip
-    """Try every candidate of column blocks, each with the fewest row blocks."""
-    block, piece, columns = layout.block, layout.piece, 1.0
+    rate_bounds: Any, found: Any, start: int, stop: int, uppers: Uppers,
+) -> tuple[int, Uppers]:  # fmt: skip
+    """Try all column blocks, each with all row blocks that are the fewest at some size of SRAM."""
+    block, columns = layout.block, 1.0
+    least, greatest = least_sram_bytes(rate_bounds), greatest_sram_bytes(rate_bounds)
     while columns > 0.0:
-        tiling = best_blocks(block, columns, chunks)
-        if tiling.working_set_bytes < np.inf:
-            for held in range(1 if chunks > 1.0 else 2):
-                if stop + 1 >= found.shape[0]:
-                    return -1, upper_s
-                order = _OUTPUTS_HELD if chunks > 1.0 else held
-                new = found[stop]
-                blocks = block.strips * tiling.row_blocks * columns * chunks
-                cycles = layout.cycles + spill + (blocks - 1.0) * arch.dpu_startup_cycles
-                _fill(op, new, order, block.strips, tiling.row_blocks, columns, cycles, row_bytes)
-                _set_prologue_epilogue(arch, op, new, block, chunks)
-                new.refills = _refills(op, layout, order, tiling)
-                if not _is_slower(new, rate_bounds, upper_s, piece):
-                    upper_s = min(upper_s, upper_bound_s(new, rate_bounds))
-                    new.sram_peak_bytes = layout.tiles * tiling.working_set_bytes + live_bytes(arch, op)
-                    new.grid_traffic_bytes = stencil_traffic_bytes(
-                        op, piece.stencil_pixels, piece.stencil_channels
-                    )
-                    new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
-                    new.row_pieces, new.strips = block.rows, block.strips
-                    new.row_blocks, new.column_blocks = tiling.row_blocks, columns
-                    new.channel_chunks = chunks
-                    stop = add_candidate(found, start, stop, stop)
+        room = room_of(block, columns, chunks)
+        row_blocks, before = fewest_row_blocks(block, room, greatest), np.inf
+        while row_blocks > 0.0:
+            needed = needed_bytes(block, room, row_blocks)
+            if needed < before:
+                if stop + 2 >= found.shape[0]:
+                    return -1, uppers
+                before = needed
+                for held in range(1 if chunks > 1.0 else 2):
+                    order = _OUTPUTS_HELD if chunks > 1.0 else held
+                    new = found[stop]
+                    new.fine = 1.0 if layout.piece.is_fine else 0.0
+                    blocks = block.strips * row_blocks * columns * chunks
+                    cycles = layout.cycles + spill + (blocks - 1.0) * arch.dpu_startup_cycles
+                    _fill(op, new, order, block.strips, row_blocks, columns, cycles, row_bytes)
+                    _set_prologue_epilogue(arch, op, new, block, chunks)
+                    _set_streamed_held(op, new, layout, order, row_blocks, columns)
+                    if not _is_slower(new, rate_bounds, uppers):
+                        new.needed_bytes = needed
+                        uppers = _lowered(uppers, new, upper_bound_s(new, rate_bounds))
+                        _set_tiling(arch, op, new, layout, order, row_blocks, columns, chunks)
+                        stop = add_candidate(found, start, stop, stop, least, greatest)
+            if before <= least:
+                break
+            row_blocks = next_count(row_blocks, block.rows)
         columns = next_count(columns, block.columns)
-    return stop, upper_s
+    return stop, uppers
+
+
+@compiled
+def _lowered(uppers: Uppers, new: CandidateRecord, upper_s: float) -> Uppers:
+    """Return the least upper bounds, those of another candidate taken into account."""
+    of_coarse = uppers.of_coarse if new.fine > 0.0 else min(uppers.of_coarse, upper_s)
+    return Uppers(min(uppers.of_any, upper_s), of_coarse)
+
+
+@compiled
+def _set_tiling(
+    arch: ArchRecord, op: OpRecord, new: CandidateRecord, layout: Layout, order: int, row_blocks: float,
+    columns: float, chunks: float,
+) -> None:  # fmt: skip
+    """Fill in what a candidate takes of SRAM, and what it is."""
+    block, piece = layout.block, layout.piece
+    working = new.needed_bytes - block.live_bytes
+    new.sram_peak_bytes = layout.tiles * working + live_bytes(arch, op)
+    new.grid_traffic_bytes = stencil_traffic_bytes(op, piece.stencil_pixels, piece.stencil_channels)
+    new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
+    new.row_pieces, new.strips = block.rows, block.strips
+    new.row_blocks, new.column_blocks, new.channel_chunks = row_blocks, columns, chunks
 
 
 @compiled

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
+from npusim.cost.candidate_latency import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
 from npusim.cost.dpu import matmul_mode_cycles
@@ -29,7 +30,7 @@ from npusim.cost.grid import mode_shape, tile_workload
 from npusim.cost.jit import compiled
 from npusim.cost.products import search_product, sum_rate, tile_share
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
-from npusim.cost.tiling import free_tile_bytes, live_bytes
+from npusim.cost.tiling import live_bytes, live_tile_bytes
 
 _VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
 _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
@@ -62,7 +63,9 @@ def grid_stream_cycles(arch: ArchRecord, op: OpRecord) -> float:
 
 
 @compiled
-def search_stream(arch: ArchRecord, op: OpRecord, found: Any, start: int, on_grid: bool, on_dsp: bool) -> int:
+def search_stream(
+    arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int, on_grid: bool, on_dsp: bool
+) -> int:
     """Add the one candidate that streams elements through the MAC grid, the DSPs, or DMA alone.
 
     Pieces are double-buffered; the first piece in and the last out are a `stream_pieces`-th of the traffic
@@ -70,11 +73,13 @@ def search_stream(arch: ArchRecord, op: OpRecord, found: Any, start: int, on_gri
     DSPs is added by the rates.
     """
     read = op.a_dram_bytes + op.b_dram_bytes + op.extra_dram_bytes
-    free = arch.tiles * free_tile_bytes(arch, op)
     first, last = read / arch.stream_pieces, op.c_dram_bytes / arch.stream_pieces
-    if free < 0.0 or (free == 0.0 and first + last > 0.0):
-        return start
     new = found[start]
+    new.held_bytes = new.needed_bytes = live_tile_bytes(arch, op)
+    if first + last > 0.0:  # what streams needs some room
+        new.needed_bytes = np.nextafter(new.held_bytes, np.inf)
+    if new.needed_bytes > greatest_sram_bytes(rate_bounds):
+        return start
     new.grid_cycles = op.batch * grid_stream_cycles(arch, op) if on_grid else 0.0
     new.read_bytes = read
     new.read_gaps = 0.0
@@ -83,11 +88,11 @@ def search_stream(arch: ArchRecord, op: OpRecord, found: Any, start: int, on_gri
     new.copied_bytes = 0.0 if on_grid or on_dsp else max(0.0, op.copy_bytes - max(read, op.c_dram_bytes))
     new.prologue_bytes = 0.0 if op.a_prefetch else first
     new.epilogue_bytes = last
-    new.refills = read / free if read > 0.0 else 0.0
+    new.streamed_bytes, new.fine = read / arch.tiles, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
     new.grid_traffic_bytes = grid_traffic_bytes(arch, op, 0) if on_grid else 0.0
     new.dram_bytes = read + op.c_dram_bytes
-    new.sram_peak_bytes = live_bytes(arch, op) + min(2.0 * (first + last), free)
+    new.sram_peak_bytes = live_bytes(arch, op) + 2.0 * (first + last)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = arch.stream_pieces, 1.0, 1.0
@@ -115,7 +120,7 @@ def search_triangle(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any
             # Tiles that share the triangle add up each other's partial sums, so fewer tiles may be quicker.
             used = 1.0 if split == _ROWS else most
             while used <= most:
-                stop = _fetch_once(arch, op, found, start, stop, split, mode, used, channels)
+                stop = _fetch_once(arch, op, rate_bounds, found, start, stop, split, mode, used, channels)
                 used += 1.0
     return stop
 
@@ -124,6 +129,7 @@ def search_triangle(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any
 def _fetch_once(
     arch: ArchRecord,
     op: OpRecord,
+    rate_bounds: Any,
     found: Any,
     start: int,
     stop: int,
@@ -142,8 +148,8 @@ def _fetch_once(
     sums = op.out_w * channels * arch.dpu_sum_bytes
     out_bytes = 0.0 if op.c_resident else 2.0 * pixels * channels * op.c_item
     working = b_bytes + sums + block_bytes + out_bytes
-    free = free_tile_bytes(arch, op)
-    if working > free:
+    needed = live_tile_bytes(arch, op) + working
+    if needed > greatest_sram_bytes(rate_bounds):
         return stop
     first = 0.5 * block_bytes if op.a_triangle_bytes > 0.0 and not op.a_prefetch else 0.0
     if op.b_dram_bytes > 0.0 and not op.b_prefetch:
@@ -156,8 +162,11 @@ def _fetch_once(
     new.written_bytes = op.c_dram_bytes
     new.copied_bytes = (used - 1.0) * sums if split == _ROWS else 0.0
     new.prologue_bytes, new.epilogue_bytes = first, 0.5 * out_bytes
-    free_bytes = used * (free - b_bytes - sums)
-    new.refills = op.a_triangle_bytes / free_bytes if op.a_triangle_bytes > 0.0 else 0.0
+    new.streamed_bytes, new.held_bytes = (
+        op.a_triangle_bytes / used,
+        live_tile_bytes(arch, op) + b_bytes + sums,
+    )
+    new.needed_bytes, new.fine = needed, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
     new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
     new.dram_bytes = new.read_bytes + op.c_dram_bytes
@@ -165,7 +174,9 @@ def _fetch_once(
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
     new.row_pieces, new.strips = blocks, 1.0
     new.row_blocks, new.column_blocks, new.channel_chunks = blocks, 1.0, blocks
-    return add_candidate(found, start, stop, stop)
+    return add_candidate(
+        found, start, stop, stop, least_sram_bytes(rate_bounds), greatest_sram_bytes(rate_bounds)
+    )
 
 
 @compiled
@@ -193,7 +204,7 @@ def _search_operator(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: An
         return search_product(arch, op, rate_bounds, found, start)
     if start + 1 >= found.shape[0]:
         return -1
-    return search_stream(arch, op, found, start, op.unit == _DPU, op.unit == _DSP)
+    return search_stream(arch, op, rate_bounds, found, start, op.unit == _DPU, op.unit == _DSP)
 
 
 @compiled

@@ -17,7 +17,9 @@ the room of what waits, depend on a count only through its largest piece, ceil(t
 gets worse as the count grows. So of all counts with the same largest piece the smallest is the best, which
 leaves about 2 sqrt(total) values of `column_blocks` and of `channel_chunks`. The search runs over all of
 these for each size of piece. The set does not depend on SRAM, and a larger SRAM makes every candidate it
-allowed before allowed again, so more SRAM is never slower.
+allowed before allowed again, so more SRAM is never slower. A search for a range of sizes takes of each such
+pair all `row_blocks` that are the fewest feasible at some size of the range; each says from which size on it
+is possible, and sizes differ in nothing else.
 """
 
 from __future__ import annotations
@@ -52,24 +54,17 @@ class Block(NamedTuple):
     """Outputs of one piece; 0 where the output stays in SRAM as a whole."""
     sum_bytes: float
     """Partial sums of one piece."""
-    free_bytes: float
-    """SRAM of the tile that is free for this product."""
+    live_bytes: float
+    """SRAM of the tile that tensors living across this product take."""
 
 
-class Tiling(NamedTuple):
-    """A way to cut one tile's share."""
-
-    row_blocks: float
-    column_blocks: float
-    channel_chunks: float
-    working_set_bytes: float
-    """Working set of the tile; infinite where nothing fits."""
+_ROUNDING = 1e-12
 
 
 @compiled
-def free_tile_bytes(arch: ArchRecord, op: OpRecord) -> float:
-    """Return the SRAM of a tile that live tensors leave to an operator; negative where they do not fit."""
-    return float(arch.sram_tile_bytes - op.live_copied_bytes - op.live_spread_bytes / arch.tiles)
+def live_tile_bytes(arch: ArchRecord, op: OpRecord) -> float:
+    """Return the SRAM of a tile that tensors living across an operator take."""
+    return float(op.live_copied_bytes + op.live_spread_bytes / arch.tiles)
 
 
 @compiled
@@ -92,59 +87,58 @@ def largest_share(count: float, total: float) -> float:
 
 
 @compiled
-def _fit(total: float, fixed: float, once: float, each: float, available: float) -> float:
-    """Return the fewest blocks such that fixed + piece * (once | each) fits into SRAM; 0 if none.
-
-    A single block needs `once` a piece; two or more are double-buffered and need `each` a piece.
-    """
-    if fixed + once * total <= available:
-        return 1.0
-    free = available - fixed
-    if free < each:
-        return 0.0
-    return float(np.ceil(total / np.floor(free / each)))
-
-
-@compiled
 def copies(count: float) -> float:
     """Buffers of an operand that comes in `count` pieces: two as soon as there is a next one."""
     return 2.0 if count > 1.0 else 1.0
 
 
-@compiled
-def best_blocks(block: Block, column_blocks: float, channel_chunks: float) -> Tiling:
-    """Return the tiling with the fewest row blocks for given `column_blocks` and `channel_chunks`.
+class Room(NamedTuple):
+    """What blocks need of a tile's SRAM, for one count of columns and of chunks."""
 
-    Returns
-    -------
-    Tiling
-        With an infinite working set where nothing fits.
-    """
+    fixed: float
+    """However many row blocks there are (bytes)."""
+    once: float
+    """A piece along the rows where there is one row block (bytes)."""
+    each: float
+    """The same where there are more, which are double-buffered (bytes)."""
+
+
+@compiled
+def room_of(block: Block, column_blocks: float, channel_chunks: float) -> Room:
+    """Return what blocks need of a tile's SRAM."""
     columns = np.ceil(block.columns / column_blocks)
     chunk = largest_share(channel_chunks, block.chunks)
-    b_buffers = copies(column_blocks * channel_chunks)
-    b_once = columns * block.b_bytes * chunk * b_buffers
+    b_once = columns * block.b_bytes * chunk * copies(column_blocks * channel_chunks)
     c_each = columns * block.c_bytes
     sums = columns * block.sum_bytes if channel_chunks > 1.0 else 0.0
     a_each = block.a_bytes * chunk
-    a_single = copies(channel_chunks * block.strips)
-    halo = block.a_halo_bytes * chunk
     # Outputs of a block are written while the next one is computed, so they are double-buffered unless
     # there is only one.
-    c_single = copies(column_blocks * block.strips)
-    fixed = b_once + 2.0 * halo
-    row_blocks = _fit(
-        block.rows,
-        fixed,
-        a_single * a_each + c_single * c_each + sums,
-        2.0 * a_each + 2.0 * c_each + sums,
-        block.free_bytes,
+    once = (
+        copies(channel_chunks * block.strips) * a_each + copies(column_blocks * block.strips) * c_each + sums
     )
-    if row_blocks == 0.0:
-        return Tiling(1.0, column_blocks, channel_chunks, np.inf)
-    rows = np.ceil(block.rows / row_blocks)
-    if row_blocks > 1.0:
-        used = fixed + rows * (2.0 * a_each + 2.0 * c_each + sums)
+    fixed = b_once + 2.0 * block.a_halo_bytes * chunk
+    return Room(fixed, once, 2.0 * a_each + 2.0 * c_each + sums)
+
+
+@compiled
+def needed_bytes(block: Block, room: Room, row_blocks: float) -> float:
+    """Return the SRAM that a tile must have for so many row blocks, tensors that live on included."""
+    each = room.each if row_blocks > 1.0 else room.once
+    return float(block.live_bytes + (room.fixed + np.ceil(block.rows / row_blocks) * each))
+
+
+@compiled
+def fewest_row_blocks(block: Block, room: Room, sram_tile_bytes: float) -> float:
+    """Return the fewest row blocks that fit into a tile's SRAM; 0 where none do."""
+    # Rounding may have as many pieces as just fit look too many, so what is found is checked.
+    free = (sram_tile_bytes - block.live_bytes - room.fixed) * (1.0 + _ROUNDING)
+    if room.once * block.rows <= free:
+        row_blocks = 1.0
+    elif free < room.each:
+        return 0.0
     else:
-        used = fixed + rows * (a_single * a_each + c_single * c_each + sums)
-    return Tiling(row_blocks, column_blocks, channel_chunks, used)
+        row_blocks = np.ceil(block.rows / np.floor(free / room.each))
+    while row_blocks > 0.0 and needed_bytes(block, room, row_blocks) > sram_tile_bytes:
+        row_blocks = next_count(row_blocks, block.rows)
+    return float(row_blocks)

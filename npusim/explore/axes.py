@@ -15,7 +15,7 @@ import numpy as np
 
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override, valid_paths
-from npusim.cost import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, row_numbers
+from npusim.cost import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, SRAM_COLUMNS, arch_row, row_numbers
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.spaces import MOST_VALUES, AxisSpec, RunSpec, Scalar, Space
 from npusim.mapping import READ_BY_LOWERING, Run
@@ -66,6 +66,11 @@ class Axis:
     def is_searched(self) -> bool:
         """Whether the tiling search looks at what the axis sets."""
         return any(column in SEARCH_COLUMNS for column in self.columns)
+
+    @property
+    def is_sram(self) -> bool:
+        """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
+        return bool(self.columns) and SRAM_COLUMNS.issuperset(self.columns)
 
     def values_at(self, coordinates: Any) -> Any:
         """Return the values behind coordinates: SI numbers, or texts where the values are names.
@@ -122,8 +127,9 @@ def _tiles_for(soc: Soc, hint: str) -> float:
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
     """Return the axes of a space in the order in which points are numbered.
 
-    Lowering axes come first, then machine axes that the tiling search looks at, then the others, each kind in
-    the order of the file; the last varies fastest. So points that share a search follow each other.
+    Lowering axes come first, then machine axes that the tiling search looks at, SRAM the last of them, then
+    the others, each kind in the order of the file; the last varies fastest. So points that share a search
+    follow each other.
 
     Raises
     ------
@@ -136,7 +142,15 @@ def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
         for axis in axes:
             if axis.is_continuous:
                 raise _wrong(axis.path, "a range without `step` or `count`", "that in a sampled design only")
-    return sorted(axes, key=lambda axis: 0 if axis.is_lowered else 1 if axis.is_searched else 2)
+    return sorted(axes, key=_rank)
+
+
+def _rank(axis: Axis) -> int:
+    if axis.is_lowered:
+        return 0
+    if axis.is_sram:
+        return 2
+    return 1 if axis.is_searched else 3
 
 
 def _resolve(path: str, spec: AxisSpec, soc: Soc, run: RunSpec) -> Axis:

@@ -8,9 +8,10 @@ from functools import lru_cache, partial
 from math import prod
 from typing import Any
 
+import numba
 import numpy as np
 
-from npusim.cost import TOTAL_DTYPE, evaluate_points
+from npusim.cost import BLOCK, SHARED_SEARCH, TOTAL_DTYPE, evaluate_points
 from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.explore.axes import resolve_axes
 from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_network, place_each
@@ -36,9 +37,8 @@ class Campaign:
         self.points = Points(self.axes, space.design)
         self._machine = [i for i, axis in enumerate(self.axes) if not axis.is_lowered]
         self._columns = np.array([c for i in self._machine for c in self.axes[i].columns], np.int64)
-        self._searched = np.array(
-            [self.axes[i].is_searched for i in self._machine for _ in self.axes[i].columns], bool
-        )
+        ranks = [2 * axis.is_searched - axis.is_sram for axis in self.axes]
+        self._searched = np.array([ranks[i] for i in self._machine for _ in self.axes[i].columns], int)
         self._networks: dict[tuple[int, ...], LoweredNetwork] = {}
 
     @property
@@ -139,8 +139,7 @@ class Campaign:
         """Evaluate consecutive points of a full design: one network after the other."""
         sizes = [self.axes[i].size for i in self._machine]
         block = prod(sizes)
-        shared = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
-        step = min(shared, _LONGEST_GROUP)
+        shared, step = self._shared(stop - start)
         for number in range(start // block, -(-stop // block)):
             origin = number * block
             first, last = max(start, origin) - origin, min(stop, origin + block) - origin
@@ -158,6 +157,17 @@ class Campaign:
                 partial(self.points.coordinates, here),
             )  # fmt: skip
 
+    def _shared(self, points: int) -> tuple[int, int]:
+        """Return after how many points a search must be made anew, and after how many it is at the latest.
+
+        Sizes of SRAM share one where few points follow each other that have the same.
+        """
+        prices = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
+        if 2 * prices > SHARED_SEARCH:
+            return prices, min(prices, _LONGEST_GROUP)
+        shared = prices * prod(self.axes[i].size for i in self._machine if self.axes[i].is_sram)
+        return shared, min(shared, _evenly(points, SHARED_SEARCH))
+
     def _scattered(self, coordinates: Any, totals: Any) -> None:
         """Evaluate any points: those of a network together, sorted by what the search looks at."""
         keys = np.stack(
@@ -168,12 +178,13 @@ class Campaign:
         values = self._values(coordinates)
         for group in range(int(which.max(initial=-1)) + 1):
             rows = np.flatnonzero(which == group)
-            searched = values[rows][:, self._searched]
-            if searched.shape[1]:
-                order = np.lexsort(searched.T[::-1])
+            searched, sram = (values[rows][:, self._searched == rank] for rank in (2, 1))
+            if searched.shape[1] + sram.shape[1]:
+                order = np.lexsort([*sram.T[::-1], *searched.T[::-1]])
                 rows, searched = rows[order], searched[order]
-            new = np.any(searched[1:] != searched[:-1], axis=1)
-            groups = np.concatenate([[0], np.flatnonzero(new) + 1, [len(rows)]]).astype(np.int64)
+            new = np.flatnonzero(np.any(searched[1:] != searched[:-1], axis=1)) + 1
+            ends = np.arange(0, len(rows), _evenly(len(rows), SHARED_SEARCH))
+            groups = np.union1d(np.concatenate([ends, new]), [0, len(rows)]).astype(np.int64)
             found = np.zeros(len(rows), TOTAL_DTYPE)
             picked = coordinates[rows]
             self._evaluate(
@@ -216,6 +227,11 @@ class Campaign:
                 self.space, {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
             )
         return self._networks[key]
+
+
+def _evenly(points: int, most: int) -> int:
+    """Return how many of some points a group may have for all cores to have work."""
+    return int(np.clip(points // (4 * numba.get_num_threads()), min(BLOCK, most), most))
 
 
 _MOST_NETWORKS = 64

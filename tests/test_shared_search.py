@@ -1,0 +1,65 @@
+"""One tiling search serves all sizes of SRAM in a range: every point costs what it costs with its own."""
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import convolutions, graphs
+
+from npusim.cost.evaluation import SHARED_SEARCH, evaluate_points
+from npusim.cost.tables import TOTAL_DTYPE
+from npusim.explore import load_space
+from npusim.explore.campaign import Campaign
+
+RELATIVE = 1e-9
+AXES: dict[str, dict[str, Any]] = {
+    "npu.tiles": {"values": [1, 3, 4]},
+    "npu.sram.per_tile": {"from": "48 KiB", "to": "3 MiB", "count": 23, "scale": "log"},
+    "npu.dpu.grid.mpe": {"values": [2, 4, 8]},
+    "npu.dpu.grid.accumulator": {"values": ["2 B", "4 B"]},
+    "npu.schedule.stream_pieces": {"values": [2, 8]},
+    "dram.bandwidth": {"values": ["15 GB/s", "60 GB/s", "240 GB/s"]},
+    "npu.dpu.clock": {"values": ["0.7 GHz", "1.9 GHz"]},
+    "npu.dma.engines": {"values": [1, 2]},
+}
+"""Structure, sizes and prices."""
+
+
+def one_search_a_point(campaign: Campaign) -> Any:
+    """The slow way: each point a group of its own."""
+    network = campaign._network(campaign.points.coordinates([0])[0])
+    values = campaign._values(campaign.points.coordinates(np.arange(campaign.total)))
+    totals = np.zeros(campaign.total, TOTAL_DTYPE)
+    groups, plans = np.arange(campaign.total + 1), np.zeros(campaign.total, np.int64)
+    evaluate_points(network.row, campaign._columns, values, groups, network.ops, totals, plans)
+    return totals
+
+
+@given(
+    graphs() | convolutions(), st.lists(st.sampled_from(sorted(AXES)), min_size=1, max_size=3, unique=True)
+)
+@settings(max_examples=25, deadline=None)
+def test_points_that_share_a_search_cost_what_each_costs_with_its_own(network, names):
+    axes = {name: AXES[name] for name in {"npu.sram.per_tile", *names}}
+    campaign = Campaign(load_space({"schema": "npusim.space/1", "workload": network, "axes": axes}))
+    together, alone = campaign.totals(0, campaign.total), one_search_a_point(campaign)
+    scattered = campaign.scores_at(campaign.points.coordinates(np.arange(campaign.total)))
+    for name in TOTAL_DTYPE.names or ():
+        np.testing.assert_allclose(together[name], alone[name], rtol=RELATIVE, err_msg=name)
+        np.testing.assert_allclose(scattered[name], alone[name], rtol=RELATIVE, err_msg=name)
+
+
+def test_sizes_of_sram_share_a_search_where_few_points_follow_that_have_the_same():
+    space = {"schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr"}
+    few = {"npu.sram.per_tile": AXES["npu.sram.per_tile"], "npu.tiles": {"values": [1, 2]}}
+    many = {**few, "dram.bandwidth": {"from": "20 GB/s", "to": "90 GB/s", "count": SHARED_SEARCH}}
+    assert [axis.path for axis in Campaign(load_space({**space, "axes": few})).axes] == [
+        "npu.tiles",
+        "npu.sram.per_tile",
+    ]
+    for axes, sizes in ((few, 23), (many, 1)):
+        campaign = Campaign(load_space({**space, "axes": axes}))
+        shared, step = campaign._shared(campaign.total)
+        assert shared == campaign.points.stride(1) * sizes
+        assert step <= shared
