@@ -162,10 +162,10 @@ class Campaign:
 
         Sizes of SRAM share one where few points follow each other that have the same.
         """
-        prices = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
-        if 2 * prices > SHARED_SEARCH:
-            return prices, min(prices, _LONGEST_GROUP)
-        shared = prices * prod(self.axes[i].size for i in self._machine if self.axes[i].is_sram)
+        run = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
+        if 2 * run > SHARED_SEARCH:
+            return run, min(run, _LONGEST_GROUP)
+        shared = run * prod(self.axes[i].size for i in self._machine if self.axes[i].is_sram)
         return shared, min(shared, _evenly(points, SHARED_SEARCH))
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
