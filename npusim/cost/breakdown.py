@@ -78,10 +78,8 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         result.latency_s = choices[_BEST, 0] + wait_s + op.dispatches * arch.dispatch_s
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, rates, point)
-        result.dram_bytes, result.sram_peak_bytes = (
-            candidate.dram_bytes,
-            min(candidate.sram_peak_bytes, rates[_SRAM, 0]),
-        )
+        result.dram_bytes = candidate.dram_bytes
+        result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[_SRAM, 0])
         result.dram_read_bytes, result.streamed_bytes = candidate.read_bytes, candidate.dram_bytes
         _repeat(result, op.repeats)
         result.critical_s = result.latency_s
