@@ -14,6 +14,7 @@ from npusim.workloads.cnn import CNN
 from npusim.workloads.gnn.family import GNN
 from npusim.workloads.spec import WorkloadKind
 from npusim.workloads.transformer import TRANSFORMER
+from npusim.workloads.vision_gnn import VISION_GNN
 
 DEFAULT_KIND = GNN.name
 """Kind of a file that names none."""
@@ -21,7 +22,7 @@ DEFAULT_KIND = GNN.name
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
 """Every kind of workload by name."""
 
-for _kind in (GNN, CNN, TRANSFORMER):
+for _kind in (GNN, CNN, TRANSFORMER, VISION_GNN):
     KINDS.register(_kind)
 
 

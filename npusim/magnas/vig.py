@@ -1,0 +1,161 @@
+"""ViG and PyramidViG as PyTorch modules, in the form that `npusim.workloads` builds and costs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from npusim.workloads.vision_gnn.spec import GraphOperator, Stage, VisionGnnSpec
+
+_MIXED = 4
+_HEAD = 1024
+
+
+def convolution(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    """Return a convolution with batch normalisation, padded by half its kernel."""
+    padding = kernel // 2
+    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs))
+
+
+class NearestNeighbours(nn.Module):
+    """Places of each node's neighbours: of the nearest `knn * dilation` candidates every `dilation`-th."""
+
+    def __init__(self, knn: int, dilation: int) -> None:
+        super().__init__()
+        self.knn, self.dilation = knn, dilation
+
+    def forward(self, own: Tensor, others: Tensor | None, positions: Tensor | None) -> Tensor:
+        """Return [B, N, knn] for nodes [B, N, C] and candidates [B, M, C], by default the nodes themselves."""
+        a = functional.normalize(own, dim=2)
+        b = a if others is None else functional.normalize(others, dim=2)
+        squares = (a * a).sum(2, keepdim=True)
+        product = (a @ b.transpose(1, 2)) * -2.0
+        other = squares if others is None else (b * b).sum(2, keepdim=True)
+        distances = squares + product + other.transpose(1, 2)
+        if positions is not None:
+            distances = distances + positions
+        near = (-distances).topk(self.knn * self.dilation, dim=2).indices
+        if self.dilation > 1:
+            near = near[:, :, :: self.dilation]
+        batch, count = near.shape[0], b.shape[1]
+        if batch > 1:
+            near = near + torch.arange(0, batch * count, count).reshape(batch, 1, 1)
+        return near
+
+
+def gathered(rows: Tensor, places: Tensor, nodes: int) -> Tensor:
+    """Fetch rows [B, M, C] of a batch's candidates, channels first: [B, C, nodes, knn]."""
+    batch, _, channels = rows.shape
+    found = rows.reshape(-1, channels).index_select(0, places.reshape(-1))
+    return found.reshape(batch, nodes, -1, channels).permute(0, 3, 1, 2)
+
+
+class GraphConvolution(nn.Module):
+    """How a node takes in its neighbours: [B, C, H, W] and places to [B, 2 C, H, W]."""
+
+    def __init__(self, operator: GraphOperator, channels: int) -> None:
+        super().__init__()
+        self.operator = operator
+        inputs = channels if operator == "gin" else 2 * channels
+        self.mix = nn.Sequential(convolution(inputs, 2 * channels, groups=_MIXED), nn.GELU())
+        if operator == "gin":
+            self.epsilon = nn.Parameter(torch.zeros(1, 1, 1, 1))
+        if operator == "graphsage":
+            self.transform = nn.Sequential(convolution(channels, channels, groups=_MIXED), nn.GELU())
+
+    def forward(self, x: Tensor, own: Tensor, others: Tensor, near: Tensor) -> Tensor:
+        """Mix a map with its neighbours, given both as rows of nodes."""
+        batch, channels, height, width = x.shape
+        nodes = height * width
+        neighbours = gathered(others, near, nodes)
+        if self.operator == "gin":
+            own_share = x.reshape(batch, channels, nodes, 1) * (1.0 + self.epsilon)
+            y = self.mix(own_share + neighbours.sum(3, keepdim=True))
+        elif self.operator == "graphsage":
+            largest = self.transform(neighbours).amax(3, keepdim=True)
+            y = self.mix(torch.cat([x.reshape(batch, channels, nodes, 1), largest], 1))
+        else:
+            which = torch.arange(batch * nodes, dtype=torch.int32).repeat_interleave(near.shape[2])
+            centres = gathered(own, which, nodes)
+            offsets = neighbours - centres
+            if self.operator == "edgeconv":
+                y = self.mix(torch.cat([centres, offsets], 1)).amax(3, keepdim=True)
+            else:
+                largest = offsets.amax(3, keepdim=True)
+                both = [part.reshape(batch, channels, 1, nodes, 1) for part in (x, largest)]
+                y = self.mix(torch.cat(both, 2).reshape(batch, 2 * channels, nodes, 1))
+        return y.reshape(batch, 2 * channels, height, width)
+
+
+class Grapher(nn.Module):
+    """Nearest neighbours by features and a graph operator between two products, with a shortcut."""
+
+    def __init__(self, stage: Stage, knn: int, positions: bool) -> None:
+        super().__init__()
+        channels, self.reduction = stage.channels, stage.reduction
+        self.pre = convolution(channels, channels) if stage.preprocess else nn.Identity()
+        self.nearest = NearestNeighbours(knn, stage.dilation)
+        self.aggregate = GraphConvolution(stage.operator, channels)
+        self.post = convolution(2 * channels, channels)
+        candidates = (stage.size // stage.reduction) ** 2
+        table = torch.randn(1, stage.size**2, candidates) * 0.02 if positions else None
+        self.register_buffer("positions", table)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, C, H, W] of the same."""
+        y = self.pre(x)
+        own = y.flatten(2).transpose(1, 2)
+        others = None
+        if self.reduction > 1:
+            others = functional.avg_pool2d(y, self.reduction).flatten(2).transpose(1, 2)
+        near = self.nearest(own, others, self.positions)
+        mixed = self.aggregate(y, own, own if others is None else others, near)
+        return torch.add(self.post(mixed), x)
+
+
+class FeedForward(nn.Module):
+    """Two products with a shortcut."""
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.widen = nn.Sequential(convolution(channels, hidden), nn.GELU())
+        self.narrow = convolution(hidden, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [B, C, H, W] of the same."""
+        return torch.add(self.narrow(self.widen(x)), x)
+
+
+class VisionGnn(nn.Module):
+    """A Vision GNN of a specification: images [B, 3, H, W] to scores [B, classes]."""
+
+    def __init__(self, spec: VisionGnnSpec) -> None:
+        super().__init__()
+        first, stages = spec.channels[0], spec.stages
+        widths = [first // 8, first // 4, first // 2, first] if spec.model == "vig" else [first // 2, first]
+        stem: list[nn.Module] = []
+        for inputs, outputs in zip([3, *widths], widths, strict=False):
+            stem += [convolution(inputs, outputs, 3, 2), nn.GELU()]
+        self.stem = nn.Sequential(*stem, convolution(first, first, 3))
+        size = stages[0].size
+        self.positions = nn.Parameter(torch.zeros(1, first, size, size))
+        body: list[nn.Module] = []
+        for i, stage in enumerate(stages):
+            if i and stage.size < stages[i - 1].size:
+                body.append(convolution(stages[i - 1].channels, stage.channels, 3, 2))
+            for knn in stage.knn:
+                body.append(Grapher(stage, knn, spec.model == "pyramid-vig"))
+                if stage.ffn_hidden:
+                    body.append(FeedForward(stage.channels, stage.ffn_hidden))
+        self.body = nn.Sequential(*body)
+        last = stages[-1].channels
+        self.head = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), convolution(last, _HEAD), nn.GELU(), nn.Conv2d(_HEAD, spec.classes, 1)
+        )
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return scores [B, classes]."""
+        x = self.stem(image) + self.positions
+        return self.head(self.body(x)).flatten(1)  # type: ignore[no-any-return]
