@@ -12,7 +12,9 @@ _MIXED = 4
 _HEAD = 1024
 
 
-def convolution(inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1) -> nn.Sequential:
+def convolution(
+    inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1
+) -> nn.Sequential:
     """Return a convolution with batch normalisation, padded by half its kernel."""
     padding = kernel // 2
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups)
@@ -27,7 +29,7 @@ class NearestNeighbours(nn.Module):
         self.knn, self.dilation = knn, dilation
 
     def forward(self, own: Tensor, others: Tensor | None, positions: Tensor | None) -> Tensor:
-        """Return [B, N, knn] for nodes [B, N, C] and candidates [B, M, C], by default the nodes themselves."""
+        """Return [B, N, knn] for nodes [B, N, C] and candidates [B, M, C], else the nodes."""
         a = functional.normalize(own, dim=2)
         b = a if others is None else functional.normalize(others, dim=2)
         squares = (a * a).sum(2, keepdim=True)
@@ -158,4 +160,4 @@ class VisionGnn(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         """Return scores [B, classes]."""
         x = self.stem(image) + self.positions
-        return self.head(self.body(x)).flatten(1)  # type: ignore[no-any-return]
+        return self.head(self.body(x)).flatten(1)

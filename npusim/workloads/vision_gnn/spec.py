@@ -106,7 +106,7 @@ class VisionGnnSpec(WorkloadSpec):
     ]
     """Hidden channels of the feed-forward network behind each grapher, 0: none; one value, or a list of four.
     Default: four times the channels."""
-    knn: list[Annotated[int, Field(ge=1, le=4096)]] = [9]
+    knn: list[Annotated[int, Field(ge=1, le=4096)]] = Field(default_factory=lambda: [9])
     """Neighbours of a node: one value, a list of four, or a list of one a block."""
     reduction: Annotated[list[Annotated[int, Field(ge=1, le=64)]], BeforeValidator(_each)] = _of_model(
         "reduction"
@@ -137,7 +137,11 @@ class VisionGnnSpec(WorkloadSpec):
             refuse(f"{len(self.knn)} values", allowed, at="knn")
         for stage in self.stages:
             if stage.size % stage.reduction:
-                refuse(f"`{stage.reduction}`", f"divisors of {stage.size}, the nodes along a side", at="reduction")
+                refuse(
+                    f"`{stage.reduction}`",
+                    f"divisors of the {stage.size} nodes along a side",
+                    at="reduction",
+                )
             candidates = (stage.size // stage.reduction) ** 2
             if max(stage.knn) > candidates:
                 refuse(f"`{max(stage.knn)}`", f"at most the {candidates} nodes there are", at="knn")

@@ -1,4 +1,4 @@
-"""ViG and PyramidViG (Han et al., 2022), with the four graph operators of MaGNAS, as OpenVINO converts them."""
+"""ViG and PyramidViG (Han et al., 2022), with MaGNAS's four graph operators, as OpenVINO converts them."""
 
 from __future__ import annotations
 
@@ -14,26 +14,32 @@ _HEAD = 1024
 
 
 def build_vig(spec: VisionGnnSpec, name: str) -> Graph:
-    """Build a network of four superblocks; each block is a grapher and a feed-forward network."""
+    """Build a network of four superblocks; stem, graphers, feed-forward networks and head are its blocks."""
     net = Network(name, spec.model, spec.precision)
     stages = spec.stages
     x = _stem(net, net.image(spec.batch, spec.image, spec.image), spec)
+    block = 0
     for i, stage in enumerate(stages):
         if i and stage.size < stages[i - 1].size:
-            x = net.convolution(x, stage.channels, f"stage{i}/downsample", 3, 2, to_float=True)
-        for block, knn in enumerate(stage.knn):
-            place = f"stage{i}/block{block}"
-            x = _Grapher(net, stage, knn, f"{place}/grapher").build(x, spec.model == "pyramid-vig")
+            x = net.convolution(x, stage.channels, f"downsample{i}", 3, 2, to_float=True)
+        for knn in stage.knn:
+            x = _Grapher(net, stage, knn, f"grapher{block}").build(x, spec.model == "pyramid-vig")
             if stage.ffn_hidden:
-                x = _feed_forward(net, x, stage.ffn_hidden, f"{place}/ffn")
+                x = _feed_forward(net, x, stage.ffn_hidden, f"ffn{block}")
+            block += 1
     x = net.mean_pool(x, "head/pool")
     x = net.convolution(x, _HEAD, "head/hidden", activation="Gelu", to_float=True)
     x = net.convolution(x, spec.classes, "head/classes", to_float=True)
-    return net.finish(net.editor.reshape(x, (spec.batch, spec.classes), "head/squeeze"))
+    x = net.editor.reshape(x, (spec.batch, spec.classes), "head/squeeze")
+    for operator in list(net.editor.operators.values()):  # stem and head are one block each
+        first = operator.name.partition("/")[0]
+        if first in ("stem", "head"):
+            net.editor.change_operator(operator.name, region=first)
+    return net.finish(x)
 
 
 def _stem(net: Network, x: str, spec: VisionGnnSpec) -> str:
-    """Make nodes of an image: 3x3 convolutions with stride 2 and one with stride 1, and position embeddings."""
+    """Make nodes of an image: 3x3 convolutions, the last of stride 1, and position embeddings."""
     first = spec.channels[0]
     widths = [first // 8, first // 4, first // 2, first] if spec.model == "vig" else [first // 2, first]
     for i, width in enumerate(widths):
@@ -108,7 +114,7 @@ class _Grapher:
         )  # fmt: skip
 
     def _nearest(self, own: str, others: str, positions: bool) -> str:
-        """Return the neighbours' places in each image, [N, nodes, knn]: squared distances, TopK, every d-th."""
+        """Return the neighbours' places in each image, [N, nodes, knn], by squared distances."""
         net, editor, name, shared = self.net, self.net.editor, self.name, own == others
         a = self._normalised(own, "own")
         b = a if shared else self._normalised(others, "others")
@@ -132,7 +138,9 @@ class _Grapher:
         net, editor, name = self.net, self.net.editor, self.name
         taken, step = self.knn * self.stage.dilation, self.stage.dilation
         batch = net.shape(nearer)[0]
-        near = editor.op("TopK", (nearer,), (batch, self.nodes, taken), DType.INT64, f"{name}/topk", axes=(2,))
+        near = editor.op(
+            "TopK", (nearer,), (batch, self.nodes, taken), DType.INT64, f"{name}/topk", axes=(2,)
+        )
         if step > 1:
             near = editor.op("Slice", (near,), (batch, self.nodes, self.knn), DType.INT64, f"{name}/dilated")
         if batch > 1:
