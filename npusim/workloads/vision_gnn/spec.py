@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -18,12 +19,28 @@ SUPERBLOCKS = 4
 _CHOICE = "one value, or a list of four, one a superblock"
 
 
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
 def _each(value: Any) -> Any:
     """Return one value of all superblocks as a list."""
     values = value if isinstance(value, list) else [value] * SUPERBLOCKS
     if len(values) != SUPERBLOCKS:
         refuse(f"{len(values)} values", _CHOICE)
     return values
+
+
+def _listed(of: Any, make: Callable[[Any], Any]) -> BeforeValidator:
+    """Take a list of values, or one that a function makes a list of."""
+    return BeforeValidator(make, json_schema_input_type=of | list[of])
+
+
+_Blocks = Annotated[int, Field(ge=1, le=64)]
+_Channels = Annotated[int, Field(ge=8, le=8192)]
+_Hidden = Annotated[int, Field(ge=0, le=65536)]
+_Neighbours = Annotated[int, Field(ge=1, le=4096)]
+_Side = Annotated[int, Field(ge=1, le=64)]
 
 
 class Stage(NamedTuple):
@@ -71,6 +88,10 @@ def _four_times(data: dict[str, Any]) -> list[int]:
     return [4 * channels for channels in data.get("channels", ())]
 
 
+def _max_relative() -> list[GraphOperator]:
+    return ["max_relative"] * SUPERBLOCKS
+
+
 class VisionGnnSpec(WorkloadSpec):
     """A Vision GNN: superblocks of graphers, each followed by a feed-forward network."""
 
@@ -88,38 +109,27 @@ class VisionGnnSpec(WorkloadSpec):
     """Height and width of an image."""
     classes: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Classes to tell apart."""
-    depth: Annotated[list[Annotated[int, Field(ge=1, le=64)]], BeforeValidator(_each)] = _of_model("depth")
+    depth: Annotated[list[_Blocks], _listed(_Blocks, _each)] = _of_model("depth")
     """Blocks of a superblock: one value, or a list of four. Default: vig 4, pyramid-vig 2, 2, 16, 2."""
-    channels: Annotated[list[Annotated[int, Field(ge=8, le=8192)]], BeforeValidator(_each)] = _of_model(
-        "channels"
-    )
+    channels: Annotated[list[_Channels], _listed(_Channels, _each)] = _of_model("channels")
     """Features of a node, multiples of 8: one value, or a list of four. Default: vig 320 (ViG-S), pyramid-vig
     96, 192, 384, 768 (PyramidViG-M)."""
-    operator: Annotated[list[GraphOperator], BeforeValidator(_each)] = ["max_relative"] * SUPERBLOCKS
-    """How a node takes in its neighbours: one value, or a list of four."""
-    preprocess: Annotated[list[bool], BeforeValidator(_each)] = [True] * SUPERBLOCKS
-    """Whether graphers begin with a product of their own: one value, or a list of four."""
-    ffn_hidden: Annotated[
-        list[Annotated[int, Field(ge=0, le=65536)]],
-        BeforeValidator(_each),
-        Field(default_factory=_four_times),
-    ]
+    operator: Annotated[list[GraphOperator], _listed(GraphOperator, _each)] = Field(
+        default_factory=_max_relative
+    )
+    """How a node takes in its neighbours: one value, or a list of four. Default: max_relative."""
+    preprocess: Annotated[list[bool], _listed(bool, _each)] = Field(
+        default_factory=lambda: [True] * SUPERBLOCKS
+    )
+    """Whether graphers begin with a product of their own: one value, or a list of four. Default: true."""
+    ffn_hidden: Annotated[list[_Hidden], _listed(_Hidden, _each)] = Field(default_factory=_four_times)
     """Hidden channels of the feed-forward network behind each grapher, 0: none; one value, or a list of four.
     Default: four times the channels."""
-    knn: list[Annotated[int, Field(ge=1, le=4096)]] = Field(default_factory=lambda: [9])
-    """Neighbours of a node: one value, a list of four, or a list of one a block."""
-    reduction: Annotated[list[Annotated[int, Field(ge=1, le=64)]], BeforeValidator(_each)] = _of_model(
-        "reduction"
-    )
+    knn: Annotated[list[_Neighbours], _listed(_Neighbours, _as_list)] = Field(default_factory=lambda: [9])
+    """Neighbours of a node: one value, a list of four, or a list of one a block. Default: 9."""
+    reduction: Annotated[list[_Side], _listed(_Side, _each)] = _of_model("reduction")
     """Nodes along each side whose mean is one candidate for a neighbour: one value, or a list of four.
     Default: vig 1, pyramid-vig 4, 2, 1, 1."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_value_is_a_list(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("knn"), int):
-            data = {**data, "knn": [data["knn"]]}
-        return data
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> VisionGnnSpec:
