@@ -230,7 +230,7 @@ class TestCommand:
         assert {path: path.read_bytes() for path in resource("configs").rglob("*.yaml")} == before
 
     def test_an_unknown_soc_is_bad_input(self, capsys):
-        assert main(["dma", "--soc", "core-ultra-series3"]) == 2
+        assert main(["dma", "--soc", "core-ultra-series9"]) == 2
         assert "did you mean" in capsys.readouterr().err
 
     def test_every_suite_with_a_fit_names_one_that_exists(self):

@@ -35,8 +35,8 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Refusal:
     [
         (["estimate", "gcn-cara"], "unknown workload `gcn-cara`; did you mean `gcn-cora`?"),
         (
-            ["estimate", "gcn-cora", "--soc", "core-ultra-series3"],
-            "unknown SoC `core-ultra-series3`; did you mean `core-ultra-series",
+            ["estimate", "gcn-cora", "--soc", "core-ultra-series9"],
+            "unknown SoC `core-ultra-series9`; did you mean `core-ultra-series",
         ),
         (
             ["estimate", "gcn-cora", "-t", "stagr+quantgrr"],

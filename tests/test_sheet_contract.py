@@ -188,7 +188,7 @@ def test_a_circle_and_an_unknown_parent_are_refused(tmp_path: Path) -> None:
     one.write_text(child("one", "other.yaml"))
     other.write_text(child("other", "./one.yaml"))
     assert "one.yaml -> other.yaml -> one.yaml" in refusal(soc=one)
-    one.write_text("schema: npusim.soc/1\nextends: core-ultra-series3\nname: one\ntitle: one\n")
+    one.write_text("schema: npusim.soc/1\nextends: core-ultra-series9\nname: one\ntitle: one\n")
     assert all(
         part in refusal(soc=one) for part in (f"{one}:2", "extends", "did you mean `core-ultra-series")
     )
