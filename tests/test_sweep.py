@@ -27,7 +27,7 @@ from npusim.explore.query import query
 from npusim.explore.sensitivity import influences
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import Interrupted, sweep
-from npusim.metrics import METRICS, objectives
+from npusim.metrics import METRICS, column_of, objectives
 
 
 def bytes_of(directory: Path) -> dict[str, bytes]:
@@ -266,6 +266,26 @@ def test_front_of_a_sweep_names_the_knee_and_warns_of_what_was_left_out(tmp_path
         pareto(tmp_path, ["latency"])
     with pytest.raises(NpusimError, match="no kept point"):
         pareto(tmp_path, None, "area_mm2 < 0")
+
+
+@pytest.mark.parametrize("where", [None, '"npu.tiles" < 5 and latency_s > 0.0005'])
+def test_a_front_of_parts_is_the_front_of_all_points(tmp_path, monkeypatch, where):
+    """Rows are read and compared part by part; the document says nothing of the parts."""
+    sweep(changed(QUICK, keep="all"), tmp_path, chunk=2000)
+    names = ["latency_s", "power_w", "area_mm2"]
+    whole = pareto(tmp_path, names, where)
+    rows = query(tmp_path, f"SELECT * FROM points {f'WHERE {where}' if where else ''} ORDER BY point")
+    scores = {name: column_of(name, {m: rows[m].to_numpy() for m in METRICS if m in rows.column_names})
+              for name in names}  # fmt: skip
+    expected = front(objectives(scores, names))
+    assert {row["point"] for row in whole.rows} == set(rows["point"].to_numpy()[expected].tolist())
+    assert whole.compared == rows.num_rows
+    behind = np.setdiff1d(np.arange(rows.num_rows), expected)
+    step = -(-len(behind) // len(whole.beaten))
+    assert [b["area_mm2"] for b in whole.beaten] == list(scores["area_mm2"][behind[::step]])
+    monkeypatch.setattr("npusim.explore.kept._ROWS", 61)
+    monkeypatch.setattr("npusim.explore.fronts._MOST_WAITING", 17)
+    assert pareto(tmp_path, names, where) == whole
 
 
 def test_the_page_of_a_front_holds_everything(tmp_path):

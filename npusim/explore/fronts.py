@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
+from npusim.explore.kept import KeptPoints
 from npusim.explore.manifest import Manifest, read_manifest
 from npusim.explore.pareto import front
-from npusim.explore.query import points_table
 from npusim.explore.spaces import Space
-from npusim.explore.store import Store, numbers_in
+from npusim.explore.store import POINT, Store
 from npusim.metrics import METRICS, column_of, objectives
 from npusim.scenario import name_of
 
+IntVector = NDArray[np.int64]
+Matrix = NDArray[np.float64]
 _MOST_BEATEN = 2000
+_MOST_WAITING = 1 << 18
+"""Points of fronts of parts that wait to be compared with each other, beyond those that are left."""
 
 
 class Front(Document):
@@ -84,48 +89,96 @@ def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: 
     """
     manifest = read_manifest(Path(directory))
     names = _known(minimise if minimise is not None else list(map(str, manifest.space.minimise)))
-    table = points_table(directory, where)
-    if not table.num_rows:
+    kept = KeptPoints(Path(directory), manifest.chunks, where)
+    columns = _columns(kept, names, directory)
+    compared, numbers, places, values = _front(kept, names, columns)
+    if not compared:
         raise NpusimError(f"{directory}: no kept point fulfils {where or 'the constraints of the space'}")
-    scores = _scores(table, names, directory)
-    values = objectives(scores, names)
-    places = front(values)
-    best = places[knee(values[:, places])]
-    places = places[np.lexsort(values[::-1, places])]
-    rows = table.take(places).to_pylist()
+    found = kept.rows(numbers)
+    order = np.lexsort(values[::-1])
     swept = swept_points(Path(directory), manifest)
-    behind = np.setdiff1d(np.arange(table.num_rows), places)
-    behind = behind[:: max(1, -(-len(behind) // _MOST_BEATEN))]
     return Front(
         title=manifest.space.title or str(directory),
         workload=name_of(manifest.space.workload),
         soc=manifest.space.soc,
-        beaten=[{name: float(scores[name][i]) for name in names} for i in behind],
+        beaten=_beaten(kept, names, columns, compared, places),
         minimise=names,
         where=where,
         points=swept,
-        compared=table.num_rows,
+        compared=compared,
         front=len(places),
         axes=list(manifest.space.axes),
         units=manifest.units,
-        knee=table.slice(int(best), 1).to_pylist()[0],
-        rows=rows,
+        knee=found.slice(knee(values), 1).to_pylist()[0],
+        rows=found.take(order).to_pylist(),
         notes=[*_unfinished(swept, manifest.points), *_notes(manifest.space, names, where)],
     )
 
 
-def _scores(table: Any, names: Sequence[str], directory: str | Path) -> dict[str, Any]:
-    """Return the metrics of kept points, those that no column holds worked out from others."""
-    columns = {name: numbers_in(table, name) for name in table.column_names if name in METRICS}
-    scores = {name: column_of(name, columns) for name in names}
+def _columns(kept: KeptPoints, names: Sequence[str], directory: str | Path) -> list[str]:
+    """Return the columns that hold metrics, or that they are worked out from."""
+    columns: list[str] = []
     for name in names:
-        if scores[name] is None:
+        found = kept.columns_for(name)
+        if found is None:
             raise ConfigError(
                 f"the metric {name}", file=str(directory),
-                allowed=f"a metric that the sweep kept ({', '.join(columns)}); "
+                allowed=f"a metric that the sweep kept ({', '.join(kept.metrics)}); "
                 f"a space that names {name} under `minimise` or `constraints` keeps it too",
             )  # fmt: skip
-    return scores
+        columns += found
+    return columns
+
+
+def _front(
+    kept: KeptPoints, names: Sequence[str], columns: list[str]
+) -> tuple[int, IntVector, IntVector, Matrix]:
+    """Return how many points are compared; of the front numbers, places among them, and objectives.
+
+    A part of the points has its own front; the front of all is that of these.
+    """
+    compared, waiting = 0, 0
+    found = _joined([(np.empty(0, np.int64), np.empty(0, np.int64), np.empty((len(names), 0)))])
+    parts = [found]
+    for batch in kept.batches(columns):
+        values = objectives(_scores(batch, names), names)
+        best = front(values)
+        parts.append((batch[POINT][best], compared + best, values[:, best]))
+        compared, waiting = compared + len(batch[POINT]), waiting + len(best)
+        if waiting > _MOST_WAITING + len(found[0]):
+            found = _joined(parts)
+            parts, waiting = [found], 0
+    return compared, *_joined(parts)
+
+
+def _joined(parts: list[tuple[IntVector, IntVector, Matrix]]) -> tuple[IntVector, IntVector, Matrix]:
+    """Return the front of several fronts."""
+    numbers, places, values = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+    best = front(values)
+    return numbers[best], places[best], values[:, best]
+
+
+def _beaten(
+    kept: KeptPoints, names: Sequence[str], columns: list[str], compared: int, places: IntVector
+) -> list[dict[str, float]]:
+    """Return the metrics of an even selection of the points that are not on the front."""
+    behind = compared - len(places)
+    order = np.arange(0, behind, max(1, -(-behind // _MOST_BEATEN)))
+    # So many points behind the front stand before each point of the front.
+    wanted = order + np.searchsorted(places - np.arange(len(places)), order, side="right")
+    found, first = [], 0
+    for batch in kept.batches(columns):
+        last = first + len(batch[POINT])
+        here = wanted[np.searchsorted(wanted, first) : np.searchsorted(wanted, last)] - first
+        scores = _scores({name: column[here] for name, column in batch.items()}, names)
+        found += [{name: float(scores[name][i]) for name in names} for i in range(len(here))]
+        first = last
+    return found
+
+
+def _scores(columns: Mapping[str, Matrix], names: Sequence[str]) -> dict[str, Matrix]:
+    scores = {name: column_of(name, columns) for name in names}
+    return {name: score for name, score in scores.items() if score is not None}
 
 
 def swept_points(directory: Path, manifest: Manifest) -> int:
