@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npusim.arch import load_soc
-from npusim.cost.architecture import arch_row
+from npusim.cost.design_point import arch_row
 from npusim.cost.dpu import conv_cycles, matmul_cycles
 from npusim.cost.grid import DpuWorkload
 from npusim.cost.jit import compiled
@@ -40,7 +40,7 @@ def convolutions(arch, w, k, n, density, cycles):
 
 @pytest.fixture
 def arch():
-    return np.array(arch_row(load_soc("core-ultra-series2"), tiles=1, requests=1, hint="latency"))
+    return arch_row(load_soc("core-ultra-series2"), 1, 1, "latency").archs.arrays[0].copy()
 
 
 def sizes(count):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import Override
@@ -15,7 +15,7 @@ from npusim.config.overrides import Settings, as_overrides
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError, nearest
 from npusim.graph import Graph, GraphStructure
 from npusim.locate import DEFAULT_SOC
-from npusim.mapping import DeviceChoice, Mapped, Run, SwapOperands, map_graph
+from npusim.mapping import Mapped, Run, SwapOperands, map_graph
 from npusim.techniques import Stack, apply
 from npusim.workloads import build_gnn, import_precision, load_gnn, load_workload
 
@@ -303,19 +303,19 @@ def resolve_run(
     """
     if hint not in _HINTS:
         raise UnknownNameError("performance hint", hint, _HINTS)
-    if device not in get_args(DeviceChoice):
-        raise UnknownNameError("device", device, get_args(DeviceChoice))
     if swap_operands not in (False, True, "search"):
         raise UnknownNameError("value of swap_operands", str(swap_operands), ("False", "True", "search"))
     if requests is not None and requests < 1:
         raise NpusimError(f"--requests: found {requests}; allowed: a whole number of at least 1")
-    if device != "auto" and not soc.has(device):
+    if device != "auto" and soc.named(device) is None:
+        if device not in ("npu", "cpu", "gpu"):
+            raise UnknownNameError("device", device, ("auto", *soc.array_devices, *soc.hosts))
         raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {_devices(soc)}")
     if not soc.has("npu"):
         if isinstance(tiles, int) and tiles:
             raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
         streams = 1 if hint == "latency" else _streams(soc, device)
-        return Run(hint, requests or streams, 0, device)  # type: ignore[arg-type]  # checked above
+        return Run(hint, requests or streams, 0, device)
     physical = int(soc.npu.tiles)
     if isinstance(tiles, int) and not 1 <= tiles <= physical:
         raise InfeasibleError(
@@ -324,14 +324,14 @@ def resolve_run(
     in_flight = requests if requests is not None else int(getattr(soc.npu.inflight_requests, hint))
     default = physical if tiles == "all" else soc.npu.tiles_used(hint)
     used = tiles if isinstance(tiles, int) else default
-    return Run(hint, in_flight, used, device, swap_operands)  # type: ignore[arg-type]  # checked above
+    return Run(hint, in_flight, used, device, swap_operands)
 
 
 def _devices(soc: Soc) -> str:
-    return ", ".join(["auto", *(kind for kind in ("npu", "cpu", "gpu") if soc.has(kind))])
+    return ", ".join(["auto", *soc.array_devices, *soc.hosts])
 
 
 def _streams(soc: Soc, device: str) -> int:
     """Inferences that keep all cores busy."""
-    kind = soc.main_kind if device == "auto" else device
-    return int(soc.gpu.cores if kind == "gpu" else soc.cpu.cores)
+    name = soc.main_device if device == "auto" else soc.named(device)
+    return int(soc.hosts[str(name)].cores)

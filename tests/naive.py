@@ -26,8 +26,7 @@ NOTHING = {
         "dpu_s",
         "dsp_s",
         "dma_s",
-        "cpu_s",
-        "gpu_s",
+        "host_s",
         "dram_bytes",
         "sram_peak_bytes",
         "energy_j",
@@ -51,13 +50,20 @@ def fastest(choices: list[Any]) -> Any:
     return min(choices, key=lambda c: (c.latency_s, c.dram_bytes))
 
 
-def operator(arch_row: Any, op_row: Any) -> Any:
+def device_of(row: Any, op: Any) -> Any:
+    """Return the device of an operator, as an object with its numbers."""
+    archs = row.archs
+    return record((archs.hosts if op.unit == Unit.HOST else archs.arrays)[0, op.device])
+
+
+def operator(row: Any, op_row: Any) -> Any:
     """Return the cost of one operator: an object with the fields of RESULT_DTYPE that the twin knows."""
-    arch, op = record(arch_row), record(op_row)
+    op = record(op_row)
     if op.unit == Unit.VIEW:
         return SimpleNamespace(**NOTHING)
-    if op.unit in (Unit.CPU, Unit.GPU):
-        return _host(arch, op)
+    arch = device_of(row, op)
+    if op.unit == Unit.HOST:
+        return _host(arch, op, record(row.shared))
     if op.unit == Unit.DPU and op.dpu_operation in PRODUCTS:
         found = product_choices(arch, op)
         best = SimpleNamespace(**(NOTHING | vars(fastest(found)))) if found else None
@@ -69,13 +75,12 @@ def operator(arch_row: Any, op_row: Any) -> Any:
     return best
 
 
-def _host(arch: Any, op: Any) -> Any:
-    host = arch.cpu if op.unit == Unit.CPU else arch.gpu
-    time, moved, streamed = naive_hosts.cost(host, op, arch.dram_latency_s)
-    beyond_idle_w = naive_hosts.beyond_idle_w(host, arch)
+def _host(host: Any, op: Any, shared: Any) -> Any:
+    time, moved, streamed = naive_hosts.cost(host, op, shared.dram_latency_s)
+    beyond_idle_w = naive_hosts.beyond_idle_w(host, shared)
     fields = {"latency_s": time, "dram_bytes": moved, "energy_j": time * beyond_idle_w}
     fields["streamed_bytes"] = streamed
-    fields["cpu_s" if op.unit == Unit.CPU else "gpu_s"] = time
+    fields["host_s"] = time
     return SimpleNamespace(**(NOTHING | fields))
 
 
@@ -187,38 +192,44 @@ def contention_interval_s(contexts: float, npu_s: float, dma_s: float) -> float:
     return weight(count) / weight(count - 1)
 
 
-def total(arch_row: Any, op_rows: Any, costs: list[Any]) -> Any:
+def total(row: Any, op_rows: Any, costs: list[Any]) -> Any:
     """Return the cost of one inference: an object with the fields of TOTAL_DTYPE."""
-    arch, ops = record(arch_row), [record(row) for row in op_rows]
-    calls = {Unit.CPU: arch.cpu.launch_s, Unit.GPU: arch.gpu.launch_s}
-    launches = sum(op.launches * calls.get(Unit(op.unit), arch.launch_s) for op in ops)
-    pairs = list(zip(ops, costs, strict=True))
-    chains = {op.fused_chain for op in ops if op.fused_chain}
-    links = [[c for op, c in pairs if op.fused_chain == chain] for chain in chains]
-    chained_s = sum(chain_s(costs, arch.stream_pieces) for costs in links)
-    one_after_another = sum(c.latency_s for op, c in pairs if not op.fused_chain) + chained_s + launches
-    npu_s = sum(c.latency_s for op, c in pairs if op.unit not in calls and not op.fused_chain) + chained_s
-    sums = {
-        k: sum(getattr(c, k) for c in costs)
-        for k in ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s", "dram_bytes")
-    }
-    streamed = sum(c.streamed_bytes if op.unit in calls else c.dram_bytes for op, c in pairs)
-    dram_s = streamed / arch.dram_bytes_per_s
-    if arch.requests == 1:
-        latency = interval = one_after_another
-    else:
-        on_npu_s = contention_interval_s(arch.contexts, npu_s, sums["dma_s"]) if npu_s else 0.0
-        interval = max(on_npu_s, sums["cpu_s"], sums["gpu_s"], dram_s, one_after_another / arch.requests)
-        latency = max(one_after_another, arch.requests * interval)
-    at_work = min(1.0, npu_s / arch.contexts / interval)
-    power_w = arch.idle_w + arch.static_w * at_work  # of the package, beside the work
-    energy = sum(c.energy_j for c in costs) + power_w * interval
-    peak = max(c.sram_peak_bytes for c in costs)
+    shared = record(row.shared)
+    pairs = [(record(op), cost) for op, cost in zip(op_rows, costs, strict=True)]
+    working = [(op, cost, device_of(row, op)) for op, cost in pairs if op.unit != Unit.VIEW]
+    launches = sum(op.launches * device.launch_s for op, _, device in working)
+    busy_s, paces, power_w, static_j = 0.0, [], shared.idle_w, []
+    for d, arch in enumerate(row.archs.arrays[0]):
+        arch = record(arch)
+        mine = [(op, c) for op, c, _ in working if op.unit != Unit.HOST and op.device == d]
+        chains = {op.fused_chain for op, _ in mine if op.fused_chain}
+        links = [[c for op, c in mine if op.fused_chain == chain] for chain in chains]
+        work_s = sum(c.latency_s for op, c in mine if not op.fused_chain)
+        work_s += sum(chain_s(linked, arch.stream_pieces) for linked in links)
+        dma_s = sum(c.dma_s for _, c in mine)
+        busy_s += work_s
+        paces.append(contention_interval_s(arch.contexts, work_s, dma_s) if work_s else 0.0)
+        static_j.append((arch.static_w, work_s / arch.contexts))
+    hosts = {name: 0.0 for name in ("cpu_s", "gpu_s")}
+    for h, host in enumerate(row.archs.hosts[0]):
+        work_s = sum(c.host_s for op, c, _ in working if op.unit == Unit.HOST and op.device == h)
+        hosts["gpu_s" if host["is_gpu"] else "cpu_s"] += work_s
+        busy_s += work_s
+        paces.append(work_s)
+    sums = {k: sum(getattr(c, k) for c in costs) for k in ("dpu_s", "dsp_s", "dma_s", "dram_bytes")}
+    streamed = sum(c.streamed_bytes if op.unit == Unit.HOST else c.dram_bytes for op, c, _ in working)
+    latency = interval = busy_s + launches
+    if shared.requests > 1:
+        interval = max(*paces, streamed / shared.dram_bytes_per_s, latency / shared.requests)
+        latency = max(latency, shared.requests * interval)
+    # Of the package, beside the work: each device as long as it works.
+    energy = power_w * interval + sum(static_w * min(at_work_s, interval) for static_w, at_work_s in static_j)
     return SimpleNamespace(
         latency_s=latency,
         throughput_per_s=1 / interval,
-        energy_j=energy,
-        sram_peak_bytes=peak,
-        area_mm2=arch.area_mm2,
+        energy_j=energy + sum(c.energy_j for c in costs),
+        sram_peak_bytes=max(c.sram_peak_bytes for c in costs),
+        area_mm2=shared.area_mm2,
         **sums,
+        **hosts,
     )

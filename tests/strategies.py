@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc, soc_names
-from npusim.cost.architecture import arch_row
+from npusim.cost.design_point import arch_row
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Editor, Graph
 from npusim.mapping import Run, plan_tables
@@ -68,10 +68,10 @@ def machines(draw: Any) -> Machine:
 
 @st.composite
 def arch_rows(draw: Any) -> Any:
-    """A row of the architecture table."""
+    """A machine as one design point."""
     machine = draw(machines())
     tiles = draw(st.integers(1, int(machine.soc.npu.tiles)))
-    return arch_row(machine.soc, tiles, draw(st.sampled_from([1, 8])), "latency")[0]
+    return arch_row(machine.soc, tiles, draw(st.sampled_from([1, 8])), "latency")
 
 
 @st.composite
@@ -118,16 +118,17 @@ def product_rows(draw: Any, triangle: bool = False, limit: int = 600, deep: bool
 
 @st.composite
 def tight_products(draw: Any, **kinds: bool) -> tuple[Any, Any]:
-    """An architecture row and a product row, with SRAM that mostly holds a part of the operands only."""
-    arch, op = draw(arch_rows()), draw(product_rows(**kinds))
+    """A design point and a product row, with SRAM that mostly holds a part of the operands only."""
+    row, op = draw(arch_rows()), draw(product_rows(**kinds))
     m, k, n = op["out_w"], op["in_c"], op["out_c"]
     operands_bytes = m * k * op["a_item"] + k * n * op["b_item"] + m * n * op["c_item"]
     share = draw(st.sampled_from([0.01, 0.03, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0]))
     live = op["live_copied_bytes"] + op["live_spread_bytes"]
-    arch["sram_tile_bytes"] = live + share * operands_bytes
+    row["npu"]["sram_tile_bytes"] = live + share * operands_bytes
     if draw(st.booleans()):
-        arch["dram_bytes_per_s"] *= draw(st.sampled_from([0.1, 10.0]))
-    return arch, op
+        row.shared["dram_bytes_per_s"] *= draw(st.sampled_from([0.1, 10.0]))
+    row.derive()
+    return row, op
 
 
 @st.composite
@@ -253,9 +254,9 @@ def convolutions(draw: Any) -> Graph:
 
 @st.composite
 def tight_convolutions(draw: Any) -> tuple[Any, Any]:
-    """An architecture row and the row of a convolution, with little SRAM for it."""
+    """A design point and the row of a convolution, with little SRAM for it."""
     graph, machine = draw(convolutions()), draw(machines())
-    arch = arch_row(machine.soc, draw(st.integers(1, 3)), 1, "latency")[0]
+    row = arch_row(machine.soc, draw(st.integers(1, 3)), 1, "latency")
     op = plan_tables(graph, machine.soc).lowered(0).ops[0]
     for side in "abc":
         if draw(st.integers(0, 3)) == 0:
@@ -263,5 +264,6 @@ def tight_convolutions(draw: Any) -> tuple[Any, Any]:
         if side != "c":
             op[f"{side}_prefetch"] = draw(st.booleans())
     op["a_constant"] = draw(st.booleans())
-    arch["sram_tile_bytes"] = draw(st.sampled_from([1e3, 3e3, 1e4, 3e4, 1e5, 1e6]))
-    return arch, op
+    row["npu"]["sram_tile_bytes"] = draw(st.sampled_from([1e3, 3e3, 1e4, 3e4, 1e5, 1e6]))
+    row.derive()
+    return row, op

@@ -39,7 +39,7 @@ def test_a_convolution_fits_whatever_its_size(name, size, sram):
     for dtype in (DType.FP16, DType.INT8):
         for tiles in (1, int(soc.npu.tiles)):
             mapped = map_graph(convolution(*size, dtype=dtype), soc, Run(tiles=tiles))
-            assert mapped.total["sram_peak_bytes"] <= tiles * mapped.arch["sram_tile_bytes"]
+            assert mapped.total["sram_peak_bytes"] <= tiles * mapped.npu["sram_tile_bytes"]
 
 
 def test_a_row_of_any_length_fits():

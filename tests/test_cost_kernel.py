@@ -16,7 +16,7 @@ from naive_records import record
 from strategies import convolutions, graphs, machines, runs, soc_with, tight_convolutions, tight_products
 
 from npusim import estimate
-from npusim.cost.architecture import PRIMITIVE_COLUMNS, arch_row
+from npusim.cost.design_point import arch_row
 from npusim.cost.dma import CMX2DDR, DDR2CMX, copy_s, latency_s, transfer_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
@@ -37,8 +37,7 @@ COSTS = (
     "dpu_s",
     "dsp_s",
     "dma_s",
-    "cpu_s",
-    "gpu_s",
+    "host_s",
     "dram_bytes",
     "sram_peak_bytes",
     "energy_j",
@@ -57,21 +56,22 @@ def same(a: float, b: float) -> bool:
     return a == pytest.approx(b, rel=RELATIVE, abs=1e-30)
 
 
-def check_operator(arch: Any, op: Any, result: Any) -> Any:
+def check_operator(row: Any, op: Any, result: Any) -> Any:
     """Compare one operator; of several equally fast tilings the kernel may take any."""
-    twin = naive.operator(arch, op)
+    twin = naive.operator(row, op)
     assert same(result["latency_s"], twin.latency_s)
     if np.isinf(twin.latency_s):  # fits in no way
         return twin
     if op["unit"] == Unit.DPU and op["dpu_operation"] in naive.PRODUCTS:
         plain = record(op)
-        every = naive.product_choices(record(arch), plain)
+        arch = naive.device_of(row, plain)
+        every = naive.product_choices(arch, plain)
         alike = [c for c in every if all(getattr(c, key) == result[key] for key in TILING)]
         keys = [key for key in COSTS if key != "energy_j" and hasattr(alike[0], key)]
         # A stored triangle fetched once and a dense matrix cut along K can have the same counts, pieces of
         # several sizes the same costs.
         found = [c for c in alike if all(same(result[key], getattr(c, key)) for key in keys)]
-        energies = [naive.energy_j(record(arch), plain, c) for c in found]
+        energies = [naive.energy_j(arch, plain, c) for c in found]
         pairs = zip(found, energies, strict=True)
         chosen, energy_j = next(pair for pair in pairs if same(result["energy_j"], pair[1]))
         return SimpleNamespace(**naive.NOTHING | vars(chosen) | {"energy_j": energy_j})
@@ -102,30 +102,30 @@ def test_kernel_agrees_with_its_twin_on_images(data):
     check(mapped_or_reject(data.draw(convolutions()), soc, data.draw(runs(soc))))
 
 
-def evaluated(arch: Any, op: Any) -> Any:
+def evaluated(row: Any, op: Any) -> Any:
     ops = np.array([op])
     results, total = np.zeros(1, RESULT_DTYPE), np.zeros(1, TOTAL_DTYPE)
-    evaluate(arch, ops, results, total[0])
+    evaluate(row, ops, results, total[0])
     return results[0]
 
 
 @given(tight_products())
 @hypothesis_settings(max_examples=200)
-def test_no_tiling_beats_the_one_that_the_candidates_give(arch_and_op):
-    arch, op = arch_and_op
-    check_operator(arch, op, evaluated(arch, op))
+def test_no_tiling_beats_the_one_that_the_candidates_give(row_and_op):
+    row, op = row_and_op
+    check_operator(row, op, evaluated(row, op))
 
 
 @given(tight_products(triangle=True))
 @hypothesis_settings(max_examples=100)
-def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(arch_and_op):
-    arch, op = arch_and_op
-    check_operator(arch, op, evaluated(arch, op))
+def test_no_way_to_fetch_a_triangle_beats_the_chosen_one(row_and_op):
+    row, op = row_and_op
+    check_operator(row, op, evaluated(row, op))
 
 
 @given(machines(), st.integers(1, 4), st.floats(0.0, 1e8), st.floats(0.0, 1e8), st.floats(0.0, 1e5))
 def test_transfers_agree_with_their_twin(machine, tiles, read, written, row_bytes):
-    arch = arch_row(machine.soc, tiles, 1, "latency")[0]
+    arch = arch_row(machine.soc, tiles, 1, "latency")["npu"]
     plain = record(arch)
     gaps_s = naive_dma.read_gaps_s(plain, read, row_bytes) if row_bytes else 0.0
     engines = plain.dma_engines
@@ -166,9 +166,9 @@ def test_dsp_kernels_agree_with_their_twin(kernel, elements, rows, dsps, lanes):
 
 @given(tight_convolutions())
 @hypothesis_settings(max_examples=100)
-def test_no_tiling_of_a_convolution_beats_the_one_that_the_candidates_give(arch_and_op):
-    arch, op = arch_and_op
-    check_operator(arch, op, evaluated(arch, op))
+def test_no_tiling_of_a_convolution_beats_the_one_that_the_candidates_give(row_and_op):
+    row, op = row_and_op
+    check_operator(row, op, evaluated(row, op))
 
 
 def product(m: int, k: int, n: int, **tensor: Any) -> Graph:
@@ -207,30 +207,27 @@ def test_requests_in_flight_wait_for_the_busiest_device_where_launches_are_short
 
 
 def test_a_product_fits_into_just_enough_sram_and_not_into_a_byte_less():
-    arch = arch_row(soc_with("core-ultra-series2", ()), 1, 1, "latency")[0]
+    row = arch_row(soc_with("core-ultra-series2", ()), 1, 1, "latency")
+    arch = row["npu"]
     op = map_graph(product(70, 40, 50), soc_with("core-ultra-series2", ()), Run()).lowered.ops[0]
     need = min(c.sram_peak_bytes for c in naive_products.choices(record(arch), record(op)))
     arch["sram_tile_bytes"] = need
-    enough = evaluated(arch, op)
+    enough = evaluated(row, op)
     arch["sram_tile_bytes"] = need - 1
     assert enough["sram_peak_bytes"] == need
-    assert np.isinf(evaluated(arch, op)["latency_s"])
+    assert np.isinf(evaluated(row, op)["latency_s"])
 
 
 def test_many_architectures_at_once_cost_what_each_costs_alone():
     soc = soc_with("core-ultra-series2", ())
     ops = map_graph(product(300, 200, 100), soc, Run()).lowered.ops
-    archs = np.concatenate(
-        [arch_row(soc, tiles, requests, "latency") for tiles in (1, 2, 6) for requests in (1, 8)]
-    )
-    totals, alone = np.zeros(len(archs), TOTAL_DTYPE), np.zeros(len(archs), TOTAL_DTYPE)
-    numbers, columns = archs.view(np.float64).reshape(len(archs), -1), np.array(PRIMITIVE_COLUMNS)
-    groups, plans = np.arange(len(archs) + 1), np.zeros(len(archs), np.int64)
-    evaluate_points(
-        numbers[0], columns, numbers[:, columns], groups, plan_table(ops[np.newaxis]), totals, plans
-    )
-    for arch, total in zip(archs, alone, strict=True):
-        evaluate(arch, ops, np.zeros(len(ops), RESULT_DTYPE), total)
+    rows = [arch_row(soc, tiles, requests, "latency") for tiles in (1, 2, 6) for requests in (1, 8)]
+    totals, alone = np.zeros(len(rows), TOTAL_DTYPE), np.zeros(len(rows), TOTAL_DTYPE)
+    numbers, columns = np.array([row.numbers for row in rows]), np.array(rows[0].primitives)
+    groups, plans = np.arange(len(rows) + 1), np.zeros(len(rows), np.int64)
+    evaluate_points(rows[0], columns, numbers[:, columns], groups, plan_table(ops[np.newaxis]), totals, plans)
+    for row, total in zip(rows, alone, strict=True):
+        evaluate(row, ops, np.zeros(len(ops), RESULT_DTYPE), total)
     assert totals.tobytes() == alone.tobytes()
 
 

@@ -12,14 +12,14 @@ from naive_dpu import DENSE
 from naive_records import record
 
 from npusim.arch import load_soc
-from npusim.cost.architecture import arch_row
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
+from npusim.cost.design_point import arch_row
 from npusim.cost.dpu import conv_cycles, matmul_cycles, matmul_mode_cycles, mode_shape
 from npusim.cost.grid import DpuWorkload
 from npusim.cost.sparsity import independent_block_density, lane_density
 
 SOCS = {"npu3720": "core-ultra-series1", "npu4000": "core-ultra-series2"}
-MACHINES = {npu: arch_row(load_soc(soc), tiles=1, requests=1, hint="latency")[0] for npu, soc in SOCS.items()}
+MACHINES = {npu: arch_row(load_soc(soc), 1, 1, "latency")["npu"] for npu, soc in SOCS.items()}
 ROUNDING = 1e-9
 
 npus = st.sampled_from(sorted(MACHINES))

@@ -153,13 +153,13 @@ def test_resident_tensors_are_those_that_the_cost_model_counts(case):
     mapped = case.mapped
     counted = Liveness(mapped.graph, mapped.decisions, mapped.soc)
     residents = resident_tensors(mapped)
-    tiles = float(mapped.arch["tiles"])
+    tiles = float(mapped.npu["tiles"])
     chains = mapped.lowered.ops["fused_chain"].tolist()
     # All of a chain work when its last operator has its turn.
     turn = {chain: i for i, chain in enumerate(chains) if chain}
     when = [turn.get(chain, i) for i, chain in enumerate(chains)]
     for i, group in enumerate(mapped.decisions.groups):
-        if group.unit not in (Unit.VIEW, Unit.CPU, Unit.GPU):
+        if group.unit not in (Unit.VIEW, Unit.HOST):
             spread, copied = counted.bytes_at(i)
             live = spread + copied * tiles
             times = [(r.bytes, [when[user] for user in r.users]) for r in residents]

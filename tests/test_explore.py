@@ -10,8 +10,8 @@ from spaces import MIXED, QUICK, changed, estimated
 
 from npusim.arch import load_soc, with_overrides
 from npusim.config import valid_paths
-from npusim.cost.architecture import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, arch_row, derive, row_numbers
 from npusim.cost.candidate_latency import RATES, Rate, clear_rate_bounds
+from npusim.cost.design_point import arch_row
 from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore import load_space, parse_keep, space_names
@@ -80,16 +80,15 @@ def test_the_search_looks_at_nothing_but_its_columns():
     soc = load_soc("core-ultra-series2")
     graph = apply(load_workload("gcn-cora"), "stagr+symg")
     rows = plan_tables(graph, soc).table.rows
-    rate_bounds, bounds = np.empty((RATES, 2)), np.empty(len(rows) + 1, np.int64)
-    table = arch_row(soc, 4, 1, "latency")
-    rate_bounds[Rate.TILE_SRAM] = table["sram_tile_bytes"][0]
-    clear_rate_bounds(rate_bounds)
-    before = search_rows(table[0], rows, rate_bounds, bounds)[: bounds[-1]].copy()
-    numbers = row_numbers(table)
-    for column in set(PRIMITIVE_COLUMNS) - SEARCH_COLUMNS:
-        numbers[column] = np.nan
-    derive(table[0])
-    after = search_rows(table[0], rows, rate_bounds, bounds)[: bounds[-1]]
+    rate_bounds, bounds = np.empty((1, RATES, 2)), np.empty(len(rows) + 1, np.int64)
+    row = arch_row(soc, 4, 1, "latency")
+    rate_bounds[0, Rate.TILE_SRAM] = row["npu"]["sram_tile_bytes"]
+    clear_rate_bounds(rate_bounds[0])
+    before = search_rows(row.archs, rows, rate_bounds, bounds)[: bounds[-1]].copy()
+    for column in set(row.primitives) - row.searched:
+        row.numbers[column] = np.nan
+    row.derive()
+    after = search_rows(row.archs, rows, rate_bounds, bounds)[: bounds[-1]]
     assert before.tobytes() == after.tobytes()
 
 
@@ -107,7 +106,7 @@ def test_tables_of_operators_depend_on_no_number_of_the_machine_that_an_axis_may
         apply(load_workload("sage-max-cora"), "none"),
     ]
     tables = [rows_and_changes(graph, soc) for graph in graphs]
-    base = row_numbers(arch_row(soc, np.inf, 1, "latency"))
+    base = arch_row(soc, np.inf, 1, "latency").numbers
     for path, value in valid_paths(soc).items():
         if not isinstance(value, Quantity | Count) or path.startswith(("npu.dsp.kernels", *READ_BY_LOWERING)):
             continue
@@ -115,7 +114,7 @@ def test_tables_of_operators_depend_on_no_number_of_the_machine_that_an_axis_may
         other = with_overrides(
             soc, {path: new if not getattr(value, "unit", "") else f"{new!r} {value.unit}"}
         )
-        if np.array_equal(row_numbers(arch_row(other, np.inf, 1, "latency")), base):
+        if np.array_equal(arch_row(other, np.inf, 1, "latency").numbers, base):
             continue  # it is a lowering axis anyway
         assert [rows_and_changes(g, other) for g in graphs] == tables, path
 

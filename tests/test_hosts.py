@@ -14,7 +14,7 @@ import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
 from npusim.calibrate.host_fit import FREE, HostFit, shipped_fit
-from npusim.cost.architecture import arch_row
+from npusim.cost.design_point import arch_row
 from npusim.cost.execution import execution_of
 from npusim.cost.hosts import cost_host, derive_host, host_waits_s
 from npusim.cost.power import DramRates
@@ -88,7 +88,7 @@ def works(draw):
 
 def op_row(work):
     row = empty_ops(1)[0]
-    row["unit"] = Unit.CPU
+    row["unit"] = Unit.HOST
     for name, value in work.items():
         row[name] = value
     return row
@@ -313,7 +313,7 @@ def test_where_devices_share_an_inference_everything_passes_through_dram():
     editor.change_operator(first.name, device="cpu")
     mapped = map_graph(editor.finish(), soc, Run(tiles=4))
     assert mapped.decisions.is_split
-    rows = mapped.lowered.ops[mapped.lowered.ops["unit"] == Unit.CPU]
+    rows = mapped.lowered.ops[mapped.lowered.ops["unit"] == Unit.HOST]
     assert len(rows) and (rows["host_handed_bytes"] > 0).all()
     assert not rows["host_read_bytes"].any()
 
@@ -323,7 +323,7 @@ BY_HINT = load_soc("core-ultra-7-165h")
 
 
 def cpu_row(soc, hint):
-    return arch_row(soc, 1, 1, hint)[0]["cpu"]
+    return arch_row(soc, 1, 1, hint)["cpu"]
 
 
 @pytest.mark.parametrize(("hint", "cores"), [("latency", 6), ("throughput", 14)])

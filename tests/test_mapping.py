@@ -33,9 +33,9 @@ def test_more_sram_is_never_slower_once_residency_is_decided_anew(data):
     except InfeasibleError:
         return
     after = map_graph(graph, large, run)
-    hosts = any(g.unit in (Unit.CPU, Unit.GPU) for g in before.decisions.groups)
+    hosts = any(g.unit.is_host for g in before.decisions.groups)
     # With hosts or several contexts, what all share may set the pace, and a quicker tiling may need more.
-    if run.requests == 1 or (not hosts and before.arch["contexts"] == 1):
+    if run.requests == 1 or (not hosts and before.npu["contexts"] == 1):
         assert after.total["latency_s"] <= before.total["latency_s"] * ROUNDING
         assert after.total["throughput_per_s"] * ROUNDING >= before.total["throughput_per_s"]
 
@@ -151,7 +151,7 @@ def test_nothing_waits_in_sram_for_a_host_while_other_inferences_need_the_room()
     graph = editor.finish()
     for requests, waits in ((1, True), (4, False)):
         ops = map_graph(graph, SERIES2, Run(tiles=4, requests=requests)).lowered.ops
-        on_host = ops[ops["unit"] == Unit.CPU]
+        on_host = ops[ops["unit"] == Unit.HOST]
         assert bool(on_host["live_spread_bytes"].sum() > 0.0) is waits
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from strategies import graphs, machines
 
 from npusim.arch import load_soc
-from npusim.cost.architecture import arch_row, row_numbers
+from npusim.cost.design_point import arch_row
 from npusim.cost.evaluation import evaluate_plans
 from npusim.cost.lowering import lower
 from npusim.cost.plan_table import operators_of, plan_table
@@ -70,7 +70,7 @@ def chain(layers: int, growth: int) -> Graph:
 def best(table, requests: float = 1.0) -> tuple[np.void, int]:
     arch = arch_row(SERIES2, 2, requests, "latency")
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    evaluate_plans(row_numbers(arch), table, total, plan)
+    evaluate_plans(arch, table, total, plan)
     return total[0], int(plan[0])
 
 

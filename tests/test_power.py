@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.arch import load_soc, soc_names, with_overrides
-from npusim.cost.architecture import arch_row
+from npusim.cost.design_point import arch_row
 from npusim.cost.hosts import cost_host, host_energy_j
 from npusim.cost.tables import Unit, empty_ops
 from npusim.errors import ConfigError
@@ -22,7 +22,7 @@ RATIO = st.floats(0.25, 1.5)
 
 
 def row(soc, hint="latency"):
-    return arch_row(soc, 4, 1, hint)[0]
+    return arch_row(soc, 4, 1, hint)
 
 
 def volts(device, ratio):
@@ -79,7 +79,7 @@ def test_power_of_a_host_is_its_slow_twin(cycles, supply, memory, supply_of_memo
     )  # fmt: skip
     found = row(soc)
     host = SimpleNamespace(**{name: found["cpu"][name] for name in found["cpu"].dtype.names})
-    arch = SimpleNamespace(**{name: found[name] for name in found.dtype.names})
+    arch = SimpleNamespace(**{name: found.shared[name] for name in found.shared.dtype.names})
     assert found["cpu"]["working_w"] == pytest.approx(beyond_idle_w(host, arch), rel=1e-9)
 
 
@@ -106,7 +106,7 @@ def test_energy_never_rises_when_a_clock_falls_that_nobody_waits_for(
     shares = {f"{device}.power.leakage_share": leaks, f"{device}.power.waiting_share": waiting}
     usual = with_overrides(SERIES2, shares)
     op = empty_ops(1)[0]
-    op["unit"] = Unit[device.upper()]
+    op["unit"] = Unit.HOST
     op["host_read_bytes"], op["host_macs"] = moved, macs
     op["out_w"] = op["in_c"] = op["out_c"] = op["kernel_w"] = op["kernel_h"] = 64.0
     op["kernel_w"] = op["kernel_h"] = 1.0
@@ -138,7 +138,7 @@ def test_waiting_cores_draw_their_share_of_the_dynamic_power():
 def test_the_clock_of_dram_moves_the_bandwidth_of_everybody():
     usual, half = row(SERIES2), row(with_overrides(SERIES2, clock("dram", 0.5)))
     for before, after in (
-        (usual["dram_bytes_per_s"], half["dram_bytes_per_s"]),
+        (usual.shared["dram_bytes_per_s"], half.shared["dram_bytes_per_s"]),
         *((usual[host]["bytes_per_s"], half[host]["bytes_per_s"]) for host in ("cpu", "gpu")),
     ):
         assert after == pytest.approx(0.5 * before)
@@ -147,10 +147,10 @@ def test_the_clock_of_dram_moves_the_bandwidth_of_everybody():
 def test_idle_power_of_dram_goes_with_its_clock_and_voltage():
     told = with_overrides(SERIES2, {"dram.power.idle": "1 W"})
     slow = with_overrides(told, clock("dram", 0.5) | volts("dram", 0.5))
-    base = float(row(SERIES2)["idle_w"])
-    assert row(told)["idle_w"] == pytest.approx(base + 1.0)
-    assert row(slow)["idle_w"] == pytest.approx(base + 0.125)
-    assert row(slow)["idle_w"] == pytest.approx(slow.idle_w)
+    base = float(row(SERIES2).shared["idle_w"])
+    assert row(told).shared["idle_w"] == pytest.approx(base + 1.0)
+    assert row(slow).shared["idle_w"] == pytest.approx(base + 0.125)
+    assert row(slow).shared["idle_w"] == pytest.approx(slow.idle_w)
 
 
 # ---------------------------------------------------------------------------------------- operating points

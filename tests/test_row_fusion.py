@@ -81,7 +81,7 @@ def test_units_of_a_chain_overlap() -> None:
     assert chained.sum() == 4
     busiest = max(mapped.results[unit].sum() for unit in ("dpu_s", "dsp_s", "dma_s"))
     alone = mapped.results["latency_s"].sum()
-    launch = float(mapped.arch["launch_s"])
+    launch = float(mapped.npu["launch_s"])
     assert busiest < mapped.total["latency_s"] - launch < alone
 
 

@@ -115,7 +115,7 @@ def test_an_own_graph_is_compared_and_placed():
 )
 def test_tiles_that_are_set_are_used_unless_told_otherwise(settings, hint, tiles, contexts):
     mapped = Scenario("gcn-cora", techniques="stagr", hint=hint, settings=settings).mapped
-    assert (mapped.run.tiles, int(mapped.arch["contexts"])) == (tiles, contexts)
+    assert (mapped.run.tiles, int(mapped.npu["contexts"])) == (tiles, contexts)
 
 
 @pytest.mark.parametrize(("own", "tiles"), [("", 8), ("\n    tiles_for: {latency: 4, throughput: 2}", 4)])

@@ -135,11 +135,26 @@ class Soc(Section):
         return self
 
     @property
-    def main_kind(self) -> Literal["npu", "cpu", "gpu"]:
-        """Kind of device that runs what nobody placed: the NPU, or else the CPU, or else the GPU."""
-        if self.has("npu"):
-            return "npu"
-        return "gpu" if self.has("gpu") and not self.has("cpu") else "cpu"
+    def array_devices(self) -> dict[str, Npu]:
+        """Devices with a MAC array and memory of its own, by name in the order of the data sheet."""
+        return {name: device for name, device in self.devices.items() if isinstance(device, Npu)}
+
+    @property
+    def hosts(self) -> dict[str, Cpu | Gpu]:
+        """CPUs and GPUs by name, in the order of the data sheet."""
+        return {name: device for name, device in self.devices.items() if isinstance(device, Cpu | Gpu)}
+
+    @property
+    def main_device(self) -> str:
+        """Name of the device that runs what nobody placed: the NPU, or else the CPU, or else the GPU."""
+        found = filter(None, map(self.named, ("npu", "cpu", "gpu")))
+        return next(found, "cpu")
+
+    def named(self, wanted: str) -> str | None:
+        """Return the name of a device by its name, or by its kind for the first of that; None: none."""
+        if wanted in self.devices:
+            return wanted
+        return next((name for name, device in self.devices.items() if device.kind == wanted), None)
 
     @property
     def npu(self) -> Npu:

@@ -85,7 +85,7 @@ class HostFit:
         found = np.empty(len(which))
         for place, i in enumerate(which):
             run, mapped = self.mapped[i].run, self.mapped[i]
-            arch: Any = arch_row(machine, run.tiles, run.requests, run.hint)[0]
+            arch: Any = arch_row(machine, run.tiles, run.requests, run.hint)
             # No number that is fitted changes the operator table.
             total = evaluated(mapped, machine, arch, mapped.lowered.ops)
             quantity = "latency_s" if self.rows[i].quantity == "latency" else "throughput_per_s"

@@ -1,11 +1,6 @@
 """The public names with their types; `__init__.py` imports each on first use."""
 
 from npusim.cost.architecture import MAC_FORMATS as MAC_FORMATS
-from npusim.cost.architecture import PRIMITIVE_COLUMNS as PRIMITIVE_COLUMNS
-from npusim.cost.architecture import SEARCH_COLUMNS as SEARCH_COLUMNS
-from npusim.cost.architecture import SRAM_COLUMNS as SRAM_COLUMNS
-from npusim.cost.architecture import arch_row as arch_row
-from npusim.cost.architecture import row_numbers as row_numbers
 from npusim.cost.arrays.loops import Nest as Nest
 from npusim.cost.arrays.loops import elements as elements
 from npusim.cost.arrays.machine import array_record as array_record
@@ -25,6 +20,8 @@ from npusim.cost.decisions import Group as Group
 from npusim.cost.decisions import Plan as Plan
 from npusim.cost.decisions import Plans as Plans
 from npusim.cost.decisions import Residency as Residency
+from npusim.cost.design_point import ArchRow as ArchRow
+from npusim.cost.design_point import arch_row as arch_row
 from npusim.cost.dma import CMX2CMX as CMX2CMX
 from npusim.cost.dma import CMX2DDR as CMX2DDR
 from npusim.cost.dma import DDR2CMX as DDR2CMX
@@ -51,8 +48,8 @@ from npusim.cost.granularity import halo_factor as halo_factor
 from npusim.cost.grid import DpuWorkload as DpuWorkload
 from npusim.cost.hosts import cost_host as cost_host
 from npusim.cost.hosts import host_waits_s as host_waits_s
-from npusim.cost.interval import InferenceSums as InferenceSums
-from npusim.cost.interval import interval_bounds_s as interval_bounds_s
+from npusim.cost.interval import DeviceTimes as DeviceTimes
+from npusim.cost.interval import fill_interval_bounds_s as fill_interval_bounds_s
 from npusim.cost.interval import interval_s as interval_s
 from npusim.cost.jit import compiled as compiled
 from npusim.cost.jit import compiled_parallel as compiled_parallel

@@ -1,23 +1,22 @@
-"""A row of the architecture table: a SoC's data sheet as the numbers that the compiled equations read.
+"""Records of the architecture table: a SoC's data sheet as the numbers that the compiled equations read.
 
+A design point has columns that all devices share (DRAM, process node, requests), a record for each *array
+device* (an NPU, and what is built like one) and a record for each *host* (CPU, GPU: `npusim.cost.hosts`).
 Most columns are one number of the data sheet each; the others follow from them (`derive`): lanes, energy at
-the voltage, area, leakage, rooflines. A sweep writes new numbers into a row and calls `derive`, so an
-estimate and a sweep agree by construction. Nothing is fitted here.
+the voltage, area, leakage, rooflines. A sweep writes new numbers into a point and calls `derive`, so an
+estimate and a sweep agree by construction. Nothing is fitted here. `npusim.cost.design_point` fills them in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import numpy as np
 
-from npusim.arch import Soc
 from npusim.arch.device import GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
-from npusim.arch.npu import DmaModel, Npu
-from npusim.arch.technology import Technology
-from npusim.cost.hosts import HOST_PRIMITIVES, HostRecord, derive_host, fill_host
+from npusim.arch.npu import DmaModel
+from npusim.cost.hosts import derive_host
 from npusim.cost.jit import compiled
 from npusim.cost.power import DramRates, dynamic_scale, leakage_scale
 from npusim.cost.records import (
@@ -38,8 +37,9 @@ from npusim.cost.records import (
 
 MAC_FORMATS: tuple[str, ...] = get_args(GridFormat)
 """Formats a MAC unit may work in."""
-_MODES = 3
-_Modes = Annotated[Vector, _MODES, "groups"]
+MODES = 3
+"""MPE modes of a grid."""
+_Modes = Annotated[Vector, MODES, "groups"]
 _Formats = Annotated[Vector, len(MAC_FORMATS), "B"]
 _Energy = Annotated[float, "J"]
 _Area = Annotated[float, "m2"]
@@ -88,10 +88,8 @@ class SearchedColumns:
 
 @columns_of(DmaModel, "dma_", "page_bytes")
 class PrimitiveColumns(SearchedColumns):
-    """All columns that are one number of the data sheet each: clocks, rates, energies, areas too."""
+    """All columns of an array device that are one number of its data sheet each: clocks and powers too."""
 
-    requests: Number
-    """Inferences in flight."""
     most_contexts: Number
     """Inferences that the NPU works on side by side, at most."""
     launch_s: Seconds
@@ -118,6 +116,53 @@ class PrimitiveColumns(SearchedColumns):
     """DMA engines."""
     dma_engine_bytes_per_cycle: Bytes
     """Width of an engine."""
+    dsps_per_tile: Number
+    """DSPs of a tile."""
+    dsp_lanes: Number
+    """fp16 lanes of a DSP."""
+
+
+for _format in MAC_FORMATS:
+    _rate = f"Multiply-accumulates of an MPE in {_format}; 0 where the grid lacks the format."
+    PrimitiveColumns.__annotations__[f"mpe_macs_{_format}"] = Annotated[float, "1/cycle", _rate]
+
+
+class ArchRecord(PrimitiveColumns):
+    """An array device of a design point: its primitives, and what follows from them; SI units and cycles."""
+
+    tiles: Number
+    """Tiles that an inference uses."""
+    contexts: Number
+    """Inferences that work side by side, each on `tiles` of its own; at least 1."""
+    dpu_pixel_lanes_w: Elements
+    """Pixels that the grid takes along the width."""
+    dpu_pixel_lanes_h: Elements
+    """Pixels that the grid takes along the height."""
+    dpu_channel_lanes: Elements
+    """Output channels that the grid takes."""
+    dram_bytes_per_s: BytesPerSecond
+    """Bandwidth of DRAM."""
+    mac_j: Annotated[Vector, len(MAC_FORMATS), "J"]
+    """A multiply-accumulate at the supply's voltage, by format."""
+    sram_j_per_byte: _Energy
+    """A byte read or written in SRAM."""
+    dram_j_per_byte: _Energy
+    """A byte to or from DRAM."""
+    dsp_j_per_lane_op: _Energy
+    """A cycle of a DSP lane."""
+    area_mm2: Annotated[float, "mm2"]
+    """Area of the device."""
+    static_w: Watts
+    """Power of the device while it works that does not depend on the work, beyond its idle power."""
+    peak_ops_per_s: PerSecond
+    """Two operations per MAC, in the fastest format."""
+
+
+class SharedPrimitives:
+    """What all devices of a design point share: one number of the data sheet each."""
+
+    requests: Number
+    """Inferences in flight."""
     dram_bytes_per_s: BytesPerSecond
     """Bandwidth of DRAM."""
     dram_latency_s: Seconds
@@ -130,10 +175,6 @@ class PrimitiveColumns(SearchedColumns):
     """Power of DRAM while nothing is moved, at its clock and voltage."""
     limit_w: Watts
     """Mean power that an inference is stretched for; 0: it is not."""
-    dsps_per_tile: Number
-    """DSPs of a tile."""
-    dsp_lanes: Number
-    """fp16 lanes of a DSP."""
     nominal_voltage: Volts
     """Voltage at which the technology's energies hold."""
     tech_sram_j_per_byte: _Energy
@@ -151,207 +192,84 @@ class PrimitiveColumns(SearchedColumns):
     dma_engine_m2: _Area
     """A DMA engine."""
     fixed_m2: _Area
-    """What the NPU has once."""
-    cpu: HostRecord
-    """The CPU."""
-    gpu: HostRecord
-    """The GPU."""
+    """What an array device has once."""
 
 
 for _format in MAC_FORMATS:
-    _rate = f"Multiply-accumulates of an MPE in {_format}; 0 where the grid lacks the format."
-    PrimitiveColumns.__annotations__ |= {
-        f"mpe_macs_{_format}": Annotated[float, "1/cycle", _rate],
+    SharedPrimitives.__annotations__ |= {
         f"tech_mac_j_{_format}": Annotated[float, "J", f"A {_format} multiply-accumulate at that voltage."],
         f"mac_m2_{_format}": Annotated[float, "m2", f"A {_format} multiply-accumulate per cycle."],
     }
 
 
-class ArchRecord(PrimitiveColumns):
-    """A design point: its primitives, and what follows from them (`derive`); SI units and cycles."""
+class SharedRecord(SharedPrimitives):
+    """What all devices of a design point share, and what follows from all of them."""
 
-    tiles: Number
-    """Tiles that an inference uses."""
-    contexts: Number
-    """Inferences that work side by side, each on `tiles` of its own; at least 1."""
-    dpu_pixel_lanes_w: Elements
-    """Pixels that the grid takes along the width."""
-    dpu_pixel_lanes_h: Elements
-    """Pixels that the grid takes along the height."""
-    dpu_channel_lanes: Elements
-    """Output channels that the grid takes."""
-    mac_j: Annotated[Vector, len(MAC_FORMATS), "J"]
-    """A multiply-accumulate at the supply's voltage, by format."""
-    sram_j_per_byte: _Energy
-    """A byte read or written in SRAM."""
-    dsp_j_per_lane_op: _Energy
-    """A cycle of a DSP lane."""
     area_mm2: Annotated[float, "mm2"]
-    """Area of the NPU."""
-    static_w: Watts
-    """Power of the NPU while it works that does not depend on the work, beyond its idle power."""
+    """Area of the array devices."""
     idle_w: Watts
     """Power of the package while all devices idle."""
     peak_ops_per_s: PerSecond
-    """Two operations per MAC, in the fastest format."""
+    """Two operations per MAC of the array devices, in the fastest format of each."""
+
+    if TYPE_CHECKING:  # the columns by format
+
+        def __getattr__(self, name: str) -> float: ...
 
 
-ARCH_DTYPE = dtype_of(ArchRecord)
+ARCH_DTYPE, SHARED_DTYPE = dtype_of(ArchRecord), dtype_of(SharedRecord)
 
 
-def _places(names: Iterable[str]) -> Iterator[int]:
-    """Yield the places of columns in the float64 view of a row; of a host those of its primitives."""
-    for name in names:
-        dtype, offset = ARCH_DTYPE.fields[name][:2]
-        if dtype.names is None:
-            yield from range(offset // 8, (offset + dtype.itemsize) // 8)
-        else:
-            for part in HOST_PRIMITIVES:
-                inner, start = dtype.fields[part][:2]
-                yield from range((offset + start) // 8, (offset + start + inner.itemsize) // 8)
+class Archs(NamedTuple):
+    """Design points of a machine, all with the same devices."""
 
-
-SEARCH_COLUMNS = frozenset(_places(dtype_of(SearchedColumns).names))
-"""Places, in the float64 view of a row, of what the tiling search looks at."""
-
-SRAM_COLUMNS = frozenset(_places(("sram_tile_bytes",)))
-"""Those of a tile's SRAM: a search serves a range of its sizes."""
-
-PRIMITIVE_COLUMNS = tuple(sorted(_places(dtype_of(PrimitiveColumns).names)))
-"""Places of all columns that are one number of the data sheet each; none depends on another."""
-
-
-def arch_row(soc: Soc, tiles: float, requests: float, hint: str) -> Any:
-    """Return the architecture table of one design point.
-
-    Parameters
-    ----------
-    tiles : float
-        NPU tiles that an inference uses, as far as the chip has them; infinite for all. A SoC without an
-        NPU has none, and none of its numbers: their columns are 0.
-    requests : float
-        Inferences in flight.
-    hint : {"latency", "throughput"}
-        Performance hint, on which the cores and clocks of CPU and GPU depend.
-
-    Returns
-    -------
-    array of ARCH_DTYPE, shape (1,)
-    """
-    table = np.zeros(1, ARCH_DTYPE)
-    record = table[0]
-    record["wanted_tiles"], record["requests"] = tiles, requests
-    _dram(record, soc)
-    record["nominal_voltage"] = record["rated_voltage"] = record["rated_clock_hz"] = 1.0
-    if soc.has("npu"):
-        _npu(record, soc.npu)
-    if soc.technology is not None:
-        _technology(record, soc.technology)
-        record["dram_j_per_byte"] *= soc.dram.voltage_ratio**2
-    for name, device in (
-        ("cpu", soc.cpu if soc.has("cpu") else None),
-        ("gpu", soc.gpu if soc.has("gpu") else None),
-    ):
-        if device is not None:
-            fill_host(record[name], device, hint)
-            record[name]["bytes_per_s"] *= soc.dram.clock_ratio
-    derive(record)
-    return table
-
-
-def row_numbers(row: Any) -> Any:
-    """Return the numbers of a row of the architecture table: its float64 view, shape (columns,)."""
-    return row.view(np.float64).reshape(-1)
-
-
-_BYTES = {"int4": 0.5, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
-_WIDER = {"int4": ("int4", "int8"), "int8": ("int8",), "fp16": ("fp16", "fp32"), "fp32": ("fp32", "fp16")}
-"""Formats that a grid may compute in what it is given in, the first that it has."""
-
-
-def _computed_in(form: str, formats: Collection[Any]) -> Any:
-    """Return the format that a grid computes in; one that it never computes counts as any that it has."""
-    return next((one for one in _WIDER[form] if one in formats), next(iter(formats)))
-
-
-def _dram(record: Any, soc: Soc) -> None:
-    dram, package = soc.dram, soc.package
-    record["dram_bytes_per_s"], record["dram_latency_s"] = dram.bandwidth * dram.clock_ratio, dram.latency
-    record["dram_clock_ratio"], record["dram_voltage_ratio"] = dram.clock_ratio, dram.voltage_ratio
-    record["dram_idle_w"] = dram.idle_w
-    if package is not None and package.throttle:
-        record["limit_w"] = package.power_limit
-
-
-def _npu(record: Any, npu: Npu) -> None:
-    dpu, grid = npu.dpu, npu.dpu.grid
-    record["npu_tiles"], record["launch_s"] = npu.tiles, npu.launch_overhead
-    record["dispatch_s"] = npu.dispatch_overhead
-    record["most_contexts"] = npu.contexts
-    record["dpu_clock_hz"], record["vpu_clock_hz"], record["voltage"] = dpu.clock, npu.vpu_clock, npu.voltage
-    record["dpu_vpe"], record["dpu_mpe"], record["dpu_sum_bytes"] = grid.vpe, grid.mpe, grid.accumulator
-    rates = dict(dpu.macs_per_mpe)
-    for i, form in enumerate(MAC_FORMATS):
-        record["dpu_mac_bytes_per_cycle"][i] = rates[_computed_in(form, rates)] * _BYTES[form]
-    for dtype, rate in rates.items():
-        record[f"mpe_macs_{dtype}"] = rate
-    modes = list(dpu.modes.values())
-    for i in range(_MODES):  # a grid with fewer modes has its last one more than once
-        mode = modes[min(i, len(modes) - 1)]
-        record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
-        record["dpu_mode_c"][i] = mode.groups_c
-    record["dpu_read_ports"], record["dpu_sram_word_bytes"] = npu.sram.read_ports, npu.sram.word
-    for name in DpuModel.model_fields:
-        record[f"dpu_{name}"] = getattr(dpu.model, name)
-    for name in EnergyFactors.model_fields:
-        if f"energy_{name}" in ARCH_DTYPE.names:
-            record[f"energy_{name}"] = getattr(dpu.energy_factors, name)
-    record["stream_pieces"] = npu.schedule.stream_pieces
-    record["sram_tile_bytes"], record["sram_reserved_bytes"] = npu.sram.per_tile, npu.sram.reserved
-    record["dma_engines"], record["dma_engine_bytes_per_cycle"] = npu.dma.engines, npu.dma.width
-    for name in DmaModel.model_fields:
-        record[f"dma_{name}"] = getattr(npu.dma.model, name)
-    record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active
-    record["npu_idle_w"], rated = npu.power.idle, npu.power.rated_at
-    record["rated_clock_hz"], record["rated_voltage"] = rated.clock, rated.voltage
-    record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes.fp16
-
-
-def _technology(record: Any, technology: Technology) -> None:
-    energy, area = technology.energy, technology.area
-    record["nominal_voltage"], record["leakage_w_per_m2"] = technology.nominal_voltage, technology.leakage
-    for dtype, joules in energy.mac.items():
-        record[f"tech_mac_j_{dtype}"] = joules
-    record["tech_sram_j_per_byte"], record["tech_dsp_j_per_lane_op"] = energy.sram, energy.dsp_op
-    record["dram_j_per_byte"] = energy.dram
-    for name, m2 in area.mac.items():
-        record[f"mac_m2_{name}"] = m2
-    record["sram_m2_per_byte"], record["dsp_m2"] = area.sram, area.dsp
-    record["dma_engine_m2"], record["fixed_m2"] = area.dma_engine, area.fixed
+    shared: Any
+    """Array of SHARED_DTYPE, shape (points, 1)."""
+    arrays: Any
+    """Array of ARCH_DTYPE, shape (points, array devices)."""
+    hosts: Any
+    """Array of HOST_DTYPE, shape (points, hosts)."""
 
 
 @compiled
-def derive(arch: ArchRecord) -> None:
-    """Fill the derived columns of a row of the architecture table."""
-    derive_npu(arch)
+def derive(archs: Archs, point: int) -> None:
+    """Fill the derived columns of a design point."""
+    derive_arrays(archs, point)
+    shared = archs.shared[point, 0]
     dram = DramRates(
-        arch.dram_latency_s, arch.dram_j_per_byte, arch.dram_clock_ratio, arch.dram_voltage_ratio
+        shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
     )
-    for host in (arch.cpu, arch.gpu):
-        derive_host(host, dram)
+    for h in range(archs.hosts.shape[1]):
+        derive_host(archs.hosts[point, h], dram)
 
 
 @compiled
-def derive_npu(arch: ArchRecord) -> None:
-    """Fill the derived columns of a row but those of its hosts, which only work on hosts reads."""
+def derive_arrays(archs: Archs, point: int) -> None:
+    """Fill the derived columns of a design point but those of its hosts, which only work on hosts reads."""
+    shared = archs.shared[point, 0]
+    shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
+    for d in range(archs.arrays.shape[1]):
+        array = archs.arrays[point, d]
+        _derive_array(array, shared)
+        shared.area_mm2 += array.area_mm2
+        shared.peak_ops_per_s += array.peak_ops_per_s
+        shared.idle_w += array.npu_idle_w
+    for h in range(archs.hosts.shape[1]):
+        shared.idle_w += archs.hosts[point, h].idle_w
+    shared.idle_w += shared.dram_idle_w
+
+
+@compiled
+def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
     arch.tiles = min(arch.npu_tiles, arch.wanted_tiles)
     side_by_side = np.floor(arch.npu_tiles / max(1.0, arch.tiles))
-    arch.contexts = max(1.0, min(min(side_by_side, arch.most_contexts), arch.requests))
+    arch.contexts = max(1.0, min(min(side_by_side, arch.most_contexts), shared.requests))
     arch.dpu_pixel_lanes_w = arch.dpu_vpe
     arch.dpu_pixel_lanes_h = arch.dpu_vpe
     arch.dpu_channel_lanes = arch.dpu_mpe * arch.dpu_mpe
-    _energy(arch)
-    _area(arch)
+    arch.dram_bytes_per_s = shared.dram_bytes_per_s
+    _energy(arch, shared)
+    _area(arch, shared)
     fastest = max(max(arch.mpe_macs_int8, arch.mpe_macs_fp16), max(arch.mpe_macs_int4, arch.mpe_macs_fp32))
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
 
@@ -363,28 +281,28 @@ def _mpes(arch: ArchRecord) -> float:
 
 
 @compiled
-def _energy(arch: ArchRecord) -> None:
+def _energy(arch: ArchRecord, shared: SharedRecord) -> None:
     """Energies at the voltage: dynamic energy goes with its square."""
-    scale = dynamic_scale(1.0, arch.voltage / arch.nominal_voltage)
+    scale = dynamic_scale(1.0, arch.voltage / shared.nominal_voltage)
     # A format that the grid lacks costs what the format costs that it is computed in.
-    arch.mac_j[0] = (arch.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else arch.tech_mac_j_int8) * scale
-    arch.mac_j[1] = arch.tech_mac_j_int8 * scale
-    arch.mac_j[2] = (arch.tech_mac_j_fp16 if arch.mpe_macs_fp16 > 0.0 else arch.tech_mac_j_fp32) * scale
-    arch.mac_j[3] = (arch.tech_mac_j_fp32 if arch.mpe_macs_fp32 > 0.0 else arch.tech_mac_j_fp16) * scale
-    arch.sram_j_per_byte = arch.tech_sram_j_per_byte * scale
-    arch.dsp_j_per_lane_op = arch.tech_dsp_j_per_lane_op * scale
+    arch.mac_j[0] = (shared.tech_mac_j_int4 if arch.mpe_macs_int4 > 0.0 else shared.tech_mac_j_int8) * scale
+    arch.mac_j[1] = shared.tech_mac_j_int8 * scale
+    arch.mac_j[2] = (shared.tech_mac_j_fp16 if arch.mpe_macs_fp16 > 0.0 else shared.tech_mac_j_fp32) * scale
+    arch.mac_j[3] = (shared.tech_mac_j_fp32 if arch.mpe_macs_fp32 > 0.0 else shared.tech_mac_j_fp16) * scale
+    arch.sram_j_per_byte = shared.tech_sram_j_per_byte * scale
+    arch.dsp_j_per_lane_op = shared.tech_dsp_j_per_lane_op * scale
+    arch.dram_j_per_byte = shared.dram_j_per_byte
 
 
 @compiled
-def _area(arch: ArchRecord) -> None:
+def _area(arch: ArchRecord, shared: SharedRecord) -> None:
     """Area (mm2): building blocks, counted, times the technology's area of each; power beside the work."""
-    mac_m2 = arch.mpe_macs_int8 * arch.mac_m2_int8 + arch.mpe_macs_fp16 * arch.mac_m2_fp16
-    mac_m2 += arch.mpe_macs_int4 * arch.mac_m2_int4 + arch.mpe_macs_fp32 * arch.mac_m2_fp32
-    sram_m2 = arch.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)
-    tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + arch.dsp_m2 * arch.dsps_per_tile
-    area_m2 = arch.npu_tiles * tile_m2 + arch.dma_engine_m2 * arch.dma_engines + arch.fixed_m2
+    mac_m2 = arch.mpe_macs_int8 * shared.mac_m2_int8 + arch.mpe_macs_fp16 * shared.mac_m2_fp16
+    mac_m2 += arch.mpe_macs_int4 * shared.mac_m2_int4 + arch.mpe_macs_fp32 * shared.mac_m2_fp32
+    sram_m2 = shared.sram_m2_per_byte * (arch.sram_tile_bytes + arch.sram_reserved_bytes)
+    tile_m2 = mac_m2 * _mpes(arch) + sram_m2 + shared.dsp_m2 * arch.dsps_per_tile
+    area_m2 = arch.npu_tiles * tile_m2 + shared.dma_engine_m2 * arch.dma_engines + shared.fixed_m2
     arch.area_mm2 = area_m2 * 1e6
-    leakage_w = arch.leakage_w_per_m2 * area_m2 * leakage_scale(arch.voltage / arch.nominal_voltage)
+    leakage_w = shared.leakage_w_per_m2 * area_m2 * leakage_scale(arch.voltage / shared.nominal_voltage)
     scale = dynamic_scale(arch.vpu_clock_hz / arch.rated_clock_hz, arch.voltage / arch.rated_voltage)
     arch.static_w = max(0.0, leakage_w + arch.active_w * scale - arch.npu_idle_w)
-    arch.idle_w = arch.npu_idle_w + arch.cpu.idle_w + arch.gpu.idle_w + arch.dram_idle_w

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.architecture import ArchRecord
+from npusim.cost.architecture import ArchRecord, Archs
 from npusim.cost.candidate_latency import (
     BLOCK,
     CHOICES,
@@ -22,14 +22,14 @@ from npusim.cost.candidate_latency import (
 from npusim.cost.candidates import CandidateRecord, reads_dram
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work, grid_written_bytes
-from npusim.cost.hosts import cost_host, host_energy_j
+from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
 from npusim.cost.jit import compiled, compiled_or_plain
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.products import tile_share
 from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import Bound, DpuOperation, OpRecord, ResultRecord, Unit
 
-_VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
+_VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
 _COMPUTE_BOUND, _DMA_BOUND, _DSP_BOUND = int(Bound.COMPUTE), int(Bound.DMA), int(Bound.DSP)
 _LAUNCH_BOUND, _ELTWISE = int(Bound.LAUNCH), int(DpuOperation.ELTWISE)
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
@@ -37,24 +37,28 @@ _DSP_RATE, _SRAM, _BEST, _INDEX = int(Rate.DSP), int(Rate.SRAM), int(Choice.BEST
 
 
 @compiled_or_plain(lambda _, ops, *__: plain_ms(ops))
-def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
+def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
     """Cost every operator of a network under one plan.
 
     Parameters
     ----------
+    archs : Archs
+        One design point.
     ops : array of OP_DTYPE, shape (operators,)
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before. The latency of an operator that does not fit into SRAM is infinite.
     """
-    rates, choices = np.zeros((RATES, BLOCK)), np.empty((CHOICES, BLOCK))
+    devices = archs.arrays.shape[1]
+    every_rate, choices = np.zeros((devices, RATES, BLOCK)), np.empty((CHOICES, BLOCK))
     # Numbers of a type of their own: callees would be compiled again for each literal.
     point: Any = np.int64(0)
     points: Any = np.int64(1)
-    fill_rates(arch, rates, point)
-    rate_bounds, bounds = np.empty((RATES, 2)), np.empty(ops.shape[0] + 1, np.int64)
-    start_rate_bounds(rate_bounds)
-    widen_rate_bounds(rates, points, rate_bounds)
-    found = search_rows(arch, ops, rate_bounds, bounds)
+    rate_bounds, bounds = np.empty((devices, RATES, 2)), np.empty(ops.shape[0] + 1, np.int64)
+    for d in range(devices):
+        fill_rates(archs.arrays[0, d], every_rate[d], point)
+        start_rate_bounds(rate_bounds[d])
+        widen_rate_bounds(every_rate[d], points, rate_bounds[d])
+    found = search_rows(archs, ops, rate_bounds, bounds)
     chains, dsp_times = _chains(ops), np.zeros((1, 1))
     fused_sums, terms = np.zeros((chains, FUSED_SUMS, 1)), np.zeros((TERMS, 1))
     apart_s = np.zeros(chains)
@@ -62,12 +66,13 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
         op, result = ops[o], results[o]
         if op.unit == _VIEW:
             continue
-        if op.unit == _CPU or op.unit == _GPU:
-            _host_cost(arch, op, result)
+        if op.unit == _HOST:
+            _host_cost(archs.hosts[0, op.device], op, result)
             continue
         if bounds[o] == bounds[o + 1]:
             result.latency_s = np.inf
             continue
+        arch, rates = archs.arrays[0, op.device], every_rate[op.device]
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
         rates[_DSP_RATE, 0] = dsp_s
         choose(found, bounds[o], bounds[o + 1], rates, points, choices)
@@ -91,21 +96,23 @@ def operator_costs(arch: ArchRecord, ops: Any, results: Any) -> None:
             result.critical_s = op.repeats * choices[_BEST, 0]
         _sram_and_energy(arch, ops[o : o + 1], candidate, result)
         result.bound = _bound(result)
-        result.split, result.order, result.mode = (
-            int(candidate.split),
-            int(candidate.order),
-            int(candidate.mode),
-        )
-        result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
-        result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
-        result.column_blocks, result.channel_chunks = (
-            int(candidate.column_blocks),
-            int(candidate.channel_chunks),
-        )
+        _fill_tiling(result, candidate)
         result.tile_rows, result.tile_columns = np.ceil(op.elements / arch.tiles), 1.0
         if op.unit == _DPU and op.dpu_operation != _ELTWISE:
             _, result.tile_rows, result.tile_columns = tile_share(arch, op, result.split)
-    _share_chains(arch, ops, results, fused_sums, apart_s)
+    _share_chains(archs, ops, results, fused_sums, apart_s)
+
+
+@compiled
+def _fill_tiling(result: ResultRecord, candidate: CandidateRecord) -> None:
+    """Write down how the chosen candidate lays an operator on its device."""
+    result.split, result.order, result.mode = int(candidate.split), int(candidate.order), int(candidate.mode)
+    result.tiles, result.row_blocks = int(candidate.tiles), int(candidate.row_blocks)
+    result.row_pieces, result.strips = int(candidate.row_pieces), int(candidate.strips)
+    result.column_blocks, result.channel_chunks = (
+        int(candidate.column_blocks),
+        int(candidate.channel_chunks),
+    )
 
 
 @compiled
@@ -118,7 +125,7 @@ def _chains(ops: Any) -> int:
 
 
 @compiled
-def _share_chains(arch: ArchRecord, ops: Any, results: Any, fused_sums: Any, apart_s: Any) -> None:
+def _share_chains(archs: Archs, ops: Any, results: Any, fused_sums: Any, apart_s: Any) -> None:
     """Share the time of each row-wise fusion among its operators, as their times apart; add their waits.
 
     Before, the `critical_s` of such an operator is its latency apart without waits.
@@ -128,14 +135,15 @@ def _share_chains(arch: ArchRecord, ops: Any, results: Any, fused_sums: Any, apa
         chain, result = ops[o].fused_chain, results[o]
         if chain > 0 and apart_s[chain] > 0.0 and result.latency_s < np.inf:
             best_s = result.critical_s
-            chain_s = fused_chain_s(fused_sums[chain], arch.stream_pieces, point)
+            pieces = archs.arrays[0, ops[o].device].stream_pieces
+            chain_s = fused_chain_s(fused_sums[chain], pieces, point)
             result.critical_s = best_s * (chain_s / apart_s[chain]) + result.latency_s - best_s
 
 
 @compiled
 def _sram_and_energy(arch: ArchRecord, ops: Any, candidate: CandidateRecord, result: ResultRecord) -> None:
     """Fill in what the work of one operator on the NPU moves through SRAM, and its energy by part."""
-    op, fixed = ops[0], fixed_work(arch, ops)
+    op, fixed = ops[0], fixed_work(arch, ops, ops[0].device)
     on_grid = grid_written_bytes(op) if op.unit == _DPU else 0.0
     copied, written = op.repeats * candidate.copied_bytes, op.repeats * candidate.written_bytes
     fed = op.repeats * (candidate.grid_traffic_bytes - on_grid)
@@ -150,19 +158,18 @@ def _sram_and_energy(arch: ArchRecord, ops: Any, candidate: CandidateRecord, res
 
 
 @compiled
-def _host_cost(arch: ArchRecord, op: OpRecord, result: ResultRecord) -> None:
-    host = arch.cpu if op.unit == _CPU else arch.gpu
+def _host_cost(host: HostRecord, op: OpRecord, result: ResultRecord) -> None:
     found = cost_host(host, op)
     result.latency_s, result.dram_read_bytes = found.time_s, found.read_bytes
     result.dram_bytes = found.read_bytes + found.written_bytes
     result.streamed_bytes = found.streamed_bytes
     _repeat(result, op.repeats)
     result.critical_s = result.latency_s
-    if op.unit == _CPU:
-        result.cpu_s, result.cpu_j = result.latency_s, op.repeats * host_energy_j(host, found)
+    result.host_s, result.energy_j = result.latency_s, op.repeats * host_energy_j(host, found)
+    if host.is_gpu > 0.0:
+        result.gpu_j = result.energy_j
     else:
-        result.gpu_s, result.gpu_j = result.latency_s, op.repeats * host_energy_j(host, found)
-    result.energy_j = result.cpu_j + result.gpu_j
+        result.cpu_j = result.energy_j
     result.bound = _LAUNCH_BOUND if op.repeats * host.dispatch_s > 0.5 * result.latency_s else _COMPUTE_BOUND
 
 

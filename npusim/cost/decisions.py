@@ -23,6 +23,15 @@ class Group:
     unit: Unit = Unit.DPU
     swapped: bool = False
     """Whether the operands of a product change places: the right one is laid on the pixels."""
+    device: str = "npu"
+    """Name of the device that the unit is part of; empty for a view."""
+
+    @property
+    def path(self) -> str:
+        """Name of the unit in documents, such as npu.dpu: of a host its own name; none for a view."""
+        if self.unit is Unit.VIEW:
+            return "none"
+        return self.device if self.unit.is_host else f"{self.device}.{self.unit.name.lower()}"
 
 
 @dataclass(frozen=True, slots=True)

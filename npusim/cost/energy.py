@@ -140,12 +140,14 @@ class FixedWork(NamedTuple):
 
 
 @compiled
-def fixed_work(arch: ArchRecord, ops: Any) -> FixedWork:
-    """Add up what no tiling of some operators changes."""
+def fixed_work(arch: ArchRecord, ops: Any, device: int) -> FixedWork:
+    """Add up what no tiling of some operators changes: of those on one array device, by its place."""
     int4 = int8 = fp16 = fp32 = read = written = all_macs = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
         all_macs += op.repeats * op.macs
+        if op.device != device:
+            continue
         if op.unit == _DPU:
             macs, form = op.repeats * grid_macs(arch, op), mac_format(op.a_item)
             int4 += macs if form == 0 else 0.0

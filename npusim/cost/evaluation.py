@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, ArchRecord, derive, derive_npu, row_numbers
+from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, derive_arrays
 from npusim.cost.breakdown import operator_costs
 from npusim.cost.candidate_latency import (
     BLOCK,
@@ -26,44 +26,30 @@ from npusim.cost.candidate_latency import (
     widen_rate_bounds,
 )
 from npusim.cost.candidates import CANDIDATE_DTYPE
-from npusim.cost.dsp import dsp_time_s
-from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work
-from npusim.cost.hosts import cost_host, host_energy_j
+from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, ArchRow
+from npusim.cost.hosts import HOST_DTYPE
+from npusim.cost.interval import DeviceTimes
 from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel
 from npusim.cost.plan_costs import (
+    SUMS,
     TERMS,
-    PlanIndependent,
     SumTree,
     add_up,
     fill_terms,
     keep_better_plan,
     mark_all_stale,
     mark_stale,
-    on_npu,
+    on_array,
     sum_tree,
 )
+from npusim.cost.plan_independent import PlanIndependent, fill_independent, plan_independent
 from npusim.cost.plan_table import PlanTable, plan_table
-from npusim.cost.power import throttled_interval_s
 from npusim.cost.search import plain_ms, search_rows
-from npusim.cost.tables import TOTAL_DTYPE, DpuOperation, OpRecord, Unit
+from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, OpRecord, Unit
+from npusim.cost.totals import Taken, fill_device_uses, finish
 
-_VIEW, _DPU, _DSP, _DMA, _CPU, _GPU = (
-    int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU)
-)
-_CONVOLUTION = int(DpuOperation.CONVOLUTION)
+_DPU, _HOST, _CONVOLUTION = int(Unit.DPU), int(Unit.HOST), int(DpuOperation.CONVOLUTION)
 _DSP_RATE = int(Rate.DSP)
-_CPU_S, _GPU_S, _LAUNCHES_S, _DSP_S = (
-    int(c)
-    for c in (PlanIndependent.CPU_S, PlanIndependent.GPU_S, PlanIndependent.LAUNCHES_S, PlanIndependent.DSP_S)
-)
-_DISPATCH_S, _LANE_CYCLES, _HOST_DRAM, _HOST_MOVED = (
-    int(PlanIndependent.DISPATCH_S),
-    int(PlanIndependent.LANE_CYCLES),
-    int(PlanIndependent.HOST_DRAM),
-    int(PlanIndependent.HOST_MOVED),
-)
-_CPU_J, _GPU_J = int(PlanIndependent.CPU_J), int(PlanIndependent.GPU_J)
-_INDEPENDENT = len(PlanIndependent)
 
 
 SHARED_SEARCH = 1024
@@ -74,97 +60,78 @@ class Design(NamedTuple):
     """Design points: what they start from and what each sets."""
 
     base: Any
-    """Float64 view of a row of the architecture table, shape (columns of ARCH_DTYPE,)."""
+    """Numbers of a point (`npusim.cost.design_point.ArchRow`), float64, shape (columns,)."""
+    arrays: int
+    """Array devices of the machine."""
+    hosts: int
+    """CPUs and GPUs of the machine."""
     columns: Any
-    """Places in that view that points set, int64, shape (changed,)."""
+    """Places among these numbers that points set, int64, shape (changed,)."""
     values: Any
     """What each point sets them to, float64, shape (points, changed)."""
 
 
-@compiled
-def _independent_costs(arch: ArchRecord, ops: Any, dsp_s: Any, independent: Any, p: int) -> None:
-    """Cost at one point what no residency plan changes: hosts, launches, DSPs."""
-    independent[:, p] = 0.0
-    for o in range(ops.shape[0]):
-        op = ops[o]
-        dsp_s[o, p] = 0.0
-        if op.unit == _CPU:
-            host = cost_host(arch.cpu, op)
-            independent[_CPU_S, p] += host.time_s * op.repeats
-            independent[_CPU_J, p] += host_energy_j(arch.cpu, host) * op.repeats
-            independent[_HOST_DRAM, p] += host.streamed_bytes * op.repeats
-            independent[_HOST_MOVED, p] += (host.read_bytes + host.written_bytes) * op.repeats
-            independent[_LAUNCHES_S, p] += op.launches * arch.cpu.launch_s
-        elif op.unit == _GPU:
-            host = cost_host(arch.gpu, op)
-            independent[_GPU_S, p] += host.time_s * op.repeats
-            independent[_GPU_J, p] += host_energy_j(arch.gpu, host) * op.repeats
-            independent[_HOST_DRAM, p] += host.streamed_bytes * op.repeats
-            independent[_HOST_MOVED, p] += (host.read_bytes + host.written_bytes) * op.repeats
-            independent[_LAUNCHES_S, p] += op.launches * arch.gpu.launch_s
-        else:
-            independent[_LAUNCHES_S, p] += op.launches * arch.launch_s
-            independent[_DISPATCH_S, p] += op.repeats * op.dispatches * arch.dispatch_s
-            if op.unit == _DSP:
-                time = dsp_time_s(arch, op)
-                dsp_s[o, p] = time
-                independent[_DSP_S, p] += op.repeats * time
-                independent[_LANE_CYCLES, p] += op.repeats * dsp_lane_cycles(arch, op, time)
+class Block(NamedTuple):
+    """Room for some design points: their numbers, and the same as records."""
+
+    shared: Any
+    """Float64, shape (points, numbers of what devices share)."""
+    arrays: Any
+    """Float64, shape (points, numbers of the array devices)."""
+    hosts: Any
+    """Float64, shape (points, numbers of the hosts)."""
+    archs: Archs
 
 
 @compiled
-def _finish(
-    archs: Any, ops: Any, independent: Any, traffic: Any, points: int, totals: Any, first: int, plans: Any
-) -> None:  # fmt: skip
-    """Fill in what follows from the plan that was taken: energy, rates, and what the machine itself is."""
-    fixed = fixed_work(archs[0, 0], ops)
+def _block(design: Design, points: int) -> Block:
+    """Return a block of points as the design has them before they set anything."""
+    shared = np.empty((points, SHARED_SIZE))
+    arrays, hosts = (
+        np.empty((points, design.arrays * ARRAY_SIZE)),
+        np.empty((points, design.hosts * HOST_SIZE)),
+    )
+    first = SHARED_SIZE + arrays.shape[1]
     for p in range(points):
-        arch, total = archs[p, 0], totals[first + p]
-        total.area_mm2, total.peak_ops_per_s = arch.area_mm2, arch.peak_ops_per_s
-        if plans[first + p] < 0:
-            total.latency_s = total.energy_j = np.inf
-            total.throughput_per_s = 0.0
-            continue
-        interval = total.throughput_per_s
-        total.dsp_s, total.cpu_s, total.gpu_s = (
-            independent[_DSP_S, p],
-            independent[_CPU_S, p],
-            independent[_GPU_S, p],
-        )
-        npu_dram = total.dram_bytes - independent[_HOST_DRAM, p]
-        total.dram_bytes = npu_dram + independent[_HOST_MOVED, p]
-        total.sram_traffic_bytes = traffic[p] + fixed.dsp_read_bytes + fixed.dsp_written_bytes + npu_dram
-        found = dynamic_energies(
-            arch, npu_dram, total.sram_traffic_bytes, fixed.grid_macs, independent[_LANE_CYCLES, p]
-        )
-        total.mac_j, total.sram_j, total.dram_j, total.dsp_j = found.mac, found.sram, found.dram, found.dsp
-        total.cpu_j, total.gpu_j = independent[_CPU_J, p], independent[_GPU_J, p]
-        total.static_j = arch.static_w * min(total.npu_s / arch.contexts, interval)
-        on_devices_j = total.cpu_j + total.gpu_j + total.static_j
-        work_j = found.mac + found.sram + found.dram + found.dsp + on_devices_j
-        throttled_s = throttled_interval_s(interval, work_j, arch.idle_w, arch.limit_w)
-        if throttled_s > interval:
-            total.latency_s *= throttled_s / interval
-            interval = throttled_s
-        total.idle_j = arch.idle_w * interval
-        total.energy_j = work_j + total.idle_j
-        total.ops_per_j = 2.0 * fixed.macs / total.energy_j if total.energy_j > 0.0 else 0.0
-        total.throughput_per_s = 1.0 / interval if interval > 0.0 else np.inf
+        shared[p, :] = design.base[:SHARED_SIZE]
+        arrays[p, :] = design.base[SHARED_SIZE:first]
+        hosts[p, :] = design.base[first:]
+    return Block(
+        shared,
+        arrays,
+        hosts,
+        Archs(shared.view(SHARED_DTYPE), arrays.view(ARCH_DTYPE), hosts.view(HOST_DTYPE)),
+    )
+
+
+@compiled
+def _set_columns(block: Block, p: int, design: Design, point: int) -> None:
+    """Write what a point of the design sets into a point of a block."""
+    first = SHARED_SIZE + block.arrays.shape[1]
+    for c in range(design.columns.shape[0]):
+        column, value = design.columns[c], design.values[point, c]
+        if column < SHARED_SIZE:
+            block.shared[p, column] = value
+        elif column < first:
+            block.arrays[p, column - SHARED_SIZE] = value
+        else:
+            block.hosts[p, column - first] = value
 
 
 class _Work(NamedTuple):
     """What plans are compared by at the points of a block."""
 
-    archs: Any
+    archs: Archs
     table: PlanTable
     found: Any
     """Candidates, array of CANDIDATE_DTYPE."""
     bounds: Any
     """Candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`."""
     rates: Any
+    """Of each array device, shape (array devices, RATES, BLOCK)."""
     dsp_s: Any
     """Time of the DSPs, shape (operators, points)."""
-    independent: Any
+    independent: PlanIndependent
     terms: Any
     """What each row comes to, shape (rows, TERMS, points), where it `has_terms`."""
     has_terms: Any
@@ -175,8 +142,11 @@ class _Work(NamedTuple):
     pending: Any
     """Operators whose sums are out of date, and whether each is among them."""
     is_pending: Any
-    traffic: Any
-    """Bytes through SRAM of the best plan, shape (points,)."""
+    kept: Any
+    """Sums of the best plan, shape (array devices, SUMS, points)."""
+    times: DeviceTimes
+    interval_bounds: Any
+    """Scratch of `npusim.cost.interval`, as `times`."""
 
 
 def _group_ms(_: Design, start: int, stop: int, table: PlanTable, *__: Any) -> float:
@@ -184,54 +154,62 @@ def _group_ms(_: Design, start: int, stop: int, table: PlanTable, *__: Any) -> f
 
 
 @compiled_or_plain(_group_ms)
-def _evaluate_group(design: Design, start: int, stop: int, table: PlanTable, totals: Any, plans: Any) -> None:
+def _evaluate_group(
+    design: Design, start: int, stop: int, table: PlanTable, totals: Any, plans: Any, uses: Any
+) -> None:
     """Cost the points `start` to `stop`, which share one search, block by block."""
     width, rows, operators = min(BLOCK, stop - start), table.rows, table.fused_chains.shape[1]
-    flat = np.empty((width, design.base.shape[0]))
-    for p in range(width):
-        for c in range(design.base.shape[0]):
-            flat[p, c] = design.base[c]
-    archs = flat.view(ARCH_DTYPE)
-    bounds, rate_bounds = np.empty(rows.shape[0] + 1, np.int64), np.empty((RATES, 2))
+    arrays, hosts = design.arrays, design.hosts
+    block = _block(design, width)
+    archs = block.archs
+    bounds, rate_bounds = np.empty(rows.shape[0] + 1, np.int64), np.empty((arrays, RATES, 2))
     found = np.empty(0, CANDIDATE_DTYPE)
-    rates, dsp_s = np.zeros((RATES, BLOCK)), np.empty((operators, width))
-    independent, terms = np.empty((_INDEPENDENT, width)), np.empty((rows.shape[0], TERMS, width))
+    rates, dsp_s = np.zeros((arrays, RATES, BLOCK)), np.empty((operators, width))
+    independent, terms = plan_independent(arrays, hosts, width), np.empty((rows.shape[0], TERMS, width))
     has_terms, choices = np.empty(rows.shape[0], np.bool_), np.empty((CHOICES, BLOCK))
     row_of, pending = np.empty(operators, np.int64), np.empty(operators, np.int64)
-    is_pending, traffic = np.empty(operators, np.bool_), np.empty(width)
-    tree = sum_tree(table.leaf_op.shape[1], width)
+    is_pending, kept = np.empty(operators, np.bool_), np.empty((arrays, SUMS, width))
+    devices = arrays + hosts
+    times = DeviceTimes(np.zeros(devices), np.zeros(devices), np.ones(devices))
+    interval_bounds = np.empty(2 * devices + 2)
+    tree = sum_tree(table.leaf_op.shape[1], arrays, width)
     first_ops, uses_host = np.empty(operators, rows.dtype), False
     for o in range(operators):
         first_ops[o] = rows[table.changes[o, 1]]
-        uses_host = uses_host or first_ops[o].unit == _CPU or first_ops[o].unit == _GPU
+        uses_host = uses_host or first_ops[o].unit == _HOST
     for first in range(start, stop, BLOCK):
         points = min(BLOCK, stop - first)
         has_terms[:] = False
         for p in range(points):
-            for c in range(design.columns.shape[0]):
-                flat[p, design.columns[c]] = design.values[first + p, c]
+            _set_columns(block, p, design, first + p)
             if uses_host:
-                derive(archs[p, 0])
+                derive(archs, p)
             else:
-                derive_npu(archs[p, 0])
-            fill_rates(archs[p, 0], rates, p)
-            _independent_costs(archs[p, 0], first_ops, dsp_s, independent, p)
+                derive_arrays(archs, p)
+            for d in range(arrays):
+                fill_rates(archs.arrays[p, d], rates[d], p)
+            fill_independent(archs, first_ops, dsp_s, independent, p)
             plans[first + p] = -1
         if first == start:
             # What is too slow at all points need not be kept; of many points that pays for convolutions only.
-            start_rate_bounds(rate_bounds)
-            widen_rate_bounds(rates, points, rate_bounds)
+            for d in range(arrays):
+                start_rate_bounds(rate_bounds[d])
+                widen_rate_bounds(rates[d], points, rate_bounds[d])
             if stop - start <= SHARED_SEARCH or _has_convolutions(rows):
                 _widen_by_others(design, start + points, stop, rate_bounds)
             else:
-                clear_rate_bounds(rate_bounds)
-            found = search_rows(archs[0, 0], rows, rate_bounds, bounds)
+                for d in range(arrays):
+                    clear_rate_bounds(rate_bounds[d])
+            found = search_rows(archs, rows, rate_bounds, bounds)
         work = _Work(
             archs, table, found, bounds, rates, dsp_s, independent, terms, has_terms, choices, tree, row_of,
-            pending, is_pending, traffic,
+            pending, is_pending, kept, times, interval_bounds,
         )  # fmt: skip
         _compare_plans(work, points, totals, first, plans)
-        _finish(archs, first_ops, independent, traffic, points, totals, first, plans)
+        taken = Taken(archs, independent, kept)
+        finish(taken, first_ops, points, totals, first, plans)
+        if uses.shape[0] > 0:
+            fill_device_uses(taken, points, first, plans, uses)
 
 
 @compiled
@@ -246,15 +224,15 @@ def _has_convolutions(rows: Any) -> bool:
 @compiled
 def _widen_by_others(design: Design, start: int, stop: int, rate_bounds: Any) -> None:
     """Widen the bounds of rates by the points `start` to `stop`."""
-    rates, flat = np.zeros((RATES, 1)), np.empty((1, design.base.shape[0]))
-    flat[0] = design.base
-    arch = flat.view(ARCH_DTYPE)
+    rates, block = np.zeros((RATES, 1)), _block(design, 1)
+    point: Any = np.int64(0)
+    one: Any = np.int64(1)
     for p in range(start, stop):
-        for c in range(design.columns.shape[0]):
-            flat[0, design.columns[c]] = design.values[p, c]
-        derive_npu(arch[0, 0])
-        fill_rates(arch[0, 0], rates, 0)
-        widen_rate_bounds(rates, 1, rate_bounds)
+        _set_columns(block, point, design, p)
+        derive_arrays(block.archs, point)
+        for d in range(design.arrays):
+            fill_rates(block.archs.arrays[0, d], rates, point)
+            widen_rate_bounds(rates, one, rate_bounds[d])
 
 
 @compiled
@@ -262,7 +240,7 @@ def _compare_plans(work: _Work, points: int, totals: Any, first: int, plans: Any
     """Write the best plan of each point and its sums."""
     table, rows, bounds, tree, row_of = work.table, work.table.rows, work.bounds, work.tree, work.row_of
     changes, has_terms, pending, is_pending = table.changes, work.has_terms, work.pending, work.is_pending
-    pieces, leaf_of, chain_leaf = work.archs[0, 0].stream_pieces, table.leaf_of, table.chain_leaf
+    leaf_of, chain_leaf = table.leaf_of, table.chain_leaf
     found, rates, dsp_s, terms, choices = work.found, work.rates, work.dsp_s, work.terms, work.choices
     row_of[:] = -1
     is_pending[:] = False
@@ -290,28 +268,29 @@ def _compare_plans(work: _Work, points: int, totals: Any, first: int, plans: Any
             r = row_of[o]
             if leaf_of[family, o] >= 0 and not has_terms[r]:
                 has_terms[r] = True
+                own_rates = rates[table.array_of[o]]
                 for p in range(points):
-                    rates[_DSP_RATE, p] = dsp_s[o, p]
-                choose(found, bounds[r], bounds[r + 1], rates, points, choices)
-                fill_terms(found, choices, rates, rows[r], points, terms[r])
+                    own_rates[_DSP_RATE, p] = dsp_s[o, p]
+                choose(found, bounds[r], bounds[r + 1], own_rates, points, choices)
+                fill_terms(found, choices, own_rates, rows[r], points, terms[r])
             queued = mark_stale(tree, leaf_of[family, o], queued)
             queued = mark_stale(tree, chain_leaf[family, o], queued)
         waiting = 0
         add_up(
-            tree, queued, table.leaf_op[family], chain_leaf[family], row_of, terms, dsp_s, pieces,
-            points,
+            tree, queued, table.leaf_op[family], chain_leaf[family], table.array_of, row_of, terms, dsp_s,
+            work.archs.arrays[0], points,
         )  # fmt: skip
         sums = tree.nodes[tree.nodes.shape[0] - 1]
         keep_better_plan(
             work.archs, work.independent, sums, plan, table.waits[plan], points, totals, first, plans,
-            work.traffic,
+            work.kept, work.times, work.interval_bounds,
         )  # fmt: skip
 
 
 @compiled
 def _fits(op: OpRecord, bounds: Any, row: int) -> bool:
     """Whether an operator has a candidate, or needs none."""
-    return not on_npu(op) or bounds[row] < bounds[row + 1]
+    return not on_array(op) or bounds[row] < bounds[row + 1]
 
 
 @compiled_parallel
@@ -325,40 +304,51 @@ def _evaluate_all(
         own = PlanTable(
             table.rows.copy(), table.changes.copy(), table.change_start.copy(), table.family.copy(),
             table.fused_chains.copy(), table.leaf_op.copy(), table.leaf_of.copy(), table.chain_leaf.copy(),
-            table.waits.copy(),
+            table.array_of.copy(), table.waits.copy(),
         )  # fmt: skip
-        own_design = Design(design.base.copy(), design.columns.copy(), design.values)
+        own_design = Design(
+            design.base.copy(), design.arrays, design.hosts, design.columns.copy(), design.values
+        )
+        no_uses = np.empty((0, 0), DEVICE_USE_DTYPE)
         for g in range(thread, groups.shape[0] - 1, threads):
-            _evaluate_group(own_design, groups[g], groups[g + 1], own, totals, plans)
+            _evaluate_group(own_design, groups[g], groups[g + 1], own, totals, plans, no_uses)
 
 
-def evaluate_plans(arch: Any, table: PlanTable, totals: Any, plans: Any) -> None:
+def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Any) -> Any:
     """Cost a network on one architecture under the best of its residency plans.
 
     Parameters
     ----------
-    arch : array of float64, shape (columns of ARCH_DTYPE,)
-        Float64 view of a row of the architecture table.
     totals : array of TOTAL_DTYPE, shape (1,)
         Written.
     plans : array of int64, shape (1,)
         Written: the plan that is taken; -1 where the network does not fit under any.
+
+    Returns
+    -------
+    array of DEVICE_USE_DTYPE, shape (devices,)
+        How long each device works: array devices first, then hosts.
     """
-    design = Design(arch, np.empty(0, np.int64), np.empty((1, 0)))
-    _evaluate_group(design, 0, 1, table, totals, plans)
+    uses = np.zeros((1, len(row.arrays) + len(row.hosts)), DEVICE_USE_DTYPE)
+    _evaluate_group(_design(row, np.empty(0, np.int64), np.empty((1, 0))), 0, 1, table, totals, plans, uses)
+    return uses[0]
+
+
+def _design(row: ArchRow, columns: Any, values: Any) -> Design:
+    return Design(row.numbers, len(row.arrays), len(row.hosts), columns, values)
 
 
 def evaluate_points(
-    base: Any, columns: Any, values: Any, groups: Any, table: PlanTable, totals: Any, plans: Any
+    base: ArchRow, columns: Any, values: Any, groups: Any, table: PlanTable, totals: Any, plans: Any
 ) -> None:
     """Cost a network at many design points over all cores.
 
     Parameters
     ----------
-    base : array of float64, shape (columns of ARCH_DTYPE,)
-        Float64 view of the row that all points start from.
+    base : ArchRow
+        The point that all others start from.
     columns : array of int64, shape (changed,)
-        Places in that view that points set; primitives only.
+        Places among its numbers that points set; primitives only.
     values : array of float64, shape (points, changed)
         What each point sets them to.
     groups : array of int64, shape (groups + 1,)
@@ -371,11 +361,10 @@ def evaluate_points(
     plans : array of int64, shape (points,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
-    design = Design(base, columns, values)
-    _evaluate_all(design, groups, table, totals, plans, numba.get_num_threads())
+    _evaluate_all(_design(base, columns, values), groups, table, totals, plans, numba.get_num_threads())
 
 
-def evaluate(arch: ArchRecord, ops: Any, results: Any, total: Any) -> None:
+def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:
     """Cost a network on one architecture under one residency plan, operator by operator.
 
     Parameters
@@ -384,8 +373,8 @@ def evaluate(arch: ArchRecord, ops: Any, results: Any, total: Any) -> None:
     results : array of RESULT_DTYPE, shape (operators,)
         Written; zero before.
     """
-    operator_costs(arch, ops, results)
+    operator_costs(row.archs, ops, results)
     totals = np.zeros(1, TOTAL_DTYPE)
-    evaluate_plans(row_numbers(np.array([arch])), plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64))
+    evaluate_plans(row, plan_table(ops[np.newaxis]), totals, np.zeros(1, np.int64))
     for name in TOTAL_DTYPE.names or ():
         total[name] = totals[name][0]

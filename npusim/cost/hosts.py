@@ -109,6 +109,8 @@ class HostPrimitives:
     """Part of the power beyond idle that leaks."""
     waiting_share: Share
     """Part of the dynamic power that is drawn while cores wait."""
+    is_gpu: Number
+    """1 for a GPU, 0 for a CPU: under which name its time and energy are added up."""
 
 
 class HostRecord(HostPrimitives):
@@ -161,7 +163,7 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     record["scatter_columns"] = device.scatter_columns if device.scatter_columns is not None else 0.0
     record["core_bytes_per_s"] = device.core_bandwidth if device.core_bandwidth is not None else 0.0
     record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
-    record["idle_w"] = device.power.idle
+    record["idle_w"], record["is_gpu"] = device.power.idle, float(isinstance(device, Gpu))
     record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead
     power, rated = device.power, device.power.rated_at
     record["voltage"], record["rated_voltage"] = device.voltage, rated.voltage

@@ -5,46 +5,61 @@ The engines, residency plans and placements compare by it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npusim.cost.jit import compiled
 
 
-class InferenceSums(NamedTuple):
-    """What an inference takes on each device, and what runs beside it."""
+class DeviceTimes(NamedTuple):
+    """What an inference takes on each device; float64 arrays of shape (devices,)."""
 
-    requests: float
-    """Inferences in flight."""
-    contexts: float
-    """Inferences that the NPU works on side by side, each on tiles and SRAM of its own."""
-    dram_bytes_per_s: float
-    npu_s: float
-    """Sum of the latencies of operators on the NPU."""
-    cpu_s: float
-    gpu_s: float
-    launches_s: float
-    dma_s: float
-    """Time of all DMA engines."""
-    dram_bytes: float
-    """Moved between DRAM and the devices."""
+    work_s: Any
+    """Sum of the latencies of its operators there."""
+    dma_s: Any
+    """Time of all DMA engines of the device; 0 for a host."""
+    contexts: Any
+    """Inferences that the device works on side by side, each on tiles and SRAM of its own; 1 for a host."""
 
 
 @compiled
-def interval_bounds_s(sums: InferenceSums) -> tuple[float, float, float, float, float, float]:
-    """Return lower bounds of the time between two inferences (s), each linear in the sums.
+def serial_s(times: DeviceTimes, launches_s: float) -> float:
+    """Return the time of an inference that nothing waits for (s)."""
+    total = 0.0
+    for d in range(times.work_s.shape[0]):
+        total += times.work_s[d]
+    return total + launches_s
 
-    By NPU, CPU, GPU, DMA engines, DRAM, and requests in flight; with one request there is one bound. DMA
-    engines, DRAM and hosts serve all contexts; with one context the engines are no bound of their own, for
-    `npu_s` holds their time.
+
+@compiled
+def fill_interval_bounds_s(
+    requests: float, times: DeviceTimes, launches_s: float, dram_s: float, bounds: Any
+) -> None:
+    """Write lower bounds of the time between two inferences (s), each linear in the times.
+
+    Parameters
+    ----------
+    requests : float
+        Inferences in flight; with one there is one bound.
+    launches_s : float
+        Time of all calls of runtimes.
+    dram_s : float
+        Time that DRAM takes for all bytes of an inference.
+    bounds : array of float64, shape (2 * devices + 2,)
+        Written: by each device, by the DMA engines of each, by DRAM, by requests in flight. Engines serve all
+        contexts of a device; with one context they are no bound of their own, for its work holds their time.
     """
-    serial_s = sums.npu_s + sums.cpu_s + sums.gpu_s + sums.launches_s
-    if sums.requests <= 1.0:
-        return 0.0, 0.0, 0.0, 0.0, 0.0, serial_s
-    shared_s = sums.dma_s if sums.contexts > 1.0 else 0.0
-    dram_s = sums.dram_bytes / sums.dram_bytes_per_s
-    return sums.npu_s / sums.contexts, sums.cpu_s, sums.gpu_s, shared_s, dram_s, serial_s / sums.requests
+    bounds[:] = 0.0
+    devices = times.work_s.shape[0]
+    bounds[2 * devices + 1] = serial_s(times, launches_s)
+    if requests <= 1.0:
+        return
+    bounds[2 * devices + 1] /= requests
+    bounds[2 * devices] = dram_s
+    for d in range(devices):
+        bounds[d] = times.work_s[d] / times.contexts[d]
+        bounds[devices + d] = times.dma_s[d] if times.contexts[d] > 1.0 else 0.0
 
 
 @compiled
@@ -67,16 +82,13 @@ def contention_interval_s(contexts: float, npu_s: float, dma_s: float) -> float:
 
 
 @compiled
-def interval_s(sums: InferenceSums) -> float:
-    """Return the time between two inferences (s): the largest bound, or more where contexts wait for DMA."""
-    return max(max(interval_bounds_s(sums)), contention_interval_s(sums.contexts, sums.npu_s, sums.dma_s))
+def interval_s(requests: float, times: DeviceTimes, launches_s: float, dram_s: float, bounds: Any) -> float:
+    """Return the time between two inferences (s): the largest bound, or more where contexts wait for DMA.
 
-
-@compiled
-def inference_times(sums: InferenceSums) -> tuple[float, float]:
-    """Return (latency of an inference, interval between two inferences), in s; see `interval_s`."""
-    serial_s = sums.npu_s + sums.cpu_s + sums.gpu_s + sums.launches_s
-    if sums.requests <= 1.0 and sums.contexts <= 1.0:  # the usual case in sweeps, and no bound but the sum
-        return serial_s, serial_s
-    interval = interval_s(sums)
-    return max(serial_s, sums.requests * interval), interval
+    Parameters as of `fill_interval_bounds_s`; `bounds` is scratch.
+    """
+    fill_interval_bounds_s(requests, times, launches_s, dram_s, bounds)
+    longest = bounds.max()
+    for d in range(times.work_s.shape[0]):
+        longest = max(longest, contention_interval_s(times.contexts[d], times.work_s[d], times.dma_s[d]))
+    return float(longest)

@@ -169,7 +169,7 @@ class Liveness:
     def _find_spans(self) -> None:
         """Find when each tensor is first and last used on the NPU, and which every tile holds whole."""
         for i, group in enumerate(self.groups):
-            if group.unit.device != "npu":
+            if not group.unit.is_array:
                 continue  # these bring nothing into SRAM
             time = self._time(i)
             for name in (group.main, *group.fused):

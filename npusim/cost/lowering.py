@@ -102,6 +102,7 @@ class _Lowering:
         """Of each group on the NPU."""
         self.uncached = Uncached(graph, self.root, self.leaving)
         self.table = empty_ops(len(groups))
+        places = {name: i for devices in (soc.array_devices, soc.hosts) for i, name in enumerate(devices)}
         place = ("", "")
         """Device and part."""
         for i, group in enumerate(groups):
@@ -109,7 +110,8 @@ class _Lowering:
             row["unit"] = group.unit
             if group.unit is Unit.VIEW:
                 continue
-            entered = (group.unit.device, graph.operators[group.main].part)
+            entered = (group.device, graph.operators[group.main].part)
+            row["device"] = places[group.device]
             row["repeats"] = float(graph.operators[group.main].repeats)
             row["launches"] = 1.0 if entered != place else 0.0
             row["dispatches"] = float(self._is_dispatched(group))
@@ -136,7 +138,7 @@ class _Lowering:
         results = self.graph.outputs_of(last)
         self._shape(row, op, work, inputs, group)
         if group.unit.is_host:
-            device = self.soc.cpu if group.unit is Unit.CPU else self.soc.gpu
+            device = self.soc.hosts[group.device]
             fill_host_work(row, self.graph, group, device, self.is_split, self.uncached.of(group))
             return
         if group.unit is Unit.DSP:

@@ -2,58 +2,27 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.architecture import Archs
 from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
 from npusim.cost.candidates import reads_dram, refills
-from npusim.cost.interval import InferenceSums, inference_times
+from npusim.cost.interval import DeviceTimes, interval_s, serial_s
 from npusim.cost.jit import compiled
+from npusim.cost.plan_independent import PlanIndependent
 from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
 
-_DPU, _DSP, _DMA, _CPU, _GPU = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA, Unit.CPU, Unit.GPU))
+_DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
 _CYCLE, _READ_WAIT, _WRITE_WAIT = int(Rate.CYCLE), int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
 _PAGE_WALK, _BEST, _INDEX = int(Rate.PAGE_WALK), int(Choice.BEST), int(Choice.INDEX)
 _TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
 
 
-class PlanIndependent(IntEnum):
-    """Rows of the table of what a point costs under every plan."""
-
-    CPU_S = 0
-    """Time on the CPU."""
-    GPU_S = 1
-    """Time on the GPU."""
-    LAUNCHES_S = 2
-    """Time of launches."""
-    DSP_S = 3
-    """Time on the DSPs."""
-    LANE_CYCLES = 4
-    """Cycles of single DSP lanes."""
-    HOST_DRAM = 5
-    """Bytes between DRAM and CPU or GPU that take time."""
-    HOST_MOVED = 6
-    """All bytes between DRAM and CPU or GPU."""
-    DISPATCH_S = 7
-    """Time of the calls of operators that DSPs or DMA engines do by themselves."""
-    CPU_J = 8
-    """Energy of the CPU beyond idle."""
-    GPU_J = 9
-    """Energy of the GPU beyond idle."""
-
-
-_CPU_S, _GPU_S, _LAUNCHES_S = (
-    int(PlanIndependent.CPU_S),
-    int(PlanIndependent.GPU_S),
-    int(PlanIndependent.LAUNCHES_S),
-)
-_HOST_DRAM, _DISPATCH_S = int(PlanIndependent.HOST_DRAM), int(PlanIndependent.DISPATCH_S)
-
-# Rows of the table of sums that a plan makes at each point.
-_NPU_S, _DRAM, _SRAM_TRAFFIC, _SRAM_PEAK, _DPU_S, _DMA_S = range(6)
+# Rows of the table of sums that a plan makes at each point: these for each array device, one after the other.
+WORK_S, DRAM, SRAM_TRAFFIC, _SRAM_PEAK, DPU_S, DMA_S = range(6)
 SUMS = 6
 # Rows of the table of sums over a row-wise fusion: time of each unit, and of what cannot overlap.
 _FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_PAGE_WALKS, _FUSED_APART = (
@@ -67,8 +36,8 @@ TERMS = 10
 
 
 @compiled
-def on_npu(op: OpRecord) -> bool:
-    """Whether an operator runs on the NPU."""
+def on_array(op: OpRecord) -> bool:
+    """Whether an operator runs on an array device."""
     return bool(op.unit == _DPU or op.unit == _DSP or op.unit == _DMA)
 
 
@@ -99,14 +68,14 @@ def fill_terms(found: Any, choices: Any, rates: Any, op: OpRecord, points: int, 
 
 @compiled
 def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> None:
-    """Add one operator to the sums of a plan; of a row-fused one only the waits."""
+    """Add one operator to the sums of its device under a plan; of a row-fused one only the waits."""
     for p in range(points):
-        sums[_NPU_S, p] += terms[_WAIT_S, p] + (0.0 if is_row_fused else terms[_BEST_S, p])
-        sums[_DRAM, p] += terms[_ITEM_DRAM, p]
-        sums[_SRAM_TRAFFIC, p] += terms[_ITEM_TRAFFIC, p]
+        sums[WORK_S, p] += terms[_WAIT_S, p] + (0.0 if is_row_fused else terms[_BEST_S, p])
+        sums[DRAM, p] += terms[_ITEM_DRAM, p]
+        sums[SRAM_TRAFFIC, p] += terms[_ITEM_TRAFFIC, p]
         sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], terms[_ITEM_SRAM, p])
-        sums[_DPU_S, p] += terms[_ITEM_DPU_S, p]
-        sums[_DMA_S, p] += terms[_ITEM_DMA_S, p]
+        sums[DPU_S, p] += terms[_ITEM_DPU_S, p]
+        sums[DMA_S, p] += terms[_ITEM_DMA_S, p]
 
 
 @compiled
@@ -143,7 +112,7 @@ class SumTree(NamedTuple):
     """
 
     nodes: Any
-    """Sums of each node, lowest level first, float64, shape (nodes, SUMS, points)."""
+    """Sums of each node, lowest level first, float64, shape (nodes, array devices, SUMS, points)."""
     stale: Any
     """Whether each node has to be made again, bool, shape (nodes,)."""
     queue: Any
@@ -156,14 +125,14 @@ _FANOUT = 64
 
 
 @compiled
-def sum_tree(leaves: int, points: int) -> SumTree:
-    """Return a tree of sums over so many leaves, none of which is in it yet."""
+def sum_tree(leaves: int, devices: int, points: int) -> SumTree:
+    """Return a tree of sums over so many leaves, none of which is in it yet, for each array device."""
     level = max(1, -(-leaves // _FANOUT))
     count = level
     while level > 1:
         level = -(-level // _FANOUT)
         count += level
-    nodes, stale = np.zeros((count, SUMS, points)), np.zeros(count, np.bool_)
+    nodes, stale = np.zeros((count, devices, SUMS, points)), np.zeros(count, np.bool_)
     return SumTree(nodes, stale, np.empty(count, np.int64), np.empty((FUSED_SUMS, points)))
 
 
@@ -193,8 +162,8 @@ def _queue(tree: SumTree, node: int, queued: int) -> int:
 
 @compiled
 def add_up(
-    tree: SumTree, queued: int, leaf_op: Any, chain_leaf: Any, row_of: Any, terms: Any, dsp_s: Any,
-    pieces: float, points: int,
+    tree: SumTree, queued: int, leaf_op: Any, chain_leaf: Any, array_of: Any, row_of: Any, terms: Any,
+    dsp_s: Any, arrays: Any, points: int,
 ) -> None:  # fmt: skip
     """Make the queued nodes again, and those above them.
 
@@ -202,12 +171,12 @@ def add_up(
     ----------
     queued : int
         Nodes of the lowest level that are queued.
-    leaf_op, chain_leaf : array of int64, shape (leaves,) and (operators,)
+    leaf_op, chain_leaf, array_of : array of int64, shape (leaves,), (operators,) and (operators,)
         See `npusim.cost.plan_table.PlanTable`.
     terms : array of float64, shape (rows, TERMS, points)
         Of each row.
-    pieces : float
-        Blocks of rows of a row-wise fusion.
+    arrays : array of ARCH_DTYPE, shape (array devices,)
+        For the blocks of rows of a row-wise fusion.
     """
     below, start, size, done = 0, 0, max(1, -(-leaf_op.shape[0] // _FANOUT)), 0
     while done < queued:
@@ -225,15 +194,17 @@ def add_up(
             for leaf in range(first, min(first + _FANOUT, leaf_op.shape[0])):
                 op = leaf_op[leaf]
                 if op >= 0:
-                    _add_operator(terms[row_of[op]], chain_leaf[op] >= 0, points, sums)
+                    _add_operator(terms[row_of[op]], chain_leaf[op] >= 0, points, sums[array_of[op]])
                 elif op != NO_LEAF:
                     fused_sums = tree.fused_sums
                     fused_sums[:] = 0.0
                     for member in range(leaf + op, leaf):
                         o = leaf_op[member]
                         add_fused(terms[row_of[o]], dsp_s[o], points, fused_sums)
+                    device = array_of[leaf_op[leaf - 1]]
+                    pieces = arrays[device].stream_pieces
                     for p in range(points):
-                        sums[_NPU_S, p] += fused_chain_s(fused_sums, pieces, p)
+                        sums[device, WORK_S, p] += fused_chain_s(fused_sums, pieces, p)
         tree.stale[node] = False
         if size > 1:
             queued = _queue(tree, start + size + (node - start) // _FANOUT, queued)
@@ -241,48 +212,57 @@ def add_up(
 
 @compiled
 def _add_sums(part: Any, points: int, sums: Any) -> None:
-    for s in range(SUMS):
-        for p in range(points):
-            sums[s, p] = max(sums[s, p], part[s, p]) if s == _SRAM_PEAK else sums[s, p] + part[s, p]
+    for d in range(sums.shape[0]):
+        for s in range(SUMS):
+            for p in range(points):
+                if s == _SRAM_PEAK:
+                    sums[d, s, p] = max(sums[d, s, p], part[d, s, p])
+                else:
+                    sums[d, s, p] += part[d, s, p]
 
 
 @compiled
 def keep_better_plan(
-    archs: Any,
-    independent: Any,
-    sums: Any,
-    plan: int,
-    waits: bool,
-    points: int,
-    totals: Any,
-    first: int,
-    plans: Any,
-    traffic: Any,
-) -> None:
+    archs: Archs, independent: PlanIndependent, sums: Any, plan: int, waits: bool, points: int, totals: Any,
+    first: int, plans: Any, kept: Any, times: DeviceTimes, bounds: Any,
+) -> None:  # fmt: skip
     """Compare a plan with the best so far at each point: by time, traffic, then bytes held.
 
-    A plan under which something `waits` in SRAM while a host works is none for points with several requests
-    in flight: the others need the room.
+    A plan under which something `waits` in SRAM while another device works is none for points with several
+    requests in flight: the others need the room.
+
+    Parameters
+    ----------
+    sums : array of float64, shape (array devices, SUMS, points)
+        Of the plan.
+    kept : array of float64, shape (array devices, SUMS, points)
+        Written: the sums of the best plan.
+    times : DeviceTimes
+        Scratch, array devices first; so is `bounds` (`npusim.cost.interval.interval_s`).
     """
+    arrays, hosts = sums.shape[0], independent.hosts_s.shape[0]
     for p in range(points):
-        arch, total = archs[p, 0], totals[first + p]
-        if (waits and arch.requests > 1.0) or sums[_NPU_S, p] == np.inf:
+        shared, total = archs.shared[p, 0], totals[first + p]
+        if waits and shared.requests > 1.0:
             continue
-        dram = sums[_DRAM, p] + independent[_HOST_DRAM, p]
-        npu_s = sums[_NPU_S, p] + independent[_DISPATCH_S, p]
-        latency, interval = inference_times(
-            InferenceSums(
-                arch.requests,
-                arch.contexts,
-                arch.dram_bytes_per_s,
-                npu_s,
-                independent[_CPU_S, p],
-                independent[_GPU_S, p],
-                independent[_LAUNCHES_S, p],
-                sums[_DMA_S, p],
-                dram,
-            )
-        )
+        dram, sram_peak = 0.0, 0.0
+        for d in range(arrays):
+            dram += sums[d, DRAM, p]
+            sram_peak = max(sram_peak, sums[d, _SRAM_PEAK, p])
+            times.work_s[d] = sums[d, WORK_S, p] + independent.dispatches_s[d, p]
+        for h in range(hosts):
+            times.work_s[arrays + h] = independent.hosts_s[h, p]
+        dram += independent.host_dram[p]
+        launches_s = independent.launches_s[p]
+        latency = interval = serial_s(times, launches_s)
+        if latency == np.inf:  # something does not fit into SRAM
+            continue
+        if shared.requests > 1.0:
+            for d in range(arrays):
+                times.dma_s[d], times.contexts[d] = sums[d, DMA_S, p], archs.arrays[p, d].contexts
+            dram_s = dram / shared.dram_bytes_per_s
+            interval = interval_s(shared.requests, times, launches_s, dram_s, bounds)
+            latency = max(latency, shared.requests * interval)
         # The total's throughput holds the interval until all plans are compared.
         if plans[first + p] >= 0:
             if interval > total.throughput_per_s:
@@ -293,10 +273,11 @@ def keep_better_plan(
                 if latency == total.latency_s:
                     if dram > total.dram_bytes:
                         continue
-                    if dram == total.dram_bytes and sums[_SRAM_PEAK, p] >= total.sram_peak_bytes:
+                    if dram == total.dram_bytes and sram_peak >= total.sram_peak_bytes:
                         continue
         plans[first + p] = plan
         total.latency_s, total.throughput_per_s = latency, interval
-        total.dram_bytes, total.sram_peak_bytes = dram, sums[_SRAM_PEAK, p]
-        total.dpu_s, total.dma_s, total.npu_s = sums[_DPU_S, p], sums[_DMA_S, p], npu_s
-        traffic[p] = sums[_SRAM_TRAFFIC, p]
+        total.dram_bytes, total.sram_peak_bytes = dram, sram_peak
+        for d in range(arrays):
+            for s in range(SUMS):
+                kept[d, s, p] = sums[d, s, p]

@@ -14,8 +14,7 @@ import numpy as np
 
 from npusim.cost.tables import Unit
 
-_CPU, _GPU = int(Unit.CPU), int(Unit.GPU)
-_NPU_UNITS = [int(Unit.DPU), int(Unit.DSP), int(Unit.DMA)]
+_HOST, _ARRAY_UNITS = int(Unit.HOST), [int(unit) for unit in Unit if unit.is_array]
 NO_LEAF = -(2**62)
 
 
@@ -34,17 +33,21 @@ class PlanTable(NamedTuple):
     fused_chains: Any
     """Fused chain of each operator in each family, 0 for none, int64, shape (families, operators)."""
     leaf_op: Any
-    """What is added up in each family, in this order: operators on the NPU in no chain, then of each chain
-    its operators and its time; operators by number, the time of a chain as minus the number of its operators,
-    nothing as `NO_LEAF`; int64, shape (families, leaves)."""
+    """What is added up in each family, in this order: operators on array devices in no chain, then of each
+    chain its operators and its time; operators by number, the time of a chain as minus the number of its
+    operators, nothing as `NO_LEAF`; int64, shape (families, leaves)."""
     leaf_of: Any
-    """Where each operator stands in that order, -1 where it is not on the NPU; int64, shape (families,
+    """Where each operator stands in that order, -1 where it is on none; int64, shape (families,
     operators).
     """
     chain_leaf: Any
     """Where the time of each operator's chain stands, -1 for none; int64, shape (families, operators)."""
+    array_of: Any
+    """Place of each operator's device among the array devices, -1 where it is on none; int64, shape
+    (operators,).
+    """
     waits: Any
-    """Whether each plan keeps something in the NPU's SRAM while a host works, bool, shape (plans,)."""
+    """Whether each plan keeps something in the SRAM of a device while another works, bool, shape (plans,)."""
 
 
 def _leaves(on_npu: Any, fused_chains: Any) -> tuple[Any, Any, Any]:
@@ -73,10 +76,11 @@ def make_table(
     rows: Any, changes: Any, change_start: Any, family: Any, fused_chains: Any, waits: Any
 ) -> PlanTable:
     """Return a table with what follows from its other columns."""
-    first = rows["unit"][changes[: fused_chains.shape[1], 1]]
-    on_npu = np.isin(first, _NPU_UNITS)
-    leaves = _leaves(on_npu, fused_chains)
-    return PlanTable(rows, changes, change_start, family, fused_chains, *leaves, waits)
+    order = np.argsort(changes[: fused_chains.shape[1], 0])
+    first = rows[changes[order, 1]]
+    array_of = np.where(np.isin(first["unit"], _ARRAY_UNITS), first["device"], -1).astype(np.int64)
+    leaves = _leaves(array_of >= 0, fused_chains)
+    return PlanTable(rows, changes, change_start, family, fused_chains, *leaves, array_of, waits)
 
 
 def operators_of(table: PlanTable, plan: int) -> Any:
@@ -119,8 +123,7 @@ def plan_table(ops: Any) -> PlanTable:
     plans, count = ops.shape
     rows, row_of = distinct_rows(ops)
     operators = np.tile(np.arange(count), plans)
-    on_host = (ops["unit"] == _CPU) | (ops["unit"] == _GPU)
-    waits = on_host & (ops["live_spread_bytes"] + ops["live_copied_bytes"] > 0.0)
+    waits = (ops["unit"] == _HOST) & (ops["live_spread_bytes"] + ops["live_copied_bytes"] > 0.0)
     return make_table(
         rows=rows,
         changes=np.stack([operators, row_of.reshape(-1)], axis=1),

@@ -174,7 +174,8 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
     Parameters
     ----------
     arch : record of ARCH_DTYPE
-        Only what the search may look at (`npusim.cost.architecture.SEARCH_COLUMNS`) and what follows from it.
+        Only what the search may look at (`npusim.cost.architecture.SearchedColumns`) and what follows from
+        that.
     rate_bounds : array of float64, shape (RATES, 2)
         The range of SRAM sizes that the search is for, and lower and upper bound of each rate, where that is
         known (`npusim.cost.candidate_latency.widen_rate_bounds`): a candidate whose lower bound of latency is

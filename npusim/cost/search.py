@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost.architecture import ArchRecord
+from npusim.cost.architecture import ArchRecord, Archs
 from npusim.cost.candidate_latency import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
@@ -32,7 +32,7 @@ from npusim.cost.products import search_product, sum_rate, tile_share
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import live_bytes, live_tile_bytes
 
-_VIEW, _DPU, _DSP, _CPU, _GPU = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.CPU, Unit.GPU))
+_VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
 _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
 _MAXPOOL, _ELTWISE = int(DpuOperation.MAXPOOL), int(DpuOperation.ELTWISE)
 _ROWS, _OUTPUTS_HELD = int(Split.ROWS), int(Order.OUTPUTS_HELD)
@@ -208,15 +208,16 @@ def _search_operator(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: An
 
 
 @compiled
-def search_rows(arch: ArchRecord, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
+def search_rows(archs: Archs, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
     """Find the candidates of every row of an operator table.
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
+    archs : Archs
+        Its first point is looked at.
     rows : array of OP_DTYPE, shape (rows,)
         The operators under all plans, those that are alike under several once.
-    rate_bounds : array of float64, shape (RATES, 2)
+    rate_bounds : array of float64, shape (array devices, RATES, 2)
         See `npusim.cost.products.search_product`.
     bounds : array of int64, shape (rows + 1,)
         Written: the candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`. Views and operators on a
@@ -232,15 +233,16 @@ def search_rows(arch: ArchRecord, rows: Any, rate_bounds: Any, bounds: Any) -> A
     for r in range(rows.shape[0]):
         op = rows[r]
         bounds[r] = index
-        if op.unit == _VIEW or op.unit == _CPU or op.unit == _GPU:
+        if op.unit == _VIEW or op.unit == _HOST:
             continue
-        stop = _search_operator(arch, op, rate_bounds, found, index)
+        arch, own_bounds = archs.arrays[0, op.device], rate_bounds[op.device]
+        stop = _search_operator(arch, op, own_bounds, found, index)
         while stop < 0:  # the table was too short
             longer = np.empty(2 * found.shape[0], CANDIDATE_DTYPE)
             for i in range(index):
                 longer[i] = found[i]
             found = longer
-            stop = _search_operator(arch, op, rate_bounds, found, index)
+            stop = _search_operator(arch, op, own_bounds, found, index)
         sort_candidates(found, index, stop)
         index = stop
     bounds[rows.shape[0]] = index

@@ -34,31 +34,23 @@ class Unit(IntEnum):
     DPU = 1
     DSP = 2
     DMA = 3
-    CPU = 4
-    GPU = 5
-
-    @property
-    def path(self) -> str:
-        """Name in documents: npu.dpu, npu.dsp, npu.dma, cpu, gpu, or none for a view."""
-        return _UNIT_PATHS[self]
-
-    @property
-    def device(self) -> str:
-        """Kind of the device that the unit is part of: npu, cpu, gpu; empty for a view."""
-        return "" if self is Unit.VIEW else self.path.partition(".")[0]
+    HOST = 4
+    """A CPU or GPU as a whole."""
 
     @property
     def is_host(self) -> bool:
         """Whether it is a CPU or GPU."""
-        return self in (Unit.CPU, Unit.GPU)
+        return self is Unit.HOST
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is part of an array device: an NPU, or what is built like one."""
+        return self in (Unit.DPU, Unit.DSP, Unit.DMA)
 
     @property
     def is_per_context(self) -> bool:
         """Whether each context of an NPU has its own, as part of its tiles."""
         return self in (Unit.DPU, Unit.DSP)
-
-
-_UNIT_PATHS = ("none", "npu.dpu", "npu.dsp", "npu.dma", "cpu", "gpu")
 
 
 class DpuOperation(IntEnum):
@@ -161,6 +153,8 @@ class OpRecord:
 
     unit: int
     """See `Unit`."""
+    device: int
+    """Place of its device among the array devices, or among the hosts; 0 for a view."""
     dpu_operation: int
     """See `DpuOperation`."""
     batch: Number
@@ -300,10 +294,8 @@ class ResultRecord:
     """Busy time of the DSPs."""
     dma_s: Seconds
     """Busy time of the DMA engines."""
-    cpu_s: Seconds
-    """Busy time of the CPU."""
-    gpu_s: Seconds
-    """Busy time of the GPU."""
+    host_s: Seconds
+    """Busy time of the CPU or GPU."""
     dram_bytes: Bytes
     """Moved between DRAM and the device."""
     dram_read_bytes: Bytes
@@ -327,9 +319,9 @@ class ResultRecord:
     dsp_j: Joules
     """Energy of the DSPs."""
     cpu_j: Joules
-    """Energy of the CPU beyond its idle power."""
+    """Energy of a CPU beyond its idle power."""
     gpu_j: Joules
-    """Energy of the GPU beyond its idle power."""
+    """Energy of a GPU beyond its idle power."""
     bound: int
     """See `Bound`."""
     split: int
@@ -356,8 +348,21 @@ class ResultRecord:
     """Chunks of input channels."""
 
 
+class DeviceUseRecord:
+    """How long one inference has a device at work."""
+
+    work_s: Seconds
+    """Sum of its operators' times, calls of its runtime apart."""
+    dpu_s: Seconds
+    """Busy time of its MAC grids; 0 for a host, as the next two."""
+    dsp_s: Seconds
+    """Busy time of its DSPs."""
+    dma_s: Seconds
+    """Busy time of its DMA engines."""
+
+
 DSP_KERNEL_DTYPE, OP_DTYPE = dtype_of(DspKernelRecord), dtype_of(OpRecord)
-RESULT_DTYPE = dtype_of(ResultRecord)
+RESULT_DTYPE, DEVICE_USE_DTYPE = dtype_of(ResultRecord), dtype_of(DeviceUseRecord)
 TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
 """What one inference costs on one architecture; `npusim.metrics` has units and meanings."""
 

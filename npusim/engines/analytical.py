@@ -11,17 +11,18 @@ from npusim import __version__
 from npusim.cost import Unit
 from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
 from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w
-from npusim.engines.parts import part_costs
+from npusim.engines.parts import launch_each_s, part_costs
 from npusim.engines.roofline import roofline
 from npusim.mapping import Mapped
-from npusim.metrics import METRICS, metrics_in
+from npusim.metrics import metrics_in
 from npusim.ops import Annotation, Family
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 
 _MOST_NAMES = 8
 """Names of operators that a note lists."""
-_PER_CONTEXT = frozenset(unit.path for unit in Unit if unit.is_per_context)
+_PER_CONTEXT = (".dpu", ".dsp")
+"""Ends of the names of units that each context of a device has."""
 
 
 def estimate(scenario: Scenario) -> Estimate:
@@ -39,7 +40,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
     """Return the estimate of a mapped graph."""
     graph, run, total = mapped.graph, mapped.run, mapped.total
     interval_s = 1.0 / float(total["throughput_per_s"])
-    on_npu = any(group.unit.device == "npu" for group in mapped.decisions.groups)
+    on_npu = any(group.unit.is_array for group in mapped.decisions.groups)
     operators = [
         operator_cost(mapped, i, group, span_s)
         for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
@@ -52,8 +53,8 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         hint=run.hint,
         requests=run.requests,
         tiles=run.tiles if on_npu else 0,
-        npu_tiles=int(mapped.arch["npu_tiles"]),
-        contexts=int(mapped.arch["contexts"]),
+        npu_tiles=int(mapped.npu["npu_tiles"]) if mapped.arch.arrays else 0,
+        contexts=mapped.contexts,
         launch_s=_launch_s(mapped),
         dispatch_s=_dispatch_s(mapped),
         latency_interval_s=None,
@@ -81,26 +82,30 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
 
 def contexts_with(mapped: Mapped, unit: str) -> float:
     """Return how many units of this name work side by side: one in each context, or one that all share."""
-    return float(mapped.arch["contexts"]) if unit in _PER_CONTEXT else 1.0
+    return float(mapped.arch[unit.partition(".")[0]]["contexts"]) if unit.endswith(_PER_CONTEXT) else 1.0
 
 
 def _busy_s(mapped: Mapped) -> dict[str, float]:
-    units = ((m.unit, float(m.values(mapped.total))) for m in METRICS.values() if m.unit)
-    return {unit: busy_s for unit, busy_s in units if mapped.soc.has(unit.partition(".")[0])}
+    """Return the busy time of each unit by its name, array devices first."""
+    arch, uses = mapped.arch, iter(mapped.uses)
+    found: dict[str, float] = {}
+    for name, use in zip(arch.arrays, uses, strict=False):
+        found |= {f"{name}.{part}": float(use[f"{part}_s"]) for part in ("dpu", "dsp", "dma")}
+    return found | {name: float(use["work_s"]) for name, use in zip(arch.hosts, uses, strict=True)}
 
 
 def _launch_s(mapped: Mapped) -> float:
     """Return the time of all calls of runtimes in an inference (s)."""
-    ops, arch = mapped.lowered.ops, mapped.arch
-    hosts = {int(Unit.CPU): arch["cpu"], int(Unit.GPU): arch["gpu"]}
-    each_s = [float(hosts.get(int(unit), arch)["launch_s"]) for unit in ops["unit"]]
-    return float(np.dot(ops["launches"], each_s))
+    each_s = [launch_each_s(mapped, group) for group in mapped.decisions.groups]
+    return float(np.dot(mapped.lowered.ops["launches"], each_s))
 
 
 def _dispatch_s(mapped: Mapped) -> float:
     """Return the time of all calls of the NPU's management processor in an inference (s)."""
-    ops = mapped.lowered.ops
-    return float(np.dot(ops["dispatches"], ops["repeats"]) * mapped.arch["dispatch_s"])
+    arch, ops = mapped.arch, mapped.lowered.ops
+    called = np.array([group.device for group in mapped.decisions.groups])
+    calls = ops["dispatches"] * ops["repeats"]
+    return sum(float(calls[called == name].sum() * arch[name]["dispatch_s"]) for name in arch.arrays)
 
 
 def _spans_s(mapped: Mapped) -> Any:
@@ -112,7 +117,7 @@ def _spans_s(mapped: Mapped) -> Any:
 def _warnings(mapped: Mapped) -> list[str]:
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     found = list(mapped.lowered.warnings)
-    if not any(g.unit.device == "npu" for g in mapped.decisions.groups):
+    if not any(g.unit.is_array for g in mapped.decisions.groups):
         techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
         for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):
             found.append(f"{', '.join(t.name for t in techniques if t.host_note == note)}: {note}")
@@ -130,10 +135,10 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
     on_grid = [g for g in mapped.decisions.groups if g.unit is Unit.DPU]
     if any(graph.tensors[graph.operators[g.main].inputs[0]].dtype.is_float for g in on_grid):
         notes.append("fp16 cycles of the MAC grid are model-derived, unmeasured: measured silicon is int8")
-    if any(g.unit is Unit.DSP for g in mapped.decisions.groups):
-        generation = soc.npu.dsp.kernel_generation
-        title = soc.npu.dsp.generation(generation).title
-        notes.append(f"DSP kernels: {title} (npu.dsp.kernel_generation={generation})")
+    for name in dict.fromkeys(g.device for g in mapped.decisions.groups if g.unit is Unit.DSP):
+        dsp = soc.array_devices[name].dsp
+        title, setting = dsp.generation().title, f"{name}.dsp.kernel_generation={dsp.kernel_generation}"
+        notes.append(f"DSP kernels: {title} ({setting})")
     notes += [*graph.meta.notes, *_in_place_notes(mapped), *_role_notes(mapped)]
     notes += [*_technique_notes(mapped), *_host_notes(mapped), *_limit_notes(mapped)]
     kept = dict(mapped.decisions.residency.cached)
@@ -171,16 +176,15 @@ def _role_notes(mapped: Mapped) -> list[str]:
 
 def _host_notes(mapped: Mapped) -> list[str]:
     """Return with how many cores and at which clock a host works, where the data sheet says so by hint."""
-    soc, hint, notes = mapped.soc, mapped.run.hint, []
-    used = {group.unit for group in mapped.decisions.groups}
-    for unit in (Unit.CPU, Unit.GPU):
-        if unit not in used:
+    hint, notes = mapped.run.hint, []
+    used = {group.device for group in mapped.decisions.groups}
+    for name, device in mapped.soc.hosts.items():
+        if name not in used:
             continue
-        device = soc.cpu if unit is Unit.CPU else soc.gpu
         if device.cores_for is not None or device.sustained_clock_share is not None:
             clock = device.clock_used(hint) / 1e9
             notes.append(
-                f"{unit.path.upper()}: {device.cores_used(hint)} of {device.cores} cores at {clock:.3g} GHz, "
+                f"{name.upper()}: {device.cores_used(hint)} of {device.cores} cores at {clock:.3g} GHz, "
                 f"as the {hint} hint has it"
             )
     return notes
@@ -188,7 +192,7 @@ def _host_notes(mapped: Mapped) -> list[str]:
 
 def _limit_notes(mapped: Mapped) -> Iterator[str]:
     """Yield by how much the package's limit stretches an inference."""
-    total, limit_w = mapped.total, float(mapped.arch["limit_w"])
+    total, limit_w = mapped.total, float(mapped.arch.shared["limit_w"])
     power_w = float(total["energy_j"] * total["throughput_per_s"])
     if limit_w and power_w >= limit_w * (1.0 - 1e-9):
         yield f"throttled: the package pauses to stay within {limit_w:g} W (package.power_limit)"

@@ -12,7 +12,7 @@ from npusim.mapping import Mapped
 _ENERGIES = tuple(EnergyOfWork.model_fields)
 _FIGURES = ("latency_s", "energy_j", "dram_bytes", "dram_read_bytes", "sram_read_bytes", "sram_written_bytes")
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
-_BUSY = ("dpu_s", "dsp_s", "dma_s", "cpu_s", "gpu_s")
+_BUSY = ("dpu_s", "dsp_s", "dma_s", "host_s")
 
 
 def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> OperatorCost:
@@ -29,19 +29,19 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
         phase=region.phase,
         control_flow=op.traits.control_flow,
         fused=list(group.fused),
-        unit=group.unit.path,
+        unit=group.path,
         **{name: float(result[name]) for name in _FIGURES},
         busy_s=max(float(result[column]) for column in _BUSY),
         critical_s=float(result["critical_s"]) if mapped.run.requests == 1 else None,
         span_s=float(span_s),
         energy=EnergyOfWork(**{name: float(result[name]) for name in _ENERGIES}),
-        power_w=_package_w(mapped, group.unit.device, energy_j / latency_s) if latency_s > 0.0 else 0.0,
+        power_w=_package_w(mapped, group.device, energy_j / latency_s) if latency_s > 0.0 else 0.0,
         macs=mapped.graph.macs_of(op),
-        grid_utilisation=_on_grid_s(mapped, row) / latency_s if group.unit is Unit.DPU else None,
+        grid_utilisation=_on_grid_s(mapped, group, row) / latency_s if group.unit is Unit.DPU else None,
         part=op.part,
         repeats=op.repeats,
         precision=mapped.graph.precision_of(op),
-        mapping=_mapping(mapped, row, result) if group.unit.device == "npu" else None,
+        mapping=_mapping(mapped, group, row, result) if group.unit.is_array else None,
         swapped=group.swapped,
         bound=Bound(int(result["bound"])).name.lower(),
     )
@@ -49,27 +49,31 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
 
 def _package_w(mapped: Mapped, device: str, work_w: float) -> float:
     """Return the power of the package while one device works."""
-    static_w = float(mapped.arch["static_w"]) if device == "npu" else 0.0
-    return work_w + static_w + float(mapped.arch["idle_w"])
+    arch = mapped.arch
+    static_w = float(arch[device]["static_w"]) if device in arch.arrays else 0.0
+    return work_w + static_w + float(arch.shared["idle_w"])
 
 
-def _on_grid_s(mapped: Mapped, row: Any) -> float:
+def _on_grid_s(mapped: Mapped, group: Group, row: Any) -> float:
     """Return the time that the multipliers of all tiles in use would take for an operator."""
     if row["macs"] <= 0.0:
         return 0.0
-    return performed_macs(row) / multiplier_macs_per_s(mapped.arch, float(row["a_item"]))
+    return performed_macs(row) / multiplier_macs_per_s(mapped.arch[group.device], float(row["a_item"]))
 
 
 def grid_utilisation(mapped: Mapped, interval_s: float) -> float:
     """Return the share of the multipliers that work, from one inference to the next."""
-    on_grid = (row for row in mapped.lowered.ops if row["unit"] == Unit.DPU)
-    needed_s = sum(_on_grid_s(mapped, row) for row in on_grid)
-    return needed_s / (interval_s * float(mapped.arch["contexts"]))
+    needed_s: dict[str, float] = {}
+    for group, row in zip(mapped.decisions.groups, mapped.lowered.ops, strict=True):
+        if group.unit is Unit.DPU:
+            needed_s[group.device] = needed_s.get(group.device, 0.0) + _on_grid_s(mapped, group, row)
+    contexts = sum(float(mapped.arch[device]["contexts"]) for device in needed_s)
+    return sum(needed_s.values()) / (interval_s * contexts) if needed_s else 0.0
 
 
-def _mapping(mapped: Mapped, row: Any, result: Any) -> Mapping:
+def _mapping(mapped: Mapped, group: Group, row: Any, result: Any) -> Mapping:
     is_product = row["unit"] == Unit.DPU and row["dpu_operation"] in _PRODUCTS
-    modes = list(mapped.soc.npu.dpu.modes)
+    modes = list(mapped.soc.array_devices[group.device].dpu.modes)
     order = Order(int(result["order"])).name.lower()
     return Mapping(
         split=Split(int(result["split"])).name.lower(),
@@ -94,10 +98,11 @@ def peak_power_w(mapped: Mapped) -> float:
     several = mapped.run.requests > 1
     highest: dict[str, float] = {}
     for device, energy_j, time_s in _phases(mapped):
-        side_by_side = float(mapped.arch["contexts"]) if device == "npu" and several else 1.0
+        array = device in mapped.arch.arrays
+        side_by_side = float(mapped.arch[device]["contexts"]) if array and several else 1.0
         work_w = energy_j / time_s * side_by_side
         highest[device] = max(highest.get(device, 0.0), work_w)
-    idle_w = float(mapped.arch["idle_w"])
+    idle_w = float(mapped.arch.shared["idle_w"])
     powers = [_package_w(mapped, device, work_w) - idle_w for device, work_w in highest.items()]
     return idle_w + (sum(powers) if several else max(powers, default=0.0))
 
@@ -112,8 +117,9 @@ def _phases(mapped: Mapped) -> list[tuple[str, float, float]]:
         if chain:
             chains.setdefault(chain, []).append(i)
         else:
-            found.append((group.unit.device, float(mapped.results[i]["energy_j"]), time_s))
+            found.append((group.device, float(mapped.results[i]["energy_j"]), time_s))
     for members in chains.values():
         rows = mapped.results[members]
-        found.append(("npu", float(rows["energy_j"].sum()), float(rows["critical_s"].sum())))
+        device = mapped.decisions.groups[members[0]].device
+        found.append((device, float(rows["energy_j"].sum()), float(rows["critical_s"].sum())))
     return [phase for phase in found if phase[2] > 0.0]

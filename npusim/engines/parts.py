@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from npusim.cost import Unit, roots
+from npusim.cost import Group, Unit, roots
 from npusim.engines.estimate import OperatorCost, PartCost
 from npusim.mapping import Mapped
 from npusim.ops import TensorKind
@@ -31,11 +31,11 @@ def _part(
 ) -> PartCost:
     groups, ops = mapped.decisions.groups, mapped.lowered.ops
     working = [i for i in members if groups[i].unit is not Unit.VIEW]
-    launch_s = sum(float(ops["launches"][i]) * launch_each_s(mapped, groups[i].unit) for i in working)
+    launch_s = sum(float(ops["launches"][i]) * launch_each_s(mapped, groups[i]) for i in working)
     critical = [operators[i].critical_s for i in members]
     return PartCost(
         name=name,
-        devices=list(dict.fromkeys(groups[i].unit.device for i in working)),
+        devices=list(dict.fromkeys(groups[i].device for i in working)),
         operators=len(working),
         launches=int(sum(ops["launches"][i] for i in members)),
         launch_s=launch_s,
@@ -46,9 +46,13 @@ def _part(
     )
 
 
-def launch_each_s(mapped: Mapped, unit: Unit) -> float:
-    """Return the time of one call of the runtime of a unit's device (s)."""
-    return float((mapped.arch[unit.device] if unit.is_host else mapped.arch)["launch_s"])
+def launch_each_s(mapped: Mapped, group: Group) -> float:
+    """Return the time of one call of the runtime of a group's device (s).
+
+    Of views alone the runtime of the first NPU is called all the same.
+    """
+    device = group.device or next(iter(mapped.arch.arrays), "")
+    return float(mapped.arch[device]["launch_s"]) if device else 0.0
 
 
 def _constants_bytes(mapped: Mapped) -> dict[str, float]:

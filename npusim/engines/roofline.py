@@ -94,27 +94,27 @@ def performed_macs(op: Any) -> float:
 
 
 def _npu(mapped: Mapped) -> Iterator[Ceiling]:
-    if not mapped.soc.has("npu"):
-        return
-    arch = mapped.arch
+    for name in mapped.arch.arrays:
+        yield from _array(name, mapped.arch[name])
+
+
+def _array(name: str, arch: Any) -> Iterator[Ceiling]:
     for form in MAC_FORMATS:
         if arch[f"mpe_macs_{form}"] > 0.0:
-            yield _arithmetic("npu.dpu", form, 2.0 * multiplier_macs_per_s(arch, _ITEMS[form]))
+            yield _arithmetic(f"{name}.dpu", form, 2.0 * multiplier_macs_per_s(arch, _ITEMS[form]))
     lanes = arch["dsp_lanes"] * arch["dsps_per_tile"] * arch["tiles"]
-    yield _arithmetic("npu.dsp", None, float(2.0 * lanes * arch["vpu_clock_hz"]))
+    yield _arithmetic(f"{name}.dsp", None, float(2.0 * lanes * arch["vpu_clock_hz"]))
     rates = (arch[f"dpu_{part}_bytes_per_port_cycle"] for part in _READERS)
     reads = arch["dpu_read_ports"] * max(float(rate) for rate in rates)
     ports = reads + arch["dpu_write_ports"] * arch["dpu_drain_bytes_per_port_cycle"]
-    yield _memory("npu SRAM ports", "npu.dpu", "sram", ports * arch["tiles"] * arch["dpu_clock_hz"])
+    yield _memory(f"{name} SRAM ports", f"{name}.dpu", "sram", ports * arch["tiles"] * arch["dpu_clock_hz"])
     width = arch["dma_engines"] * arch["dma_engine_bytes_per_cycle"] * arch["vpu_clock_hz"]
-    yield _memory("npu DMA", "npu", "dram", width)
-    yield _memory("npu DRAM", "npu", "dram", arch["dram_bytes_per_s"])
+    yield _memory(f"{name} DMA", name, "dram", width)
+    yield _memory(f"{name} DRAM", name, "dram", arch["dram_bytes_per_s"])
 
 
 def _hosts(mapped: Mapped) -> Iterator[Ceiling]:
-    for unit in ("cpu", "gpu"):
-        if not mapped.soc.has(unit):
-            continue
+    for unit in mapped.arch.hosts:
         host = mapped.arch[unit]
         rates = {name: float(host["macs_per_cycle"][form]) for name, form in _HOST_FORMATS.items()}
         for name, rate in rates.items():
@@ -149,9 +149,9 @@ def _point(mapped: Mapped, index: int, group: Group, ceilings: list[Ceiling]) ->
     ops, traffic = _work(mapped, index, group.unit)
     if ops <= 0.0 or time_s <= 0.0:
         return None
-    unit = group.unit.path
+    unit = group.path
     form = _form(op, group.unit)
-    mine = [c for c in ceilings if c.unit in (unit, group.unit.device) and c.precision in (None, form)]
+    mine = [c for c in ceilings if c.unit in (unit, group.device) and c.precision in (None, form)]
     intensity = {level: ops / amount for level, amount in traffic.items() if amount > 0.0}
     bounds = {
         c.name: c.ops_per_s if c.ops_per_s is not None else intensity[str(c.level)] * (c.bytes_per_s or 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override, valid_paths
-from npusim.cost import PRIMITIVE_COLUMNS, SEARCH_COLUMNS, SRAM_COLUMNS, arch_row, row_numbers
+from npusim.cost import ArchRow, arch_row
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.spaces import MOST_VALUES, AxisSpec, RunSpec, Scalar, Space
 from npusim.mapping import READ_BY_LOWERING, Run
@@ -47,8 +47,12 @@ class Axis:
     is_log: bool = False
     """Whether it draws evenly in ratio instead of distance."""
     columns: tuple[int, ...] = ()
-    """Columns of the architecture table (places in its float64 view) that the axis sets; none: a lowering
+    """Columns of the architecture table (places among a point's numbers) that the axis sets; none: a lowering
     axis."""
+    is_searched: bool = False
+    """Whether the tiling search looks at what the axis sets."""
+    is_sram: bool = False
+    """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
     column_values: Any = field(default=None, compare=False)
     """What it sets them to, float64 array of shape (values, columns)."""
 
@@ -61,16 +65,6 @@ class Axis:
     def is_lowered(self) -> bool:
         """Whether a value makes another operator table."""
         return not self.columns
-
-    @property
-    def is_searched(self) -> bool:
-        """Whether the tiling search looks at what the axis sets."""
-        return any(column in SEARCH_COLUMNS for column in self.columns)
-
-    @property
-    def is_sram(self) -> bool:
-        """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
-        return bool(self.columns) and SRAM_COLUMNS.issuperset(self.columns)
 
     def values_at(self, coordinates: Any) -> Any:
         """Return the values behind coordinates: SI numbers, or texts where the values are names.
@@ -99,11 +93,11 @@ def is_of_network(path: str) -> bool:
     return path.split(".")[0] in _NETWORK_ROOTS
 
 
-def machine_row(soc: Soc, run: RunSpec) -> Any:
-    """Return the numbers of a machine's row of the architecture table, run as the space says."""
+def machine_row(soc: Soc, run: RunSpec) -> ArchRow:
+    """Return a machine as a design point, run as the space says."""
     definite = run_on(soc, run)
     tiles = float("inf") if run.tiles == "all" else run.tiles or _tiles_for(soc, run.hint)
-    return row_numbers(arch_row(soc, tiles, definite.requests, definite.hint))
+    return arch_row(soc, tiles, definite.requests, definite.hint)
 
 
 def run_on(soc: Soc, run: RunSpec) -> Run:
@@ -223,6 +217,8 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
             whole,
             unit,
             columns=ends_alone.columns,
+            is_searched=ends_alone.is_searched,
+            is_sram=ends_alone.is_sram,
             column_values=numbers[:, np.newaxis],
         )
     return _with_columns(
@@ -262,15 +258,20 @@ def _set(soc: Soc, path: str, value: Any) -> Soc:
 def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
     """Find which columns of the architecture table an axis sets, and to what."""
     base = machine_row(soc, run)
-    rows = np.array([machine_row(one, run) for one in socs])
-    changed = [c for c in PRIMITIVE_COLUMNS if np.any(rows[:, c] != base[c])]
+    rows = np.array([machine_row(one, run).numbers for one in socs])
+    changed = [c for c in base.primitives if np.any(rows[:, c] != base.numbers[c])]
     if axis.path.startswith(READ_BY_LOWERING):
         changed = []  # it makes another operator table, and the whole machine is set with it
     if axis.is_continuous and (len(changed) != 1 or not np.array_equal(rows[:, changed[0]], axis.numbers)):
         raise _wrong(
             axis.path, "a range to draw from", "`values`, `step` or `count`: it changes more than one number"
         )
-    return Axis(**{**axis.__dict__, "columns": tuple(changed), "column_values": rows[:, changed]})
+    found = {
+        "columns": tuple(changed),
+        "is_searched": not base.searched.isdisjoint(changed),
+        "is_sram": bool(changed) and base.sram.issuperset(changed),
+    }
+    return Axis(**{**axis.__dict__, **found, "column_values": rows[:, changed]})
 
 
 def _refuse_shared_columns(axes: list[Axis]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from npusim.cost import BLOCK, SHARED_SEARCH, TOTAL_DTYPE, evaluate_points
 from npusim.errors import ConfigError, IllegalTechniqueError
-from npusim.explore.axes import resolve_axes
+from npusim.explore.axes import machine_row, resolve_axes
 from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_network, place_each
 from npusim.explore.points import Points, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space, networks_of, space_of
@@ -33,7 +33,9 @@ class Campaign:
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.axes = tuple(resolve_axes(space, base_soc(space)))
+        soc = base_soc(space)
+        self.axes = tuple(resolve_axes(space, soc))
+        self._base = machine_row(soc, space.run)
         self.points = Points(self.axes, space.design)
         self._machine = [i for i, axis in enumerate(self.axes) if not axis.is_lowered]
         self._columns = np.array([c for i in self._machine for c in self.axes[i].columns], np.int64)
@@ -210,7 +212,11 @@ class Campaign:
     ) -> None:
         plans = np.empty(len(totals), np.int64)
         if network.ops is not None:
-            evaluate_points(network.row, self._columns, values, groups, network.ops, totals, plans)
+            columns = self._base.places_in(network.row, self._columns)
+            known = columns >= 0  # a machine may lack a device that the space's own has
+            if not known.all():
+                columns, values = columns[known], np.ascontiguousarray(values[:, known])
+            evaluate_points(network.row, columns, values, groups, network.ops, totals, plans)
         elif network.open_graph is not None:
             place_each(network, self.axes, coordinates(), self.space.run, totals)
         else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from npusim.arch import Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override
+from npusim.cost import ArchRow
 from npusim.errors import IllegalTechniqueError, InfeasibleError
 from npusim.explore.axes import Axis, machine_row, run_on
 from npusim.explore.spaces import RunSpec, Scalar, Space
@@ -32,8 +33,8 @@ class LoweredNetwork:
     ops: Any
     """Its `npusim.cost.plan_table.PlanTable`; None where the technique stack is not legal on the
     network."""
-    row: Any
-    """Numbers of the architecture table's row before machine axes set their columns."""
+    row: ArchRow
+    """The machine as a design point before machine axes set their columns."""
     reason: str = ""
     """Why there are no tables."""
     open_graph: Graph | None = None

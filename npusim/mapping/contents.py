@@ -31,8 +31,8 @@ class SramContents:
 
 def sram_contents(mapped: Mapped) -> SramContents:
     """Return what lies in SRAM while each operator of the NPU runs; the largest sum is the SRAM peak."""
-    ops, arch = mapped.lowered.ops, mapped.arch
-    on_npu = [i for i, g in enumerate(mapped.decisions.groups) if g.unit.device == "npu"]
+    ops, arch = mapped.lowered.ops, mapped.npu
+    on_npu = [i for i, g in enumerate(mapped.decisions.groups) if g.unit.is_array]
     tiles = float(arch["tiles"])
     live = (ops["live_spread_bytes"] + tiles * ops["live_copied_bytes"])[on_npu]
     peak = mapped.results["sram_peak_bytes"][on_npu]

@@ -22,9 +22,9 @@ its one reader uses it by rows, nobody else asks for it, and no host works in be
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from typing import NamedTuple
 
-from npusim.arch import Soc
+from npusim.arch import Npu, Soc
 from npusim.cost import STATE_TYPES, DpuOperation, Group, Roots, Unit, execution_of, listed_as
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
@@ -33,18 +33,29 @@ from npusim.mapping.order import in_runs
 from npusim.mapping.states import StateWork, state_work
 from npusim.ops import DType, Family, Operator, RowUse, Tensor, TensorKind, WorkClass
 
-DeviceChoice = Literal["auto", "npu", "cpu", "gpu"]
-"""Where a network runs; `auto` is the SoC's main device, an NPU where it has one, with the wishes that
-techniques wrote on operators."""
+DeviceChoice = str
+"""Where a network runs: the name of a device, or a kind for the first of it; `auto` is the SoC's main device,
+an NPU where it has one, with the wishes that techniques wrote on operators."""
 
 
-def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
-    """Return the unit that runs an operator.
+class _Place(NamedTuple):
+    """Who runs an operator."""
+
+    device: str
+    """Name of the device; empty for a view."""
+    unit: Unit
+
+
+_NOWHERE = _Place("", Unit.VIEW)
+
+
+def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> _Place:
+    """Return the device and the unit of it that run an operator.
 
     Parameters
     ----------
-    device : {"auto", "npu", "cpu", "gpu"}
-        "auto" honours the operator's wish; any other sends every operator there.
+    device : str
+        "auto" honours the operator's wish; any other, a name or a kind of device, sends every operator there.
 
     Raises
     ------
@@ -52,26 +63,29 @@ def unit_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> Unit:
         Where the SoC lacks the device.
     """
     if op.family is Family.VIEW and op.type not in STATE_TYPES:
-        return Unit.VIEW
-    target = (op.device or soc.main_kind) if device == "auto" else device
-    if not soc.has(target):
+        return _NOWHERE
+    wanted = (op.device or soc.main_device) if device == "auto" else device
+    target = soc.named(wanted)
+    if target is None:
         have = ", ".join(soc.devices)
         raise InfeasibleError(
-            f"operator {op.name!r} should run on the {target.upper()}, which {soc.name} lacks; it has: {have}"
+            f"operator {op.name!r} should run on the {wanted.upper()}, which {soc.name} lacks; it has: {have}"
         )
     work = state_work(op, graph, soc, target)
     if op.family is Family.VIEW and work is StateWork.NONE:
-        return Unit.VIEW
-    if target != "npu":
-        return Unit[target.upper()]
+        return _NOWHERE
+    npu = soc.array_devices.get(target)
+    if npu is None:
+        return _Place(target, Unit.HOST)
     if work is StateWork.COPY:
-        return Unit.DMA
+        return _Place(target, Unit.DMA)
     execution = execution_of(op.traits)
     if execution.host_only:
         raise InfeasibleError(_only_on_hosts(op, graph, execution.host_only))
     if execution.on_dma(op):
-        return Unit.DMA
-    return Unit.DPU if execution.dpu is not None and _grid_can(op, execution.dpu, graph, soc) else Unit.DSP
+        return _Place(target, Unit.DMA)
+    on_grid = execution.dpu is not None and _grid_can(op, execution.dpu, graph, npu)
+    return _Place(target, Unit.DPU if on_grid else Unit.DSP)
 
 
 def _only_on_hosts(op: Operator, graph: Graph, why: str) -> str:
@@ -81,14 +95,14 @@ def _only_on_hosts(op: Operator, graph: Graph, why: str) -> str:
     return f"operator {op.name!r} ({op.type}): {why}; {instead}a CPU or GPU this one too (--device cpu)"
 
 
-def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, soc: Soc) -> bool:
+def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> bool:
     """Whether the MAC grid runs an operator: elementwise only listed types, on equal shapes.
 
     The limits of a quantisation are loaded with the workload.
     """
     inputs = graph.inputs_of(op)
     dtype = inputs[0].dtype
-    rates = soc.npu.dpu.macs_per_mpe
+    rates = npu.dpu.macs_per_mpe
     if dtype.is_float:
         known = "fp16" in rates or "fp32" in rates
     else:
@@ -100,7 +114,7 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, soc: Soc) -> 
     if operation is not DpuOperation.ELTWISE:
         return True
     tensors = inputs[:1] if op.family is Family.CONVERT else inputs
-    return listed_as(op) in soc.npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1
+    return listed_as(op) in npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1
 
 
 def wished(graph: Graph) -> tuple[str, ...]:
@@ -131,13 +145,13 @@ def fuse(
     groups: list[tuple[int, Group]] = []
     taken: set[str] = set()
     place = {op.name: i for i, op in enumerate(graph)}
-    units = {op.name: unit_of(op, graph, soc, device) for op in graph}
-    alone = len(set(units.values()) - {Unit.VIEW}) == 1
+    places = {op.name: place_of(op, graph, soc, device) for op in graph}
+    alone = len({where.device for where in places.values() if where.device}) == 1
     for op in graph:
         if op.name in taken:
             continue
-        unit = units[op.name]
-        fused = _followers(op, units, graph, soc, taken) if alone or not unit.is_host else ()
+        home, unit = places[op.name]
+        fused = _followers(op, places, graph, soc, taken) if alone or not unit.is_host else ()
         taken.update(fused)
         wanted = swap_operands if isinstance(swap_operands, bool) else op.name in swap_operands
         swapped = wanted and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
@@ -145,18 +159,18 @@ def fuse(
         # between the two.
         late = unit.is_host or _reads_others(fused, graph)
         last = place[fused[-1]] if fused and late else place[op.name]
-        groups.append((last, Group(op.name, fused, unit, swapped)))
+        groups.append((last, Group(op.name, fused, unit, swapped, home)))
     turn = {part: i for i, part in enumerate(graph.parts)}
     groups.sort(key=lambda placed: (turn[graph.operators[placed[1].main].part], placed[0]))
     return in_runs(graph, in_place(graph, soc, tuple(group for _, group in groups)))
 
 
 def _followers(
-    op: Operator, units: Mapping[str, Unit], graph: Graph, soc: Soc, taken: set[str]
+    op: Operator, places: Mapping[str, _Place], graph: Graph, soc: Soc, taken: set[str]
 ) -> tuple[str, ...]:
     """Operators that can be applied to the result of `op` on its way out, in order; none that is `taken`."""
-    unit = units[op.name]
-    if not _leads(op, unit, soc):
+    here = places[op.name]
+    if not _leads(op, here, soc):
         return ()
     found: list[str] = []
     current = op
@@ -166,38 +180,35 @@ def _followers(
         if len(readers) != 1 or result in graph.outputs:
             return tuple(found)
         follower = readers[0]
-        if follower.name in taken or not _rides_along(
-            follower, op, result, unit, units[follower.name], graph, soc
-        ):
+        own = places[follower.name]
+        if follower.name in taken or not _rides_along(follower, op, result, here, own, graph, soc):
             return tuple(found)
         found.append(follower.name)
         current = follower
 
 
-def _leads(op: Operator, unit: Unit, soc: Soc) -> bool:
+def _leads(op: Operator, here: _Place, soc: Soc) -> bool:
     """Whether other operators may ride along with one: on a host with products, and with each other."""
-    if unit.is_host:
-        return op.traits.work_class is WorkClass.CONTRACTION or _is_listed(op, unit, soc)
-    return unit is Unit.DPU
+    if here.unit.is_host:
+        return op.traits.work_class is WorkClass.CONTRACTION or _is_listed(op, here.device, soc)
+    return here.unit is Unit.DPU
 
 
 def _rides_along(
-    op: Operator, main: Operator, result: str, unit: Unit, own: Unit, graph: Graph, soc: Soc
+    op: Operator, main: Operator, result: str, here: _Place, own: _Place, graph: Graph, soc: Soc
 ) -> bool:
-    if not _is_listed(op, unit, soc) or op.part != main.part:
-        return False
-    if own is not unit if unit.is_host else own.is_host:
+    if own.device != here.device or not _is_listed(op, here.device, soc) or op.part != main.part:
         return False
     if graph.tensors[op.outputs[0]].elements != graph.tensors[result].elements:
         return False
-    if unit.is_host:
+    if here.unit.is_host:
         return True
     if graph.tensors[op.outputs[0]].dtype.bits > graph.tensors[result].dtype.bits:
         return False  # outputs are narrowed on their way out, not widened: traced networks do that on DSPs
     others = [graph.tensors[t] for t in op.inputs if t != result]
     if (
         op.type == "Add"
-        and soc.npu.dpu.fuse_residual
+        and soc.array_devices[here.device].dpu.fuse_residual
         and len(others) == 1
         and main.traits.work_class is WorkClass.CONTRACTION
     ):
@@ -207,9 +218,9 @@ def _rides_along(
     return all(_is_loaded_with(t, main, graph.tensors[result]) for t in others)
 
 
-def _is_listed(op: Operator, unit: Unit, soc: Soc) -> bool:
-    """Whether an operator can ride along, and the SoC lists its type for the unit."""
-    return op.traits.rides_along and listed_as(op) in fused_on(soc, unit)
+def _is_listed(op: Operator, device: str, soc: Soc) -> bool:
+    """Whether an operator can ride along, and the device lists its type."""
+    return op.traits.rides_along and listed_as(op) in fused_on(soc, device)
 
 
 def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
@@ -239,22 +250,22 @@ def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
     )
 
 
-def fused_on(soc: Soc, unit: Unit) -> Sequence[str]:
-    """Return the operator types that a unit applies to a result on its way out."""
-    if unit is Unit.CPU:
-        return soc.cpu.fused_ops
-    return soc.gpu.fused_ops if unit is Unit.GPU else soc.npu.dpu.fused_ops
+def fused_on(soc: Soc, device: str) -> Sequence[str]:
+    """Return the operator types that a device applies to a result on its way out."""
+    array = soc.array_devices.get(device)
+    return array.dpu.fused_ops if array is not None else soc.hosts[device].fused_ops
 
 
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
     """Return the tensors that the NPU's operators can pass on in blocks of rows."""
     readers: dict[str, list[tuple[Group, str]]] = {}
     stretch: dict[str, int] = {}
-    """Of each group: how often the NPU was interrupted before it."""
-    interrupted = 0
+    """Of each group: how often work has passed to another device before it."""
+    passed, device = 0, ""
     for group in groups:
-        interrupted += group.unit.is_host
-        stretch[group.main] = interrupted
+        if group.device and group.device != device:
+            passed, device = passed + 1, group.device
+        stretch[group.main] = passed
         if group.unit is not Unit.VIEW:
             for name in dict.fromkeys(
                 t for op in (group.main, *group.fused) for t in graph.operators[op].inputs
@@ -266,7 +277,7 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozens
     for group in groups:
         op = graph.operators[group.main]
         last = graph.operators[group.fused[-1]] if group.fused else op
-        if group.unit.device != "npu" or len(last.outputs) != 1 or not _makes_rows(op, graph):
+        if not group.unit.is_array or len(last.outputs) != 1 or not _makes_rows(op, graph):
             continue
         if op.repeats > 1:  # its result exists as a whole each time
             continue
@@ -291,7 +302,7 @@ def _makes_rows(op: Operator, graph: Graph) -> bool:
 def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
     """Whether a group uses rows of a tensor in order, each for the same row of its result."""
     op, tensor = graph.operators[group.main], graph.tensors[name]
-    if group.unit.device != "npu" or name not in op.inputs or not tensor.shape or op.repeats > 1:
+    if not group.unit.is_array or name not in op.inputs or not tensor.shape or op.repeats > 1:
         return False
     if _rows(tensor) != _rows(graph.tensors[stored]):  # seen under another shape
         return False

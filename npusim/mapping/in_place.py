@@ -51,7 +51,10 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
             )
         ):
             unit[op.name] = Unit.VIEW
-    return tuple(replace(group, unit=unit[group.main]) for group in groups)
+    return tuple(
+        replace(group, unit=Unit.VIEW, device="") if unit[group.main] is Unit.VIEW else group
+        for group in groups
+    )
 
 
 def _parts(op: Operator, graph: Graph) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -16,12 +16,12 @@ from npusim.arch import Soc
 from npusim.cost import (
     RESULT_DTYPE,
     TOTAL_DTYPE,
+    ArchRow,
     Decisions,
     Lowered,
     arch_row,
     evaluate_plans,
     operator_costs,
-    row_numbers,
 )
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
@@ -57,14 +57,28 @@ class Mapped:
     run: Run
     decisions: Decisions
     lowered: Lowered
-    arch: Any
-    """Record of ARCH_DTYPE."""
+    arch: ArchRow
+    """The machine as one design point."""
     results: Any
     """Array of RESULT_DTYPE, a row per group."""
     total: Any
     """Record of TOTAL_DTYPE."""
+    uses: Any
+    """Array of DEVICE_USE_DTYPE, a row for each device: array devices first, then hosts."""
     memory: MemoryUse
     """What it occupies in DRAM."""
+
+    @property
+    def npu(self) -> Any:
+        """Record of the array device whose tiles and contexts `run` speaks of; None where there is none."""
+        arrays, wanted = self.arch.arrays, self.run.device
+        name = self.soc.named(wanted) if wanted != "auto" else self.soc.main_device
+        return self.arch[name if name in arrays else arrays[0]] if arrays else None
+
+    @property
+    def contexts(self) -> int:
+        """Inferences that this device works on side by side; 1 where there is none."""
+        return int(self.npu["contexts"]) if self.arch.arrays else 1
 
 
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
@@ -107,11 +121,11 @@ def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str
     tables = plan_tables(graph, soc, run.device, swapped)
     arch = arch_row(soc, run.tiles, run.requests, run.hint)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
-    evaluate_plans(row_numbers(arch), tables.table, total, plan)
+    uses = evaluate_plans(arch, tables.table, total, plan)
     chosen = int(plan[0])
     decisions, lowered = tables.decisions(max(chosen, 0)), tables.lowered(max(chosen, 0))
     results = np.zeros(len(lowered.groups), RESULT_DTYPE)
-    operator_costs(arch[0], lowered.ops, results)
+    operator_costs(arch.archs, lowered.ops, results)
     if chosen < 0:
         stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))].main
         raise InfeasibleError(
@@ -121,7 +135,7 @@ def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str
         )
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run, memory)
-    return Mapped(graph, soc, run, decisions, lowered, arch[0], results, total[0], memory)
+    return Mapped(graph, soc, run, decisions, lowered, arch, results, total[0], uses, memory)
 
 
 def _check_capacity(graph: Graph, soc: Soc, run: Run, memory: MemoryUse) -> None:
@@ -152,7 +166,7 @@ def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
     InfeasibleError
         Where some operator fits into SRAM under no plan; it is named.
     """
-    if run.device == "auto" and soc.has("npu") and soc.has("cpu") and wished(graph):
+    if run.device == "auto" and soc.main_device in soc.array_devices and soc.has("cpu") and wished(graph):
         from npusim.mapping.graphsplit.splitting import split  # it needs this module
 
         return split(graph, soc, run)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import ConfigDict
 
 from npusim.arch import Cpu, Gpu, Soc
-from npusim.cost import Decisions, Group, Roots, Unit, roots
+from npusim.cost import Decisions, Group, Roots, roots
 from npusim.graph import Graph
 from npusim.ops import DType, Storage, Tensor, TensorKind
 
@@ -89,9 +89,7 @@ def _kept_wide(graph: Graph, groups: tuple[Group, ...], root: Roots, soc: Soc) -
     """Tensors that a host without fp16 arithmetic of its own works on: it keeps them in fp32."""
     found: set[str] = set()
     for group in groups:
-        if (group.unit is Unit.CPU and _works_on_fp32(soc.cpu)) or (
-            group.unit is Unit.GPU and _works_on_fp32(soc.gpu)
-        ):
+        if group.unit.is_host and _works_on_fp32(soc.hosts[group.device]):
             for name in (group.main, *group.fused):
                 op = graph.operators[name]
                 found.update(stored for t in (*op.inputs, *op.outputs) for stored in root[t])

@@ -28,7 +28,7 @@ def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         makes the fewest entries; the order given where all groups run on one device or none of these is
         better.
     """
-    devices = list(dict.fromkeys(g.unit.device for g in groups if g.unit is not Unit.VIEW))
+    devices = list(dict.fromkeys(g.device for g in groups if g.unit is not Unit.VIEW))
     if len(devices) < 2:
         return groups
     if len(graph.parts) > 1:  # one part after the other, as they are given
@@ -49,14 +49,14 @@ def entries(groups: tuple[Group, ...]) -> int:
     found, device = 0, ""
     for group in groups:
         if group.unit is not Unit.VIEW:
-            found += group.unit.device != device
-            device = group.unit.device
+            found += group.device != device
+            device = group.device
     return found
 
 
 def is_split(groups: tuple[Group, ...]) -> bool:
     """Tell whether several devices have a part in an inference."""
-    return len({group.unit.device for group in groups if group.unit is not Unit.VIEW}) > 1
+    return len({group.device for group in groups if group.unit is not Unit.VIEW}) > 1
 
 
 def _producers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
@@ -77,10 +77,10 @@ def _greedy(groups: tuple[Group, ...], producers: list[set[int]], first: str) ->
     for i, needed in enumerate(producers):
         for producer in needed:
             consumers[producer].append(i)
-    ready: dict[str, list[int]] = {device: [] for device in ("", first, *(g.unit.device for g in groups))}
+    ready: dict[str, list[int]] = {device: [] for device in ("", first, *(g.device for g in groups))}
     for i, count in enumerate(missing):
         if not count:
-            ready[groups[i].unit.device].append(i)  # in order, so each list is a heap
+            ready[groups[i].device].append(i)  # in order, so each list is a heap
     order: list[Group] = []
     device = first
     while any(ready.values()):
@@ -90,8 +90,8 @@ def _greedy(groups: tuple[Group, ...], producers: list[set[int]], first: str) ->
             for consumer in consumers[i]:
                 missing[consumer] -= 1
                 if not missing[consumer]:
-                    heappush(ready[groups[consumer].unit.device], consumer)
+                    heappush(ready[groups[consumer].device], consumer)
         left = [heap[0] for heap in ready.values() if heap]
         if left:
-            device = groups[min(left)].unit.device
+            device = groups[min(left)].device
     return tuple(order)

@@ -151,7 +151,7 @@ def _marked(graph: Graph, groups: tuple[Group, ...], root: Roots) -> list[str]:
     """Inputs and constants with the `cached` mark that more than one group on the NPU reads."""
     readers: dict[str, set[str]] = {}
     for group in groups:
-        if group.unit.device != "npu":
+        if not group.unit.is_array:
             continue
         for tensor in graph.operators[group.main].inputs:
             for stored in root[tensor]:

@@ -33,7 +33,7 @@ def state_work(op: Operator, graph: Graph, soc: Soc, device: str) -> StateWork:
     source, result = graph.tensors[op.inputs[0]], graph.tensors[op.outputs[0]]
     if op.type == "ReadValue" and source.kind is not TensorKind.STATE:
         return StateWork.NONE
-    handling = getattr(soc, device).states
+    handling = soc.devices[device].states
     if handling.converted and source.dtype is not result.dtype:
         return StateWork.CONVERSION
     copied = handling.copied_on_read if op.type == "ReadValue" else handling.copied_on_write

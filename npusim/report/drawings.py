@@ -33,7 +33,10 @@ def block_diagram(estimate: Estimate, mapped: Mapped) -> str:
             0,
             0,
             _WIDTH,
-            ["DRAM", f"sustains {engineering(float(mapped.arch['dram_bytes_per_s']), 'B/s')} for the NPU"],
+            [
+                "DRAM",
+                f"sustains {engineering(float(mapped.arch.shared['dram_bytes_per_s']), 'B/s')} for the NPU",
+            ],
         ),
         _arrows(48, [moved("read", estimate.dram_read_bytes), moved("written", written)]),
     ]

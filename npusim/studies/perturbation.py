@@ -174,8 +174,8 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
     ----------
     machine : Soc
         The SoC that it was mapped for, with other numbers.
-    arch : record of ARCH_DTYPE
-        The machine's row of the architecture table.
+    arch : ArchRow
+        The machine as a design point.
     table : array of OP_DTYPE, optional
         The operator table on that machine, where it is known already; see `lowered_on`.
 

@@ -100,7 +100,7 @@ def place(
     chosen = _devices_of(soc, devices)
     modelled = placement_problem(graph, soc, run, chosen)
     problem, measured = _profiled(modelled, profiles)
-    terms = Terms.of(soc, run, minimise)
+    terms = Terms.of(soc, run, minimise, problem.devices)
     found = best_placement(problem, terms)
     if profiles:
         value, bound, placement = found.value, found.bound, found.placement
@@ -120,7 +120,7 @@ def place(
         techniques=graph.techniques,
         **{name: getattr(run, name) for name in ("hint", "requests", "tiles")},
         npu_tiles=int(soc.npu.tiles) if soc.has("npu") else 0,
-        contexts=int(terms.contexts),
+        contexts=int(terms.contexts.max()),
         minimise=minimise,
         devices=list(chosen),
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
@@ -199,9 +199,12 @@ def _alone_values(
     devices knows of neither.
     """
     hosts = [device for device in devices if device != "npu" and len(devices) > 1]
-    terms = Terms.of(soc, run, minimise)
     problems = {device: placement_problem(graph, soc, run, (device,)) for device in hosts}
-    return {d: objective_of(p, terms, (0,) * len(p.names)) for d, p in problems.items() if p.names}
+    return {
+        d: objective_of(p, Terms.of(soc, run, minimise, p.devices), (0,) * len(p.names))
+        for d, p in problems.items()
+        if p.names
+    }
 
 
 def _best(
@@ -266,31 +269,31 @@ def _alone_by_costs(problem: Problem, soc: Soc, run: Run) -> list[Alone]:
 
 def _by_costs(problem: Problem, soc: Soc, run: Run, placement: tuple[int, ...]) -> dict[str, Any]:
     """Return latency, throughput, energy and traffic of a placement by the costs alone; None: infeasible."""
-    return _totals(problem.devices, _both_terms(soc, run), problem.loads(placement))
+    return _totals(_both_terms(problem, soc, run), problem.loads(placement))
 
 
-def _both_terms(soc: Soc, run: Run) -> tuple[Terms, Terms]:
-    latency = Terms.of(soc, run, "latency")
+def _both_terms(problem: Problem, soc: Soc, run: Run) -> tuple[Terms, Terms]:
+    latency = Terms.of(soc, run, "latency", problem.devices)
     return latency, replace(latency, minimise="energy")
 
 
-def _totals(devices: tuple[str, ...], terms: tuple[Terms, Terms], loads: Any) -> dict[str, Any]:
+def _totals(terms: tuple[Terms, Terms], loads: Any) -> dict[str, Any]:
     """Return what `_by_costs` does, given the loads of a placement."""
     latency, energy = terms
-    interval_s, k = objective_of_loads(devices, latency, loads), len(devices)
+    interval_s, k = objective_of_loads(latency, loads), len(latency.contexts)
     return {
         "latency_s": _finite(max(float(loads[: k + 1].sum()), latency.requests * interval_s), interval_s),
         "throughput_per_s": _finite(1.0 / interval_s, interval_s),
-        "energy_j": _finite(objective_of_loads(devices, energy, loads), interval_s),
+        "energy_j": _finite(objective_of_loads(energy, loads), interval_s),
         "dram_bytes": float(loads[k + 1]),
     }
 
 
 def _cuts(problem: Problem, soc: Soc, run: Run) -> list[Cut]:
-    found, terms, crossing = [], _both_terms(soc, run), cut_transfer_bytes(problem).tolist()
+    found, terms, crossing = [], _both_terms(problem, soc, run), cut_transfer_bytes(problem).tolist()
     for first, rest in permutations(range(len(problem.devices)), 2):
         for i, loads in enumerate(cut_loads(problem, first, rest)):
-            totals = _totals(problem.devices, terms, loads)
+            totals = _totals(terms, loads)
             del totals["dram_bytes"]
             found.append(
                 Cut(

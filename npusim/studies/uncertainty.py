@@ -143,7 +143,7 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
         for i, one in enumerate(mapped):
             run, key = one.run, (one.run.tiles, one.run.requests)
             if key not in archs:
-                archs[key] = arch_row(machine, run.tiles, run.requests, run.hint)[0]
+                archs[key] = arch_row(machine, run.tiles, run.requests, run.hint)
             total = evaluated(one, machine, archs[key])
             latency[i, s] = total["latency_s"] * factors[i]
             interval[i, s] = factors[i] / total["throughput_per_s"]
@@ -162,7 +162,7 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     for name in draws.latency_sources(i):
         if name in numbers and not numbers[name].whole:
             raised = moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
-            arch = arch_row(raised, mapped.run.tiles, mapped.run.requests, mapped.run.hint)[0]
+            arch = arch_row(raised, mapped.run.tiles, mapped.run.requests, mapped.run.hint)
             ratio = float(evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"])
             found.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
     share, number = max(found, key=lambda pair: pair[0], default=(0.0, None))
@@ -186,7 +186,8 @@ def _model_errors(calibration: Calibration, mapped: Sequence[Mapped]) -> tuple[l
         found: dict[str, float] = {}
         total = max(float(one.total["latency_s"]), float(one.results["latency_s"].sum()))
         for group, result in zip(one.decisions.groups, one.results, strict=True):
-            if group.unit.device == calibration.device and total > 0.0:
+            device = one.soc.devices.get(group.device)
+            if device is not None and device.kind == calibration.device and total > 0.0:
                 kind = one.graph.operators[group.main].type
                 kind = kind if kind in calibration.model_error else OTHER_OPERATORS
                 found[kind] = found.get(kind, 0.0) + float(result["latency_s"]) / total

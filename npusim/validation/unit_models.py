@@ -63,7 +63,7 @@ class Machine:
     soc: Soc
     """Its data sheet."""
     arch: Any
-    """Its row of the architecture table, one tile. Shape (1,)."""
+    """Its NPU's record of the architecture table, one tile. Shape (1,)."""
     generations: Mapping[str, DspGeneration]
     """DSP kernels that stand in for the shipped ones, by generation."""
 
@@ -98,7 +98,7 @@ class Machine:
 def machine_at(name: str, place: MachineAt) -> Machine:
     """Return the machine of a suite, at its operating point and otherwise as shipped."""
     soc = load_soc(place.soc, {"npu.operating_point": place.operating_point})
-    return Machine(name, soc, np.array(arch_row(soc, tiles=1, requests=1, hint="latency")), {})
+    return Machine(name, soc, arch_row(soc, 1, 1, "latency").archs.arrays[0].copy(), {})
 
 
 def dpu_rows(count: int, **columns: Any) -> NDArray[Any]:

@@ -64,7 +64,7 @@ class DeviceTimes:
             run = row.mapped.run
             key = (run.tiles, run.requests, run.hint)
             if key not in archs:
-                archs[key] = arch_row(machine, *key)[0]
+                archs[key] = arch_row(machine, *key)
             found[place] = np.log(row.seconds(evaluated(row.mapped, machine, archs[key], self.tables[i])))
         return found
 

@@ -37,11 +37,12 @@ class _Build:
         self.mapped, self.arch = mapped, mapped.arch
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph, self.groups)
-        self.npu_units = NpuUnits(mapped.arch)
+        self.npu = mapped.npu
+        self.npu_units = NpuUnits(mapped.npu, mapped.soc.hosts)
         units = self.npu_units.units()
-        capacity = float(self.arch["tiles"]) * float(self.arch["sram_tile_bytes"])
+        capacity = 0.0 if self.npu is None else float(self.npu["tiles"]) * float(self.npu["sram_tile_bytes"])
         self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacity)
-        self.cpu = len(units) - 2
+        self.host_unit = {unit.group: i for i, unit in enumerate(units) if unit.group in self.arch.hosts}
         self.done: dict[int, Emitted] = {}
         """What is known of each group's tasks."""
         self.producer: dict[str, int] = {}
@@ -84,8 +85,8 @@ class _Build:
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
-            place = (group.unit.device, self.graph.operators[group.main].part)
-            if place[0] == "npu" and before != place:
+            place = (group.device, self.graph.operators[group.main].part)
+            if group.unit.is_array and before != place:
                 self.returns.append(i)
                 if alive[i]:
                     found.add(i)
@@ -97,28 +98,27 @@ class _Build:
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
                 continue
-            device, part = group.unit.device, self.graph.operators[group.main].part
+            device, part = group.device, self.graph.operators[group.main].part
             if (device, part) != (self.device, self.part):
                 self._leave(i)
                 self.part = part
                 self._enter(i, device, float(self.mapped.lowered.ops[i]["launches"]))
-            if device == "npu":
+            if group.unit.is_array:
                 self._on_npu(i)
             else:
                 self._on_host(i, group)
         if not self.device:  # nothing but views: the runtime is called all the same
-            self._enter(0, "npu", float(self.mapped.lowered.ops["launches"].sum()))
+            self._enter(0, next(iter(self.arch.arrays), ""), float(self.mapped.lowered.ops["launches"].sum()))
         self._leave(len(self.groups))
         self.builder.sync([self.last_end])
         return self.builder.finish()
 
     def _enter(self, index: int, device: str, launches: float) -> None:
         self.device = device
-        arch = self.arch if device == "npu" else self.arch[device]
-        seconds = launches * float(arch["launch_s"])
+        seconds = launches * float(self.arch[device]["launch_s"]) if device else 0.0
         if seconds > 0.0:
             self.last_end = self.builder.task(TaskKind.LAUNCH, duration_s=seconds, after=[self.last_end])
-        if device == "npu":
+        if device in self.arch.arrays:
             kind = TaskKind.SYNC if index in self.held else TaskKind.ENTER
             self.last_reserve = self.builder.task(kind, after=[self.last_end])
         self.phase = [self.last_end]
@@ -129,16 +129,14 @@ class _Build:
             return
         self.last_end = self.builder.sync(self.phase)
         following = next((i for i in self.returns if i >= index), -1)
-        if self.device == "npu" and following not in self.held:
+        if self.device in self.arch.arrays and following not in self.held:
             self.builder.task(TaskKind.LEAVE, after=[self.last_end])
 
     def _on_host(self, index: int, group: Group) -> None:
-        name = group.unit.device
-        kind = TaskKind[name.upper()]
-        op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[name]
-        total_s = float(result[f"{name}_s"])
+        op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[group.device]
+        kind, total_s = TaskKind.GPU if host["is_gpu"] else TaskKind.CPU, float(result["host_s"])
         fixed_s = float(host_waits_s(host, op))
-        unit = self.cpu + (kind is TaskKind.GPU)
+        unit = self.host_unit[group.device]
         task = self.builder.task(
             kind, unit, index, max(0.0, total_s - fixed_s),
             after=[*self._inputs_written(index, group), self.phase[0]],
@@ -191,7 +189,7 @@ class _Build:
         """Return the job of a group in a chain, given the place of each group of the chain."""
         op: Any = self.mapped.lowered.ops[index]
         group, result = self.groups[index], self.mapped.results[index]
-        job = job_of(self.arch, op, result, index, self._macs(group), self.npu_units, pieces)
+        job = job_of(self.npu, op, result, index, self._macs(group), self.npu_units, pieces)
         self._name(job, index, group)
         self._dependencies(job, index, group)
         if len(place) > 1:

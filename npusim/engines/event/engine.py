@@ -27,13 +27,8 @@ _WORK = [
     int(kind)
     for kind in (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)
 ]  # fmt: skip
-_OPERATOR_UNITS = {
-    "npu.dma": "dma",
-    "npu.dpu": "compute",
-    "npu.dsp": "dsp",
-    "cpu": "compute",
-    "gpu": "compute",
-}
+_BOUND_BY = {"dma": "dma", "dsp": "dsp"}
+"""What an operator waits for, by the part of a device that is busiest with it; of others it is compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +79,7 @@ def run_events(mapped: Mapped) -> EventRun:
 
 def _measured(mapped: Mapped) -> int:
     """Return how many inferences are measured where several are in flight."""
-    contexts = int(mapped.arch["contexts"])
+    contexts = mapped.contexts
     return ceil(mapped.run.requests / contexts) * contexts
 
 
@@ -120,8 +115,8 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         bytes=np.tile(sizes, inferences),
         macs=repeated(program.macs, "f8"),
         energy_j=np.tile(energy, inferences),
-        idle_w=float(mapped.arch["idle_w"]),
-        static_w=float(mapped.arch["static_w"]),
+        idle_w=float(mapped.arch.shared["idle_w"]),
+        static_w=float(mapped.npu["static_w"]) if mapped.arch.arrays else 0.0,
         followers=(column(program.next_start, "i8"), column(program.next_task, "i4")),
         slot=column(log.slot, "i4"),
         begun=column(log.begun, "f8"),
@@ -131,7 +126,7 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         dram_time=column(log.dram_time, "f8"),
         dram_bytes_per_s=column(log.dram_bytes_per_s, "f8"),
         dram_limit_bytes_per_s=transfer_rates(mapped.arch).dram_bytes_per_s,
-        sram_capacity=program.sram_bytes * float(mapped.arch["contexts"]),
+        sram_capacity=program.sram_bytes * mapped.contexts,
         sram_peak_bytes=log.sram_peak_bytes,
     )
 
@@ -139,7 +134,9 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
 def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any) -> Any:
     """Spread the energy of each operator's work over its tasks: per byte of DRAM, the rest by their times."""
     energy = np.zeros(len(kind))
-    per_byte = float(mapped.arch["dram_j_per_byte"] + mapped.arch["sram_j_per_byte"])
+    per_byte = (
+        float(mapped.npu["dram_j_per_byte"] + mapped.npu["sram_j_per_byte"]) if mapped.arch.arrays else 0.0
+    )
     moves = np.isin(kind, _ON_DRAM)
     energy[moves] = sizes[moves] * per_byte
     works = np.isin(kind, _WORK)
@@ -196,7 +193,9 @@ def _times_and_energies(
     begin, end = line.npu_phases
     static_j = line.static_w * float((end - begin).sum()) / line.inferences
     work_j = float(mapped.results["energy_j"].sum()) + static_j
-    throttled_s = float(throttled_interval_s(interval_s, work_j, line.idle_w, float(mapped.arch["limit_w"])))
+    throttled_s = float(
+        throttled_interval_s(interval_s, work_j, line.idle_w, float(mapped.arch.shared["limit_w"]))
+    )
     if throttled_s > interval_s:
         latency_s *= throttled_s / interval_s
     energy_j = work_j + line.idle_w * throttled_s
@@ -210,6 +209,10 @@ def _times_and_energies(
         "edp_js": energy_j * latency_s,
         "ops_per_j": 2.0 * base.macs / energy_j if energy_j > 0.0 else 0.0,
     }
+
+
+def _bound_by(unit: str) -> str:
+    return _BOUND_BY.get(unit.rpartition(".")[2], "compute")
 
 
 def _operators(
@@ -231,7 +234,7 @@ def _operator(
     by_unit = np.bincount(line.unit[rows], np.where(called, 0.0, lengths_s), len(line.units))
     busiest = int(np.argmax(by_unit))
     busy_s = float(by_unit[busiest])
-    bound = _OPERATOR_UNITS[line.units[busiest].group] if busy_s else op.bound
+    bound = _bound_by(line.units[busiest].group) if busy_s else op.bound
     took_s = busy_s + lengths_s[called].max(initial=0.0) if critical_s is None else critical_s
     if took_s > 2.0 * busy_s:
         bound = "launch"

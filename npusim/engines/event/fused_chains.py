@@ -73,7 +73,7 @@ def _fitting(
 
 def _pieces(mapped: Mapped, members: tuple[int, ...], beside: float) -> int:
     """Return the pieces that make a chain fit beside other tensors, with two buffers or else one; 0: none."""
-    coarsest = int(mapped.arch["stream_pieces"])
+    coarsest = int(mapped.npu["stream_pieces"])
     for buffers in (2.0, 1.0):
         for pieces in (coarsest << halved for halved in range(_FINEST + 1)):
             if _fits(mapped, members, pieces, buffers, beside):
@@ -83,7 +83,7 @@ def _pieces(mapped: Mapped, members: tuple[int, ...], beside: float) -> int:
 
 def _fits(mapped: Mapped, members: tuple[int, ...], pieces: int, buffers: float, beside: float) -> bool:
     """Whether steps of every operator, with what waits for them, fit into SRAM beside the others."""
-    arch, ops = mapped.arch, mapped.lowered.ops
+    arch, ops = mapped.npu, mapped.lowered.ops
     units = NpuUnits(arch)
     jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, units, pieces) for i in members]
     sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])

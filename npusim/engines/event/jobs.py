@@ -5,6 +5,7 @@ All times are those of `npusim.cost`: nothing is costed here.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -32,12 +33,12 @@ _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 class NpuUnits:
     """Numbers of the units of an NPU, as its first context has them, and the times of its DMA."""
 
-    def __init__(self, arch: Any) -> None:
-        self._arch = arch
-        self.engines = list(range(int(arch["dma_engines"])))
-        self.tiles = int(arch["tiles"])
-        self.contexts = int(arch["contexts"])
-        self.dsps = int(arch["dsps_per_tile"])
+    def __init__(self, arch: Any, hosts: Collection[str] = ()) -> None:
+        self._arch, self.hosts = arch, hosts
+        self.engines = list(range(int(arch["dma_engines"]))) if arch is not None else []
+        self.tiles = int(arch["tiles"]) if arch is not None else 0
+        self.contexts = int(arch["contexts"]) if arch is not None else 1
+        self.dsps = int(arch["dsps_per_tile"]) if arch is not None else 0
 
     @cached_property
     def dma(self) -> DmaTimes:
@@ -69,7 +70,7 @@ class NpuUnits:
         dma = [ExecutionUnit(f"npu.dma{i}", "npu.dma") for i in self.engines]
         dpu = [ExecutionUnit(f"npu.tile{t}.dpu", "npu.dpu", c) for t, c in tiles]
         dsp = [ExecutionUnit(f"npu.tile{t}.dsp{k}", "npu.dsp", c) for t, c in tiles for k in range(self.dsps)]
-        return [*dma, *dpu, *dsp, ExecutionUnit("cpu", "cpu"), ExecutionUnit("gpu", "gpu")]
+        return [*dma, *dpu, *dsp, *(ExecutionUnit(name, name) for name in self.hosts)]
 
 
 def job_of(

@@ -43,7 +43,7 @@ class Machine:
         self._begun = self._ended = 0
         names = [unit.group for unit in program.units]
         engines = [i for i, name in enumerate(names) if name == "npu.dma"]
-        hosts = [i for i, name in enumerate(names) if name in ("cpu", "gpu")]
+        hosts = [i for i, name in enumerate(names) if "." not in name]
         self.memory = SharedMemory(
             self.clock, len(engines), len(hosts), rates.dram_bytes_per_s, self._flow_done
         )

@@ -11,9 +11,8 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ulp
-from typing import Any
 
-from npusim.cost import CMX2DDR, DDR2CMX, bytes_per_s
+from npusim.cost import CMX2DDR, DDR2CMX, ArchRow, bytes_per_s
 from npusim.engines.event.clock import Clock, Timer
 from npusim.engines.timeline import TaskKind
 
@@ -30,7 +29,7 @@ class TransferRates:
     """
 
 
-def transfer_rates(arch: Any) -> TransferRates:
+def transfer_rates(row: ArchRow) -> TransferRates:
     """Return the rates of a machine.
 
     Notes
@@ -38,16 +37,16 @@ def transfer_rates(arch: Any) -> TransferRates:
     What DRAM sustains for several devices is not in a data sheet: at least what the greediest of them draws
     alone, and no more is assumed.
     """
-    engines = float(arch["dma_engines"])
 
     def alone(direction: int) -> float:
-        if engines <= 0.0:  # without an NPU there is nothing to carry
+        if not row.arrays:  # without an NPU there is nothing to carry
             return 1.0
+        arch = row[row.arrays[0]]
+        engines = float(arch["dma_engines"])
         return bytes_per_s(arch, direction, 1.0) * engines / bytes_per_s(arch, direction, engines)
 
-    total = max(
-        float(arch["dram_bytes_per_s"]), float(arch["cpu"]["bytes_per_s"]), float(arch["gpu"]["bytes_per_s"])
-    )
+    hosts = (float(row[name]["bytes_per_s"]) for name in row.hosts)
+    total = max(float(row.shared["dram_bytes_per_s"]), *hosts, 0.0)
     return TransferRates(
         total,
         {

@@ -35,7 +35,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     users: dict[str, list[int]] = {}
     copied: set[str] = set()
     for i, group in enumerate(mapped.decisions.groups):
-        if group.unit.device != "npu":
+        if not group.unit.is_array:
             continue  # these bring nothing into SRAM
         op = graph.operators[group.main]
         if group.unit is Unit.DPU and op.family is Family.MATMUL:
@@ -54,7 +54,7 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
             tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, name in copied, mapped.soc)
         )
         sizes[name] = whole * share
-    tiles = float(mapped.arch["tiles"])
+    tiles = float(mapped.npu["tiles"]) if mapped.arch.arrays else 0.0
     found = [
         ResidentTensor(name, size * (tiles if name in copied else 1.0), users[name][0], tuple(users[name]))
         for name, size in sizes.items()

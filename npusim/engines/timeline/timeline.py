@@ -175,7 +175,7 @@ class Timeline:
     @cached_property
     def npu_phases(self) -> tuple[Any, Any]:
         """Begins and ends of the times in which any unit of the NPU works (s), two float64 arrays, rising."""
-        on_npu = np.array([unit.group.startswith("npu.") for unit in self.units] + [False])
+        on_npu = np.array(["." in unit.group for unit in self.units] + [False])
         rows = self.working[on_npu[self.unit[self.working]]]
         order = np.argsort(self.start[rows], kind="stable")
         begin, end = self.start[rows][order], np.maximum.accumulate(self.end[rows][order])

@@ -14,26 +14,26 @@ def cut_loads(problem: Problem, first: int, rest: int) -> Any:
 
     Returns
     -------
-    array of float64, shape (groups - 1, devices + 4)
+    array of float64, shape (groups - 1, 2 * devices + 3)
         What `Problem.loads` returns of the placement with groups 0 to i on `first` and the others on `rest`.
     """
     k, n = len(problem.devices), len(problem.names)
-    found = np.zeros((max(0, n - 1), k + 4))
-    tables = (problem.time_s, problem.dram_bytes, problem.energy_j, problem.dma_s)
-    for place, table in zip((-1, k + 1, k + 2, k + 3), tables, strict=True):
-        begun = np.cumsum(table[:, first])[: n - 1]
-        ended = np.cumsum(table[::-1, rest])[::-1][1:]
-        found[:, first if place < 0 else place] += begun
-        found[:, rest if place < 0 else place] += ended
+    found = np.zeros((max(0, n - 1), 2 * k + 3))
+    for table, start in ((problem.dram_bytes, k + 1), (problem.energy_j, k + 2)):
+        found[:, start] += np.cumsum(table[:, first])[: n - 1]
+        found[:, start] += np.cumsum(table[::-1, rest])[::-1][1:]
+    for table, start in ((problem.time_s, 0), (problem.dma_s, k + 3)):  # of each device
+        found[:, start + first] += np.cumsum(table[:, first])[: n - 1]
+        found[:, start + rest] += np.cumsum(table[::-1, rest])[::-1][1:]
     found[:, k] = problem.launch_s[first] + problem.launch_s[rest]
-    if problem.home in (first, rest):
-        handed = _handed_loads(problem, is_first=problem.home == first)
-        found[:, problem.home] += handed[:, 0]
-        found[:, k + 1 :] += handed[:, 1:]
+    for home in (first, rest):
+        handed = _handed_loads(problem, home, is_first=home == first)
+        for column, place in enumerate((home, k + 1, k + 2, k + 3 + home)):
+            found[:, place] += handed[:, column]
     return found
 
 
-def _handed_loads(problem: Problem, is_first: bool) -> Any:
+def _handed_loads(problem: Problem, home: int, is_first: bool) -> Any:
     """Return what users at home pay for links that a cut parts, shape (groups - 1, 4).
 
     A link of which no user is at home costs nothing, nor does one of which all are.
@@ -42,6 +42,8 @@ def _handed_loads(problem: Problem, is_first: bool) -> Any:
     steps = np.zeros((n + 1, 4))
     """Changes from each place to the next; home ends there, or begins behind it."""
     for link in problem.links:
+        if link.home != home:
+            continue
         users = (link.maker, *link.readers)
         loads = np.array([(u.time_s, u.dram_bytes, u.energy_j, u.dma_s) for u in (link.write, *link.reads)])
         begin, end = users[0], users[-1]

@@ -17,6 +17,7 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost import (
     RESULT_DTYPE,
+    ArchRow,
     Decisions,
     Group,
     Residency,
@@ -34,7 +35,6 @@ from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
 from npusim.ops import Family
 
-_NPU = "npu"
 _FIELDS = ("latency_s", "streamed_bytes", "energy_j", "dma_s")
 
 
@@ -72,12 +72,14 @@ def placement_problem(
     shape = (len(groups), len(devices))
     costs = {field: np.zeros(shape) for field in _FIELDS}
     links: tuple[Link, ...] = ()
-    movable = frozenset(i for i, g in enumerate(groups) if fixed.get(g.main) != _NPU)
     for d, device in enumerate(devices):
-        if device == _NPU:
-            residency = kept if kept is not None else _best_residency(graph, soc, run)
-            results = _evaluated(graph, soc, arch, groups, residency)
-            links = _links(graph, soc, arch, groups, residency, results, movable)
+        if device in soc.array_devices:
+            alone = replace(run, device=device)
+            residency = kept if kept is not None else _best_residency(graph, soc, alone)
+            costing = _OnArray(graph, soc, arch, groups, device)
+            results = costing.results(residency)
+            movable = frozenset(i for i, g in enumerate(groups) if fixed.get(g.main) != device)
+            links += _links(costing, d, residency, results, movable)
         else:
             results = _on_host(graph, soc, arch, groups, device, len(devices) > 1)
         for field in _FIELDS:
@@ -94,9 +96,8 @@ def placement_problem(
         dram_bytes=costs["streamed_bytes"],
         energy_j=costs["energy_j"],
         dma_s=costs["dma_s"],
-        launch_s=np.array([_launch_s(arch[0], device) for device in devices]),
+        launch_s=np.array([float(arch[device]["launch_s"]) for device in devices]),
         links=links,
-        home=devices.index(_NPU) if _NPU in devices else -1,
         handed=_handed(graph, groups, root),
         members=tuple((g.main, *g.fused) for g in groups),
     )
@@ -152,10 +153,29 @@ def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
         return Residency()
 
 
+class _OnArray:
+    """Costs the groups of a problem on one array device, which may join operators in a way of its own."""
+
+    def __init__(self, graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str) -> None:
+        self.graph, self.soc, self.arch, self.groups = graph, soc, arch, groups
+        home = {name: i for i, g in enumerate(groups) for name in (g.main, *g.fused)}
+        own = [g for g in fuse(graph, soc, device) if g.main in home]
+        self.own = tuple(sorted(own, key=lambda group: home[group.main]))
+        self.home = [home[group.main] for group in self.own]
+
+    def results(self, residency: Residency) -> Any:
+        """Return the kernel's result of each group under a residency plan, by `_FIELDS`."""
+        found = np.zeros(len(self.groups), RESULT_DTYPE)
+        each = _evaluated(self.graph, self.soc, self.arch, self.own, residency)
+        for field in _FIELDS:
+            np.add.at(found[field], self.home, each[field])
+        return found
+
+
 def _evaluated(
     graph: Graph,
     soc: Soc,
-    arch: Any,
+    arch: ArchRow,
     groups: tuple[Group, ...],
     residency: Residency,
     is_split: bool = False,
@@ -163,39 +183,35 @@ def _evaluated(
     """Return the kernel's result of each group."""
     lowered = lower(graph, Decisions(groups, residency, is_split), soc)
     results = np.zeros(len(groups), RESULT_DTYPE)
-    operator_costs(arch[0], lowered.ops, results)
+    operator_costs(arch.archs, lowered.ops, results)
     return results
 
 
 def grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
     """Return what is placed as one."""
-    if devices == ("cpu",):
-        return fuse(graph, soc, "cpu")
-    if devices == ("gpu",):
-        return fuse(graph, soc, "gpu")
-    if soc.has(_NPU):
-        return fuse(graph, soc, "npu")
-    return tuple(Group(op.name, (), Unit.VIEW if op.family is Family.VIEW else Unit.CPU) for op in graph)
+    if len(devices) == 1 and devices[0] in soc.hosts:
+        return fuse(graph, soc, devices[0])
+    arrays = [*(d for d in devices if d in soc.array_devices), *soc.array_devices]
+    if arrays:
+        return fuse(graph, soc, arrays[0])
+    view = Group("", (), Unit.VIEW, device="")
+    work = Group("", (), Unit.HOST, device=devices[0])
+    return tuple(replace(view if op.family is Family.VIEW else work, main=op.name) for op in graph)
 
 
 def _on_host(
-    graph: Graph, soc: Soc, arch: Any, groups: tuple[Group, ...], device: str, is_split: bool
+    graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str, is_split: bool
 ) -> Any:
     """Return the costs of each group on a host; where it is one of several devices nothing rides along."""
     if not is_split:
         return _evaluated(graph, soc, arch, groups, Residency())
-    unit = Unit[device.upper()]
-    members = tuple(Group(name, (), unit) for g in groups for name in (g.main, *g.fused))
+    members = tuple(Group(name, (), Unit.HOST, device=device) for g in groups for name in (g.main, *g.fused))
     single = _evaluated(graph, soc, arch, members, Residency(), is_split)
     home = [i for i, g in enumerate(groups) for _ in (g.main, *g.fused)]
     results = np.zeros(len(groups), RESULT_DTYPE)
     for field in _FIELDS:
         np.add.at(results[field], home, single[field])
     return results
-
-
-def _launch_s(arch: Any, device: str) -> float:
-    return float(arch["launch_s"] if device == _NPU else arch[device]["launch_s"])
 
 
 def _touched(
@@ -232,15 +248,10 @@ def _handed(
 
 
 def _links(
-    graph: Graph,
-    soc: Soc,
-    arch: Any,
-    groups: tuple[Group, ...],
-    residency: Residency,
-    kept: Any,
-    movable: frozenset[int],
+    costing: _OnArray, device: int, residency: Residency, kept: Any, movable: frozenset[int]
 ) -> tuple[Link, ...]:
     """Return what stays in SRAM and a movable group touches, with what it would cost not to."""
+    graph, groups = costing.graph, costing.groups
     maker, readers = _touched(graph, groups, roots(graph, groups))
     stays = sorted(residency.whole | residency.row_fused)
     users = {t: (maker[t], *readers[t]) for t in stays if t in maker and t in readers}
@@ -252,10 +263,10 @@ def _links(
             whole=residency.whole.difference(batch),
             row_fused=residency.row_fused.difference(batch),
         )
-        streamed = _evaluated(graph, soc, arch, groups, left)
+        streamed = costing.results(left)
         for tensor in batch:
             write, *reads = (_difference(streamed[i], kept[i]) for i in users[tensor])
-            found.append(Link(tensor, maker[tensor], tuple(readers[tensor]), write, tuple(reads)))
+            found.append(Link(tensor, maker[tensor], tuple(readers[tensor]), write, tuple(reads), device))
     return tuple(sorted(found, key=lambda link: (link.maker, link.tensor)))
 
 

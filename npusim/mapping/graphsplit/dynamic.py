@@ -56,6 +56,7 @@ State = tuple[int, int]
 class _Touch(NamedTuple):
     """A group's use of a link: its transfer cost, and that of earlier readers on the other device."""
 
+    home: int
     bit: int
     own: float
     past: float
@@ -76,7 +77,7 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
     InfeasibleError
         Where no allowed device can run some group.
     """
-    count, devices, home = len(problem.names), range(len(problem.devices)), problem.home
+    count, devices = len(problem.names), range(len(problem.devices))
     node = _node_costs(problem, weights)
     touches = _touches(problem, weights)
     launch = [weights.launch * float(s) for s in problem.launch_s]
@@ -91,7 +92,7 @@ def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_S
                     continue
                 after = bits
                 for touch in touches[i]:
-                    if device != home:
+                    if device != touch.home:
                         cost += 0.0 if after & touch.bit else touch.past
                         after |= touch.bit
                     elif after & touch.bit:
@@ -125,7 +126,7 @@ def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> P
     kept = []
 
     def cost(link: Link) -> float:
-        return sum(weights.cost(load, problem.home) for load in (link.write, *link.reads))
+        return sum(weights.cost(load, link.home) for load in (link.write, *link.reads))
 
     for link in sorted(problem.links, key=cost, reverse=True):
         span = open_links[link.maker : link.readers[-1] if link.readers else link.maker]
@@ -170,11 +171,11 @@ def _touches(problem: Problem, weights: ObjectiveWeights) -> list[list[_Touch]]:
                 place = free.pop()
             else:
                 place, used = used, used + 1
-            due = weights.cost(link.write, problem.home)
-            found[i].append(_Touch(1 << place, due, 0.0, False))
+            due = weights.cost(link.write, link.home)
+            found[i].append(_Touch(link.home, 1 << place, due, 0.0, False))
             for reader, load in zip(link.readers, link.reads, strict=True):
-                own = weights.cost(load, problem.home)
-                found[reader].append(_Touch(1 << place, own, due, reader == link.readers[-1]))
+                own = weights.cost(load, link.home)
+                found[reader].append(_Touch(link.home, 1 << place, own, due, reader == link.readers[-1]))
                 due += own
             closing.setdefault(link.readers[-1], []).append(place)
         free.extend(closing.get(i, ()))

@@ -1,8 +1,8 @@
 """The placement problem as numbers: cost of groups on devices, and of transfers between them.
 
 Nodes are groups of operators in their order of execution, each with its time, DRAM traffic and energy on each
-device. Entering a device costs a launch. A *link* is a result that would stay in the NPU's SRAM if everyone
-who touches it ran there: as soon as somebody else does, the NPU's groups pay for the way through DRAM.
+device. Entering a device costs a launch. A *link* is a result that would stay in an NPU's SRAM if everyone
+who touches it ran there: as soon as somebody else does, the groups on that NPU pay for the way through DRAM.
 Results that go through DRAM anyway cost nothing more when they cross: the devices of a SoC share it.
 """
 
@@ -31,7 +31,10 @@ NOTHING = Load()
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A result that stays in the SRAM of the device `home` while only groups there touch it."""
+    """A result that stays in the SRAM of the device `home` while only groups there touch it.
+
+    A result that several devices would keep has a link for each of them.
+    """
 
     tensor: str
     maker: int
@@ -41,6 +44,8 @@ class Link:
     """What writing it to DRAM adds to the maker at home."""
     reads: tuple[Load, ...] = ()
     """What reading it from DRAM adds to each reader at home."""
+    home: int = 0
+    """Place of the device among those of the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,8 @@ class ObjectiveWeights:
     """Weight of a byte to or from DRAM."""
     energy: float = 0.0
     """Weight of a joule."""
-    dma: float = 0.0
-    """Weight of a second of all DMA engines."""
+    dma: Sequence[float] = ()
+    """Weight of a second of all DMA engines of each device; none: 0."""
 
     def cost(self, load: Load, device: int) -> float:
         """Return the weighted cost of a load on a device."""
@@ -64,7 +69,7 @@ class ObjectiveWeights:
             self.time[device] * load.time_s
             + self.dram_byte * load.dram_bytes
             + self.energy * load.energy_j
-            + self.dma * load.dma_s
+            + (self.dma[device] * load.dma_s if self.dma else 0.0)
         )
 
 
@@ -88,8 +93,6 @@ class Problem:
     launch_s: Any
     """Time to enter a device, shape (devices,)."""
     links: tuple[Link, ...] = ()
-    home: int = 0
-    """The device whose SRAM holds linked results: the NPU."""
     handed: tuple[tuple[int, tuple[int, ...], float], ...] = ()
     """Every result that passes between groups: maker, readers, bytes; for counting what crosses."""
     members: tuple[tuple[str, ...], ...] = ()
@@ -100,19 +103,19 @@ class Problem:
 
         Returns
         -------
-        array, shape (devices + 4,)
-            Time of each device (s), time of launches (s), DRAM traffic (B), dynamic energy (J), time of all
-            DMA engines (s).
+        array, shape (2 * devices + 3,)
+            Time of each device (s), time of launches (s), DRAM traffic (B), dynamic energy (J), time of the
+            DMA engines of each device (s).
         """
         k = len(self.devices)
-        found = np.zeros(k + 4)
+        found = np.zeros(2 * k + 3)
         last = -1
         for i, device in enumerate(placement):
             found[device] += self.time_s[i, device]
             found[k] += self.launch_s[device] if device != last else 0.0
             found[k + 1] += self.dram_bytes[i, device]
             found[k + 2] += self.energy_j[i, device]
-            found[k + 3] += self.dma_s[i, device]
+            found[k + 3 + device] += self.dma_s[i, device]
             last = device
         for link in self.links:
             self._add_link(found, link, placement)
@@ -120,15 +123,15 @@ class Problem:
 
     def _add_link(self, loads: Any, link: Link, placement: Sequence[int], sign: float = 1.0) -> None:
         """Add to the loads of a placement what a link costs there."""
-        k, users = len(self.devices), (link.maker, *link.readers)
-        if all(placement[i] == self.home for i in users):
+        k, home, users = len(self.devices), link.home, (link.maker, *link.readers)
+        if all(placement[i] == home for i in users):
             return
         for i, load in zip(users, (link.write, *link.reads), strict=True):
-            if placement[i] == self.home:
-                loads[self.home] += sign * load.time_s
+            if placement[i] == home:
+                loads[home] += sign * load.time_s
                 loads[k + 1] += sign * load.dram_bytes
                 loads[k + 2] += sign * load.energy_j
-                loads[k + 3] += sign * load.dma_s
+                loads[k + 3 + home] += sign * load.dma_s
 
     @cached_property
     def _links_of(self) -> list[list[Link]]:
@@ -147,7 +150,7 @@ class Problem:
             found[here] += sign * self.time_s[group, here]
             found[k + 1] += sign * self.dram_bytes[group, here]
             found[k + 2] += sign * self.energy_j[group, here]
-            found[k + 3] += sign * self.dma_s[group, here]
+            found[k + 3 + here] += sign * self.dma_s[group, here]
             for i in range(group, min(group + 2, len(placement))):
                 if i == 0 or placement[i] != placement[i - 1]:
                     found[k] += sign * self.launch_s[placement[i]]
@@ -165,7 +168,7 @@ class Problem:
             + weights.launch * loads[k]
             + weights.dram_byte * loads[k + 1]
             + weights.energy * loads[k + 2]
-            + weights.dma * loads[k + 3]
+            + sum(weight * loads[k + 3 + d] for d, weight in enumerate(weights.dma))
         )
 
     def transfer_bytes(self, placement: Sequence[int]) -> float:

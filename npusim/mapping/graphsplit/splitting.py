@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import InferenceSums, arch_row, interval_bounds_s, interval_s, throttled_interval_s
+from npusim.cost import DeviceTimes, arch_row, fill_interval_bounds_s, interval_s, throttled_interval_s
 from npusim.graph import Editor, Graph
 from npusim.mapping.fusion import wished
 from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
@@ -52,77 +52,78 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the objective needs to know of the machine."""
+    """What the objective needs to know of the machine; arrays have a number for each device."""
 
     requests: float
-    contexts: float
+    contexts: Any
     dram_bytes_per_s: float
     idle_w: float
     """Power of the package while all devices idle."""
-    static_w: float
-    """What the NPU draws beyond that while an inference works on it, by the work of one context."""
+    static_w: Any
+    """What each draws beyond that while an inference works on it that no operator's energy holds."""
     minimise: Objective
     limit_w: float = 0.0
     """Mean power that the package is throttled to; 0: it is not."""
 
     @classmethod
-    def of(cls, soc: Soc, run: Run, minimise: Objective) -> Terms:
+    def of(cls, soc: Soc, run: Run, minimise: Objective, devices: tuple[str, ...]) -> Terms:
         """Read them off the machine's data sheet."""
-        arch = arch_row(soc, run.tiles, run.requests, run.hint)[0]
+        arch = arch_row(soc, run.tiles, run.requests, run.hint)
+        contexts, static_w = np.ones(len(devices)), np.zeros(len(devices))
+        for d, device in enumerate(devices):
+            if device in arch.arrays:
+                contexts[d] = arch[device]["contexts"]
+                static_w[d] = arch[device]["static_w"] / contexts[d]
+        shared = arch.shared
         return cls(
             float(run.requests),
-            float(arch["contexts"]),
-            float(arch["dram_bytes_per_s"]),
-            float(arch["idle_w"]),
-            float(arch["static_w"] / arch["contexts"]),
+            contexts,
+            float(shared["dram_bytes_per_s"]),
+            float(shared["idle_w"]),
+            static_w,
             minimise,
-            float(arch["limit_w"]),
+            float(shared["limit_w"]),
         )
 
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
     """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
-    return objective_of_loads(problem.devices, terms, problem.loads(placement))
+    return objective_of_loads(terms, problem.loads(placement))
 
 
-def objective_of_loads(devices: tuple[str, ...], terms: Terms, loads: Any) -> float:
+def objective_of_loads(terms: Terms, loads: Any) -> float:
     """Return what is minimised, given the loads of a placement (`Problem.loads`)."""
-    k = len(devices)
-    found_s = float(interval_s(_sums(devices, terms, loads)))
-    work_j = float(loads[k + 2] + _static_w(devices, terms) @ loads[:k])
+    k = len(terms.contexts)
+    found_s = float(interval_s(terms.requests, *_pace(terms, loads), np.empty(2 * k + 2)))
+    work_j = float(loads[k + 2] + terms.static_w @ loads[:k])
     if np.isfinite(found_s):
         found_s = float(throttled_interval_s(found_s, work_j, terms.idle_w, terms.limit_w))
     return found_s if terms.minimise == "latency" else work_j + terms.idle_w * found_s
 
 
-def _static_w(devices: tuple[str, ...], terms: Terms) -> Any:
-    """Return the power of each device while it works that no operator's energy holds, shape (devices,)."""
-    return np.array([terms.static_w if device == "npu" else 0.0 for device in devices])
+def _pace(terms: Terms, loads: Any) -> tuple[DeviceTimes, float, float]:
+    """Return what `npusim.cost.interval` asks for, given the loads of a placement (`Problem.loads`)."""
+    k = len(terms.contexts)
+    times = DeviceTimes(np.ascontiguousarray(loads[:k]), np.ascontiguousarray(loads[k + 3 :]), terms.contexts)
+    return times, float(loads[k]), float(loads[k + 1] / terms.dram_bytes_per_s)
 
 
-def _sums(devices: tuple[str, ...], terms: Terms, loads: Any) -> InferenceSums:
-    """Return what `npusim.cost.interval_s` asks for, given the loads of a placement (`Problem.loads`)."""
-    k = len(devices)
-    time_s = dict(zip(devices, loads[:k].tolist(), strict=True))
-    launches_s, dram_bytes, _, dma_s = loads[k:].tolist()
-    npu_s, cpu_s, gpu_s = (time_s.get(device, 0.0) for device in ("npu", "cpu", "gpu"))
-    machine = terms.requests, terms.contexts, terms.dram_bytes_per_s
-    return InferenceSums(*machine, npu_s, cpu_s, gpu_s, launches_s, dma_s, dram_bytes)
-
-
-def _bounds_per_load(devices: tuple[str, ...], terms: Terms) -> Any:
+def _bounds_per_load(terms: Terms) -> Any:
     """Return the bounds of the interval that a unit of each load makes, without those that are always 0."""
-    units = np.eye(len(devices) + 4)
-    matrix = np.array([interval_bounds_s(_sums(devices, terms, unit)) for unit in units]).T
+    k = len(terms.contexts)
+    matrix = np.empty((2 * k + 3, 2 * k + 2))
+    for unit, bounds in zip(np.eye(2 * k + 3), matrix, strict=True):
+        fill_interval_bounds_s(terms.requests, *_pace(terms, unit), bounds)
+    matrix = matrix.T
     return matrix[matrix.any(axis=1)]
 
 
 def best_placement(problem: Problem, terms: Terms) -> Split:
     """Return the best placement of a problem, with a proof of how good it is."""
-    per_load = _bounds_per_load(problem.devices, terms)
+    per_load = _bounds_per_load(terms)
     share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
-        solution = solve(problem, _weights(problem.devices, per_load, terms, share))
+        solution = solve(problem, _weights(per_load, terms, share))
         return Split(
             problem,
             solution.placement,
@@ -133,7 +134,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     found: dict[tuple[int, ...], float] = {}
     bound = 0.0
     for round_ in range(1, _ROUNDS + 1):
-        solution = solve(problem, _weights(problem.devices, per_load, terms, share))
+        solution = solve(problem, _weights(per_load, terms, share))
         if solution.placement not in found:
             value = objective_of(problem, terms, solution.placement)
             found[solution.placement] = value
@@ -165,19 +166,20 @@ def _improved(
                     problem.allowed[i, device] and isfinite(problem.time_s[i, device])
                 ):
                     continue
-                found = objective_of_loads(problem.devices, terms, problem.moved(loads, current, i, device))
+                found = objective_of_loads(terms, problem.moved(loads, current, i, device))
                 if found < value * (1.0 - _CLOSE):
                     current[i], better = device, True
                     loads = problem.loads(current)
-                    value = objective_of_loads(problem.devices, terms, loads)
+                    value = objective_of_loads(terms, loads)
     return value, tuple(current)
 
 
-def _weights(devices: tuple[str, ...], per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
+def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
     """Turn shares of importance of the bounds into weights of seconds, bytes and joules."""
     scale, energy = (1.0, 0.0) if terms.minimise == "latency" else (terms.idle_w, 1.0)
-    *time, launch, dram_byte, _, dma = (scale * (share @ per_load)).tolist()
-    time = (np.array(time) + energy * _static_w(devices, terms)).tolist()
+    k, weights = len(terms.contexts), scale * (share @ per_load)
+    time = (weights[:k] + energy * terms.static_w).tolist()
+    launch, dram_byte, _, *dma = weights[k:].tolist()
     return ObjectiveWeights(time, launch, dram_byte, energy, dma)
 
 
@@ -197,20 +199,21 @@ def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
     The best placements found are mapped in full beside the NPU alone, and the fastest is taken.
     """
-    movable = frozenset(wished(graph))
+    movable, main = frozenset(wished(graph)), soc.main_device
+    choice = (main, soc.named("cpu") or main)
     editor = Editor.of(graph)
     for name in movable:
-        editor.change_operator(name, device="npu")
+        editor.change_operator(name, device=main)
     none = map_placed(editor.finish(), soc, run)
-    stay = {op.name: op.device or "npu" for op in graph if op.name not in movable}
-    devices = tuple(dict.fromkeys(("npu", "cpu", *stay.values())))
+    stay = {op.name: soc.named(op.device or main) or main for op in graph if op.name not in movable}
+    devices = tuple(dict.fromkeys((*choice, *stay.values())))
     problem = placement_problem(
-        graph, soc, run, devices, stay, none.decisions.residency if set(stay.values()) == {"npu"} else None
+        graph, soc, run, devices, stay, none.decisions.residency if set(stay.values()) == {main} else None
     )
     for i, name in enumerate(problem.names):
         if name in movable:
-            problem.allowed[i] = [device in ("npu", "cpu") for device in devices]
-    found = best_placement(problem, Terms.of(soc, run, "latency"))
+            problem.allowed[i] = [device in choice for device in devices]
+    found = best_placement(problem, Terms.of(soc, run, "latency", devices))
     placements = (found.placement, *found.others[:1])
     mapped = [map_placed(placed(graph, problem, placement, soc), soc, run) for placement in placements]
     return min(

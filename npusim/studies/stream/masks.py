@@ -42,8 +42,7 @@ class MaskKeeper:
 
     def __init__(self, graph: Graph, soc: Soc, run: Run, batches: int = 1) -> None:
         """Take the masks of a network; of as many graphs as there are batches."""
-        arch: Any = arch_row(soc, run.tiles, run.requests, run.hint)[0]
-        self._cpu = arch["cpu"]
+        self._cpu: Any = arch_row(soc, run.tiles, run.requests, run.hint)[str(soc.named("cpu"))]
         masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
         self._copies = max(1, sum(t.structural for t in masks))
         """Masks that hold the same entries (EffOp's pair)."""
@@ -67,7 +66,7 @@ class MaskKeeper:
         if entries <= 0.0:
             return 0.0
         row = empty_ops(1)[0]
-        row["unit"] = Unit.CPU
+        row["unit"] = Unit.HOST
         row["host_scatters"] = entries * self._copies
         row["host_reach_bytes"] = reach
         row["host_written_bytes"] = written
