@@ -188,7 +188,7 @@ def test_the_price_list_says_what_the_engine_says(name):
     some = [(d,) * n for d in range(3)] + [(1,) * cut + (0,) * (n - cut) for cut in range(1, n, 5)]
     some += [tuple(int(d) for d in random.integers(0, 3, n)) for _ in range(3)]
     for placement in some:
-        engine = map_placed(placed(graph, problem, placement, SERIES2), SERIES2, run).total["latency_s"]
+        engine = map_placed(placed(graph, problem, placement), SERIES2, run).total["latency_s"]
         # The engine may find a better order of execution or residency plan for what is left on the NPU; the
         # price list takes one result through DRAM at a time, and in the NPU's own plan neighbours overlap.
         assert engine <= objective_of(problem, terms, placement) * 1.1

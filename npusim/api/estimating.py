@@ -193,6 +193,7 @@ def place(
     minimise: Literal["latency", "energy"] = "latency",
     devices: Sequence[str] | None = None,
     profiles: Sequence[str | Path] = (),
+    granularity: Literal["operator", "layer", "block"] = "operator",
     **how: Unpack[How],
 ) -> Placement:
     """Find the best placement of a network over the devices of a SoC, as `npusim map` does.
@@ -206,6 +207,8 @@ def place(
     profiles : sequence of str or Path
         Files of `npusim measure` with times of this network's operators, one for each device measured: they
         replace the model's.
+    granularity : {"operator", "layer", "block"}
+        What is placed as one: operators that run as one, those of one module, or of one block.
 
     Examples
     --------
@@ -220,7 +223,9 @@ def place(
         from npusim.measure.profile import operator_profiles
 
         measured = operator_profiles(profiles, scenario)
-    return best_placement(scenario, minimise=minimise, devices=devices, profiles=measured)
+    return best_placement(
+        scenario, minimise=minimise, devices=devices, profiles=measured, granularity=granularity
+    )
 
 
 def stream(

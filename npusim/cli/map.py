@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from npusim.cli import options as opt
+
+if TYPE_CHECKING:
+    from npusim.mapping import Granularity
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -15,6 +18,7 @@ _EXAMPLES = """
 [dim]Examples[/dim]
   npusim map gcn-cora
   npusim map gat-cora --techniques effop --devices npu,cpu --minimise energy
+  npusim map vig-s --granularity block
   npusim map sage-max-cora --hint throughput --format json
   npusim measure gcn-cora --device CPU -o cpu.json && npusim map gcn-cora --profile cpu.json
 """
@@ -48,6 +52,10 @@ def map_(
             show_default=False,
         ),
     ] = None,
+    granularity: Annotated[
+        str,
+        opt.option("--granularity", "What is placed as one.", choices=("operator", "layer", "block")),
+    ] = "operator",
     settings: opt.Settings = None,
     shapes: opt.Shapes = None,
     hint: opt.Hint = "latency",
@@ -75,6 +83,7 @@ def map_(
         minimise="energy" if minimise == "energy" else "latency",
         devices=None if devices is None else [name.strip().lower() for name in devices.split(",")],
         profiles=profile or (),
+        granularity=cast("Granularity", granularity),
     )
 
     from npusim.report.placement import placement_page

@@ -46,6 +46,7 @@ from npusim.cost.execution import kernel_of as kernel_of
 from npusim.cost.execution import listed_as as listed_as
 from npusim.cost.granularity import halo_factor as halo_factor
 from npusim.cost.grid import DpuWorkload as DpuWorkload
+from npusim.cost.host_lowering import hand_over as hand_over
 from npusim.cost.hosts import cost_host as cost_host
 from npusim.cost.hosts import host_waits_s as host_waits_s
 from npusim.cost.interval import DeviceTimes as DeviceTimes
@@ -65,6 +66,7 @@ from npusim.cost.plan_table import PlanTable as PlanTable
 from npusim.cost.plan_table import operators_of as operators_of
 from npusim.cost.power import throttled_interval_s as throttled_interval_s
 from npusim.cost.tables import DSP_KERNEL_DTYPE as DSP_KERNEL_DTYPE
+from npusim.cost.tables import OP_DTYPE as OP_DTYPE
 from npusim.cost.tables import RESULT_DTYPE as RESULT_DTYPE
 from npusim.cost.tables import TOTAL_DTYPE as TOTAL_DTYPE
 from npusim.cost.tables import Bound as Bound

@@ -54,9 +54,11 @@ class Decisions:
     groups: tuple[Group, ...]
     """In the order of execution; every operator of the graph is in exactly one."""
     residency: Residency = Residency()
-    is_split: bool = False
-    """Whether several devices have a part in it: hosts then leave their results in DRAM, where all find
-    them."""
+
+    @property
+    def is_split(self) -> bool:
+        """Whether several devices have a part in it."""
+        return len({group.device for group in self.groups if group.unit is not Unit.VIEW}) > 1
 
 
 class Plan(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,12 @@ from npusim.ops import CSR_INDEX_BYTES, DType, Family, Operator, Storage, Tensor
 
 
 def fill_host_work(
-    row: Any, graph: Graph, group: Group, device: Cpu | Gpu, is_split: bool, uncached: Collection[str]
+    row: Any,
+    graph: Graph,
+    group: Group,
+    device: Cpu | Gpu,
+    handed: Collection[str] = (),
+    uncached: Collection[str] = (),
 ) -> None:
     """Fill the host columns of a group's row.
 
@@ -26,8 +31,8 @@ def fill_host_work(
         Its shape is filled in already.
     device : Cpu or Gpu
         The device that runs it.
-    is_split : bool
-        Whether other devices have a part in the inference: what passes between operators then lies in DRAM.
+    handed : collection of str
+        Tensors that other devices touch too: they pass through DRAM, whatever caches hold.
     uncached : collection of str
         See `Uncached`.
     """
@@ -54,11 +59,7 @@ def fill_host_work(
             row["host_elements"][ELEMENT_KINDS.index("boolean")] += tensor.elements
     if _is_sparse_product(graph, main):
         _fill_sparse_product(row, graph, main, traffic, uncached)
-    if is_split:
-        row["host_handed_bytes"] = row["host_read_bytes"] + row["host_written_bytes"]
-        row["host_handed_written_bytes"] = row["host_written_bytes"]
-        for name in ("host_read_bytes", "host_written_bytes", "host_fresh_bytes", "host_leaving_bytes"):
-            row[name] = 0.0
+    hand_over(row, graph, group, device, handed)
     if main.traits.work_class is WorkClass.INDEXED:
         _random(row, graph, main, device)
 
@@ -85,6 +86,49 @@ def _fill_sparse_product(
     row["host_fetched_bytes"], row["host_gathers"] = nonzeros * row_bytes, nonzeros
     row["host_reach_bytes"] = min(table_bytes, nonzeros * max(1.0, -(-row_bytes // line)) * line)
     row["host_fresh_bytes"] += table_bytes if table.name in uncached else 0.0
+
+
+def hand_over(row: Any, graph: Graph, group: Group, device: Cpu | Gpu, handed: Collection[str]) -> None:
+    """Let some tensors pass through DRAM in a row whose host columns are filled in.
+
+    Parameters
+    ----------
+    handed : collection of str
+        Of what the group reads and makes.
+    """
+    if not handed:
+        return
+    traffic = _Traffic(graph, [graph.operators[name] for name in (group.main, *group.fused)], device)
+    for tensor in traffic.read():
+        if tensor.name in handed:
+            size = min(traffic.read_of(tensor), float(row["host_read_bytes"]))
+            row["host_handed_bytes"] += size
+            row["host_read_bytes"] -= size
+            row["host_fresh_bytes"] = min(row["host_fresh_bytes"], row["host_read_bytes"])
+    for tensor in graph.outputs_of(traffic.members[-1]):
+        if tensor.name in handed:
+            size = traffic.size(tensor)
+            row["host_handed_bytes"] += size
+            row["host_handed_written_bytes"] += size
+            row["host_written_bytes"] -= size
+            row["host_leaving_bytes"] = min(row["host_leaving_bytes"], row["host_written_bytes"])
+
+
+def shared_tensors(
+    graph: Graph, groups: Iterable[Group], roots: Mapping[str, Collection[str]]
+) -> frozenset[str]:
+    """Return the computed tensors that several devices touch, by those whose bytes they are."""
+    touched: dict[str, set[str]] = {}
+    for group in groups:
+        for op in (graph.operators[name] for name in (group.main, *group.fused) if group.device):
+            for name in (*op.inputs, *op.outputs):
+                for stored in roots[name]:
+                    touched.setdefault(stored, set()).add(group.device)
+    return frozenset(
+        name
+        for name, devices in touched.items()
+        if len(devices) > 1 and graph.tensors[name].kind is TensorKind.ACTIVATION
+    )
 
 
 class Uncached:

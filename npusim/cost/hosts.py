@@ -13,8 +13,8 @@ by columns, so that narrow rows keep few of them busy.
 **Stream.** Bytes read and written, a written one at a cost of its own. Of all that an operator touches, what
 fits the nearest cache moves at its bandwidth, what fits the next as well at that one's, and the rest at
 DRAM's, of which one core gets a part only: continuous in sizes, capacities and bandwidths. A level farther
-away is never faster than a nearer one. Where several devices share an inference, results pass from one to the
-other through DRAM, all of them.
+away is never faster than a nearer one. Where several devices share an inference, what one of them makes and
+another touches passes through DRAM, for everybody; what stays on a host stays in its caches.
 
 **Sparse products.** A row of the right operand is fetched for each non-zero of the left one, and comes from
 where its table lies: of a table that fits a cache, at that cache's bandwidth, however often it is fetched.

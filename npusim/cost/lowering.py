@@ -16,7 +16,7 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
 from npusim.cost.execution import execution_of, fill_dsp, is_state_copy
-from npusim.cost.host_lowering import Uncached, fill_host_work
+from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
 from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
@@ -89,9 +89,10 @@ class _Resident(NamedTuple):
 class _Lowering:
     """Rows of a graph's groups: what residency does not bear on is filled in once, the rest for each plan."""
 
-    def __init__(self, graph: Graph, groups: tuple[Group, ...], is_split: bool, soc: Soc) -> None:
-        self.graph, self.groups, self.is_split, self.soc = graph, groups, is_split, soc
+    def __init__(self, graph: Graph, groups: tuple[Group, ...], soc: Soc) -> None:
+        self.graph, self.groups, self.soc = graph, groups, soc
         self.root = roots(graph, groups)
+        self.shared = shared_tensors(graph, groups, self.root)
         self.copies = {i for i, g in enumerate(groups) if is_state_copy(graph.operators[g.main], g.unit)}
         """Groups that copy states in DRAM."""
         copied = (t for i in self.copies for t in graph.operators[groups[i].main].inputs)
@@ -139,13 +140,19 @@ class _Lowering:
         self._shape(row, op, work, inputs, group)
         if group.unit.is_host:
             device = self.soc.hosts[group.device]
-            fill_host_work(row, self.graph, group, device, self.is_split, self.uncached.of(group))
+            fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached.of(group))
             return
         if group.unit is Unit.DSP:
             fill_dsp(row["dsp"], self.graph, op, self.soc, self.warnings)
         elif group.unit is Unit.DMA and index not in self.copies:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self.operands[index] = self._operands(row, op, group, inputs, results, first)
+
+    def _handed(self, group: Group) -> set[str]:
+        """Tensors of a group that other devices touch, too."""
+        members = (self.graph.operators[name] for name in (group.main, *group.fused))
+        touched = {t for op in members for t in (*op.inputs, *op.outputs)} if self.shared else ()
+        return {t for t in touched if not self.shared.isdisjoint(self.root[t])}
 
     def _shape(self, row: Any, op: Operator, work: Work, inputs: tuple[Tensor, ...], group: Group) -> None:
         for name in _SIZES:
@@ -290,7 +297,7 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
     Lowered
         One row per group; rows of unit VIEW are empty.
     """
-    lowering = _Lowering(graph, decisions.groups, decisions.is_split, soc)
+    lowering = _Lowering(graph, decisions.groups, soc)
     live, table = Liveness(graph, decisions, soc), lowering.table
     in_sram = decisions.residency.whole | decisions.residency.row_fused
     found = [lowering.resident(i, live, in_sram) for i in range(len(table))]
@@ -300,10 +307,10 @@ def lower(graph: Graph, decisions: Decisions, soc: Soc) -> Lowered:
 
 
 def lower_plans(
-    graph: Graph, groups: tuple[Group, ...], is_split: bool, soc: Soc, plans: Plans
+    graph: Graph, groups: tuple[Group, ...], soc: Soc, plans: Plans
 ) -> tuple[PlanTable, tuple[str, ...]]:
     """Lower a graph under residency plans; only rows that a plan bears on are made again for it."""
-    lowering = _Lowering(graph, groups, is_split, soc)
+    lowering = _Lowering(graph, groups, soc)
     alike, shape_of = distinct_rows(lowering.table)
     places: dict[tuple[int, _Resident], int] = {}
     changes: list[tuple[int, int]] = []
@@ -347,7 +354,7 @@ def _each_plan(
         if live is None or is_new:
             in_sram = set(plans.row_fused) if step.is_row_fused else set()
             residency = Residency(row_fused=frozenset(in_sram))
-            live = Liveness(graph, Decisions(groups, residency, lowering.is_split), lowering.soc)
+            live = Liveness(graph, Decisions(groups, residency), lowering.soc)
             last = Plan(step.is_row_fused)
         changed: set[int] = set(range(len(groups)) if is_new else ())
         more = [*sorted(step.whole - last.whole), *sorted(last.whole - step.whole)]

@@ -7,6 +7,11 @@ from npusim.mapping.fusion import wished as wished
 from npusim.mapping.graphsplit.cuts import cut_loads as cut_loads
 from npusim.mapping.graphsplit.cuts import cut_transfer_bytes as cut_transfer_bytes
 from npusim.mapping.graphsplit.device_costs import placement_problem as placement_problem
+from npusim.mapping.graphsplit.granularity import GRANULARITIES as GRANULARITIES
+from npusim.mapping.graphsplit.granularity import Granularity as Granularity
+from npusim.mapping.graphsplit.granularity import merged as merged
+from npusim.mapping.graphsplit.granularity import spread as spread
+from npusim.mapping.graphsplit.granularity import units_of as units_of
 from npusim.mapping.graphsplit.problem import Problem as Problem
 from npusim.mapping.graphsplit.splitting import Objective as Objective
 from npusim.mapping.graphsplit.splitting import Terms as Terms

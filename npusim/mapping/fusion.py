@@ -9,9 +9,8 @@ is one number or one per output channel: the last axis of a matrix product, axis
 With `npu.dpu.fuse_residual` the sum with a second whole tensor rides along too.
 
 A CPU's or GPU's runtime joins whole chains of elementwise operators to one pass over the data, whatever other
-tensors they read (`cpu.fused_ops`); there each costs its arithmetic. Where devices share a network it may be
-cut anywhere, and nothing is joined on a host: so what an operator costs there does not depend on its
-neighbours' devices, and placements can be compared by adding up.
+tensors they read (`cpu.fused_ops`); there each costs its arithmetic. Where devices share a network, what runs
+on one of them is joined as it is there alone.
 
 Row-wise fusion: attention makes N x N scores, and masks, scales and normalises them row by row before a
 product uses them up. Compilers run such operators a block of rows at a time (vertical fusion), so that only
@@ -146,12 +145,11 @@ def fuse(
     taken: set[str] = set()
     place = {op.name: i for i, op in enumerate(graph)}
     places = {op.name: place_of(op, graph, soc, device) for op in graph}
-    alone = len({where.device for where in places.values() if where.device}) == 1
     for op in graph:
         if op.name in taken:
             continue
         home, unit = places[op.name]
-        fused = _followers(op, places, graph, soc, taken) if alone or not unit.is_host else ()
+        fused = _followers(op, places, graph, soc, taken)
         taken.update(fused)
         wanted = swap_operands if isinstance(swap_operands, bool) else op.name in swap_operands
         swapped = wanted and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1

@@ -54,11 +54,6 @@ def entries(groups: tuple[Group, ...]) -> int:
     return found
 
 
-def is_split(groups: tuple[Group, ...]) -> bool:
-    """Tell whether several devices have a part in an inference."""
-    return len({group.device for group in groups if group.unit is not Unit.VIEW}) > 1
-
-
 def _producers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
     """Return for each group the groups whose results it reads."""
     home = {name: i for i, group in enumerate(groups) for name in (group.main, *group.fused)}

@@ -13,7 +13,6 @@ from npusim.arch import Soc
 from npusim.cost import Decisions, Group, Lowered, Plans, PlanTable, lower_plans, operators_of
 from npusim.graph import Graph
 from npusim.mapping.fusion import DeviceChoice, fuse
-from npusim.mapping.order import is_split
 from npusim.mapping.residency import plans
 
 READ_BY_LOWERING = (
@@ -32,15 +31,13 @@ class PlanTables:
     """A graph under every residency plan worth costing."""
 
     groups: tuple[Group, ...]
-    is_split: bool
-    """Whether several devices have a part in it."""
     plans: Plans
     table: PlanTable
     warnings: tuple[str, ...]
 
     def decisions(self, plan: int) -> Decisions:
         """Return everything that a plan decides."""
-        return Decisions(self.groups, self.plans.residency(plan), self.is_split)
+        return Decisions(self.groups, self.plans.residency(plan))
 
     def lowered(self, plan: int) -> Lowered:
         """Return the operator table under a plan."""
@@ -52,5 +49,5 @@ def plan_tables(
 ) -> PlanTables:
     """Lower a graph under every residency plan worth costing."""
     groups = fuse(graph, soc, device, swap_operands)
-    split, choices = is_split(groups), plans(graph, groups)
-    return PlanTables(groups, split, choices, *lower_plans(graph, groups, split, soc, choices))
+    choices = plans(graph, groups)
+    return PlanTables(groups, choices, *lower_plans(graph, groups, soc, choices))

@@ -13,6 +13,8 @@ from npusim.arch import Soc
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.mapping import (
+    GRANULARITIES,
+    Granularity,
     Mapped,
     Objective,
     Problem,
@@ -22,16 +24,18 @@ from npusim.mapping import (
     cut_loads,
     cut_transfer_bytes,
     map_placed,
+    merged,
     objective_of,
     objective_of_loads,
     placed,
     placement_problem,
+    spread,
+    units_of,
 )
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
 from npusim.studies.placement_document import Alone, Cut, DeviceCost, PlacedGroup, Placement, Profiled
 
-DEVICES = ("npu", "cpu", "gpu")
 _TRIED = 7
 """Further placements found that are mapped in full."""
 _METHOD = (
@@ -72,6 +76,7 @@ def place(
     minimise: Objective = "latency",
     devices: Sequence[str] | None = None,
     profiles: Sequence[Profile] = (),
+    granularity: Granularity = "operator",
 ) -> Placement:
     """Find the best placement of a network over the devices of a SoC.
 
@@ -83,6 +88,8 @@ def place(
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
     profiles : sequence of Profile
         Measured times, which replace the model's where they exist.
+    granularity : {"operator", "layer", "block"}
+        What is placed as one.
 
     Raises
     ------
@@ -101,18 +108,25 @@ def place(
     modelled = placement_problem(graph, soc, run, chosen)
     problem, measured = _profiled(modelled, profiles)
     terms = Terms.of(soc, run, minimise, problem.devices)
-    found = best_placement(problem, terms)
+    # Placements of coarser units are tried, too: so a finer granularity is never worse.
+    coarser = GRANULARITIES[GRANULARITIES.index(granularity) :]
+    units = [units_of(graph, problem, one) for one in coarser]
+    splits = [best_placement(merged(problem, one), terms) for one in dict.fromkeys(units)]
+    found = splits[0]
     if profiles:
-        value, bound, placement = found.value, found.bound, found.placement
+        value, bound, placement = found.value, found.bound, spread(units[0], found.placement)
         totals, alone = _by_costs(problem, soc, run, placement), _alone_by_costs(problem, soc, run)
     else:
         everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
-        tried = (found.placement, *found.others[:_TRIED])
+        tried = tuple(
+            dict.fromkeys(
+                spread(nodes, placement)
+                for nodes, one in zip(dict.fromkeys(units), splits, strict=True)
+                for placement in (one.placement, *one.others[:_TRIED])
+            )
+        )
         placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
-        hosts = _alone_values(graph, soc, run, chosen, minimise)
-        single = hosts.get(chosen[placement[0]]) if len(set(placement)) == 1 else None
-        value = objective_of(problem, terms, placement) if single is None else single
-        bound = min(found.bound, *hosts.values()) if hosts else found.bound
+        value, bound = objective_of(problem, terms, placement), found.bound
         totals, alone = metrics_in(Placement, mapped.total), [_alone(d, m) for d, m in everywhere.items()]
     return Placement(
         workload=graph.name,
@@ -123,6 +137,8 @@ def place(
         contexts=int(terms.contexts.max()),
         minimise=minimise,
         devices=list(chosen),
+        granularity=granularity,
+        units=len(units[0]),
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
         exact=found.exact,
         value=value,
@@ -174,7 +190,7 @@ def _profiled(problem: Problem, profiles: Sequence[Profile]) -> tuple[Problem, l
 
 
 def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
-    have = tuple(device for device in DEVICES if soc.has(device))
+    have = (*soc.array_devices, *soc.hosts)
     for device in devices or ():
         if device not in have:
             raise UnknownNameError(f"device of {soc.name}", device, have)
@@ -185,26 +201,9 @@ def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
 
 def _mapped_alone(graph: Graph, problem: Problem, soc: Soc, run: Run, device: int) -> Mapped | None:
     try:
-        return map_placed(placed(graph, problem, (device,) * len(problem.names), soc), soc, run)
+        return map_placed(placed(graph, problem, (device,) * len(problem.names)), soc, run)
     except InfeasibleError:
         return None
-
-
-def _alone_values(
-    graph: Graph, soc: Soc, run: Run, devices: Sequence[str], minimise: Objective
-) -> dict[str, float]:
-    """Return what each host would take if no other device had a part in it.
-
-    It then joins operators, and what passes between them may stay in its caches; the costs of several
-    devices knows of neither.
-    """
-    hosts = [device for device in devices if device != "npu" and len(devices) > 1]
-    problems = {device: placement_problem(graph, soc, run, (device,)) for device in hosts}
-    return {
-        d: objective_of(p, Terms.of(soc, run, minimise, p.devices), (0,) * len(p.names))
-        for d, p in problems.items()
-        if p.names
-    }
 
 
 def _best(
@@ -222,9 +221,7 @@ def _best(
         total = candidate[1].total
         return float(1.0 / total["throughput_per_s"] if minimise == "latency" else total["energy_j"])
 
-    candidates = [
-        (placement, map_placed(placed(graph, problem, placement, soc), soc, run)) for placement in tried
-    ]
+    candidates = [(placement, map_placed(placed(graph, problem, placement), soc, run)) for placement in tried]
     for i, mapped in enumerate(alone.values()):
         if mapped is not None:
             candidates.append(((i,) * len(problem.names), mapped))
@@ -238,6 +235,7 @@ def _groups(
         PlacedGroup(
             name=name,
             region=graph.operators[name].region,
+            block=graph.regions[name].block,
             device=problem.devices[placement[i]],
             costs={
                 device: DeviceCost(

@@ -27,6 +27,8 @@ class PlacedGroup(Part):
     """Main operator."""
     region: str
     """Part of the network it belongs to."""
+    block: str = ""
+    """Block of the network that it belongs to."""
     device: str
     """Device that runs it."""
     costs: dict[str, DeviceCost]
@@ -107,6 +109,10 @@ class Placement(Document):
     """What the placement minimises; latency with several in flight: the time between two inferences."""
     devices: list[str]
     """Devices to choose from."""
+    granularity: Literal["operator", "layer", "block"] = "operator"
+    """What is placed as one: operators that run as one, those of one module, or of one block."""
+    units: int = 0
+    """How many of these there are."""
     method: str
     """How the placement was found, and on what it is exact."""
     exact: bool

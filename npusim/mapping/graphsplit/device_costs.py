@@ -1,8 +1,8 @@
 """Costs every group on every device, as the numbers of a placement problem.
 
-On the NPU groups are costed under the residency plan that is best when all of the network runs there. What
-passing a result to another device costs is the difference that the kernel finds when that one result goes
-through DRAM.
+Each device is costed as though all of the network ran there: on an NPU under the residency plan that is best
+then, on a host with what it joins and keeps in its caches (`host_costs`). What passing a result to another
+device costs is the difference that the kernel finds when that one result goes through DRAM.
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ from npusim.cost import (
     Unit,
     arch_row,
     lower,
-    operator_costs,
     roots,
 )
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.fusion import fuse
+from npusim.mapping.graphsplit.host_costs import FIELDS, HostCosting, costed
 from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
 from npusim.ops import Family
-
-_FIELDS = ("latency_s", "streamed_bytes", "energy_j", "dma_s")
 
 
 def placement_problem(
@@ -70,7 +68,7 @@ def placement_problem(
     groups = _in_order(graph, every, root)
     arch = arch_row(soc, run.tiles, run.requests, run.hint)
     shape = (len(groups), len(devices))
-    costs = {field: np.zeros(shape) for field in _FIELDS}
+    costs = {field: np.zeros(shape) for field in FIELDS}
     links: tuple[Link, ...] = ()
     for d, device in enumerate(devices):
         if device in soc.array_devices:
@@ -81,8 +79,11 @@ def placement_problem(
             movable = frozenset(i for i, g in enumerate(groups) if fixed.get(g.main) != device)
             links += _links(costing, d, residency, results, movable)
         else:
-            results = _on_host(graph, soc, arch, groups, device, len(devices) > 1)
-        for field in _FIELDS:
+            hosted = HostCosting(graph, soc, arch, groups, device, root)
+            results = hosted.results(len(groups))
+            if len(devices) > 1:
+                links += tuple(hosted.links(_passed(graph, groups, root), d))
+        for field in FIELDS:
             costs[field][:, d] = results[field]
     allowed = np.ones(shape, bool)
     for i, group in enumerate(groups):
@@ -164,10 +165,10 @@ class _OnArray:
         self.home = [home[group.main] for group in self.own]
 
     def results(self, residency: Residency) -> Any:
-        """Return the kernel's result of each group under a residency plan, by `_FIELDS`."""
+        """Return the kernel's result of each group under a residency plan, by `FIELDS`."""
         found = np.zeros(len(self.groups), RESULT_DTYPE)
         each = _evaluated(self.graph, self.soc, self.arch, self.own, residency)
-        for field in _FIELDS:
+        for field in FIELDS:
             np.add.at(found[field], self.home, each[field])
         return found
 
@@ -178,13 +179,9 @@ def _evaluated(
     arch: ArchRow,
     groups: tuple[Group, ...],
     residency: Residency,
-    is_split: bool = False,
 ) -> Any:
     """Return the kernel's result of each group."""
-    lowered = lower(graph, Decisions(groups, residency, is_split), soc)
-    results = np.zeros(len(groups), RESULT_DTYPE)
-    operator_costs(arch.archs, lowered.ops, results)
-    return results
+    return costed(arch, lower(graph, Decisions(groups, residency), soc).ops)
 
 
 def grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
@@ -197,21 +194,6 @@ def grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ..
     view = Group("", (), Unit.VIEW, device="")
     work = Group("", (), Unit.HOST, device=devices[0])
     return tuple(replace(view if op.family is Family.VIEW else work, main=op.name) for op in graph)
-
-
-def _on_host(
-    graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str, is_split: bool
-) -> Any:
-    """Return the costs of each group on a host; where it is one of several devices nothing rides along."""
-    if not is_split:
-        return _evaluated(graph, soc, arch, groups, Residency())
-    members = tuple(Group(name, (), Unit.HOST, device=device) for g in groups for name in (g.main, *g.fused))
-    single = _evaluated(graph, soc, arch, members, Residency(), is_split)
-    home = [i for i, g in enumerate(groups) for _ in (g.main, *g.fused)]
-    results = np.zeros(len(groups), RESULT_DTYPE)
-    for field in _FIELDS:
-        np.add.at(results[field], home, single[field])
-    return results
 
 
 def _touched(
@@ -236,15 +218,17 @@ def _touched(
     return maker, readers
 
 
+def _passed(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Return who makes and who reads each result that passes between groups."""
+    maker, readers = _touched(graph, groups, root)
+    return {tensor: (maker[tensor], tuple(used)) for tensor, used in readers.items() if tensor in maker}
+
+
 def _handed(
     graph: Graph, groups: tuple[Group, ...], root: Roots
 ) -> tuple[tuple[int, tuple[int, ...], float], ...]:
-    maker, readers = _touched(graph, groups, root)
-    return tuple(
-        (maker[tensor], tuple(used), float(graph.tensors[tensor].bytes))
-        for tensor, used in readers.items()
-        if tensor in maker
-    )
+    passed = _passed(graph, groups, root).items()
+    return tuple((maker, used, float(graph.tensors[tensor].bytes)) for tensor, (maker, used) in passed)
 
 
 def _links(
@@ -286,7 +270,7 @@ def _batches(users: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
 def _difference(streamed: Any, kept: Any) -> Load:
     """Return what a result through DRAM adds; never less than nothing: the plan with it was the best."""
     deltas = []
-    for field in _FIELDS:
+    for field in FIELDS:
         delta = float(streamed[field]) - float(kept[field])
         deltas.append(max(0.0, delta) if np.isfinite(delta) else 0.0)
     return Load(*deltas)

@@ -20,8 +20,9 @@ from npusim.arch import Soc
 from npusim.cost import DeviceTimes, arch_row, fill_interval_bounds_s, interval_s, throttled_interval_s
 from npusim.graph import Editor, Graph
 from npusim.mapping.fusion import wished
-from npusim.mapping.graphsplit.device_costs import grouped, placement_problem
+from npusim.mapping.graphsplit.device_costs import placement_problem
 from npusim.mapping.graphsplit.dynamic import solve
+from npusim.mapping.graphsplit.host_costs import homes
 from npusim.mapping.graphsplit.problem import ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
 
@@ -183,14 +184,11 @@ def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
     return ObjectiveWeights(time, launch, dram_byte, energy, dma)
 
 
-def placed(graph: Graph, problem: Problem, placement: tuple[int, ...], soc: Soc) -> Graph:
+def placed(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> Graph:
     """Return the graph with each operator's device written on it."""
-    device = {problem.names[i]: problem.devices[d] for i, d in enumerate(placement)}
     editor = Editor.of(graph)
-    for group in grouped(graph, soc, problem.devices):
-        if group.main in device:
-            for name in (group.main, *group.fused):
-                editor.change_operator(name, device=device[group.main])
+    for name, node in homes(graph, problem.members).items():
+        editor.change_operator(name, device=problem.devices[placement[node]])
     return editor.finish()
 
 
@@ -215,7 +213,7 @@ def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
             problem.allowed[i] = [device in choice for device in devices]
     found = best_placement(problem, Terms.of(soc, run, "latency", devices))
     placements = (found.placement, *found.others[:1])
-    mapped = [map_placed(placed(graph, problem, placement, soc), soc, run) for placement in placements]
+    mapped = [map_placed(placed(graph, problem, placement), soc, run) for placement in placements]
     return min(
         (none, *mapped), key=lambda m: (-float(m.total["throughput_per_s"]), float(m.total["energy_j"]))
     )
