@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npusim.api import estimate
+from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, Dataflow, MacArray, shipped_dataflows
 from npusim.arch.levels import ArrayLevel
 from npusim.cost.arrays.loops import INPUTS, OUTPUTS, WEIGHTS, Nest, elements, is_irrelevant
@@ -17,6 +19,7 @@ from npusim.cost.arrays.mapper import best_order, mapped_order
 from npusim.cost.arrays.timing import covered_cycles, transfers
 from npusim.cost.arrays.traffic import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
 from npusim.cost.arrays.unrolling import unroll
+from npusim.errors import ConfigError
 from tests.naive_arrays import LOOPS as SHORT
 from tests.naive_arrays import Walk, covered, moved
 
@@ -29,7 +32,7 @@ def array(axes: dict[str, int], levels: dict[str, dict[str, Any]], **more: Any) 
     """Return an array; levels that read nothing for free and access single bits."""
     plain = {"width": "1024 B/cycle", "least_access": BIT, "read_energy": "1 pJ/B"}
     return MacArray.model_validate(
-        {"axes": axes, "transfer": "broadcast", "mac_energy": "0.1 pJ/MAC", "partial_sum": "1 B"}
+        {"axes": axes, "transfer": "broadcast", "mac_energy": "0.1 pJ/MAC"}
         | {"levels": {name: plain | level for name, level in levels.items()}}
         | more
     )
@@ -200,3 +203,28 @@ def test_dataflows_that_make_no_sense_are_refused():
     assert set(LOOPS) >= {
         loop for flow in shipped_dataflows().values() for axis in flow.unroll for loop in axis
     }
+
+
+class TestTiles:
+    """`npu.dpu.dataflow`: the MACs of a tile as another dataflow has them."""
+
+    @pytest.mark.parametrize("flow", ["weight_stationary", "output_stationary", "kcp_ws", "nlr"])
+    def test_no_dataflow_beats_the_macs_of_the_grid(self, flow):
+        soc = load_soc("core-ultra-series2", {"npu.dpu.dataflow": flow})
+        estimated = estimate("gcn-cora", soc=soc, techniques="stagr")
+        npu = soc.npu
+        for op in estimated.operators:
+            if op.unit == "npu.dpu":
+                peak = npu.peak_macs_per_s("int8", npu.tiles_used("latency"))
+                assert op.macs / peak <= op.busy_s * (1 + 1e-9)
+
+    def test_a_dataflow_of_ones_own_is_one_entry(self):
+        own = {"unroll": [["input_channels"], ["output_channels"]], "stationary": "weights"}
+        named = load_soc("core-ultra-series2", {"npu.dpu.dataflow": "weight_stationary"})
+        in_place = load_soc("core-ultra-series2", {"npu.dpu.dataflow": own})
+        assert named.npu.dpu.dataflow.stationary == in_place.npu.dpu.dataflow.stationary == "weights"
+
+    def test_an_unknown_dataflow_is_refused_with_what_was_meant(self):
+        with pytest.raises(ConfigError) as refused:
+            load_soc("core-ultra-series2", {"npu.dpu.dataflow": "weight_stationery"})
+        assert refused.value.suggestion == "weight_stationary"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from math import prod
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from npusim.arch.levels import ArrayLevel, AxisName, LevelName
 from npusim.config import Section, load_model
 from npusim.errors import nearest, shown
 from npusim.locate import resource
-from npusim.units import Bytes, EnergyPerMac, PositiveCount, refuse
+from npusim.units import EnergyPerMac, PositiveCount, refuse
 
 LoopName = Literal[
     "batch", "groups", "output_channels", "input_channels", "output_height", "output_width",
@@ -70,16 +71,25 @@ def _named(found: Any) -> Any:
         return found
     known = shipped_dataflows()
     if found not in known:
-        refuse(shown(found), f"one of {', '.join(known)}, or a mapping with `unroll`", nearest(found, known))
+        names = ["grid", *known]
+        refuse(shown(found), f"one of {', '.join(names)}, or a mapping with `unroll`", nearest(found, names))
     return known[found]
 
 
-DataflowOrName = Annotated[Dataflow, BeforeValidator(_named)]
-"""A dataflow in place, or the name of a shipped one."""
+def _is_grid(found: Any) -> str:
+    return "grid" if found == "grid" else "dataflow"
 
 
-class MacArray(Section):
-    """An array of PEs, one multiply-accumulate a cycle each."""
+GridOrDataflow = Annotated[
+    Annotated[Literal["grid"], Tag("grid")]
+    | Annotated[Annotated[Dataflow, BeforeValidator(_named)], Tag("dataflow")],
+    Discriminator(_is_grid),
+]
+"""The calibrated grid, a dataflow in place, or the name of a shipped one."""
+
+
+class ArrayShape(Section):
+    """An array of PEs, one multiply-accumulate a cycle each, with the memories between them and SRAM."""
 
     axes: dict[AxisName, PositiveCount] = Field(min_length=1, max_length=AXES)
     """PEs along each axis."""
@@ -88,17 +98,26 @@ class MacArray(Section):
     folds: Literal["overlapped", "serial"] = "overlapped"
     """Whether the array fills for the next fold while it works on the last; a fold is all that happens while
     the stationary operand stays."""
-    mac_energy: EnergyPerMac
-    """A multiply-accumulate, without memories."""
-    levels: dict[LevelName, ArrayLevel] = Field(min_length=1, max_length=LEVELS - 1)
-    """Memories from the PEs outwards, DRAM excluded: it is the SoC's."""
-    partial_sum: Bytes
-    """Bytes of a partial sum."""
+    levels: dict[LevelName, ArrayLevel] = Field(default_factory=dict, max_length=LEVELS - 2)
+    """Memories from the PEs outwards. Of an array within a tile: those below its SRAM; absent: registers for
+    an element of what stays."""
 
     @model_validator(mode="after")
-    def _levels_name_axes(self) -> MacArray:
+    def _levels_name_axes(self) -> Self:
         for name, level in self.levels.items():
             unknown = [axis for axis in level.shared_by if axis not in self.axes]
             if level.shared_by != "all" and unknown:
                 refuse(f"the axis `{unknown[0]}`", ", ".join(self.axes), at=f"levels.{name}.shared_by")
         return self
+
+    @property
+    def pes(self) -> int:
+        """PEs of the array."""
+        return prod(int(count) for count in self.axes.values())
+
+
+class MacArray(ArrayShape):
+    """An array by itself, with all memories but DRAM and the energy of its work."""
+
+    mac_energy: EnergyPerMac
+    """A multiply-accumulate, without memories."""

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from npusim.arch.array import ArrayShape, GridOrDataflow
 from npusim.arch.device import FusedOpName, GridFormat, OpName
 from npusim.config import Section
 from npusim.errors import UnknownNameError
@@ -161,6 +162,13 @@ class Dpu(Section):
     """Layouts of a stencil; the compiler takes the best for each workload."""
     eltwise_ops: list[OpName]
     """Elementwise operators the grid can run on two tensors; the DSPs run the others."""
+    dataflow: GridOrDataflow = "grid"
+    """How products and convolutions are laid on the MACs of a tile. `grid`: stencils of outputs, as `modes`
+    and `model` say, calibrated on silicon. Else a dataflow of configs/dataflows.yaml by its name, or in
+    place: the same MACs as `array` arranges them, by first principles."""
+    array: ArrayShape | None = None
+    """Arrangement of the MACs for a dataflow. None: M * M times the MACs of an MPE along the first axis,
+    N * N along the second, operands broadcast."""
     fused_ops: list[FusedOpName]
     """What the post-processing engine applies to an output of the grid for nothing."""
     fuse_residual: bool = False

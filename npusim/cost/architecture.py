@@ -16,6 +16,7 @@ import numpy as np
 from npusim.arch.device import GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel
+from npusim.cost.arrays.machine import ArrayRecord
 from npusim.cost.hosts import derive_host
 from npusim.cost.jit import compiled
 from npusim.cost.power import DramRates, dynamic_scale, leakage_scale
@@ -80,6 +81,8 @@ class SearchedColumns:
     """Rate of a block read transposed, over that of one read as it stands."""
     dma_page_bytes: Bytes
     """Reads into SRAM beyond this size wait for address translation once."""
+    array: ArrayRecord
+    """The MACs of a tile as a dataflow has them; nothing where the grid's stencils do."""
 
     if TYPE_CHECKING:  # the columns of the sections above
 
@@ -267,10 +270,16 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
     arch.dpu_pixel_lanes_w = arch.dpu_vpe
     arch.dpu_pixel_lanes_h = arch.dpu_vpe
     arch.dpu_channel_lanes = arch.dpu_mpe * arch.dpu_mpe
+    fastest = max(max(arch.mpe_macs_int8, arch.mpe_macs_fp16), max(arch.mpe_macs_int4, arch.mpe_macs_fp32))
+    if arch.array.is_of_grid > 0.0:  # the same MACs in a plane
+        arch.array.axis_pes[0] = arch.dpu_vpe * arch.dpu_vpe * fastest
+        arch.array.axis_pes[1] = arch.dpu_mpe * arch.dpu_mpe
+    if arch.array.axes > 0.0:
+        sram = int(arch.array.levels) - 2
+        arch.array.level_width_bits[sram] = 8.0 * arch.dpu_sram_word_bytes * arch.dpu_read_ports
     arch.dram_bytes_per_s = shared.dram_bytes_per_s
     _energy(arch, shared)
     _area(arch, shared)
-    fastest = max(max(arch.mpe_macs_int8, arch.mpe_macs_fp16), max(arch.mpe_macs_int4, arch.mpe_macs_fp32))
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
 
 

@@ -29,6 +29,7 @@ from npusim.cost.architecture import (
     SharedPrimitives,
     derive,
 )
+from npusim.cost.arrays.machine import fill_tile_array
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.records import dtype_of
 
@@ -212,6 +213,7 @@ def _fill_npu(record: Any, npu: Npu) -> None:
         record["dpu_mac_bytes_per_cycle"][i] = rates[_computed_in(form, rates)] * _BYTES[form]
     for dtype, rate in rates.items():
         record[f"mpe_macs_{dtype}"] = rate
+    fill_tile_array(record["array"], dpu)
     modes = list(dpu.modes.values())
     for i in range(MODES):  # a grid with fewer modes has its last one more than once
         mode = modes[min(i, len(modes) - 1)]

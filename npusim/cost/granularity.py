@@ -23,6 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
+from npusim.cost.arrays.loops import BATCH, OUTPUT_CHANNELS, OUTPUT_HEIGHT
+from npusim.cost.arrays.tile import has_array, lanes_along
 from npusim.cost.dpu import conv_cycles, matmul_mode_cycles
 from npusim.cost.grid import mode_shape, startup_cycles, tile_workload
 from npusim.cost.jit import compiled
@@ -59,8 +61,20 @@ class TilePart(NamedTuple):
 def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
     """Return the next number of strips to try, twice as many down to a group of pixels each; 0 for none."""
     groups = np.ceil(op.out_w / arch.dpu_pixel_lanes_w)
-    is_last = op.dpu_operation == _MATMUL or np.ceil(groups / strips) <= 1.0
+    is_last = op.dpu_operation == _MATMUL or has_array(arch) or np.ceil(groups / strips) <= 1.0
     return 0.0 if is_last else 2.0 * strips
+
+
+@compiled
+def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> TilePart:
+    """Return the piece of an array, which has no stencils: what its PEs hold side by side, or a few rows."""
+    is_matmul = op.dpu_operation == _MATMUL
+    tall = lanes_along(arch, BATCH if is_matmul else OUTPUT_HEIGHT, rows)
+    if is_matmul:
+        tall = max(tall, min(rows, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h))
+    wide = max(lanes_along(arch, OUTPUT_CHANNELS, channels), min(channels, arch.dpu_channel_lanes))
+    width = 1.0 if is_matmul else op.out_w
+    return TilePart(tall, width, 1.0, wide, rows, channels, tall, wide, False)
 
 
 @compiled
@@ -81,6 +95,8 @@ def piece_of(
     strips : float
         Strips to cut the width into, see `more_strips`; 1 for products.
     """
+    if has_array(arch):
+        return _array_piece(arch, op, rows, channels)
     across, down, groups = mode_shape(arch, mode)
     stencil_w, stencil_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
     stencil_c = groups * arch.dpu_channel_lanes

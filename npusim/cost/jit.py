@@ -30,7 +30,7 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import rtsys
 
 from npusim.cost.compilation_notice import announce
-from npusim.cost.plain import Choice, Duration, Ledger, is_plain, plain_kernels
+from npusim.cost.plain import Choice, Duration, Ledger, is_compiling_allowed, is_plain, plain_kernels
 from npusim.locate import cache_dir
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -146,12 +146,14 @@ class Kernel(Dispatcher):
 
     _choice: Choice | None
     """How calls are run; None as soon as they are compiled."""
+    _is_long: bool
+    """Whether it is compiled even where what calls it runs as plain Python."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
-        if is_plain():
+        if is_plain() and not (self._is_long and is_compiling_allowed()):
             return self.py_func(*arguments)
-        if self._choice is not None:
+        if self._choice is not None and not is_plain():
             if self._choice.is_plain(arguments):
                 with plain_kernels():
                     return self.py_func(*arguments)
@@ -174,6 +176,7 @@ def _compile(function: _Function, duration_ms: Duration | None, **options: Any) 
         index = Path(made._cache._cache_file._index_path)
     made.__class__ = Kernel
     made._choice = Choice(duration_ms, _ledger(), index)
+    made._is_long = False
     result: _Function = made
     return result
 
@@ -181,6 +184,13 @@ def _compile(function: _Function, duration_ms: Duration | None, **options: Any) 
 def compiled(function: _Function) -> _Function:
     """Compile a scalar equation or the loop over them; its `py_func` stays callable as plain Python."""
     return _compile(function, None)
+
+
+def compiled_always(function: _Function) -> _Function:
+    """Compile a search that takes too long as plain Python, also where an equation beside it runs so."""
+    made = _compile(function, lambda *_: math.inf)
+    made._is_long = True  # type: ignore[attr-defined]
+    return made
 
 
 def compiled_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]:

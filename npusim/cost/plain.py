@@ -58,6 +58,11 @@ def is_plain() -> bool:
     return _state.is_plain
 
 
+def is_compiling_allowed() -> bool:
+    """Whether the user lets anything be compiled."""
+    return os.environ.get(VARIABLE, "auto") != "plain"
+
+
 class Ledger:
     """What was run as plain Python so far where nothing is compiled, by all processes together.
 

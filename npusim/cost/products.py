@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
+from npusim.cost.arrays.tile import array_tile, block_start_cycles, has_array, modes_of
 from npusim.cost.candidate_latency import (
     TIE,
     greatest_sram_bytes,
@@ -82,6 +83,8 @@ class Layout(NamedTuple):
     """Activations that one pass over them brings from DRAM into a tile."""
     b_dram_bytes: float
     """Weights that one pass over them brings from DRAM into a tile."""
+    sram_bytes: float
+    """Bytes of an array in SRAM, of all tiles and products; 0 for the grid, whose stencils tell."""
 
 
 @compiled
@@ -189,13 +192,14 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
         Where the candidates end: `start` where no tiling fits into SRAM, -1 where `found` is too short.
     """
     stop, uppers, strips = start, Uppers(np.inf, np.inf), 1.0
-    is_matmul = op.dpu_operation == _MATMUL
+    is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
     while strips > 0.0:
-        for level in range(1 if is_matmul else ROW_LEVELS * CHANNEL_LEVELS):
+        for level in range(1 if is_matmul or is_array else ROW_LEVELS * CHANNEL_LEVELS):
             row_level, channel_level = level // CHANNEL_LEVELS, level % CHANNEL_LEVELS
             for split in range(3):
                 used, rows, channels = tile_share(arch, op, split)
-                for mode in range(3):
+                array_cycles, array_bytes = array_tile(arch, op, rows, channels) if is_array else (0.0, 0.0)
+                for mode in range(modes_of(arch)):
                     piece = piece_of(arch, op, rows, channels, mode, row_level, channel_level, strips)
                     if piece.rows > 0.0:
                         layout = Layout(
@@ -203,10 +207,11 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
                             mode,
                             used,
                             piece,
-                            tile_cycles(arch, op, rows, channels, mode, piece),
+                            array_cycles if is_array else tile_cycles(arch, op, rows, channels, mode, piece),
                             _block(arch, op, rows, channels, piece),
                             op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
                             op.b_dram_bytes * channels / op.out_c,
+                            op.batch * used * array_bytes,
                         )
                         stop, uppers = _search(arch, op, layout, rate_bounds, found, start, stop, uppers)
         strips = more_strips(arch, op, strips)
@@ -296,7 +301,7 @@ def _try_blocks(
                     new = found[stop]
                     new.fine = 1.0 if layout.piece.is_fine else 0.0
                     blocks = block.strips * row_blocks * columns * chunks
-                    cycles = layout.cycles + spill + (blocks - 1.0) * arch.dpu_startup_cycles
+                    cycles = layout.cycles + spill + (blocks - 1.0) * block_start_cycles(arch)
                     _fill(op, new, order, block.strips, row_blocks, columns, cycles, row_bytes)
                     _set_prologue_epilogue(arch, op, new, block, chunks)
                     _set_streamed_held(op, new, layout, order, row_blocks, columns)
@@ -328,7 +333,9 @@ def _set_tiling(
     block, piece = layout.block, layout.piece
     working = new.needed_bytes - block.live_bytes
     new.sram_peak_bytes = layout.tiles * working + live_bytes(arch, op)
-    new.grid_traffic_bytes = stencil_traffic_bytes(op, piece.stencil_pixels, piece.stencil_channels)
+    new.grid_traffic_bytes = layout.sram_bytes
+    if layout.sram_bytes == 0.0:
+        new.grid_traffic_bytes = stencil_traffic_bytes(op, piece.stencil_pixels, piece.stencil_channels)
     new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
     new.row_pieces, new.strips = block.rows, block.strips
     new.row_blocks, new.column_blocks, new.channel_chunks = row_blocks, columns, chunks

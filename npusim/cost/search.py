@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord, Archs
+from npusim.cost.arrays.tile import array_tile, block_start_cycles, has_array, modes_of
 from npusim.cost.candidate_latency import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
@@ -34,6 +35,7 @@ from npusim.cost.tiling import live_bytes, live_tile_bytes
 
 _VIEW, _DPU, _DSP, _HOST = (int(u) for u in (Unit.VIEW, Unit.DPU, Unit.DSP, Unit.HOST))
 _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
+_DEPTHWISE = int(DpuOperation.DEPTHWISE)
 _MAXPOOL, _ELTWISE = int(DpuOperation.MAXPOOL), int(DpuOperation.ELTWISE)
 _ROWS, _OUTPUTS_HELD = int(Split.ROWS), int(Order.OUTPUTS_HELD)
 _INITIAL_CANDIDATES = 512
@@ -54,6 +56,8 @@ def grid_stream_cycles(arch: ArchRecord, op: OpRecord) -> float:
         pixels = np.ceil(op.out_w * op.out_h / arch.tiles)
         return float(eltwise_cycles(arch, tile_workload(op, pixels, 1.0, op.out_c, False)))
     work = tile_workload(op, op.out_w, np.ceil(op.out_h / arch.tiles), op.out_c, False)
+    if op.dpu_operation == _DEPTHWISE and has_array(arch):
+        return array_tile(arch, op, work.out_h, op.out_c)[0]
     if op.dpu_operation == _MAXPOOL:
         best = np.inf
         for mode in range(3):
@@ -114,7 +118,7 @@ def search_triangle(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any
     """
     # Twice: the DRAM bytes of the row are those of the dense matrix.
     stop = search_product(arch, op, rate_bounds, found, start)
-    for mode in range(3):
+    for mode in range(modes_of(arch)):
         for split in range(3):
             most, _, channels = tile_share(arch, op, split)
             # Tiles that share the triangle add up each other's partial sums, so fewer tiles may be quicker.
@@ -186,13 +190,16 @@ def _grid_cycles(
     """Cycles of the MAC grid on the busiest of `sharing` tiles that share the blocks of the triangle."""
     row_blocks = np.ceil(op.out_w / pixels)
     share = busiest_share(row_blocks, sharing)
-    work = tile_workload(op, np.ceil(op.out_w * share), 1.0, channels, False)
-    cycles = matmul_mode_cycles(arch, work, mode)
+    rows = np.ceil(op.out_w * share)
+    if has_array(arch):
+        cycles = array_tile(arch, op, rows, channels)[0]
+    else:
+        cycles = matmul_mode_cycles(arch, tile_workload(op, rows, 1.0, channels, False), mode)
     # Half of the products read their block as it stands, half transposed.
     turned = 0.5 + 0.5 / arch.symg_transposed_rate
     # Each block adds to the sums of its columns' rows: read and written once per block.
     update = 0.5 * row_blocks * op.out_w * share * channels * 2.0 * arch.dpu_sum_bytes / sum_rate(arch)
-    starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * arch.dpu_startup_cycles
+    starts = (np.ceil(row_blocks * row_blocks * share) - 1.0) * block_start_cycles(arch)
     return float(op.batch * (cycles * turned + update + starts))
 
 

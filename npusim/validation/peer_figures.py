@@ -120,7 +120,6 @@ def _systolic(dataflow: str, rows: int, cols: int) -> Any:
             "transfer": "systolic",
             "folds": "serial",
             "mac_energy": "0 pJ/MAC",
-            "partial_sum": element,
             "levels": {"register": register, "sram": level},
         }
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
 
-from npusim.arch.array import AXES, LEVELS, LOOPS, LOOPS_OF_AXIS, Dataflow, MacArray
+from npusim.arch import Dpu
+from npusim.arch.array import AXES, LEVELS, LOOPS, LOOPS_OF_AXIS, ArrayShape, Dataflow, MacArray
 from npusim.arch.levels import OPERANDS, ArrayLevel
 from npusim.cost.records import Number, Vector, dtype_of
 
@@ -35,6 +37,10 @@ class ArrayRecord:
     """1 where operands are handed on from PE to PE."""
     is_serial: Number
     """1 where the array fills anew for each fold."""
+    is_of_grid: Number
+    """1 where the first two axes are those of an NPU's grid."""
+    is_deep: Number
+    """1 where a memory below SRAM holds more than an element or two of an operand."""
     mac_j: Annotated[float, "J"]
     """A multiply-accumulate."""
     levels: Number
@@ -62,16 +68,20 @@ class ArrayRecord:
 ARRAY_DTYPE = dtype_of(ArrayRecord)
 
 
-def fill_array(record: Any, array: MacArray, dataflow: Dataflow, outermost: ArrayLevel) -> None:
+_SHALLOW_BITS = 128.0
+"""Capacity of registers for single elements, of all operands in the widest format."""
+_EVERYTHING = "1e14 B"
+
+
+def fill_array(record: Any, array: ArrayShape, dataflow: Dataflow, levels: Sequence[ArrayLevel]) -> None:
     """Fill a record of ARRAY_DTYPE.
 
     Parameters
     ----------
-    outermost : ArrayLevel
-        DRAM, in bytes a cycle of the array.
+    levels : sequence of ArrayLevel
+        From the PEs outwards; the last is DRAM, in bytes a cycle of the array.
     """
     record["axes"] = len(array.axes)
-    names = list(array.axes)
     record["axis_loops"] = -1.0
     for axis, pes in enumerate(array.axes.values()):
         record["axis_pes"][axis] = pes
@@ -82,28 +92,58 @@ def fill_array(record: Any, array: MacArray, dataflow: Dataflow, outermost: Arra
     for name in dataflow.inner:
         record["inner"][LOOPS.index(name)] = 1.0
     record["is_systolic"], record["is_serial"] = array.transfer == "systolic", array.folds == "serial"
-    record["mac_j"] = array.mac_energy
     # A level of no capacity is as though it were not there.
-    levels = [*(level for level in array.levels.values() if level.capacity > 0.0), outermost]
-    record["levels"] = len(levels)
-    for i, level in enumerate(levels):
-        record["level_bits"][i] = 8.0 * level.capacity
-        record["level_width_bits"][i] = 8.0 * level.width
-        least = level.width if level.least_access is None else min(level.least_access, level.width)
-        record["level_least_bits"][i] = 8.0 * least
-        record["level_ports"][i] = _PORTS.index(level.ports)
-        record["level_copies"][i] = 1.0
-        record["level_read_j"][i] = level.read_energy / 8.0
-        record["level_write_j"][i] = level.write_j_per_byte / 8.0
-        for operand, held in enumerate(OPERANDS):
-            record["level_holds"][i * OPERAND_COUNT + operand] = held in level.operands
-        for axis, axis_name in enumerate(names):
-            spans = level.shared_by == "all" or axis_name in level.shared_by
-            record["level_spans"][i * AXES + axis] = spans
+    there = [level for level in levels if level.capacity > 0.0]
+    record["levels"] = len(there)
+    for i, level in enumerate(there):
+        _fill_level(record, i, level, list(array.axes))
+    record["is_deep"] = any(8.0 * level.capacity > _SHALLOW_BITS for level in there[:-2])
+
+
+def _fill_level(record: Any, i: int, level: ArrayLevel, axes: Sequence[str]) -> None:
+    record["level_bits"][i] = 8.0 * level.capacity
+    record["level_width_bits"][i] = 8.0 * level.width
+    least = level.width if level.least_access is None else min(level.least_access, level.width)
+    record["level_least_bits"][i] = 8.0 * least
+    record["level_ports"][i] = _PORTS.index(level.ports)
+    record["level_copies"][i] = 1.0
+    record["level_read_j"][i] = level.read_energy / 8.0
+    record["level_write_j"][i] = level.write_j_per_byte / 8.0
+    for operand, held in enumerate(OPERANDS):
+        record["level_holds"][i * OPERAND_COUNT + operand] = held in level.operands
+    for axis, name in enumerate(axes):
+        record["level_spans"][i * AXES + axis] = level.shared_by == "all" or name in level.shared_by
 
 
 def array_record(array: MacArray, dataflow: Dataflow, outermost: ArrayLevel) -> Any:
-    """Return a table with one record of ARRAY_DTYPE; parameters as of `fill_array`."""
+    """Return a table with one record of ARRAY_DTYPE, of an array with DRAM as its outermost level."""
     table = np.zeros(1, ARRAY_DTYPE)
-    fill_array(table[0], array, dataflow, outermost)
+    fill_array(table[0], array, dataflow, [*array.levels.values(), outermost])
+    table[0]["mac_j"] = array.mac_energy
     return table
+
+
+def fill_tile_array(record: Any, dpu: Dpu) -> None:
+    """Fill the record of the MAC array of a tile; that of the calibrated grid stays 0.
+
+    What SRAM holds is settled outside (`npusim.cost.tiling`), so it is no limit here.
+    """
+    if isinstance(dpu.dataflow, str):
+        return
+    shape = dpu.array
+    record["is_of_grid"] = shape is None
+    if shape is None:
+        shape = ArrayShape.model_validate({"axes": {"first": 1, "second": 1}, "transfer": "broadcast"})
+    levels = list(shape.levels.values())
+    stays = dpu.dataflow.stationary
+    if not levels and stays in OPERANDS:
+        levels.append(
+            _level(capacity="4 B", width="4 B/cycle", operands=[stays], shared_by=[], ports="two_of_each")
+        )
+    levels.append(_level(capacity=_EVERYTHING, width="1 B/cycle"))  # SRAM, whose width follows from its ports
+    fill_array(record, shape, dpu.dataflow, [*levels, levels[-1]])
+
+
+def _level(**keys: Any) -> ArrayLevel:
+    """Return a level whose energy the technology counts."""
+    return ArrayLevel.model_validate({"read_energy": "0 J/B", "least_access": "1 B"} | keys)

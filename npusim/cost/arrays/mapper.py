@@ -10,7 +10,7 @@ from npusim.cost.arrays.allocation import Scratch, allocate, scratch
 from npusim.cost.arrays.filling import find_waits, first_fill_cycles, skew_cycles, write_back_cycles
 from npusim.cost.arrays.loops import INPUTS, OUTPUTS, WEIGHTS, Nest
 from npusim.cost.arrays.machine import ArrayRecord
-from npusim.cost.arrays.orders import is_allowed, loop_factors, next_order
+from npusim.cost.arrays.orders import MOST_FACTORS, is_allowed, loop_factors, next_order
 from npusim.cost.arrays.timing import Transfers, list_transfers, stall_cycles, transfers
 from npusim.cost.arrays.traffic import (
     FROM_BELOW,
@@ -137,7 +137,7 @@ def best_order(machine: ArrayRecord, nest: Nest, by_energy: bool) -> Mapped:
         What is least.
     """
     unrolling, work = unroll(machine, nest), workspace()
-    loops, factors = loop_factors(unrolling.steps)
+    loops, factors = loop_factors(unrolling.steps, MOST_FACTORS)
     best_loops, best_factors = loops.copy(), factors.copy()
     least, other, tried, is_left = np.inf, np.inf, 0, True
     while is_left:

@@ -50,12 +50,14 @@ _TURNS = np.array(
 
 
 @compiled
-def loop_factors(steps: Any) -> tuple[Any, Any]:
+def loop_factors(steps: Any, most: int) -> tuple[Any, Any]:
     """Cut loops into factors and merge them.
 
     Parameters
     ----------
     steps : array of float64, shape (LOOP_COUNT,)
+    most : int
+        Factors of all loops together, but never less than one a loop.
 
     Returns
     -------
@@ -79,7 +81,7 @@ def loop_factors(steps: Any) -> tuple[Any, Any]:
                 prime += 1.0
         total += counts[loop]
         loops += 1 if counts[loop] > 0 else 0
-    while total > max(MOST_FACTORS, loops):
+    while total > max(most, loops):
         _merge(of, counts)
         total -= 1
     return _flat(of, counts, total)
