@@ -20,7 +20,7 @@ from npusim.studies.rewritten import NumericalRewriting  # noqa: E402
 
 MODULES = """
 import torch
-from torch_geometric.nn import GATConv, GATv2Conv, GINConv, SAGEConv
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, SAGEConv, SGConv, TransformerConv
 
 torch.manual_seed(0)
 
@@ -82,6 +82,59 @@ def scaled():
     return Scaled(), (torch.rand(300, 24), edges(300, 900))
 
 
+def gcn():  # some edges twice
+    ends = edges(300, 900, True)
+    layers = GCNConv(24, 16, add_self_loops=False), GCNConv(16, 7, add_self_loops=False)
+    return Layers(*layers), (torch.rand(300, 24), torch.cat([ends, ends[:, :200]], 1))
+
+
+def simple():
+    return Layers(SGConv(24, 7, K=2, add_self_loops=False)), (torch.rand(300, 24), edges(300, 900, True))
+
+
+class Dense(torch.nn.Module):
+    # makes its normalised matrix of the edges; some stand there twice
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(24, 7)
+
+    def forward(self, x, edge_index):
+        cell = edge_index[1] * x.shape[0] + edge_index[0]
+        flat = torch.zeros(300 * 300).scatter_add(0, cell, torch.ones(cell.shape[0]))
+        adjacency = flat.view(300, 300)
+        factor = adjacency.sum(1).pow(-0.5)
+        return adjacency * factor[:, None] * factor[None, :] @ self.layer(x)
+
+
+def dense_matrix():
+    ends = edges(300, 900, True)
+    return Dense(), (torch.rand(300, 24), torch.cat([ends, ends[:, :200]], 1))
+
+
+class Rows(torch.nn.Module):
+    # neighbours side by side: mean, then maximum
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(24, 16), torch.nn.Linear(16, 7)
+
+    def forward(self, x, neighbours, mask):
+        mean = (x[neighbours] * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
+        x = self.first(mean).relu()
+        kept = torch.where(mask[:, :, None] > 0, x[neighbours], torch.tensor(-1e4))
+        return self.last(kept.amax(1))
+
+
+def rows():
+    mask = (torch.rand(300, 5) > 0.3).float()
+    mask[:, 0] = 1.0
+    neighbours = torch.randint(0, 300, (300, 5))
+    return Rows(), {"x": torch.rand(300, 24), "neighbours": neighbours, "mask": mask}
+
+
+def lonely():  # nodes without an edge
+    return Layers(TransformerConv(24, 7)), (torch.rand(60, 24), edges(60, 60))
+
+
 number = 3
 """
 ROUNDING = 2e-6
@@ -110,6 +163,11 @@ def difference(network, numbers, stack, want):
         ("gatv2", ["stagr", "grad", "graphsplit", "quantgr"]),
         ("sage", ["stagr", "grad", "effop", "stagr+quantgr"]),
         ("scaled", ["stagr", "stagr+quantgr"]),
+        ("gcn", ["preg", "graphsplit+preg", "preg+stagr", "preg+quantgr"]),
+        ("simple", ["preg", "stagr", "grad", "effop"]),
+        ("dense_matrix", ["preg", "preg+grad"]),
+        ("rows", ["preg", "stagr", "grad+effop", "stagr+effop+grax3"]),
+        ("lonely", ["stagr", "grad"]),
     ],
 )  # fmt: skip
 def test_a_rewritten_module_answers_as_the_module(file, name, stacks):
@@ -125,6 +183,11 @@ def test_a_rewritten_module_answers_as_the_module(file, name, stacks):
         allowed = INT8 if "quantgr" in parse(stack).names else ROUNDING
         assert legal(network.graph, stack) is None, stack
         assert difference(network, numbers, stack, want) < allowed, stack
+
+
+def test_sums_of_sums_are_all_products(file):
+    graph = apply(load_valued(f"{file}:simple").graph, "stagr")
+    assert sorted(op.type for op in graph) == ["Add", "MatMul", "MatMul", "MatMul"]
 
 
 def test_a_single_number_is_the_same_within_a_hundredth_of_the_largest(file):

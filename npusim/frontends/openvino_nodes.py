@@ -86,6 +86,14 @@ def _gather(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, resul
     return ops.gather(inputs[0], inputs[1], ops.constant(np.int64(_axis(op, 0))))
 
 
+def _gather_elements(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.gather_elements(inputs[0], inputs[1], _axis(op, 0))
+
+
+def _gather_nd(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.gather_nd(inputs[0], inputs[1])
+
+
 def _scatter_elements(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
     reduction = op.attrs.get("reduction", "none")
     # A maximum over messages must not see the blank's zero; a sum may start from it, which is one pass less.
@@ -247,6 +255,8 @@ WRITERS: Mapping[str, Writer] = {
     "LogSoftmax": _by_axis("log_softmax"),
     "Concat": _concat,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
     "ScatterElementsUpdate": _scatter_elements,
     "ScatterNDUpdate": _scatter_nd,
     "Reshape": _reshape,

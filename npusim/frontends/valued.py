@@ -44,6 +44,8 @@ class ValuedNetwork:
     original: Any
     constants: Mapping[str, Any]
     inputs: Mapping[str, Array]
+    expected: Array | None = None
+    """First result of the module itself on the example inputs; None where a model file is all there is."""
     _made: dict[int, tuple[Graph, Array]] = field(default_factory=dict, repr=False)
     """Values of what techniques prepare, by the identity of the graph that makes them."""
 
@@ -66,7 +68,9 @@ class ValuedNetwork:
         return model_of_graph(graph, numbers=Numbers(lambda name: self._value(graph, name), ranges))
 
     def answers(self) -> Array:
-        """Run the network as it came on OpenVINO's CPU device, and return its first result."""
+        """Return the first result of the network as it came: a module's own, a file's on OpenVINO's CPU."""
+        if self.expected is not None:
+            return self.expected
         return run_model(self.original, self._fed(self.graph, self.original))[0]
 
     def outputs(self, graph: Graph, model: Any) -> list[Array]:
@@ -83,9 +87,9 @@ class ValuedNetwork:
             part = graph.prepared[base]
             key = id(part)
             if key not in self._made:
-                whole = _with(graph, part)
-                model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(whole, leaf)))
-                self._made[key] = part, self.outputs(whole, model)[0]
+                # Names are those of the part: what it is made of may bear the same name as what it makes.
+                model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(part, leaf)))
+                self._made[key] = part, self.outputs(part, model)[0]
             return self._made[key][1]
         if base in self.inputs:
             return np.asarray(self.inputs[base])
@@ -156,7 +160,18 @@ def valued_module(module: Any, inputs: Mapping[str, Any], name: str) -> ValuedNe
     model = convert(module, inputs)
     graph = graph_of_model(model, name, precision=None, constants=constants)
     examples = {key: value.detach().numpy() for key, value in inputs.items()}
-    return ValuedNetwork(graph, model, constants, examples)
+    return ValuedNetwork(graph, model, constants, examples, _first_result(module, inputs))
+
+
+def _first_result(module: Any, inputs: Mapping[str, Any]) -> Array:
+    """Run a module on its example inputs."""
+    import torch
+
+    with torch.no_grad():
+        found = module(*inputs.values())
+    while not isinstance(found, torch.Tensor):
+        found = next(iter(found.values() if isinstance(found, Mapping) else found))
+    return np.asarray(found.numpy())
 
 
 def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:
@@ -176,14 +191,6 @@ def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:
                 f"{path}: {name} has the shape {list(array.shape)}; allowed: {list(known[name].shape)}"
             )
     return found
-
-
-def _with(graph: Graph, part: Graph) -> Graph:
-    """Return a part that knows how the rewritten graph's other tensors were prepared."""
-    return Graph(
-        part.name, part.tensors.values(), part.operators.values(), part.outputs,
-        structure=part.structure, prepared={**graph.prepared, **part.prepared},
-    )  # fmt: skip
 
 
 def _folded(output: Any) -> Array:

@@ -239,6 +239,7 @@ class Editor:
         other = Editor(self.name, self.structure, self.techniques, self.meta)
         other.tensors.update(self.tensors)
         other.operators.update(self.operators)
+        other.prepared.update(self.prepared)
         dtype, shape = self.tensors[output].dtype, self.tensors[output].shape
         if not any(output in op.outputs for op in self.operators.values()):  # an input as it comes
             output = other.op("Convert", (output,), shape, dtype, f"{output}/as_it_is")
@@ -260,12 +261,5 @@ class Editor:
         )
 
     def _needed_parts(self) -> dict[str, Graph]:
-        """Return what makes prepared tensors of the graph, and what these are made of in turn."""
-        found: dict[str, Graph] = {}
-        waiting = [name for name in self.tensors if name in self.prepared]
-        while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found[name] = self.prepared[name]
-                waiting += [leaf for leaf in found[name].tensors if leaf in self.prepared]
-        return found
+        """Return what makes prepared tensors of the graph; a part holds what makes its own."""
+        return {name: made for name, made in self.prepared.items() if name in self.tensors}

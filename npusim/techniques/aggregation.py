@@ -73,6 +73,7 @@ def _aggregation(graph: Graph, op: Operator, constant: frozenset[str]) -> Aggreg
         or sources not in constant
         or ranks[0] != 2
         or (targets is None and ranks[1] != 2)
+        or (targets is not None and graph.tensors[targets].elements != graph.tensors[sources].elements)
     ):
         return None
     found = Aggregation(features, op.outputs[0], sources, targets, tuple(weights), (), mean, op.region)
@@ -150,10 +151,13 @@ def write_products(
     """Let MatMul(matrix, features) stand in each aggregation's place; equal ones share their matrix."""
     same = value_numbers(graph)
     made: dict[tuple[object, ...], str] = {}
+    written: dict[str, str] = {}  # an aggregation of what another one gives reads its product
     for aggregation in aggregations:
         key = (*(same.get(t) for t in aggregation.key), aggregation.mean)
         if key not in made:
             made[key] = matrix_of(editor, graph, aggregation)
         editor.region = aggregation.region
         name = unique_name(editor, f"{aggregation.region}/matmul")
-        editor.rewire(aggregation.result, editor.matmul(made[key], aggregation.features, name))
+        features = written.get(aggregation.features, aggregation.features)
+        written[aggregation.result] = editor.matmul(made[key], features, name)
+        editor.rewire(aggregation.result, written[aggregation.result])

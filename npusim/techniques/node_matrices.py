@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from npusim.graph import Editor, Graph
@@ -44,25 +45,48 @@ def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
     return matrix
 
 
+def edge_values(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+    """Add the operators that give each edge its value of the aggregation matrix, and return their name.
+
+    Edges that stand there several times share the value, so that they add up to it.
+    """
+    plain = replace(aggregation, weights=(), counts=(), mean=False)
+    matrices = [build_matrix(editor, graph, one) for one in (aggregation, plain)]
+    sources, dtype = aggregation.sources, graph.tensors[aggregation.features].dtype
+    index, type_, settings = sources, "GatherElements", {"axes": (1,)}
+    if aggregation.targets is not None:
+        index, type_, settings = _pairs(editor, graph, aggregation, None), "GatherND", {}
+    values, counts = (
+        editor.op(
+            type_,
+            (matrix, index),
+            graph.tensors[sources].shape,
+            dtype,
+            unique_name(editor, f"{REGION}/edge_value"),
+            **settings,
+        )
+        for matrix in matrices
+    )
+    return editor.eltwise("Divide", values, counts, unique_name(editor, f"{REGION}/edge_norm"))
+
+
 def _by_edges(
     editor: Editor, graph: Graph, aggregation: Aggregation, blank: str, dtype: DType, more: dict[str, Any]
 ) -> str:
     """Scatter one weight per edge to (target, source)."""
+    pairs = _pairs(editor, graph, aggregation, more["device"])
+    updates = _weight(editor, aggregation, graph.tensors[aggregation.sources].shape, dtype)
+    return _scatter(editor, "ScatterNDUpdate", (blank, pairs, updates), more, dtype)
+
+
+def _pairs(editor: Editor, graph: Graph, aggregation: Aggregation, device: str | None) -> str:
+    """Join the ends of each edge as (target, source), [E, 2]."""
     edges = graph.tensors[aggregation.sources].elements
     ends = (aggregation.targets or "", aggregation.sources)
     columns = [editor.reshape(t, (edges, 1), unique_name(editor, f"{REGION}/column")) for t in ends]
     kind = graph.tensors[aggregation.sources].dtype
-    pairs = editor.op(
-        "Concat",
-        columns,
-        (edges, 2),
-        kind,
-        unique_name(editor, f"{REGION}/pairs"),
-        axes=(1,),
-        device=more["device"],
-    )
-    updates = _weight(editor, aggregation, (edges,), dtype)
-    return _scatter(editor, "ScatterNDUpdate", (blank, pairs, updates), more, dtype)
+    name = unique_name(editor, f"{REGION}/pairs")
+    return editor.op("Concat", columns, (edges, 2), kind, name, axes=(1,), device=device)
 
 
 def _by_rows(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
 from npusim.techniques.aggregation import Aggregation, find_aggregations, write_products
-from npusim.techniques.node_matrices import build_matrix
+from npusim.techniques.node_matrices import build_matrix, edge_values
 from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
 from npusim.techniques.technique import EdgeData, NoParameters, Stage, Technique
 
@@ -54,7 +54,9 @@ def _rewrite(graph: Graph, _: NoParameters) -> Graph:
         if key not in ready:
             scatter = _matrix_scatter(graph, tensor)
             ready[key] = (
-                _arrive(editor, tensor) if scatter is None else _scatter_ready(editor, graph, tensor, scatter)
+                _arrive(editor, graph, tensor)
+                if scatter is None
+                else _scatter_ready(editor, graph, tensor, scatter)
             )
         editor.rewire(tensor.name, ready[key])
     return editor.finish()
@@ -67,6 +69,8 @@ def _matrix_of_ready(editor: Editor, graph: Graph, aggregation: Aggregation) -> 
     values = editor.input(
         unique_name(editor, "edge_norm"), sources.shape, dtype, structural=True, density=present
     )
+    made = Editor.of(graph)
+    editor.prepared[values] = made.part(edge_values(made, graph, aggregation))
     return build_matrix(editor, graph, replace(aggregation, weights=(values,), counts=(), mean=False))
 
 
@@ -76,9 +80,10 @@ def _matrix_scatter(graph: Graph, matrix: Tensor) -> Operator | None:
     return next((op for op in scatters if graph.tensors[op.outputs[0]].elements == matrix.elements), None)
 
 
-def _arrive(editor: Editor, tensor: Tensor) -> str:
+def _arrive(editor: Editor, graph: Graph, tensor: Tensor) -> str:
     """The tensor itself becomes an input, made by the CPU."""
     name = unique_name(editor, tensor.role.value or tensor.name.rsplit("/", 1)[-1])
+    editor.prepared[name] = Editor.of(graph).part(tensor.name)
     editor.tensors[name] = tensor.with_(name=name, kind=TensorKind.INPUT, structural=True)
     return name
 
@@ -87,6 +92,8 @@ def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operat
     """Write normalised weights in place of ones, so that the scatter gives the norm matrix at once."""
     updates, blank = graph.tensors[scatter.inputs[2]], graph.tensors[scatter.outputs[0]]
     values = editor.input(unique_name(editor, "edge_norm"), updates.shape, matrix.dtype, structural=True)
+    made = Editor.of(graph)
+    editor.prepared[values] = made.part(_values_at(made, matrix, scatter, updates))
     name = unique_name(editor, f"{scatter.name}_norm")
     inputs = (*scatter.inputs[:2], values, *scatter.inputs[3:])
     role = matrix.role if matrix.role is not Role.NONE else Role.NORM
@@ -103,6 +110,28 @@ def _scatter_ready(editor: Editor, graph: Graph, matrix: Tensor, scatter: Operat
         device=scatter.device,
         tensor={**fields, "symmetric": matrix.symmetric},
     )
+
+
+def _values_at(editor: Editor, matrix: Tensor, scatter: Operator, updates: Tensor) -> str:
+    """Gather the matrix where a scatter writes; what writes to one place several times shares its value."""
+    blank, index = scatter.inputs[:2]
+    shape, dtype = editor.tensors[blank].shape, matrix.dtype
+    ones = editor.constant(unique_name(editor, "ones"), updates.shape, dtype, fill=1.0)
+    count = unique_name(editor, f"{scatter.name}_count")
+    tensor = editor.tensors[scatter.outputs[0]].with_(name=count)
+    editor.add_operator(scatter.with_(name=count, inputs=(blank, index, ones), outputs=(count,)), [tensor])
+    whole = matrix.name
+    if matrix.shape != shape:
+        whole = editor.reshape(matrix.name, shape, unique_name(editor, f"{matrix.name}/flat"))
+    type_ = "GatherND" if scatter.type == "ScatterNDUpdate" else "GatherElements"
+    axes = {"axes": scatter.attrs["axes"]} if "axes" in scatter.attrs else {}
+    found = [
+        editor.op(
+            type_, (one, index), updates.shape, dtype, unique_name(editor, f"{scatter.name}_at"), **axes
+        )
+        for one in (whole, count)
+    ]
+    return editor.eltwise("Divide", *found, unique_name(editor, "edge_norm_value"))
 
 
 PREG = Technique(
