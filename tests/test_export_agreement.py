@@ -72,7 +72,7 @@ def test_the_exported_file_agrees_with_the_built_graph_operator_for_operator(
 ) -> None:
     spec = load_spec(workload)
     model: Model = trained_model(spec, parse(stack), cora, RECIPE, trained[spec.model])
-    save_model(model, tmp_path / "model.xml")
+    save_model(model.converted, tmp_path / "model.xml", half=True)
     imported = import_model(tmp_path / "model.xml")
     assert_agreement(model.graph, imported)
     assert model.test == pytest.approx(model.trained.test, abs=0.002)
@@ -83,7 +83,7 @@ def test_the_exported_norm_has_the_statistics_of_the_built_one(
     cora: GraphData, trained: dict[str, Trained], tmp_path: Path
 ) -> None:
     model = trained_model(load_spec("gcn-cora"), parse("stagr"), cora, RECIPE, trained["gcn"])
-    save_model(model, tmp_path / "model.xml")
+    save_model(model.converted, tmp_path / "model.xml", half=True)
     (built,), (read,) = (g.with_role(Role.NORM) for g in (model.graph, import_model(tmp_path / "model.xml")))
     assert read.density == pytest.approx(built.density, rel=1e-9)
     assert read.block_density == pytest.approx(built.block_density, rel=1e-6)
@@ -270,7 +270,7 @@ def test_quantgr_exports_products_of_8_bits_that_a_reader_understands(
     cora: GraphData, trained: dict[str, Trained], tmp_path: Path
 ) -> None:
     model = trained_model(load_spec("gcn-cora"), parse("stagr+quantgr"), cora, RECIPE, trained["gcn"])
-    save_model(model, tmp_path / "model.xml")
+    save_model(model.converted, tmp_path / "model.xml", half=True)
     imported = import_model(tmp_path / "model.xml")
     assert Counter(op.type for op in imported if op.type != "FakeQuantize") == Counter(
         op.type for op in model.graph

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from npusim.errors import FileError, NpusimError, ShapeError, UnfixedSizeError, UnknownNameError, shown
 from npusim.frontends.openvino_ir import graph_of_model, openvino, unreported
 from npusim.frontends.origin import advice_of_trace
@@ -179,6 +182,17 @@ def convert(module: Any, inputs: Mapping[str, Any]) -> Any:
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
     return model
+
+
+def first_result(module: Any, inputs: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Run a module on its example inputs and return its first result."""
+    import torch
+
+    with torch.no_grad():
+        found = module(*inputs.values())
+    while not isinstance(found, torch.Tensor):
+        found = next(iter(found.values() if isinstance(found, Mapping) else found))
+    return np.asarray(found.numpy())
 
 
 def _reason(error: BaseException) -> str:

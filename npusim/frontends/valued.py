@@ -15,7 +15,7 @@ from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
 from npusim.frontends.openvino_run import run_model
 from npusim.frontends.openvino_write import Numbers, model_of_graph
-from npusim.frontends.pyg import MODULE, convert, module_at
+from npusim.frontends.pyg import MODULE, convert, first_result, module_at
 from npusim.graph import Graph
 from npusim.ops import DType, TensorKind
 
@@ -160,18 +160,7 @@ def valued_module(module: Any, inputs: Mapping[str, Any], name: str) -> ValuedNe
     model = convert(module, inputs)
     graph = graph_of_model(model, name, precision=None, constants=constants)
     examples = {key: value.detach().numpy() for key, value in inputs.items()}
-    return ValuedNetwork(graph, model, constants, examples, _first_result(module, inputs))
-
-
-def _first_result(module: Any, inputs: Mapping[str, Any]) -> Array:
-    """Run a module on its example inputs."""
-    import torch
-
-    with torch.no_grad():
-        found = module(*inputs.values())
-    while not isinstance(found, torch.Tensor):
-        found = next(iter(found.values() if isinstance(found, Mapping) else found))
-    return np.asarray(found.numpy())
+    return ValuedNetwork(graph, model, constants, examples, first_result(module, inputs))
 
 
 def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:

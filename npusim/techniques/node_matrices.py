@@ -53,7 +53,8 @@ def edge_values(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
     plain = replace(aggregation, weights=(), counts=(), mean=False)
     matrices = [build_matrix(editor, graph, one) for one in (aggregation, plain)]
     sources, dtype = aggregation.sources, graph.tensors[aggregation.features].dtype
-    index, type_, settings = sources, "GatherElements", {"axes": (1,)}
+    settings: dict[str, Any] = {"axes": (1,)}
+    index, type_ = sources, "GatherElements"
     if aggregation.targets is not None:
         index, type_, settings = _pairs(editor, graph, aggregation, None), "GatherND", {}
     values, counts = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from npusim.graph import Editor, Graph
 from npusim.ops import Family, Operator, Role, Tensor, TensorKind
@@ -124,14 +125,14 @@ def _values_at(editor: Editor, matrix: Tensor, scatter: Operator, updates: Tenso
     if matrix.shape != shape:
         whole = editor.reshape(matrix.name, shape, unique_name(editor, f"{matrix.name}/flat"))
     type_ = "GatherND" if scatter.type == "ScatterNDUpdate" else "GatherElements"
-    axes = {"axes": scatter.attrs["axes"]} if "axes" in scatter.attrs else {}
-    found = [
+    axes: dict[str, Any] = {"axes": scatter.attrs["axes"]} if "axes" in scatter.attrs else {}
+    at, counts = (
         editor.op(
             type_, (one, index), updates.shape, dtype, unique_name(editor, f"{scatter.name}_at"), **axes
         )
         for one in (whole, count)
-    ]
-    return editor.eltwise("Divide", *found, unique_name(editor, "edge_norm_value"))
+    )
+    return editor.eltwise("Divide", at, counts, unique_name(editor, "edge_norm_value"))
 
 
 PREG = Technique(
