@@ -4,6 +4,15 @@ from npusim.mapping.contents import SramContents as SramContents
 from npusim.mapping.contents import sram_contents as sram_contents
 from npusim.mapping.fusion import DeviceChoice as DeviceChoice
 from npusim.mapping.fusion import wished as wished
+from npusim.mapping.graphsplit.chain_front import ChainProblem as ChainProblem
+from npusim.mapping.graphsplit.chain_front import Front as Front
+from npusim.mapping.graphsplit.chain_front import Limit as Limit
+from npusim.mapping.graphsplit.chain_front import chain_front as chain_front
+from npusim.mapping.graphsplit.chain_front import energy_limit as energy_limit
+from npusim.mapping.graphsplit.chain_front import latency_limit as latency_limit
+from npusim.mapping.graphsplit.chain_front import power_limit as power_limit
+from npusim.mapping.graphsplit.chain_front import share_limit as share_limit
+from npusim.mapping.graphsplit.chain_front import transitions_limit as transitions_limit
 from npusim.mapping.graphsplit.cuts import cut_loads as cut_loads
 from npusim.mapping.graphsplit.cuts import cut_transfer_bytes as cut_transfer_bytes
 from npusim.mapping.graphsplit.device_costs import placement_problem as placement_problem

@@ -1,0 +1,330 @@
+"""All Pareto-optimal placements of a chain of blocks, by dynamic programming with dominance.
+
+A *partial placement* puts the first blocks on units. What it has come to is a vector of amounts that add up
+along the chain: latency, energy, and one more for each limit (joules beyond a mean power, blocks on a unit,
+transitions). What is still to come depends only on the unit that ran last. So of two partial placements that
+end on the same unit, one that is no better in any amount can be left out, and none that is left out would
+have ended as a better one: the set is exact. A partial placement is also left out where even the least that
+is still to come of some amount, taken alone, breaks its limit; and an amount that can break its limit no more
+is not compared.
+
+Amounts that differ by rounding alone, as those of blocks that are alike in another order, are taken as equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npusim.cost import compiled
+from npusim.errors import InfeasibleError
+
+_ROUNDING = 1e-12
+"""Relative difference, to the largest amount of a chain, below which two amounts are equal."""
+LATENCY, ENERGY = 0, 1
+
+
+@dataclass(frozen=True)
+class Limit:
+    """At most so much of an amount that adds up along the chain."""
+
+    name: str
+    """What is limited, as messages say it."""
+    most: float
+    blocks: Any
+    """Amount of each block on each unit, shape (blocks, units)."""
+    transition: float = 0.0
+    """Amount of a transition between units."""
+    per_second: float = 0.0
+    """Amount of each second of the placement's latency."""
+    per_joule: float = 0.0
+    """Amount of each joule of its energy."""
+
+
+@dataclass(frozen=True)
+class ChainProblem:
+    """A chain of blocks to place on units (MaGNAS, Eq. 6 and 7)."""
+
+    blocks: tuple[str, ...]
+    units: tuple[str, ...]
+    time_s: Any
+    """Time of each block on each unit, shape (blocks, units); infinite where it cannot run."""
+    energy_j: Any
+    """The same for energy."""
+    crossing_s: Any
+    """Time for each block's result to pass from unit to unit, shape (blocks - 1, units, units)."""
+    crossing_j: Any
+    """The same for energy."""
+
+    def evaluate(self, placements: Any) -> Any:
+        """Return latency (s) and energy (J) of placements.
+
+        Parameters
+        ----------
+        placements : array of int64, shape (placements, blocks)
+            Unit of each block.
+
+        Returns
+        -------
+        array of float64, shape (placements, 2)
+        """
+        found = np.empty((len(placements), 2))
+        _evaluate(
+            np.ascontiguousarray(placements, np.int64), self.time_s, self.energy_j, self.crossing_s,
+            self.crossing_j, found,
+        )  # fmt: skip
+        return found
+
+
+@dataclass(frozen=True)
+class Front:
+    """Pareto-optimal placements by rising latency."""
+
+    latency_s: Any
+    energy_j: Any
+    placements: Any
+    """Unit of each block, shape (placements, blocks)."""
+
+
+@compiled
+def _evaluate(
+    placements: Any, time_s: Any, energy_j: Any, crossing_s: Any, crossing_j: Any, found: Any
+) -> None:
+    for p in range(placements.shape[0]):
+        last = placements[p, 0]
+        latency, energy = time_s[0, last], energy_j[0, last]
+        for i in range(1, placements.shape[1]):
+            unit = placements[p, i]
+            latency += time_s[i, unit]
+            energy += energy_j[i, unit]
+            if unit != last:
+                latency += crossing_s[i - 1, last, unit]
+                energy += crossing_j[i - 1, last, unit]
+            last = unit
+        found[p, 0], found[p, 1] = latency, energy
+
+
+def transitions_limit(problem: ChainProblem, most: int) -> Limit:
+    """Return the limit on how often work passes to another unit."""
+    return Limit("transitions", float(most), np.zeros(problem.time_s.shape), transition=1.0)
+
+
+def share_limit(problem: ChainProblem, unit: str, most: float) -> Limit:
+    """Return the limit on the share of blocks that a unit runs."""
+    blocks = np.zeros(problem.time_s.shape)
+    blocks[:, problem.units.index(unit)] = 1.0 / len(problem.blocks)
+    return Limit(f"share of {unit}", most, blocks)
+
+
+def latency_limit(problem: ChainProblem, most_s: float) -> Limit:
+    """Return the limit on latency (s)."""
+    return Limit("latency_s", most_s, np.zeros(problem.time_s.shape), per_second=1.0)
+
+
+def energy_limit(problem: ChainProblem, most_j: float) -> Limit:
+    """Return the limit on energy (J)."""
+    return Limit("energy_j", most_j, np.zeros(problem.time_s.shape), per_joule=1.0)
+
+
+def power_limit(problem: ChainProblem, most_w: float) -> Limit:
+    """Return the limit on mean power (W): no joule beyond it."""
+    return Limit("mean_power_w", 0.0, np.zeros(problem.time_s.shape), per_second=-most_w, per_joule=1.0)
+
+
+def chain_front(problem: ChainProblem, limits: Sequence[Limit] = ()) -> Front:
+    """Return every Pareto-optimal placement of a chain within limits: of equal ones, one.
+
+    Parameters
+    ----------
+    problem : ChainProblem
+    limits : sequence of Limit
+
+    Raises
+    ------
+    InfeasibleError
+        Where no placement keeps the limits; it says the nearest that can be met.
+    """
+    nodes, edges, most = _amounts(problem, limits)
+    found = _front(nodes, edges, most)
+    if found is None:
+        raise InfeasibleError(_nearest(problem, limits))
+    values, placements = found
+    return Front(values[:, LATENCY], values[:, ENERGY], placements)
+
+
+def _amounts(problem: ChainProblem, limits: Sequence[Limit]) -> tuple[Any, Any, Any]:
+    """Return amounts of blocks on units and of crossings, and the most that each may come to."""
+    nodes = [problem.time_s, problem.energy_j]
+    edges = [problem.crossing_s, problem.crossing_j]
+    apart = 1.0 - np.eye(len(problem.units))
+    most = [np.inf, np.inf]
+    for limit in limits:
+        possible = np.where(np.isfinite(problem.time_s), problem.time_s, 0.0)
+        energy = np.where(np.isfinite(problem.energy_j), problem.energy_j, 0.0)
+        nodes.append(limit.blocks + limit.per_second * possible + limit.per_joule * energy)
+        crossing = limit.per_second * problem.crossing_s + limit.per_joule * problem.crossing_j
+        edges.append(crossing + limit.transition * apart)
+        most.append(limit.most)
+    return np.stack(nodes, -1), np.stack(edges, -1) * apart[None, :, :, None], np.array(most)
+
+
+def _front(nodes: Any, edges: Any, most: Any) -> tuple[Any, Any] | None:
+    """Return amounts and placements of the front, or nothing."""
+    count, units, amounts = nodes.shape
+    least, largest = _still_to_come(nodes, edges)
+    scale = np.abs(np.where(np.isfinite(nodes), nodes, 0.0)).max(1).sum(0) + np.abs(edges).max((1, 2)).sum(0)
+    slack = _ROUNDING * np.maximum(scale, np.finfo(float).tiny)
+    values, unit_of = np.zeros((1, amounts)), np.full(1, -1)
+    history = []
+    for i in range(count):
+        crossing = edges[i - 1] if i else np.zeros((units, units, amounts))
+        values, unit_of, before = _step(
+            values, unit_of, nodes[i], crossing, least[i], largest[i], most, slack
+        )
+        if not len(values):
+            return None
+        history.append((unit_of, before))
+    values, kept = _pareto(values)
+    placements = np.empty((len(kept), count), np.int64)
+    at = kept
+    for i in range(count - 1, -1, -1):
+        unit_of, before = history[i]
+        placements[:, i] = unit_of[at]
+        at = before[at]
+    return values, placements
+
+
+def _still_to_come(nodes: Any, edges: Any) -> tuple[Any, Any]:
+    """Return the least and the most of each amount that blocks behind one may add."""
+    count = len(nodes)
+    least, largest = np.zeros(nodes.shape), np.zeros(nodes.shape)
+    possible = np.isfinite(nodes[..., LATENCY])
+    for i in range(count - 2, -1, -1):
+        through = edges[i] + nodes[i + 1][None]  # from, to, amounts
+        ways = possible[i + 1][None, :, None]
+        least[i] = np.where(ways, through + least[i + 1][None], np.inf).min(1)
+        largest[i] = np.where(ways, through + largest[i + 1][None], -np.inf).max(1)
+    return least, largest
+
+
+@compiled
+def _precedes(a: Any, b: Any) -> bool:
+    """Whether one vector of amounts comes before another, latency first."""
+    for c in range(a.shape[0]):
+        if a[c] != b[c]:
+            return bool(a[c] < b[c])
+    return False
+
+
+@compiled
+def _step(
+    values: Any, unit_of: Any, node: Any, crossing: Any, least: Any, largest: Any, most: Any, slack: Any
+) -> Any:
+    """Place one more block: merge the sorted partial placements of each unit, and keep what is not dominated.
+
+    Parameters
+    ----------
+    values : array, shape (partial placements, amounts)
+        Sorted by unit, then by amounts.
+    unit_of : array of int64
+        Unit that ran last; -1 before the first block.
+
+    Returns
+    -------
+    tuple
+        The same of the longer placements, and which one each continues.
+    """
+    units, amounts = node.shape
+    total = values.shape[0]
+    room = total * units
+    out, out_unit = np.empty((room, amounts)), np.empty(room, np.int64)
+    out_before = np.empty(room, np.int64)
+    starts, stops = np.zeros(units + 1, np.int64), np.zeros(units + 1, np.int64)
+    for label in range(total):  # place 0 is for the start, which no unit has run before
+        place = unit_of[label] + 1
+        if stops[place] == 0:
+            starts[place] = label
+        stops[place] = label + 1
+    filled = 0
+    heads, next_ones = np.empty(units + 1, np.int64), np.empty((units + 1, amounts))
+    for unit in range(units):
+        if not np.isfinite(node[unit, 0]):
+            continue
+        first = filled
+        for place in range(units + 1):
+            heads[place] = starts[place]
+            if heads[place] < stops[place]:
+                for c in range(amounts):
+                    moved = crossing[place - 1, unit, c] if place > 0 and place - 1 != unit else 0.0
+                    next_ones[place, c] = values[heads[place], c] + moved + node[unit, c]
+        while True:
+            best = -1
+            for place in range(units + 1):
+                if heads[place] < stops[place] and (best < 0 or _precedes(next_ones[place], next_ones[best])):
+                    best = place
+            if best < 0:
+                break
+            new, fits = out[filled], True
+            for c in range(amounts):
+                new[c] = next_ones[best, c]
+                fits = fits and new[c] + least[unit, c] <= most[c] + slack[c]
+            if fits and not _is_dominated(out, first, filled, least[unit], largest[unit], most, slack):
+                out_unit[filled], out_before[filled] = unit, heads[best]
+                filled += 1
+            heads[best] += 1
+            if heads[best] < stops[best]:
+                for c in range(amounts):
+                    moved = crossing[best - 1, unit, c] if best > 0 and best - 1 != unit else 0.0
+                    next_ones[best, c] = values[heads[best], c] + moved + node[unit, c]
+    return out[:filled].copy(), out_unit[:filled].copy(), out_before[:filled].copy()
+
+
+@compiled
+def _is_dominated(out: Any, first: int, last: int, least: Any, largest: Any, most: Any, slack: Any) -> bool:
+    """Whether one from `first` on is no worse than `last` in any amount, but for rounding.
+
+    An amount that ends within its limit whatever comes is as good as any other.
+    """
+    new, amounts = out[last], out.shape[1]
+    for other in range(last - 1, first - 1, -1):
+        dominated = True
+        for c in range(amounts):
+            safe = c > 1 and out[other, c] + largest[c] <= most[c]
+            if not safe and out[other, c] > new[c] + slack[c]:
+                dominated = False
+                break
+        if dominated:
+            return True
+        if amounts == 2:  # those before it have more energy
+            return False
+    return False
+
+
+def _pareto(values: Any) -> tuple[Any, Any]:
+    """Return the placements that no other beats in latency and energy, by latency, and where they stand."""
+    order = np.lexsort((values[:, ENERGY], values[:, LATENCY]))
+    energy = values[order, ENERGY]
+    best = np.concatenate(([np.inf], np.minimum.accumulate(energy)[:-1]))
+    kept = order[energy < best * (1.0 - _ROUNDING)]
+    return values[kept], kept
+
+
+def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
+    """Say which limits cannot be met, each by itself or only together, and the nearest that can."""
+    said = []
+    for i, limit in enumerate(limits):
+        others = [other for k, other in enumerate(limits) if k != i]
+        nodes, edges, _ = _amounts(problem, [limit])
+        least, _ = _still_to_come(nodes, edges)
+        possible = np.isfinite(problem.time_s[0])
+        lowest = float(np.min((nodes[0, :, 2] + least[0, :, 2])[possible], initial=np.inf))
+        if lowest > limit.most + _ROUNDING * abs(limit.most):
+            return f"no placement has {limit.name} of at most {limit.most:.4g}; the least is {lowest:.4g}"
+        if _front(*_amounts(problem, others)) is not None:
+            said.append(limit.name)
+    return (
+        f"no placement keeps all limits; one without that on {' or '.join(said) or 'several of them'} would"
+    )
