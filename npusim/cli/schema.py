@@ -30,6 +30,7 @@ DOCUMENTS = {
     "whatif": "npusim.studies:WhatIf",
     "advise": "npusim.studies.advice:Advice",
     "map": "npusim.studies.placement_document:Placement",
+    "map-front": "npusim.studies.map_front:MapFront",
     "stream": "npusim.studies.stream:Followed",
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.measure.trace_diff:TraceDiff",

@@ -19,6 +19,7 @@ _PAGES = {
     "whatif": "npusim.report.whatif:whatif_page",
     "compare": "npusim.report.side_by_side:comparison_page",
     "map": "npusim.report.placement:placement_page",
+    "map-front": "npusim.report.map_front:map_front_page",
     "stream": "npusim.report.stream:stream_page",
     "pareto": "npusim.report.exploration:pareto_page",
     "search": "npusim.report.exploration:search_page",

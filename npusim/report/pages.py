@@ -34,6 +34,7 @@ _HTML = {
     "calibration": "npusim.report.calibration_html:calibration_html",
     "compare": "npusim.report.study_html:compare_html",
     "map": "npusim.report.study_html:placement_html",
+    "map-front": "npusim.report.map_front:map_front_html",
     "stream": "npusim.report.study_html:stream_html",
     "accuracy": "npusim.report.study_html:accuracy_html",
     "measurement": "npusim.report.study_html:measurement_html",

@@ -1,0 +1,351 @@
+"""All Pareto-optimal placements of a chain of blocks in latency and energy, also over operating points."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from npusim.arch import Soc
+from npusim.documents import Document, Part
+from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
+from npusim.mapping import (
+    ChainProblem,
+    Limit,
+    chain_front,
+    energy_limit,
+    latency_limit,
+    power_limit,
+    share_limit,
+    transitions_limit,
+)
+from npusim.scenario import Scenario
+from npusim.studies.chain import Chain, chain_of, chain_problem
+
+_GRAPHER = re.compile(r"grapher\d+$")
+_FFN = re.compile(r"ffn\d+$")
+
+
+class PlacedChain(Part):
+    """One placement of all blocks."""
+
+    mapping: str
+    """A letter a block, in order; of a Vision GNN stem, graphers, feed-forward networks and head, parted by
+    `/`."""
+    latency_s: float
+    """Time of an inference, in s."""
+    energy_j: float
+    """Energy of the package for one inference, in J."""
+    power_w: float
+    """Mean power of the package, in W."""
+    transitions: int
+    """How often work passes to another device."""
+    shares: dict[str, float]
+    """Share of the blocks that each device runs."""
+    operating_points: dict[str, str]
+    """Operating point of each device that has been set."""
+
+
+class AloneOn(Part):
+    """All blocks on one device."""
+
+    device: str
+    """The device."""
+    latency_s: float
+    """Time of an inference, in s."""
+    energy_j: float
+    """Energy of the package for one inference, in J."""
+
+
+class MapFront(Document):
+    """Every placement of a chain of blocks that no other beats in latency and energy."""
+
+    MAIN_TABLE = "points"
+
+    schema_: Literal["npusim.map-front/1"] = Field("npusim.map-front/1", alias="schema")
+    """Version of this document."""
+    workload: str
+    """Name of the network."""
+    soc: str
+    """Name of the SoC."""
+    techniques: str
+    """Canonical technique stack."""
+    devices: dict[str, str]
+    """Letter of each device in mappings."""
+    blocks: list[str]
+    """Blocks, in order of execution."""
+    placements: float
+    """Placements that there are: devices to the power of blocks, times settings of operating points."""
+    settings: int
+    """Settings of operating points tried; 1: those of the data sheet."""
+    limits: dict[str, float]
+    """Limits that all placements keep, by name, in SI units."""
+    alone: list[AloneOn]
+    """All blocks on one device, at the operating points of the data sheet."""
+    points: list[PlacedChain]
+    """The front, by rising latency."""
+    chosen: int
+    """Point of the front with the least product of energy and latency, each over that of the best device
+    alone and to the power of its exponent."""
+    exponents: tuple[float, float]
+    """Exponents of energy and latency in that product (MaGNAS, Eq. 13)."""
+    given: PlacedChain | None
+    """The placement asked for, at the operating points of the data sheet; null where none was."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What every placement has to keep."""
+
+    latency_s: float | None = None
+    energy_j: float | None = None
+    power_w: float | None = None
+    transitions: int | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, problem: ChainProblem) -> list[Limit]:
+        """Return the limits of a problem."""
+        made: list[tuple[float | None, Callable[[ChainProblem, Any], Limit]]] = [
+            (self.latency_s, latency_limit),
+            (self.energy_j, energy_limit),
+            (self.power_w, power_limit),
+            (self.transitions, transitions_limit),
+        ]
+        found = [make(problem, most) for most, make in made if most is not None]
+        for device, share in self.shares.items():
+            if device not in problem.units:
+                raise UnknownNameError("device to limit", device, problem.units)
+            found.append(share_limit(problem, device, share))
+        return found
+
+
+def map_front(
+    scenario: Scenario,
+    *,
+    devices: Sequence[str] | None = None,
+    limits: Limits | None = None,
+    operating_points: bool = False,
+    exponents: tuple[float, float] = (1.0, 1.0),
+    mapping: str | None = None,
+    tell: Callable[[int, int], object] = lambda done, of: None,
+) -> MapFront:
+    """Return every placement of a network's blocks that no other beats in latency and energy.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        Of one inference at a time.
+    devices : sequence of str, optional
+        Devices to choose from; None: all that the SoC has.
+    operating_points : bool
+        Whether every combination of the operating points of devices and DRAM is tried.
+    exponents : tuple of float
+        Of energy and of latency in the product that picks one point.
+    mapping : str, optional
+        A placement to cost beside the front, as `PlacedChain.mapping` is written.
+    tell : callable
+        Called with settings done, and in all.
+
+    Raises
+    ------
+    NpusimError
+        Where the network is no chain of blocks, or several requests are in flight.
+    InfeasibleError
+        Where no placement keeps the limits.
+
+    Examples
+    --------
+    >>> map_front(Scenario("vit"), devices=["npu", "gpu"]).points[0].transitions
+    0
+    """
+    if scenario.run.requests > 1:
+        raise NpusimError("several objectives are for one inference at a time; use the latency hint")
+    soc, limits = scenario.machine, limits or Limits()
+    chain, chosen = chain_of(scenario.graph), _devices_of(soc, devices)
+    combinations = list(_combinations(soc, chosen)) if operating_points else [{}]
+    first = chain_problem(scenario, chain, chosen)
+    made = _Made(first, _letters(chosen))
+    points = _points(scenario, chain, made, limits, combinations, tell)
+    front = _not_beaten(points)
+    alone = _alone(first)
+    return MapFront(
+        workload=scenario.graph.name,
+        soc=soc.name,
+        techniques=scenario.graph.techniques,
+        devices=dict(made.letters),
+        blocks=list(chain.blocks),
+        placements=float(len(chosen)) ** len(chain.blocks) * len(combinations),
+        settings=len(combinations),
+        limits=_told(limits),
+        alone=alone,
+        points=front,
+        chosen=_chosen(front, alone, exponents),
+        exponents=exponents,
+        given=None if mapping is None else made.given(mapping),
+    )
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Makes rows of the document."""
+
+    problem: ChainProblem
+    letters: Mapping[str, str]
+
+    def placed(self, problem: ChainProblem, placement: np.ndarray, points: Mapping[str, str]) -> PlacedChain:
+        latency_s, energy_j = (float(x) for x in problem.evaluate(placement[None])[0])
+        units = [problem.units[u] for u in placement]
+        counts = Counter(units)
+        return PlacedChain(
+            mapping=self.written(units),
+            latency_s=latency_s,
+            energy_j=energy_j,
+            power_w=energy_j / latency_s,
+            transitions=sum(a != b for a, b in itertools.pairwise(units)),
+            shares={unit: counts[unit] / len(units) for unit in problem.units},
+            operating_points=dict(points),
+        )
+
+    def written(self, units: Sequence[str]) -> str:
+        """Return a placement as letters."""
+        parts = _parts(self.problem.blocks)
+        return "/".join("".join(self.letters[units[i]] for i in part) for part in parts)
+
+    def given(self, mapping: str) -> PlacedChain:
+        """Return the placement that letters say."""
+        parts, said = _parts(self.problem.blocks), mapping.upper().replace("-", "").split("/")
+        lengths = "/".join(str(len(part)) for part in parts)
+        if [len(part) for part in parts] != [len(letters) for letters in said]:
+            found = "/".join(str(len(letters)) for letters in said)
+            raise ConfigError(f"`{mapping}`, {found} letters", file="--mapping", allowed=f"{lengths} letters")
+        unit_of = {letter: self.problem.units.index(unit) for unit, letter in self.letters.items()}
+        placement = np.zeros(len(self.problem.blocks), np.int64)
+        for part, letters in zip(parts, said, strict=True):
+            for i, letter in zip(part, letters, strict=True):
+                if letter not in unit_of:
+                    known = ", ".join(f"{letter} ({unit})" for unit, letter in self.letters.items())
+                    raise ConfigError(f"`{letter}` in `{mapping}`", file="--mapping", allowed=known)
+                placement[i] = unit_of[letter]
+        if not np.isfinite(self.problem.evaluate(placement[None])[0, 0]):
+            raise InfeasibleError(f"--mapping {mapping}: a device cannot run a block that it is given")
+        return self.placed(self.problem, placement, {})
+
+
+def _points(
+    scenario: Scenario,
+    chain: Chain,
+    made: _Made,
+    limits: Limits,
+    combinations: Sequence[Mapping[str, str]],
+    tell: Callable[[int, int], object],
+) -> list[PlacedChain]:
+    """Return the fronts under all combinations of operating points, one behind the other."""
+    points: list[PlacedChain] = []
+    refused: list[InfeasibleError] = []
+    for done, points_of in enumerate(combinations):
+        tell(done, len(combinations))
+        settings = [f"{device}.operating_point={name}" for device, name in points_of.items()]
+        problem = made.problem
+        if settings:
+            problem = chain_problem(scenario.with_settings(settings), chain, problem.units)
+        try:
+            placements = chain_front(problem, limits.of(problem)).placements
+        except InfeasibleError as error:
+            refused.append(error)
+            continue
+        points += [made.placed(problem, one, points_of) for one in placements]
+    if not points:
+        raise refused[0]
+    return points
+
+
+def _parts(blocks: Sequence[str]) -> list[list[int]]:
+    """Return which blocks each part of a mapping stands for: of a Vision GNN four, else one of all."""
+    graphers = [i for i, block in enumerate(blocks) if _GRAPHER.match(block)]
+    ffns = [i for i, block in enumerate(blocks) if _FFN.match(block)]
+    if not graphers:
+        return [list(range(len(blocks)))]
+    before = list(range(graphers[0]))
+    behind = [i for i in range(graphers[0], len(blocks)) if i not in {*graphers, *ffns}]
+    return [part for part in (before, graphers, ffns, behind) if part]
+
+
+def _letters(devices: Sequence[str]) -> dict[str, str]:
+    """Return a letter for each device: the first of its name that no other has."""
+    found: dict[str, str] = {}
+    for device in devices:
+        free = [c.upper() for c in (*device, *"abcdefghijklmnopqrstuvwxyz") if c.isalpha()]
+        found[device] = next(c for c in free if c not in found.values())
+    return found
+
+
+def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
+    have = (*soc.array_devices, *soc.hosts)
+    for device in devices or ():
+        if device not in have:
+            raise UnknownNameError(f"device of {soc.name}", device, have)
+    return have if devices is None else tuple(device for device in have if device in devices)
+
+
+def _combinations(soc: Soc, devices: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield every combination of operating points of the devices and of DRAM, that of the data sheet too."""
+    sections: dict[str, Mapping[str, Any]] = {name: soc.device(name).operating_points for name in devices}
+    sections["dram"] = soc.dram.operating_points
+    owners: dict[str, Any] = {**soc.devices, "dram": soc.dram}
+    choices = []
+    for name, points in sections.items():
+        own: list[dict[str, str]] = (
+            [] if any(_is_set(owners[name], point) for point in points.values()) else [{}]
+        )
+        choices.append([*own, *({name: point} for point in points)])
+    if all(len(options) == 1 for options in choices):
+        raise NpusimError(f"{soc.name} has no operating points to try; leave out --dvfs")
+    for chosen in itertools.product(*choices):
+        yield {name: point for one in chosen for name, point in one.items()}
+
+
+def _is_set(owner: Any, point: Any) -> bool:
+    """Whether a device, or DRAM, of the data sheet works at an operating point."""
+    return all(
+        value is None
+        or float(owner.dpu.clock if name == "dpu_clock" else getattr(owner, name)) == float(value)
+        for name, value in point
+    )
+
+
+def _not_beaten(points: Sequence[PlacedChain]) -> list[PlacedChain]:
+    front: list[PlacedChain] = []
+    for point in sorted(points, key=lambda one: (one.latency_s, one.energy_j)):
+        if not front or point.energy_j < front[-1].energy_j:
+            front.append(point)
+    return front
+
+
+def _alone(problem: ChainProblem) -> list[AloneOn]:
+    found = []
+    for d, device in enumerate(problem.units):
+        latency_s, energy_j = problem.evaluate(np.full((1, len(problem.blocks)), d))[0]
+        if np.isfinite(latency_s):
+            found.append(AloneOn(device=device, latency_s=float(latency_s), energy_j=float(energy_j)))
+    return found
+
+
+def _chosen(front: Sequence[PlacedChain], alone: Sequence[AloneOn], exponents: tuple[float, float]) -> int:
+    energy = min((one.energy_j for one in alone), default=1.0)
+    latency = min((one.latency_s for one in alone), default=1.0)
+    scores = [
+        (one.energy_j / energy) ** exponents[0] * (one.latency_s / latency) ** exponents[1] for one in front
+    ]
+    return int(np.argmin(scores))
+
+
+def _told(limits: Limits) -> dict[str, float]:
+    said = {name: getattr(limits, name) for name in ("latency_s", "energy_j", "power_w", "transitions")}
+    found = {name: float(value) for name, value in said.items() if value is not None}
+    return found | {f"share of {device}": share for device, share in limits.shares.items()}
