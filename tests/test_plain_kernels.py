@@ -110,23 +110,44 @@ def test_a_folder_that_cannot_be_written_to_is_no_obstacle(tmp_path):
     assert not ledger.affords(19_901.0)
 
 
+def choice(folder: Path | None, duration_ms: Any = None) -> Choice:
+    return Choice(duration_ms, Ledger(None), None if folder is None else str(folder), "search.search_rows-")
+
+
 def test_finished_code_is_loaded_once_that_takes_less(tmp_path, monkeypatch):
+    """In this process the compiler has been started already."""
     monkeypatch.setenv(VARIABLE, "auto")
-    index = tmp_path / "kernel.nbi"
-    index.touch()
-    choice = Choice(lambda ms: ms, Ledger(None), index)
-    assert choice.is_plain((30.0,))
-    assert not choice.is_plain((30.0,))
+    (tmp_path / "cost_1").mkdir()
+    (tmp_path / "cost_1" / "search.search_rows-12.py311.nbi").touch()
+    on_disk = choice(tmp_path, lambda ms: ms)
+    assert on_disk.is_plain((30.0,))
+    assert not on_disk.is_plain((30.0,))
+    elsewhere = choice(tmp_path / "empty", lambda ms: ms)
+    assert elsewhere.is_plain((30.0,))
+    assert elsewhere.is_plain((30.0,))
 
 
 def test_of_arrays_nobody_knows_how_long_they_take(monkeypatch):
     monkeypatch.setenv(VARIABLE, "auto")
-    choice = Choice(None, Ledger(None), None)
-    assert choice.is_plain((1.0, 2))
-    assert not choice.is_plain((1.0, (np.zeros(3), 2)))
+    assert choice(None).is_plain((1.0, 2))
+    assert not choice(None).is_plain((1.0, (np.zeros(3), 2)))
 
 
 @pytest.mark.parametrize(("value", "expected"), [("plain", True), ("compiled", False)])
 def test_a_variable_decides(monkeypatch, value, expected):
     monkeypatch.setenv(VARIABLE, value)
-    assert Choice(lambda: 1e9, Ledger(None), None).is_plain(()) is expected
+    assert choice(None, lambda: 1e9).is_plain(()) is expected
+
+
+def test_a_short_command_starts_no_compiler(tmp_path):
+    script = (
+        "import sys; from npusim.cli.running import run; "
+        "status = run(['estimate', 'gcn-cora', '--format', 'json', '-o', 'out.json']); "
+        "print(status, 'numba' in sys.modules, 'llvmlite' in sys.modules)"
+    )
+    kept = {k: v for k, v in os.environ.items() if k != VARIABLE}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=kept | {"NPUSIM_CACHE": str(tmp_path)}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=900, check=True,
+    )  # fmt: skip
+    assert done.stdout.split()[-3:] == ["0", "False", "False"]

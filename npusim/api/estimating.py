@@ -14,13 +14,11 @@ from npusim.errors import UnknownNameError
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
 from npusim.scenario import Network, Scenario
-from npusim.studies.comparison import WhatIf
-from npusim.studies.fitting_stacks import fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, with_interval
-from npusim.studies.whatif import whatif as _whatif
 from npusim.techniques import Stack, completed
 
 if TYPE_CHECKING:
+    from npusim.studies.comparison import WhatIf
     from npusim.studies.placement_document import Placement
     from npusim.studies.side_by_side import Comparison
     from npusim.studies.stream import Followed, Update
@@ -171,6 +169,9 @@ def whatif(
     from npusim.studies.over import whatif_over
 
     scenario, added = scenario_of(network, soc, how), None
+    from npusim.studies.fitting_stacks import fitting_stacks
+    from npusim.studies.whatif import whatif as of_stacks
+
     left_out = ""
     if stacks == "default":
         fitting = fitting_stacks(scenario)
@@ -181,7 +182,7 @@ def whatif(
     if over:
         result = whatif_over(scenario, stacks, over, samples=samples, seed=seed)
     else:
-        result = _whatif(scenario, stacks, samples=samples, seed=seed)
+        result = of_stacks(scenario, stacks, samples=samples, seed=seed)
     notes = [added, *result.notes] if added else result.notes
     return result.model_copy(update={"notes": notes, "left_out": left_out})
 

@@ -7,9 +7,8 @@ only share the candidates.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numba
 import numpy as np
 
 from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, derive_arrays
@@ -47,6 +46,9 @@ from npusim.cost.plan_table import PlanTable, plan_table
 from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, OpRecord, Unit
 from npusim.cost.totals import Taken, fill_device_uses, finish
+
+if TYPE_CHECKING:
+    from numba import prange  # `compiled_parallel` puts it here: importing the compiler takes its time
 
 _DPU, _HOST, _CONVOLUTION = int(Unit.DPU), int(Unit.HOST), int(DpuOperation.CONVOLUTION)
 _DSP_RATE = int(Rate.DSP)
@@ -298,7 +300,7 @@ def _evaluate_all(
     design: Design, groups: Any, table: PlanTable, totals: Any, plans: Any, threads: int
 ) -> None:
     # Neighbouring groups cost much the same, so dealing them out in turn gives all threads equal work.
-    for thread in numba.prange(threads):
+    for thread in prange(threads):
         # numba counts references to arrays: shared by all threads, the count would move from core to core all
         # the time.
         own = PlanTable(
@@ -361,6 +363,8 @@ def evaluate_points(
     plans : array of int64, shape (points,)
         Written: the plan that is taken; -1 where the network does not fit under any.
     """
+    import numba
+
     _evaluate_all(_design(base, columns, values), groups, table, totals, plans, numba.get_num_threads())
 
 

@@ -11,101 +11,21 @@ Few calls run the same functions as plain Python instead (`npusim.cost.plain`).
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-import os
-import pickle
 import platform
-import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, cached_property, update_wrapper
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from types import FunctionType
+from typing import Any, TypeVar, cast
 
-import llvmlite.binding
-import numba
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.dispatcher import Dispatcher
-from numba.core.runtime import rtsys
-
-from npusim.cost.compilation_notice import announce
 from npusim.cost.plain import Choice, Duration, Ledger, is_compiling_allowed, is_plain, plain_kernels
 from npusim.locate import cache_dir
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_DIGEST = 32
-"""Bytes of the checksum that opens a file."""
-
-
-class _CheckedFile(IndexDataCacheFile):
-    """numba's files of one function, each behind its checksum: what is damaged is compiled anew."""
-
-    @contextmanager
-    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
-        content = io.BytesIO()
-        yield content
-        with super()._open_for_write(filepath) as file:
-            file.write(_checksum(filepath, content.getvalue()) + content.getvalue())
-
-    def _load_index(self) -> dict[Any, str]:
-        content = io.BytesIO(_content(self._index_path))
-        if not content.getvalue() or pickle.load(content) != self._version:
-            return {}
-        stamp, overloads = pickle.load(content)
-        return overloads if stamp == self._source_stamp else {}
-
-    def _load_data(self, name: str) -> Any:
-        content = _content(self._data_path(name))
-        if not content:
-            raise OSError  # numba compiles anew
-        return pickle.loads(content)
-
-
-def _checksum(path: str, content: bytes) -> bytes:
-    return hashlib.blake2b(os.path.basename(path).encode() + b"\0" + content, digest_size=_DIGEST).digest()
-
-
-def _content(path: str) -> bytes:
-    """Return what a file holds behind its checksum; nothing where it is missing, damaged or another's."""
-    with suppress(OSError):
-        status = os.stat(path)
-        is_own = not hasattr(os, "getuid") or status.st_uid in (0, os.getuid())
-        if stat.S_ISREG(status.st_mode) and is_own and not status.st_mode & stat.S_IWOTH:
-            data = Path(path).read_bytes()
-            if data[:_DIGEST] == _checksum(path, data[_DIGEST:]):
-                return data[_DIGEST:]
-    return b""
-
-
-class _Cache(FunctionCache):
-    """numba's cache of one function that tolerates damage and a full disk, and starts sooner."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self._cache_file = _CheckedFile(
-            self._cache_path, self._impl.filename_base, self._impl.locator.get_source_stamp()
-        )
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Load compiled code without the tables of a compiler that may never be needed.
-
-        numba first imports all that it could compile with, linear algebra of scipy included, which takes a
-        third of a fresh process's time. Finished code needs no more than the runtime's symbols; compiling
-        imports the rest.
-        """
-        rtsys.initialize(target_context)
-        found = None
-        with self._guard_against_spurious_io_errors():
-            found = self._load_overload(sig, target_context)
-        if found is None:
-            announce()
-        return found
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Save compiled code where that is possible."""
-        with suppress(OSError):
-            super().save_overload(sig, data)
 
 
 @cache
@@ -122,9 +42,15 @@ def fingerprint() -> str:
     folder = Path(__file__).parent
     for source in sorted(folder.rglob("*.py")):
         digest.update(source.relative_to(folder).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
-    cpu = llvmlite.binding.get_host_cpu_name()
-    digest.update("|".join((numba.__version__, platform.python_version(), platform.machine(), cpu)).encode())
+    digest.update("|".join((version("numba"), platform.python_version(), *_processor())).encode())
     return digest.hexdigest()[:16]
+
+
+def _processor() -> tuple[str, str]:
+    """Return the processor's kind and name; numba itself looks at what it can do."""
+    with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+        return platform.machine(), next((line for line in file if line.startswith("model name")), "")
+    return platform.machine(), platform.processor()
 
 
 @cache
@@ -141,44 +67,79 @@ def _ledger() -> Ledger:
     return Ledger(None if folder is None else Path(folder, "plain"))
 
 
-class Kernel(Dispatcher):
-    """A function that numba compiles, run as plain Python as long as that takes less."""
+class Kernel:
+    """A function that numba compiles, run as plain Python as long as that takes less.
 
-    _choice: Choice | None
-    """How calls are run; None as soon as they are compiled."""
-    _is_long: bool
-    """Whether it is compiled even where what calls it runs as plain Python."""
+    Compiled functions that call it see numba's dispatcher in it.
+    """
+
+    def __init__(self, function: Callable[..., Any], duration_ms: Duration | None, **options: Any) -> None:
+        update_wrapper(self, function)
+        self.py_func = function
+        self._duration_ms, self._options = duration_ms, options
+        self._is_compiled = False
+        self.is_long = False
+        """Whether it is compiled even where what calls it runs as plain Python."""
+
+    @cached_property
+    def _choice(self) -> Choice:
+        folder, function = _folder(), self.py_func
+        module = Path(function.__code__.co_filename).stem
+        return Choice(self._duration_ms, _ledger(), folder, f"{module}.{function.__qualname__}-")
+
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba compiles and loads it with."""
+        from npusim.cost.compiler import dispatcher_of
+
+        return dispatcher_of(self.py_func, _folder(), self._options)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.dispatcher._numba_type_
+
+    @property
+    def stats(self) -> Any:
+        """Hits and misses of the cache on disk."""
+        return self.dispatcher.stats
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the function."""
-        if is_plain() and not (self._is_long and is_compiling_allowed()):
-            return self.py_func(*arguments)
-        if self._choice is not None and not is_plain():
+        if is_plain() and not (self.is_long and is_compiling_allowed()):
+            return self.plain(*arguments)
+        if not self._is_compiled and not self.is_long:
             if self._choice.is_plain(arguments):
                 with plain_kernels():
-                    return self.py_func(*arguments)
-            self._choice = None
-        return super().__call__(*arguments)
+                    return self.plain(*arguments)
+            self._is_compiled = True
+        return self.dispatcher(*arguments)
+
+    @cached_property
+    def plain(self) -> Callable[..., Any]:
+        """The function as plain Python, which calls other kernels as such without coming by here."""
+        function = self.py_func
+        names = _plain_names(function.__module__)
+        return FunctionType(
+            function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+        )
+
+
+_PLAIN: dict[str, dict[str, Any]] = {}
+
+
+def _plain_names(module: str) -> dict[str, Any]:
+    """Return what a module's names mean where kernels run as plain Python."""
+    names = _PLAIN.get(module)
+    if names is None:
+        names = _PLAIN[module] = dict(vars(sys.modules[module]))
+        for name, one in list(names.items()):
+            if isinstance(one, Kernel) and not one.is_long:
+                names[name] = one.plain
+    return names
 
 
 def _compile(function: _Function, duration_ms: Duration | None, **options: Any) -> _Function:
-    # Nobody calls a kernel from C.
-    made = numba.njit(error_model="numpy", no_cfunc_wrapper=True, **options)(function)
-    folder, index = _folder(), None
-    if folder is not None:
-        # numba fixes a function's cache folder when its cache is made; other users of numba in this
-        # process keep theirs.
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, folder
-        try:
-            made._cache = _Cache(function)
-        finally:
-            numba.config.CACHE_DIR = before
-        index = Path(made._cache._cache_file._index_path)
-    made.__class__ = Kernel
-    made._choice = Choice(duration_ms, _ledger(), index)
-    made._is_long = False
-    result: _Function = made
-    return result
+    return cast(_Function, Kernel(function, duration_ms, **options))
 
 
 def compiled(function: _Function) -> _Function:
@@ -188,9 +149,9 @@ def compiled(function: _Function) -> _Function:
 
 def compiled_always(function: _Function) -> _Function:
     """Compile a search that takes too long as plain Python, also where an equation beside it runs so."""
-    made = _compile(function, lambda *_: math.inf)
-    made._is_long = True  # type: ignore[attr-defined]
-    return made
+    made: Any = Kernel(function, None)
+    made.is_long = True
+    return cast(_Function, made)
 
 
 def compiled_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]:
@@ -201,7 +162,11 @@ def compiled_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]
     duration_ms : callable
         Tells from the arguments of a call, roughly, what it takes as plain Python (ms).
     """
-    return lambda function: _compile(function, duration_ms)
+
+    def declare(function: _Function) -> _Function:
+        return _compile(function, duration_ms)
+
+    return declare
 
 
 def compiled_parallel(function: _Function) -> _Function:

@@ -4,8 +4,9 @@ Equations stand once, as functions that numba compiles and that Python can run a
 an estimate takes `_COMPILING_MS`, to run it as Python a fraction of that, so a first estimate compiles
 nothing. What was run as Python is added up, over all processes of a user, and when it comes to what compiling
 would have taken, kernels are compiled: at no time was more than twice the least time spent, whatever follows.
-Where compiled code lies on disk the same holds for loading it. What a call will take as Python is told
-beforehand by its arguments, not by a clock, so that the same calls are run in the same way.
+Where compiled code lies on disk the same holds for loading it, and for starting the compiler, which loads it.
+What a call will take as Python is told beforehand by its arguments, not by a clock, so that the same calls
+are run in the same way.
 
 Both ways give the same numbers to the last bit (`tests/test_plain_kernels.py`).
 """
@@ -13,9 +14,12 @@ Both ways give the same numbers to the last bit (`tests/test_plain_kernels.py`).
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,8 @@ import numpy as np
 
 VARIABLE = "NPUSIM_KERNELS"
 """Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
-_COMPILING_MS, _LOADING_MS = 20_000.0, 40.0
+_COMPILING_MS, _STARTING_MS, _LOADING_MS = 20_000.0, 250.0, 40.0
+"""What it takes to compile all of an estimate, to start the compiler and load it, and to load one more."""
 _EQUATION_MS = 0.1
 _STEP_MS = 10.0
 """What a byte of the file of past calls stands for."""
@@ -100,11 +105,21 @@ class Choice:
     ----------
     duration_ms : callable, optional
         See `Duration`; None: of numbers and records alone it is an equation, of arrays it is unknown.
+    folder : str, optional
+        Where compiled code is kept, in files of this kernel whose names begin with `name`.
     """
 
-    def __init__(self, duration_ms: Duration | None, ledger: Ledger, index: Path | None) -> None:
-        self._duration_ms, self._ledger, self._index = duration_ms, ledger, index
+    _small_ms = 0.0
+    """What kernels have run as plain Python in this process that could have been loaded."""
+
+    def __init__(self, duration_ms: Duration | None, ledger: Ledger, folder: str | None, name: str) -> None:
+        self._duration_ms, self._ledger, self._folder, self._name = duration_ms, ledger, folder, name
         self._spent_ms = 0.0
+
+    @cached_property
+    def _is_on_disk(self) -> bool:
+        folder = None if self._folder is None else Path(self._folder)
+        return folder is not None and any(folder.glob(f"*/{escape(self._name)}*.nbi"))
 
     def is_plain(self, arguments: tuple[Any, ...]) -> bool:
         """Whether a call is to be run as plain Python."""
@@ -117,10 +132,13 @@ class Choice:
             return False
         else:
             ms = _EQUATION_MS
-        if self._index is None or not self._index.exists():
+        if not self._is_on_disk:
             return self._ledger.affords(ms)
         self._spent_ms += ms
-        return self._spent_ms <= _LOADING_MS
+        if "numba" in sys.modules:
+            return self._spent_ms <= _LOADING_MS
+        Choice._small_ms += ms
+        return Choice._small_ms <= _STARTING_MS
 
 
 def _holds_array(value: Any) -> bool:
