@@ -28,7 +28,9 @@ def mapped(graph: Any, soc: Any, run: Any) -> bytes | None:
         found = map_graph(graph, soc, run)
     except InfeasibleError:
         return None
-    return bytes(found.arch.tobytes() + found.results.tobytes() + found.total.tobytes())
+    return bytes(
+        found.arch.numbers.tobytes() + found.results.tobytes() + found.uses.tobytes() + found.total.tobytes()
+    )
 
 
 @hypothesis_settings(max_examples=12)

@@ -29,7 +29,7 @@ VARIABLE = "NPUSIM_KERNELS"
 """Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
 _COMPILING_MS, _STARTING_MS, _LOADING_MS = 20_000.0, 250.0, 40.0
 """What it takes to compile all of an estimate, to start the compiler and load it, and to load one more."""
-_EQUATION_MS = 0.1
+_EQUATION_MS, _RECORDS = 0.1, 8
 _STEP_MS = 10.0
 """What a byte of the file of past calls stands for."""
 
@@ -104,7 +104,7 @@ class Choice:
     Parameters
     ----------
     duration_ms : callable, optional
-        See `Duration`; None: of numbers and records alone it is an equation, of arrays it is unknown.
+        See `Duration`; None: of numbers and a few records it is an equation, of arrays it is unknown.
     folder : str, optional
         Where compiled code is kept, in files of this kernel whose names begin with `name`.
     """
@@ -142,6 +142,7 @@ class Choice:
 
 
 def _holds_array(value: Any) -> bool:
+    """Whether a value is more than numbers and some records."""
     if isinstance(value, tuple):
         return any(map(_holds_array, value))
-    return isinstance(value, np.ndarray)
+    return isinstance(value, np.ndarray) and (value.dtype.names is None or value.size > _RECORDS)
