@@ -311,7 +311,7 @@ def resolve_run(
         if device not in ("npu", "cpu", "gpu"):
             raise UnknownNameError("device", device, ("auto", *soc.array_devices, *soc.hosts))
         raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {_devices(soc)}")
-    if not soc.has("npu"):
+    if not soc.array_devices:
         if isinstance(tiles, int) and tiles:
             raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
         streams = 1 if hint == "latency" else _streams(soc, device)

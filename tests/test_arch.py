@@ -180,22 +180,6 @@ def test_an_unknown_number_format_is_refused() -> None:
             device.peak_macs_per_s("fp8")
 
 
-def test_other_accelerators_fit_by_dataflow_and_roofline(tmp_path: Path) -> None:
-    data = load_soc(SERIES[0]).model_dump(mode="json", by_alias=True)
-    dla = {key: value for key, value in data["devices"]["gpu"].items() if key != "kind"}
-    data["devices"]["dla"] = dla | {
-        "kind": "accelerator",
-        "dataflow": "weight_stationary",
-        "buffer": "512 KiB",
-        "ops": ["convolution", "matmul"],
-        "operating_points": {"low": {"clock": "1050 MHz", "voltage": "0.7 V"}},
-    }
-    soc = Soc.model_validate(data)
-    slow = with_overrides(soc, ["dla.operating_point=low"])
-    assert slow.device("dla").clock == 1.05e9  # type: ignore[union-attr]
-    assert slow.has("accelerator")
-
-
 def test_a_device_may_not_take_the_name_of_a_section() -> None:
     data = load_soc(SERIES[0]).model_dump(mode="json", by_alias=True)
     data["devices"]["dram"] = data["devices"]["gpu"]

@@ -20,6 +20,7 @@ from npusim.cost.arrays.timing import covered_cycles, transfers
 from npusim.cost.arrays.traffic import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
 from npusim.cost.arrays.unrolling import unroll
 from npusim.errors import ConfigError
+from npusim.scenario import Scenario
 from tests.naive_arrays import LOOPS as SHORT
 from tests.naive_arrays import Walk, covered, moved
 
@@ -228,3 +229,24 @@ class TestTiles:
         with pytest.raises(ConfigError) as refused:
             load_soc("core-ultra-series2", {"npu.dpu.dataflow": "weight_stationery"})
         assert refused.value.suggestion == "weight_stationary"
+
+
+class TestAccelerator:
+    """A device of kind accelerator goes the way of an NPU's tiles."""
+
+    def test_an_array_runs_a_network_no_faster_than_its_macs(self):
+        scenario = Scenario("resnet-50", "nvdla-large", device="dla", settings=["workload.precision=int8"])
+        total = scenario.mapped.total
+        assert total["dpu_s"] >= 3.8e9 / (2048 * 1e9)
+        assert total["latency_s"] >= total["dpu_s"]
+
+    @pytest.mark.parametrize(
+        ("key", "value", "what"),
+        [
+            ("dla.dpu.dataflow", "grid", "a dataflow of configs/dataflows.yaml"),
+            ("dla.dpu.eltwise_ops", ["add"], "vector units run them"),
+        ],
+    )
+    def test_what_an_array_cannot_be_is_refused(self, key, value, what):
+        with pytest.raises(ConfigError, match=what):
+            load_soc("nvdla-large", {key: value})

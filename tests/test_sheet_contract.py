@@ -87,16 +87,6 @@ def test_the_schema_marks_what_is_informative_and_bounds_what_is_possible() -> N
     assert definitions["Dram"]["properties"]["bandwidth"]["x-maximum"] == 1e14
 
 
-def test_a_sheet_with_an_accelerator_loads_and_says_that_nothing_runs_there(tmp_path: Path) -> None:
-    path = tmp_path / "board.yaml"
-    accelerator = load_soc(SOC).cpu.model_dump(mode="json") | {
-        "kind": "accelerator", "dataflow": "weight_stationary", "buffer": "1 MiB", "ops": ["matmul"],
-    }  # fmt: skip
-    path.write_text(child("board", devices={"dla": accelerator}))
-    assert load_soc(path).has("accelerator")
-    assert "nothing is mapped" in refusal("dla.cores=2", soc=path)
-
-
 def test_a_misspelt_key_suggests_one_that_is_missing(tmp_path: Path) -> None:
     text = soc_file(SOC).read_text(encoding="utf-8").replace("    tiles:  ", "    tilez:  ")
     path = tmp_path / "soc.yaml"

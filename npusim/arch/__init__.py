@@ -1,8 +1,8 @@
 """Typed, frozen data sheets of SoCs, read from YAML; nothing here knows what work costs."""
 
+from npusim.arch.accelerator import Accelerator
 from npusim.arch.calibration import Calibration
 from npusim.arch.device import (
-    Accelerator,
     Cache,
     Cpu,
     DevicePoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
@@ -90,9 +90,6 @@ ELEMENT_KINDS: tuple[ElementKind, ...] = get_args(ElementKind)
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 CACHE_LEVELS = 4
 """Most levels that a cache hierarchy may have."""
-
-
-_ACCELERATOR = "accelerators can be described, but nothing is mapped to them yet"
 
 
 _SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
@@ -259,22 +256,3 @@ class Gpu(RooflineDevice):
 
     kind: Literal["gpu"]
     """Kind of device: gpu."""
-
-
-Dataflow = Literal["output_stationary", "weight_stationary", "input_stationary", "row_stationary"]
-"""Which operand stays in place while the others pass."""
-
-
-class Accelerator(RooflineDevice):
-    """A fixed-function accelerator, by its roofline."""
-
-    informative: ClassVar[str] = _ACCELERATOR
-
-    kind: Literal["accelerator"]
-    """Kind of device: accelerator."""
-    dataflow: Dataflow
-    """Operand that stays in the array; it decides what is fetched again when a tensor does not fit."""
-    buffer: Bytes
-    """On-chip buffer that holds the operands of one operator."""
-    ops: list[OpName] = Field(min_length=1)
-    """Operator types it runs; the others fall back to another device."""

@@ -180,7 +180,9 @@ class Dpu(Section):
 
     @property
     def mpes(self) -> int:
-        """MPEs of one tile: M * M * N * N."""
+        """MPEs of one tile: M * M * N * N, or the PEs of an array."""
+        if self.array is not None and self.dataflow != "grid":
+            return self.array.pes
         return int(self.grid.vpe) ** 2 * int(self.grid.mpe) ** 2
 
     def macs_per_cycle(self, dtype: str) -> float:

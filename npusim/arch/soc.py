@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
+from npusim.arch.accelerator import Accelerator
 from npusim.arch.calibration import Calibration
-from npusim.arch.device import Accelerator, Cpu, DeviceName, Gpu, RooflineDevice
+from npusim.arch.device import Cpu, DeviceName, Gpu, RooflineDevice
 from npusim.arch.dram import Dram
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.npu import ALL_TILES, Npu
@@ -84,7 +85,7 @@ class Soc(Section):
 
     @model_validator(mode="after")
     def _an_npu_needs_its_silicon(self) -> Soc:
-        if self.has("npu") and self.technology is None:
+        if self.array_devices and self.technology is None:
             refuse("nothing", "the process node of the NPU", at="technology")
         return self
 

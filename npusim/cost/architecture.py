@@ -285,7 +285,12 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
 
 @compiled
 def _mpes(arch: ArchRecord) -> float:
-    """MPEs of a tile: M x M x N x N."""
+    """MPEs of a tile: M x M x N x N, or the PEs of an array."""
+    if arch.array.axes > 0.0 and arch.array.is_of_grid == 0.0:
+        pes = 1.0
+        for axis in range(int(arch.array.axes)):
+            pes *= arch.array.axis_pes[axis]
+        return pes
     return float(arch.dpu_vpe * arch.dpu_vpe * arch.dpu_mpe * arch.dpu_mpe)
 
 

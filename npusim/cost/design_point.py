@@ -220,8 +220,14 @@ def _fill_npu(record: Any, npu: Npu) -> None:
         record["dpu_mode_w"][i], record["dpu_mode_h"][i] = mode.groups_w, mode.groups_h
         record["dpu_mode_c"][i] = mode.groups_c
     record["dpu_read_ports"], record["dpu_sram_word_bytes"] = npu.sram.read_ports, npu.sram.word
-    for name in DpuModel.model_fields:
-        record[f"dpu_{name}"] = getattr(dpu.model, name)
+    fitted: DpuModel | None = dpu.model
+    for name in DpuModel.model_fields if fitted is not None else ():
+        record[f"dpu_{name}"] = getattr(fitted, name)
+    if fitted is None:  # partial sums pass through the ports of SRAM
+        record["dpu_write_ports"], record["dpu_drain_bytes_per_port_cycle"] = (
+            npu.sram.read_ports,
+            npu.sram.word,
+        )
     for name in EnergyFactors.model_fields:
         if f"energy_{name}" in ARCH_DTYPE.names:
             record[f"energy_{name}"] = getattr(dpu.energy_factors, name)

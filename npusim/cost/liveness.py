@@ -24,7 +24,7 @@ def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
     A tensor stored with a bitmap stays packed in SRAM where the SoC accepts that for its role
     (`npu.sparsity.decompress_weights`, `decompress_activations`); otherwise it is moved dense.
     """
-    if not soc.has("npu"):
+    if not soc.array_devices:
         return 1.0
     switches = soc.npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from npusim.arch import Npu, Soc
+from npusim.arch import Accelerator, Npu, Soc
 from npusim.cost import STATE_TYPES, DpuOperation, Group, Roots, Unit, execution_of, listed_as
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
@@ -110,8 +110,10 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> 
         )
     if not known:
         return False
-    if operation is not DpuOperation.ELTWISE:
+    if operation in (DpuOperation.MATMUL, DpuOperation.CONVOLUTION, DpuOperation.DEPTHWISE):
         return True
+    if operation is not DpuOperation.ELTWISE:
+        return not isinstance(npu, Accelerator)  # a grid pools; an array multiplies
     tensors = inputs[:1] if op.family is Family.CONVERT else inputs
     return listed_as(op) in npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1
 
