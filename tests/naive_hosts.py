@@ -14,8 +14,12 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
     levels = nearest_first(host, dram_latency_s)
     touched = op.host_read_bytes + op.host_written_bytes
     stream_s = 0.0
+    biggest = max([0.0, *(size for size, _, _ in levels if math.isfinite(size))])
+    kept = min(1.0, biggest / op.host_network_bytes) if op.host_network_bytes else 1.0
+    cold = op.host_fresh_bytes * (1 - kept)
     if touched:
-        mean_s_per_byte = average(touched, [(size, 1 / rate) for size, rate, _ in levels])
+        warm_s = (touched - cold) * average(touched - cold, [(size, 1 / rate) for size, rate, _ in levels])
+        mean_s_per_byte = (warm_s + cold / levels[-1][1]) / touched
         stream_s = (op.host_read_bytes + host.write_cost * op.host_written_bytes) * mean_s_per_byte
     stream_s += op.host_handed_bytes / levels[-1][1]
     reach = max(1.0, op.host_reach_bytes)
@@ -33,13 +37,11 @@ def cost(host: Any, op: Any, dram_latency_s: float) -> tuple[float, float, float
     if host.scatter_columns:
         busy = max(1.0, min(busy, op.host_columns / host.scatter_columns))
     work_s = (shared[0] / host.cores + shared[1] / busy) / host.clock_hz + product_s(host, op)
-    biggest = max([0.0, *(size for size, _, _ in levels if math.isfinite(size))])
-    beyond = max(0.0, touched - biggest)
     missed = op.host_fetched_bytes * (1.0 - min(1.0, biggest / reach))
-    share = op.host_read_bytes / touched if touched else 0.0
-    moved = max(beyond * share + missed, op.host_fresh_bytes) + max(
-        beyond * (1 - share), op.host_leaving_bytes
-    )
+    left = max(0.0, touched - cold - biggest)
+    share = (op.host_read_bytes - cold) / (touched - cold) if touched > cold else 0.0
+    read, beyond = cold + left * share, cold + left
+    moved = max(read + missed, op.host_fresh_bytes) + max(beyond - read, op.host_leaving_bytes)
     time_s = host.dispatch_s + max(work_s, stream_s) + wait_s
     return time_s, op.host_handed_bytes + moved, op.host_handed_bytes + beyond + missed
 
@@ -82,7 +84,7 @@ def average(bytes_: float, levels: list[tuple[float, float]]) -> float:
     for size, price in levels:
         here = min(left, max(0.0, size - held))
         held, left, total = max(held, size), left - here, total + here * price
-    return total / bytes_
+    return total / bytes_ if bytes_ else 0.0
 
 
 def product_s(host: Any, op: Any) -> float:

@@ -78,6 +78,7 @@ def works(draw):
         "host_format": int(draw(st.sampled_from(HostFormat))),
     }
     work["host_fresh_bytes"] = work["host_read_bytes"] * draw(st.floats(0.0, 1.0))
+    work["host_network_bytes"] = work["host_fresh_bytes"] * draw(st.floats(1.0, 100.0))
     work["host_leaving_bytes"] = work["host_written_bytes"] * draw(st.floats(0.0, 1.0))
     if draw(st.booleans()):
         rows, columns, depth = (float(draw(st.integers(1, 5000))) for _ in range(3))
@@ -232,9 +233,18 @@ def test_one_core_has_a_part_of_the_bandwidth_from_dram():
     assert times == pytest.approx([50.0, 25.0, 12.0])
 
 
+def test_what_a_network_reads_anew_comes_from_dram_as_far_as_no_cache_holds_it():
+    host = {"bytes_per_s": 1.0, "cache_bytes": [60.0, 0, 0, 0], "cache_bytes_per_s": [10.0, 1, 1, 1]}
+    work = {"host_read_bytes": 60.0, "host_fresh_bytes": 60.0}
+    times = [time_s(host, work | {"host_network_bytes": size}) for size in (60.0, 120.0, 6e9)]
+    assert times == pytest.approx([6.0, 3.0 + 30.0, 60.0])
+    assert cost_host(derived(host), op_row(work | {"host_network_bytes": 120.0})).streamed_bytes == 30.0
+
+
 def test_kinds_that_a_data_sheet_leaves_out_take_as_long_as_what_they_are_like():
     row = cpu_row(load_soc("core-ultra-series2"), "latency")["element_cycles"]
     assert row[ELEMENT_KINDS.index("scatter_reduce")] == row[ELEMENT_KINDS.index("scatter")]
+    assert row[ELEMENT_KINDS.index("row_relayout")] == row[ELEMENT_KINDS.index("relayout")]
 
 
 def test_a_row_longer_than_a_line_is_streamed():
@@ -262,6 +272,8 @@ def test_a_row_longer_than_a_line_is_streamed():
         ("pooling", "MaxPool", (2, 4, 8), (2, 4, 1), {"kernel": (8,)}),
         ("relayout", "Transpose", (64, 8), (8, 64), {"order": (1, 0)}),
         ("arithmetic", "Transpose", (64, 1), (1, 64), {"order": (1, 0)}),
+        ("row_relayout", "Transpose", (64, 8, 16), (8, 64, 16), {"order": (1, 0, 2)}),
+        ("relayout", "Transpose", (64, 8, 15), (8, 64, 15), {"order": (1, 0, 2)}),
         ("relayout", "Broadcast", (64, 1), (64, 8), {}),
         ("arithmetic", "Broadcast", (1, 8), (64, 8), {}),
         ("scatter", "ScatterElementsUpdate", (64, 8), (64, 8), {"reduction": "sum"}),

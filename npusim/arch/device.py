@@ -73,14 +73,14 @@ def _rides_along(name: str) -> str:
 
 ElementKind = Literal[
     "arithmetic", "division", "exponential", "sigmoid", "logarithm", "power", "boolean", "softmax",
-    "reduction", "pooling", "relayout", "gather", "scatter", "scatter_reduce", "sort",
+    "reduction", "pooling", "relayout", "gather", "scatter", "scatter_reduce", "sort", "row_relayout",
 ]  # fmt: skip
 """Kinds of work on an element: `arithmetic` is all that vector units do in a step or two, comparisons and
 copies included; `sigmoid` stands for activations built on an exponential; `boolean` is an element of a
 Boolean input or output of the network, whatever is done with it; `reduction` goes across rows, one along a
 row is arithmetic; `sort` is a comparison while edges are sorted; `pooling` takes an element of a window;
-`relayout` writes elements in another order than it reads them; `scatter_reduce` is a scatter that combines
-by maximum, minimum, product or mean."""
+`relayout` writes elements in another order than it reads them, `row_relayout` rows of a cache line or more in
+one piece; `scatter_reduce` is a scatter that combines by maximum, minimum, product or mean."""
 
 RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
 """Kinds of work that take a while for each row, however short it is; `aggregate`: a row that is fetched for a
@@ -176,8 +176,8 @@ class RooflineDevice(Section):
     """Multiply-accumulates that starting and storing a result of a product takes the time of. None: none."""
     element_cycles: dict[ElementKind, CyclesPerElement] = Field(default_factory=dict)
     """Cycles of a core for each element, by the kind of work. A kind that is not listed is done as fast as
-    arithmetic (`scatter_reduce` as `scatter`), and arithmetic that is not listed as one multiply-accumulate.
-    """
+    arithmetic (`scatter_reduce` as `scatter`, `row_relayout` as `relayout`), and arithmetic that is not
+    listed as one multiply-accumulate."""
     row_cycles: dict[RowKind, Cycles] = Field(default_factory=dict)
     """Cycles of a core for each row on top; none where a kind is not listed."""
     element_rate: PositiveRatio | None = None

@@ -1,4 +1,4 @@
-"""``npusim export``: a workload's real model, trained, as a file that OpenVINO runs."""
+"""``npusim export``: a workload's real model as files that OpenVINO runs: a trained GNN, a language model."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _EXAMPLES = """
 [dim]Examples[/dim]
   npusim export gcn-cora --data planetoid -o gcn.xml
   npusim export gat-cora --data planetoid -t stagr+effop -o gat.xml
+  npusim export llama-tiny -o tiny
+  npusim export llama3.2-1b --weights model_weights.pth --set workload.weights=int8 -o llama
 """
 
 
@@ -26,17 +28,24 @@ def export(
         Path,
         option(
             "--output -o FILE",
-            "The .xml file to write; the weights go to the .bin file beside it.",
+            "The .xml file to write, with the .bin file beside it; of a language model the folder.",
             show_default=False,
         ),
     ],
     data: Data = None,
+    weights: Annotated[
+        Path | None,
+        option(
+            "--weights FILE",
+            "Weights of a language model: a file of torch.save, named as Hugging Face does; none: random.",
+        ),
+    ] = None,
     techniques: TechniqueStack = "none",
     settings: Settings = None,
 ) -> None:
-    """Train a workload's model on its real data and save it as OpenVINO IR.
+    """Save a workload's real model as OpenVINO IR: a GNN trained on its data, or a language model in parts.
 
-    Takes seconds; needs the extra `gnn`. `npusim estimate` reads the file, and a laptop's NPU runs it.
+    Needs the extra `gnn`. `npusim estimate` reads the files, and a laptop's NPU runs them.
     """
     from npusim.scenario import split_settings
 
@@ -48,11 +57,25 @@ def export(
             allowed="settings of the workload, such as workload.hidden=128: a model file knows no machine",
         )
 
+    from npusim.workloads import load_spec
+    from npusim.workloads.llm import LlmSpec
+
+    of_workload = tuple(setting for setting in settings or ())
+    spec = None if workload.endswith((".xml", ".onnx")) else load_spec(workload, of_workload)
+    if isinstance(spec, LlmSpec):
+        if techniques != "none" or data is not None:
+            key = "--techniques" if techniques != "none" else "--data"
+            raise ConfigError("a value", file=key, allowed="none for a language model")
+        from npusim.llm.converting import export_llm
+
+        export_llm(spec, output.expanduser(), weights, typer.echo)
+        return
+    if weights is not None:
+        raise ConfigError("a file", file="--weights", allowed="only for a workload of kind llm")
+
     from npusim.accuracy.export import export_model
 
-    done = export_model(
-        workload, techniques, data, output.expanduser(), tuple(setting for setting in settings or ())
-    )
+    done = export_model(workload, techniques, data, output.expanduser(), of_workload)
     typer.echo(
         f"{done.path}: {done.workload} with {done.techniques}, {done.operators} operators, "
         f"test accuracy {done.test_accuracy:.1%}"

@@ -93,6 +93,10 @@ def listed_as(op: Operator) -> str:
     return execution_of(op.traits).listed_as or op.type.lower()
 
 
+_WHOLE_ROW = 16
+"""Elements of a row that fills a cache line in fp32."""
+
+
 def _reduction(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
     """Work along a row is arithmetic; across rows it is a reduction."""
     rank = len(inputs[0].shape)
@@ -100,11 +104,13 @@ def _reduction(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
 
 
 def _transposition(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:
-    """A transposition that only moves axes of length one keeps the order."""
+    """A transposition that only moves axes of length one keeps the order; long rows stay in one piece."""
     shape = inputs[0].shape
     order = op.attrs.get("order") or tuple(reversed(range(len(shape))))
     long = [axis for axis in order if shape[axis] > 1]
-    return "arithmetic" if long == sorted(long) else "relayout"
+    if long == sorted(long):
+        return "arithmetic"
+    return "row_relayout" if order[-1] == len(shape) - 1 and shape[-1] >= _WHOLE_ROW else "relayout"
 
 
 def _scattering(op: Operator, inputs: Tensors, outputs: Tensors) -> ElementKind:

@@ -10,7 +10,9 @@ too few results leave cores idle.
 **Elements.** So many cycles of a core for each, by the kind of work, and for each row. Cores share a scatter
 by columns, so that narrow rows keep few of them busy.
 
-**Stream.** Bytes read and written, a written one at a cost of its own. Of all that an operator touches, what
+**Stream.** Bytes read and written, a written one at a cost of its own. What an inference reads anew (weights,
+inputs, states) comes from DRAM where it is more in all than the caches hold: the share beyond them has been
+driven out since the inference before. Of all else that an operator touches, what
 fits the nearest cache moves at its bandwidth, what fits the next as well at that one's, and the rest at
 DRAM's, of which one core gets a part only: continuous in sizes, capacities and bandwidths. A level farther
 away is never faster than a nearer one. Where several devices share an inference, what one of them makes and
@@ -47,7 +49,7 @@ _FORMATS = {
 }
 """Format of the data sheet that each is computed in: the first that the device has."""
 
-_LIKE: dict[ElementKind, ElementKind] = {"scatter_reduce": "scatter"}
+_LIKE: dict[ElementKind, ElementKind] = {"scatter_reduce": "scatter", "row_relayout": "relayout"}
 """Kinds of work that take as long as another where a data sheet does not list them."""
 _Levels = Annotated[Vector, CACHE_LEVELS, "B"]
 
@@ -239,7 +241,17 @@ def _stream_s(host: HostRecord, op: OpRecord) -> float:
     if touched <= 0.0:
         return float(handed_s)
     moved = op.host_read_bytes + host.write_cost * op.host_written_bytes
-    return float(handed_s + moved / touched * _spread(host, touched, host.level_s_per_byte))
+    cold = _cold_bytes(host, op)
+    streamed_s = _spread(host, touched - cold, host.level_s_per_byte) + cold * host.level_s_per_byte[_LEVELS]
+    return float(handed_s + moved / touched * streamed_s)
+
+
+@compiled
+def _cold_bytes(host: HostRecord, op: OpRecord) -> float:
+    """Bytes of inputs, constants and states that no cache holds from the inference before."""
+    if op.host_network_bytes <= host.level_bytes[_LEVELS - 1]:
+        return 0.0
+    return float(op.host_fresh_bytes * (1.0 - host.level_bytes[_LEVELS - 1] / op.host_network_bytes))
 
 
 @compiled
@@ -327,10 +339,11 @@ def cost_host(host: HostRecord, op: OpRecord) -> HostCost:
     """Return what one operator costs on a host device."""
     work_s = _product_s(host, op) + _elements_s(host, op)
     busy_s, waits_s = max(work_s, _stream_s(host, op) + _fetch_s(host, op)), host_waits_s(host, op)
-    touched = op.host_read_bytes + op.host_written_bytes
-    beyond = max(0.0, touched - host.level_bytes[_LEVELS - 1])
-    read = beyond * op.host_read_bytes / touched if touched > 0.0 else 0.0
-    missed = _missed_bytes(host, op)
+    cold, missed = _cold_bytes(host, op), _missed_bytes(host, op)
+    warm = op.host_read_bytes + op.host_written_bytes - cold
+    left = max(0.0, warm - host.level_bytes[_LEVELS - 1])
+    read = cold + (left * (op.host_read_bytes - cold) / warm if warm > 0.0 else 0.0)
+    beyond = cold + left
     return HostCost(
         waits_s + busy_s,
         op.host_handed_bytes + beyond + missed,

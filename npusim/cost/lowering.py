@@ -118,6 +118,9 @@ class _Lowering:
             row["dispatches"] = float(self._is_dispatched(group))
             self._fill(row, i, group, first=entered != place)
             place = entered
+        for name in soc.hosts:
+            there = [i for i, group in enumerate(groups) if group.device == name]
+            self.table["host_network_bytes"][there] = self.table["host_fresh_bytes"][there].sum()
         if not place[0]:  # nothing but views: the runtime is called all the same
             self.table["launches"][:1] = 1.0
         self.users: dict[str, list[int]] = {}

@@ -261,6 +261,8 @@ class OpRecord:
     """Of these, what is written."""
     host_fresh_bytes: Bytes
     """Inputs and constants of the network that are read here first: DRAM is where they come from."""
+    host_network_bytes: Bytes
+    """Such bytes of all operators of the host, in an inference."""
     host_leaving_bytes: Bytes
     """Results of the network."""
     host_gathers: Number

@@ -65,5 +65,9 @@ def add_assign(translator: Translator, node: Any) -> None:
         translator.editor.assign(state, value, translator.unused(str(node.get_friendly_name())))
 
 
+STATES = {"Assign": add_assign, "ReadValue": add_read}
+"""By OpenVINO's name of the operation."""
+
+
 def _variable(node: Any) -> str:
     return str(node.get_attributes()["variable_id"])

@@ -11,7 +11,7 @@ from npusim.errors import EmptyGraphError, ShapeError, shown
 from npusim.frontends.attributes import DTYPES, attributes_of, shape_of
 from npusim.frontends.bodies import BODIES
 from npusim.frontends.decomposition import DECOMPOSITIONS
-from npusim.frontends.states import add_assign, add_read, assigned_last
+from npusim.frontends.states import STATES, assigned_last
 from npusim.frontends.tensors import STRUCTURAL, assign_regions, assign_roles, role_of_name, value_statistics
 from npusim.graph import Editor, Graph, GraphMeta
 from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind, op_type
@@ -22,6 +22,8 @@ _FOLDED_ELEMENTS = 1 << 20
 """Elements up to which what follows from constants alone is folded; a compiler would fold all of it."""
 _SPREADING = ("Broadcast", "Tile")
 _LEVELS_OF_A_BYTE = 256
+_ONE_SCALE = 4.0
+"""Bytes of a scale of a whole tensor."""
 _UNPACKING = ("Subtract", "Multiply")
 """What applies zero points and scales to packed numbers."""
 _MOVING = (Family.VIEW, Family.MOVE, Family.GATHER, Family.POOLING)
@@ -170,10 +172,8 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
-        elif kind == "ReadValue":
-            add_read(self, node)
-        elif kind == "Assign":
-            add_assign(self, node)
+        elif kind in STATES:
+            STATES[kind](self, node)
         elif kind in BODIES:
             BODIES[kind](self, node)
         elif not (
@@ -387,10 +387,11 @@ class _Translation:
         """Whether a result is made of rounded numbers as they are: compilers keep it in bytes."""
         traits = op_type(kind)
         moves = traits.family in _MOVING and traits.int8 is Int8Use.PASSES
-        data = [self.editor.tensors[t].dtype for t in inputs]
-        data = [dtype for dtype in data if dtype.is_float or dtype is DType.INT8]
+        tensors = [self.editor.tensors[t] for t in inputs]
+        data = {t.dtype for t in tensors if t.dtype.is_float or t.dtype is DType.INT8}
         picks = moves or (kind == "Interpolate" and attrs.get("mode") == "nearest")
-        return picks and bool(data) and all(dtype is DType.INT8 for dtype in data)
+        scaled_alike = all(t.scales_bytes <= _ONE_SCALE for t in tensors)
+        return picks and scaled_alike and data == {DType.INT8}
 
     def _result_dtype(self, node: Any, kind: str, output: Any) -> DType:
         """Format of a result; what FakeQuantize returns is held in the format of its levels."""

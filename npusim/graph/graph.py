@@ -101,7 +101,7 @@ class Graph:
         if state is None or state.kind is not TensorKind.STATE:
             raise GraphError(f"graph {self.name!r}: operator {op.name!r} writes what is no state of it")
         shape = self.tensors[op.inputs[0]].shape
-        if shape != state.shape:
+        if shape != state.shape and not self.meta.dynamic_shapes:
             raise GraphError(
                 f"graph {self.name!r}: operator {op.name!r} writes {shape} to the state {state.name!r} of "
                 f"shape {state.shape}"

@@ -76,6 +76,8 @@ class GraphMeta:
     """Edges of the sampled data graph."""
     notes: tuple[str, ...] = ()
     """What an import took for granted."""
+    dynamic_shapes: bool = False
+    """Whether sizes follow from the data of each inference; those of the graph are of one of them."""
     capacity: int | None = None
     """Nodes that it is compiled for, where that is more than the data graph has."""
     npu_forms: tuple[str, ...] = ()

@@ -63,7 +63,8 @@ def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> _Pla
     """
     if op.family is Family.VIEW and op.type not in STATE_TYPES:
         return _NOWHERE
-    wanted = (op.device or soc.main_device) if device == "auto" else device
+    stays = device == "auto" or (op.pinned and op.device is not None and soc.named(op.device) is not None)
+    wanted = (op.device or soc.main_device) if stays else device
     target = soc.named(wanted)
     if target is None:
         have = ", ".join(soc.devices)
@@ -76,6 +77,11 @@ def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> _Pla
     npu = soc.array_devices.get(target)
     if npu is None:
         return _Place(target, Unit.HOST)
+    if graph.meta.dynamic_shapes:
+        raise InfeasibleError(
+            f"{graph.name} has dynamic shapes, and an NPU runs what was compiled for fixed shapes; allowed: "
+            "workload.shapes=static, or --device cpu or gpu"
+        )
     if work is StateWork.COPY:
         return _Place(target, Unit.DMA)
     execution = execution_of(op.traits)

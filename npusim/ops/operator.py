@@ -233,6 +233,8 @@ class Operator:
     imported model, "convs.0.lin"; `Graph.regions` tells block and phase."""
     device: str | None = None
     """Preferred device of the SoC ("cpu", "npu", "gpu"); None lets the mapping decide."""
+    pinned: bool = False
+    """Whether it stays on its preferred device wherever the network is sent: work of the host around it."""
     repeats: int = 1
     """Times that it runs in one inference, each after the one before: iterations of a loop or recurrence."""
     part: str = ""

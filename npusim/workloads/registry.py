@@ -12,6 +12,7 @@ from npusim.errors import ConfigError, nearest
 from npusim.plugins import Registry
 from npusim.workloads.cnn import CNN
 from npusim.workloads.gnn.family import GNN
+from npusim.workloads.llm import LLM
 from npusim.workloads.spec import WorkloadKind
 from npusim.workloads.transformer import TRANSFORMER
 from npusim.workloads.vision_gnn import VISION_GNN
@@ -22,7 +23,7 @@ DEFAULT_KIND = GNN.name
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
 """Every kind of workload by name."""
 
-for _kind in (GNN, CNN, TRANSFORMER, VISION_GNN):
+for _kind in (GNN, CNN, TRANSFORMER, VISION_GNN, LLM):
     KINDS.register(_kind)
 
 

@@ -1,0 +1,249 @@
+"""Language models: sizes, what is built beside what OpenVINO converts, tokens beside the dynamic model's."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_agreement import assert_agreement
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npusim
+from npusim.cli.running import run
+from npusim.errors import ConfigError, InfeasibleError
+from npusim.graph import Graph
+from npusim.ops import TensorKind
+from npusim.workloads import load_spec, load_workload
+
+TINY = "llama-tiny"
+SHORT = "workload.max_sequence=16"
+PROMPT = "workload.prompt=5"
+BARE = "workload.host_work=false"
+
+
+def part_of(graph: Graph, name: str) -> Graph:
+    """The operators of one part as a graph: what it is handed becomes its input."""
+    ops = [op for op in graph if op.part == name]
+    made = {t for op in ops for t in op.outputs}
+    used = {t for op in ops for t in (*op.inputs, *op.outputs)}
+    used |= {op.attrs["variable"] for op in ops if op.type == "Assign"}
+    tensors = [
+        t if t.name in made or t.kind is not TensorKind.ACTIVATION else t.with_(kind=TensorKind.INPUT)
+        for t in (graph.tensors[one] for one in used)
+    ]
+    return Graph(name, tensors, ops, [t for t in made if not graph.readers(t)])
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"), [("llama3.2-1b", 1.24), ("llama3.2-3b", 3.21), ("llama3-8b", 8.03)]
+)
+def test_models_have_their_weights(name, billions):
+    spec, graph = load_spec(name), load_workload(name)
+    assert spec.parameters / 1e9 == pytest.approx(billions, rel=0.01)
+    held = [t for t in graph.tensors.values() if t.kind is TensorKind.CONSTANT and "index" not in t.name]
+    small = ("epsilon", "scale", "freqs_cis")
+    counted = sum(t.elements for t in held if not any(word in t.name for word in small))
+    assert counted == spec.parameters
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        [],
+        ["workload.phase=prefill"],
+        ["workload.phase=prefill", "workload.prompt=16"],
+        ["workload.rope=graph", "workload.tokens=3"],
+        ["workload.cache=input", "workload.chunks=1"],
+        ["workload.weights=int8"],
+        ["workload.weights=int4", "workload.symmetric=true", "workload.layers=2"],
+    ],
+    ids=" ".join,
+)
+def test_the_built_graph_is_that_of_the_converted_model(how, tmp_path):
+    """Operator for operator, states included, for each part."""
+    pytest.importorskip("torch")
+    from npusim.frontends.openvino_ir import import_model
+    from npusim.frontends.openvino_run import save_model
+    from npusim.llm.converting import converted, parts_of
+
+    how = [SHORT, PROMPT, *how]
+    spec, built = load_spec(TINY, how), load_workload(TINY, [*how, BARE])
+    assert spec.part_names == built.parts
+    for part in parts_of(spec):
+        save_model(converted(spec, part), tmp_path / "part.xml", half=True)
+        imported = import_model(tmp_path / "part.xml")
+        assert_agreement(part_of(built, part.name), imported)
+        states = [t for t in imported.tensors.values() if t.kind is TensorKind.STATE]
+        chunk = part.name.startswith("layers") and spec.cache == "state"
+        assert len(states) == (2 * spec.layers // spec.chunks if chunk else 0)
+        assert len(imported.state_results) == len(states)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    pytest.importorskip("torch")
+    found = tmp_path_factory.mktemp("llm") / "tiny"
+    assert run(["export", TINY, "-o", str(found), "--set", SHORT, "--set", PROMPT]) == 0
+    return found
+
+
+def test_an_exported_folder_is_laid_out_and_named_as_nitros(folder):
+    from npusim.frontends.openvino_ir import import_model
+
+    assert sorted(p.name for p in (folder / "model").glob("*.xml")) == [f"{i}.xml" for i in range(4)]
+    assert json.loads((folder / "config.json").read_text())["model"] == TINY
+    openvino = pytest.importorskip("openvino")
+    models = [openvino.Core().read_model(folder / "model" / f"{i}.xml") for i in range(4)]
+    named = [{port.get_any_name() for port in model.inputs} for model in models]
+    assert named == [{"token"}, {"x", "mask", "freqs_cis"}, {"x", "mask", "freqs_cis"}, {"x"}]
+    results = [[result.get_friendly_name() for result in model.get_results()] for model in models]
+    assert results == [["x"], ["x"], ["x"], ["logits"]]
+    variables = [node.get_variable_id() for node in models[2].get_sinks()]
+    assert {name[:9] for name in variables} == {f"cache_{what}_{i}" for what in "kv" for i in (2, 3)}
+    estimate = npusim.estimate(str(folder / "model" / "1.xml"))
+    assert estimate.memory.states_bytes > 0
+    assert import_model(folder / "model" / "1.xml").state_results
+
+
+def test_static_tokens_are_those_of_the_dynamic_model(folder):
+    """Greedy: prompt and ten tokens, the scores of every step beside a model whose cache grows."""
+    import torch
+
+    from npusim.llm.generating import Generator
+    from npusim.llm.llama import DynamicLlama, made_up_weights
+
+    spec = load_spec(TINY, [SHORT, PROMPT])
+    weights = {k: v.half().float() for k, v in made_up_weights(spec).items()}  # as stored
+    static, dynamic = Generator(folder), DynamicLlama(spec, weights)
+    token, tokens = 7, []
+    for given_token in [3, 141, 59, 26, 7, *([-1] * 10)]:
+        token = given_token if given_token >= 0 else token
+        ours = static.step(token)
+        theirs = dynamic(torch.tensor([token]))[-1].numpy()
+        np.testing.assert_allclose(ours, theirs, atol=2e-3 * np.abs(theirs).max())
+        assert int(ours.argmax()) == int(theirs.argmax())
+        token = int(ours.argmax())
+        tokens.append(token)
+    static.reset()
+    assert static.generate([3, 141, 59, 26, 7], 3).tokens == tokens[4:7]
+    with pytest.raises(ConfigError, match="position 16"):
+        static.reset()
+        static.generate([1] * 16, 2)
+
+
+def test_a_users_weights_are_taken_and_wrong_ones_refused(tmp_path, capsys):
+    torch = pytest.importorskip("torch")
+    from npusim.llm.converting import read_weights
+    from npusim.llm.llama import made_up_weights
+
+    spec = load_spec(TINY)
+    weights = made_up_weights(spec)
+    torch.save({f"model.{name}": value for name, value in weights.items()}, tmp_path / "w.pth")
+    assert read_weights(tmp_path / "w.pth", spec).keys() == weights.keys()
+    del weights["norm.weight"]
+    torch.save(weights, tmp_path / "w.pth")
+    assert run(["export", TINY, "-o", str(tmp_path / "out"), "--weights", str(tmp_path / "w.pth")]) == 2
+    assert "norm.weight" in capsys.readouterr().err and not (tmp_path / "out").exists()
+
+
+def ms(model: str, *how: str, device: str = "npu", engine: str = "analytical", **more: Any) -> float:
+    settings_ = [*how, "dram.capacity=96GB"]
+    return 1e3 * npusim.estimate(model, device=device, settings=settings_, engine=engine, **more).latency_s
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
+@pytest.mark.parametrize("how", [[], ["workload.phase=prefill"], ["workload.weights=int4"]], ids=" ".join)
+def test_both_engines_agree(device, how):
+    times = [ms(TINY, *how, device=device, engine=engine) for engine in ("analytical", "event")]
+    assert times[1] == pytest.approx(times[0], rel=0.15)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.sampled_from(["npu", "cpu", "gpu"]), st.integers(33, 400), st.integers(1, 400))
+def test_time_and_memory_never_fall_with_the_cache(device, places, more):
+    low, high = (
+        npusim.estimate(TINY, device=device, settings=[f"workload.max_sequence={n}"])
+        for n in (places, places + more)
+    )
+    assert high.memory.dram_peak_bytes >= low.memory.dram_peak_bytes
+    assert high.memory.states_bytes > low.memory.states_bytes
+    # The compiler's choice of what stays in SRAM is not perfect: half a percent (docs/architecture.md).
+    assert high.latency_s >= low.latency_s * (1 - 5e-3)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from(["cpu", "gpu"]), st.integers(34, 600))
+def test_static_shapes_are_never_quicker_than_dynamic_ones_of_their_length(device, places):
+    static = ms(TINY, f"workload.max_sequence={places}", device=device)
+    position = f"workload.position={places - 1}"
+    dynamic = ms(TINY, f"workload.max_sequence={places}", "workload.shapes=dynamic", position, device=device)
+    assert static >= dynamic
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
+def test_more_chunks_never_shorten_a_token(device):
+    times = [ms(TINY, f"workload.chunks={n}", device=device) for n in (0, 1, 2, 4)]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu", "gpu"])
+def test_a_cache_is_read_and_written_whole(device):
+    spec = load_spec(TINY)
+    estimate = npusim.estimate(TINY, device=device)
+    one = spec.layers * 2 * spec.max_sequence * spec.kv_heads * spec.head_width * 2
+    weights = (spec.parameters - spec.vocabulary * spec.hidden) * 2
+    assert estimate.dram_bytes >= 2 * one + weights
+
+
+def test_the_hosts_work_is_small_counted_and_switchable():
+    with_, without = (
+        npusim.estimate(TINY, settings=[f"workload.host_work={on}"]) for on in ("true", "false")
+    )
+    assert {op.unit for op in with_.operators if op.part in ("inputs", "choice")} == {"cpu"}
+    assert 0 < with_.latency_s - without.latency_s < 2e-4
+    assert without.energy.cpu_j == 0 < with_.energy.cpu_j
+    assert {op.unit for op in npusim.estimate(TINY, device="gpu").operators} == {"cpu", "gpu", "none"}
+
+
+def test_parts_go_to_devices_of_their_own():
+    estimate = npusim.estimate(TINY, settings=["workload.devices={layers1: gpu, output: cpu}"])
+    devices = {part.name: part.devices for part in estimate.parts}
+    assert (devices["layers0"], devices["layers1"], devices["output"]) == (["npu"], ["gpu"], ["cpu"])
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        (["workload.prompt=200"], "prompt: found `200`; allowed: at most max_sequence, which is 128"),
+        (["workload.chunks=3"], "chunks: found `3`; allowed: a divisor of layers, which is 4"),
+        (["workload.heads=7"], "heads: found `7`; allowed: a divisor of hidden, which is 128"),
+        (["workload.kv_heads=3"], "kv_heads: found `3`; allowed: a divisor of heads, which is 8"),
+        (
+            ["workload.weights=int4", "workload.group=96"],
+            "group: found `96`; allowed: a divisor of every row",
+        ),
+        (["workload.group=32"], "group: found `32`; allowed: no group where weights are fp16"),
+        (
+            ["workload.shapes=dynamic", "workload.position=128"],
+            "position: found `128`; allowed: at most 127: max_sequence",
+        ),
+        (["workload.position=300"], "position: found `300`; allowed: at most 128: max_sequence"),
+        (["workload.devices={head: npu}"], "devices: found the part `head`; allowed: embedding, layers0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_what_cannot_be_is_refused(how, told):
+    with pytest.raises(ConfigError) as caught:
+        load_spec(TINY, how)
+    assert told in str(caught.value)
+
+
+def test_an_npu_runs_no_dynamic_shapes():
+    with pytest.raises(InfeasibleError, match=r"compiled for fixed shapes.*workload.shapes=static"):
+        npusim.estimate(TINY, device="npu", settings=["workload.shapes=dynamic"])
+
+
+def test_a_model_larger_than_memory_is_refused_with_what_would_do():
+    with pytest.raises(InfeasibleError, match=r"dram\.capacity=17GB"):
+        npusim.estimate("llama3-8b", device="gpu", soc="core-ultra-7-155h")
