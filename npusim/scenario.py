@@ -52,8 +52,9 @@ class Scenario:
         Inferences in flight; None: the SoC's default for the hint.
     tiles : int or "all", optional
         NPU tiles an inference is compiled for; None: the SoC's default for the hint.
-    device : {"auto", "npu", "cpu", "gpu"}
-        Device that runs the operators.
+    device : str
+        Device that runs the operators: its name in the data sheet, or npu, cpu, gpu for the first of a kind;
+        auto: the SoC's default device, with the wishes of techniques.
     swap_operands : bool
         Whether the right operand of each product is laid on the pixels.
     settings : sequence of str, or mapping of str to value
@@ -311,20 +312,22 @@ def resolve_run(
         if device not in ("npu", "cpu", "gpu"):
             raise UnknownNameError("device", device, ("auto", *soc.array_devices, *soc.hosts))
         raise NpusimError(f"--device: {soc.name} has no {device.upper()}; allowed: {_devices(soc)}")
-    if not soc.array_devices:
+    home = Run(device=device).home(soc)
+    if home is None:
         if isinstance(tiles, int) and tiles:
             raise NpusimError(f"--tiles: found {tiles}, but {soc.name} has no NPU; leave it out")
         streams = 1 if hint == "latency" else _streams(soc, device)
         return Run(hint, requests or streams, 0, device)
-    physical = int(soc.npu.tiles)
+    npu = soc.array_devices[home]
+    physical = int(npu.tiles)
     if isinstance(tiles, int) and not 1 <= tiles <= physical:
         raise InfeasibleError(
             f"--tiles: found {tiles}; allowed: 1 to {physical}, the tiles of {soc.name}'s NPU"
         )
-    in_flight = requests if requests is not None else int(getattr(soc.npu.inflight_requests, hint))
-    default = physical if tiles == "all" else soc.npu.tiles_used(hint)
+    in_flight = requests if requests is not None else int(getattr(npu.inflight_requests, hint))
+    default = physical if tiles == "all" else npu.tiles_used(hint)
     used = tiles if isinstance(tiles, int) else default
-    return Run(hint, in_flight, used, device, swap_operands)
+    return Run(hint, in_flight, used, device, swap_operands, tiles_told=isinstance(tiles, int))
 
 
 def _devices(soc: Soc) -> str:

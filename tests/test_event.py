@@ -123,7 +123,7 @@ def check_bounds(mapped, estimate, line):
         expected = line.inferences * float(mapped.total[column])
         assert busy_s[group] == pytest.approx(expected, rel=ROUNDING, abs=1e-15)
     spent_s = line.inferences * float(mapped.total["dma_s"])
-    alone = max(speed for speed, _ in transfer_rates(mapped.arch).speed.values())
+    alone = max(speed for speed, _ in transfer_rates(mapped.arch).speed[0].values())
     assert busy_s["npu.dma"] >= spent_s / alone * (1 - 1e-6)
 
 
@@ -131,7 +131,7 @@ def longest_path_s(program, rates):
     """Length of the longest chain of tasks that wait for each other, each at its fastest (s)."""
     ready, longest = [0.0] * len(program), 0.0
     for task in range(len(program)):
-        top_speed, _ = rates.speed.get(program.kind[task], (1.0, False))
+        top_speed, _ = rates.speed[0].get(program.kind[task], (1.0, False))
         end = ready[task] + program.fixed_s[task] + program.duration_s[task] / top_speed
         longest = max(longest, end)
         for follower in program.next_task[program.next_start[task] : program.next_start[task + 1]]:
@@ -234,7 +234,7 @@ def test_engines_agree_on_the_throughput_of_contexts(network, settings_, context
 
 
 def test_deadlock_names_the_tensors_that_do_not_fit():
-    builder = ProgramBuilder([ExecutionUnit("npu.dma0", "npu.dma")], ["conv"], 100.0)
+    builder = ProgramBuilder([ExecutionUnit("npu.dma0", "npu.dma")], ["conv"], (100.0,))
     begin = builder.sync(())
     gate = builder.task(TaskKind.ENTER, after=[begin])
     first = builder.task(TaskKind.RESERVE, operator=0, after=[gate])

@@ -83,8 +83,8 @@ def test_curves_hold_what_was_moved_and_used(case):
     assert peak * contexts <= line.sram_capacity
     curve = power(line)
     beyond_idle_j = curve.integral(line.makespan_s) - line.idle_w * (line.makespan_s - curve.time_s[0])
-    begin, end = line.npu_phases
-    static_j = line.static_w * (end - begin).sum()
+    begin, end = line.npu_phases["npu"]
+    static_j = line.static_w["npu"] * (end - begin).sum()
     assert beyond_idle_j == pytest.approx(line.energy_j.sum() + static_j, rel=1e-6)
 
 

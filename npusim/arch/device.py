@@ -19,6 +19,7 @@ from npusim.units import (
     Duration,
     Fraction,
     Frequency,
+    Informative,
     MacsPerCycle,
     PositiveCount,
     PositiveRatio,
@@ -183,6 +184,13 @@ class RooflineDevice(Section):
     element_rate: PositiveRatio | None = None
     """Rate of the work on elements and rows over that of `element_cycles` and `row_cycles`, where those were
     measured on another core. None: the same."""
+    like: Annotated[DeviceName | None, Informative("read with the file")] = None
+    """Device of this SoC that this one starts from: what is left out here stands there."""
+    ops: list[OpName] | None = Field(default=None, min_length=1)
+    """Operator types it runs. None: all."""
+    fallback: DeviceName | None = None
+    """Device that runs what this one cannot: results pass from one to the other through DRAM. None: there is
+    none, and a network that needs one is refused."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
     """Operator types that are done together with the operator whose result they read: what lies between them
     is neither written nor read, and nothing is dispatched again."""

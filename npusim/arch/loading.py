@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from npusim.arch.soc import Soc
 from npusim.config import Settings, dump_model, load_model, override_model, validate_data
 from npusim.config.reading import ParsedFile, merge_files, read_yaml
 from npusim.config.texts import read_text
-from npusim.errors import ConfigError, UnknownNameError, shown
+from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.locate import data_root, resource_names
 
 _EXTENDS = ("extends",)
@@ -62,14 +63,51 @@ def load_soc(name_or_path: str | Path, overrides: Settings = ()) -> Soc:
     return validate_data(soc_data(soc_file(name_or_path)), Soc, overrides)
 
 
-def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
-    """Return the data of a SoC's file, with those of the data sheets that it starts from.
+def soc_data(path: Path) -> ParsedFile:
+    """Return the data of a SoC's file, with those of the data sheets and devices that it starts from.
 
     Raises
     ------
     FileError, ConfigError
-        Where a file cannot be read, or starts from nothing, from itself, or from too many others.
+        Where a file cannot be read, or starts from nothing, from itself, or from too many others; where a
+        device does.
     """
+    sheet = _sheet_data(path, ())
+    devices = sheet.data.get("devices") if isinstance(sheet.data, dict) else None
+    if isinstance(devices, dict):
+        for name, device in [*devices.items()]:
+            if isinstance(device, dict) and device.get("like") is not None:
+                _start_from_device(sheet, devices, name)
+    return sheet
+
+
+def _start_from_device(sheet: ParsedFile, devices: dict[str, Any], name: str) -> None:
+    """Write into a device what the one that it is like has, and it does not state."""
+    at, wanted = ("devices", name), devices[name]["like"]
+    others = [one for one, section in devices.items() if one != name and "like" not in (section or ())]
+    if wanted not in others:
+        meant = nearest(str(wanted), others)
+        raise _wrong(sheet, (*at, "like"), f"the device {shown(str(wanted))}", ", ".join(others), meant)
+    found = merge_files(_part(sheet, ("devices", wanted)), own := _part(sheet, at))
+    if "tiles" in own.data and "tiles_for" not in own.data:
+        found.data.pop("tiles_for", None)
+    devices[name] = found.data
+    for key in [key for key in sheet.lines if key[:2] == at]:
+        del sheet.lines[key]
+        sheet.files.pop(key, None)
+    sheet.lines.update({(*at, *key): line for key, line in found.lines.items()})
+    sheet.files.update({(*at, *key): file for key, file in found.files.items()})
+
+
+def _part(sheet: ParsedFile, at: tuple[str, str]) -> ParsedFile:
+    """Return a device of a data sheet as a file of its own."""
+    lines = {key[2:]: line for key, line in sheet.lines.items() if key[:2] == at}
+    files = {key[2:]: file for key, file in sheet.files.items() if key[:2] == at}
+    return ParsedFile(sheet.name, deepcopy(sheet.data["devices"][at[1]]), lines, files)
+
+
+def _sheet_data(path: Path, children: tuple[Path, ...]) -> ParsedFile:
+    """Return the data of a SoC's file, with those of the data sheets that it starts from."""
     sheet = read_yaml(path)
     if not isinstance(sheet.data, dict):
         return sheet
@@ -90,7 +128,7 @@ def soc_data(path: Path, children: tuple[Path, ...] = ()) -> ParsedFile:
         raise _wrong(sheet, _EXTENDS, chain, "data sheets that do not start from each other")
     if len(passed) > _MOST_SHEETS:
         raise _wrong(sheet, _EXTENDS, f"more than {_MOST_SHEETS} data sheets in a row", "fewer: merge some")
-    base = soc_data(file, passed)
+    base = _sheet_data(file, passed)
     if isinstance(base.data, dict):
         base.data = {key: value for key, value in base.data.items() if key not in _NOT_INHERITED}
         base.lines = {key: line for key, line in base.lines.items() if not {*key[:1]} & _NOT_INHERITED}

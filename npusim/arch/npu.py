@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from npusim.arch.device import DeviceName, PerHint, StateHandling, check_at_most
+from npusim.arch.device import DeviceName, OpName, PerHint, StateHandling, check_at_most
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
 from npusim.arch.power import NpuPower, rated_power
@@ -146,6 +146,13 @@ class Npu(Section):
     """Kind of device: npu."""
     title: str
     """Commercial name of the part."""
+    like: Annotated[DeviceName | None, Informative("read with the file")] = None
+    """Device of this SoC that this one starts from: what is left out here stands there."""
+    ops: list[OpName] | None = Field(default=None, min_length=1)
+    """Operator types it runs. None: all."""
+    fallback: DeviceName | None = None
+    """Device that runs what this one cannot: results pass from one to the other through DRAM. None: there is
+    none, and a network that needs one is refused."""
     architecture: str
     """Generation: npu3720, npu4000, or a name of one's own."""
     tiles: TileCount

@@ -13,12 +13,13 @@ from npusim.arch.calibration import Calibration
 from npusim.arch.device import Cpu, DeviceName, Gpu, RooflineDevice
 from npusim.arch.dram import Dram
 from npusim.arch.dsp import library_generation, library_generations
+from npusim.arch.fallback import refuse_wrong_fallbacks
 from npusim.arch.npu import ALL_TILES, Npu
 from npusim.arch.operating_points import known_point, refuse_unknown_points, set_operating_point
 from npusim.arch.power import Package, keep_rated_points
 from npusim.arch.technology import Technology
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
-from npusim.errors import ConfigError, UnknownNameError, shown
+from npusim.errors import ConfigError, UnknownNameError, nearest, shown
 from npusim.units import Informative, refuse
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
@@ -52,6 +53,9 @@ class Soc(Section):
     """Process node; a SoC with an NPU needs it."""
     devices: dict[DeviceName, Device] = Field(min_length=1)
     """Devices by name; paths of settings begin with that name: `npu.sram.per_tile`."""
+    default_device: DeviceName | None = None
+    """Device that runs what nobody placed. None: the first NPU, or else the first CPU, or else the first GPU.
+    """
     operating_points: dict[DeviceName, dict[DeviceName, str]] = Field(default_factory=dict)
     """Operating points of several devices, and of `dram`, by one name; `operating_point=NAME` sets all."""
     package: Package | None = None
@@ -103,6 +107,14 @@ class Soc(Section):
         return self
 
     @model_validator(mode="after")
+    def _named_devices_exist(self) -> Soc:
+        if self.default_device is not None and self.default_device not in self.devices:
+            meant = nearest(self.default_device, self.devices)
+            refuse(f"the device `{self.default_device}`", ", ".join(self.devices), meant, at="default_device")
+        refuse_wrong_fallbacks({name: device.fallback for name, device in self.devices.items()})
+        return self
+
+    @model_validator(mode="after")
     def _operating_points_exist(self) -> Soc:
         refuse_unknown_points(self.operating_points, {**self.devices, "dram": self.dram})
         return self
@@ -147,9 +159,11 @@ class Soc(Section):
 
     @property
     def main_device(self) -> str:
-        """Name of the device that runs what nobody placed: the NPU, or else the CPU, or else the GPU."""
+        """Name of the device that runs what nobody placed."""
+        if self.default_device is not None:
+            return self.default_device
         found = filter(None, map(self.named, ("npu", "cpu", "gpu")))
-        return next(found, "cpu")
+        return next(found, next(iter(self.devices)))
 
     def named(self, wanted: str) -> str | None:
         """Return the name of a device by its name, or by its kind for the first of that; None: none."""

@@ -208,7 +208,7 @@ Shapes = Annotated[
     list[str] | None,
     option("--shape INPUT=[N,...]", "Fixed shape of an input that a model file leaves open. Repeatable."),
 ]
-_HINTS, _DEVICES, _FORMS = ("latency", "throughput"), ("auto", "npu", "cpu", "gpu"), ("table", "json")
+_HINTS, _FORMS = ("latency", "throughput"), ("table", "json")
 Hint = Annotated[
     str, option("--hint", "One inference at a time, or several in flight.", choices=_HINTS, panel=RUN)
 ]
@@ -236,9 +236,10 @@ Tiles = Annotated[
 Device = Annotated[
     str,
     option(
-        "--device",
-        "Device that runs the operators; auto takes the NPU for what it can do.",
-        choices=_DEVICES,
+        "--device NAME",
+        "Device that runs the operators, by its name on the machine, or npu, cpu, gpu; auto takes the NPU "
+        "for what it can do.",
+        autocompletion=lambda: ["auto", "npu", "cpu", "gpu"],
         panel=RUN,
     ),
 ]

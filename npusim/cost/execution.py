@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npusim.arch import Soc
 from npusim.arch.device import ElementKind, RowKind
 from npusim.arch.dsp import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
@@ -380,7 +379,7 @@ def fill_numbers(record: Any, generation: DspGeneration, kernel: DspKernel) -> N
     record["reference_lanes"] = generation.reference_lanes
 
 
-def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[str]) -> None:
+def fill_dsp(record: Any, graph: Graph, op: Operator, npu: Npu, warnings: list[str]) -> None:
     """Fill a record of DSP_KERNEL_DTYPE with an operator's kernel and the copies that it needs beforehand.
 
     Copies are charged at the rate of Broadcast. An operand that was computed and is smaller than the result
@@ -388,8 +387,8 @@ def fill_dsp(record: Any, graph: Graph, op: Operator, soc: Soc, warnings: list[s
     bias is known beforehand and laid out as the kernel likes it. A scatter starts from a copy of the tensor
     that it updates, and one DSP does all of it: indices may meet.
     """
-    _fill_kernel(record, soc.npu, op, warnings)
-    copy = soc.npu.dsp.kernel("broadcast")
+    _fill_kernel(record, npu, op, warnings)
+    copy = npu.dsp.kernel("broadcast")
     copy_cycles = float(copy[2].per_element) if copy is not None else 0.0
     result = graph.outputs_of(op)[0]
     if op.traits.work_class is WorkClass.POINTWISE:

@@ -11,22 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from npusim.arch import Soc
+from npusim.arch import Npu, Soc
 from npusim.cost.decisions import Decisions, Group
 from npusim.cost.tables import Unit
 from npusim.graph import Graph
 from npusim.ops import Family, Storage, Tensor
 
 
-def packing(tensor: Tensor, is_weight: bool, soc: Soc) -> float:
+def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
     """Return bytes of an operand as it is moved and kept over its dense bytes.
 
-    A tensor stored with a bitmap stays packed in SRAM where the SoC accepts that for its role
+    A tensor stored with a bitmap stays packed in SRAM where the NPU accepts that for its role
     (`npu.sparsity.decompress_weights`, `decompress_activations`); otherwise it is moved dense.
     """
-    if not soc.array_devices:
-        return 1.0
-    switches = soc.npu.sparsity
+    switches = npu.sparsity
     accepted = switches.decompress_weights if is_weight else switches.decompress_activations
     if tensor.storage is not Storage.ZVC or not accepted or not tensor.bytes:
         return 1.0
@@ -94,12 +92,12 @@ def fused_chains(graph: Graph, decisions: Decisions, root: Roots) -> list[tuple[
     return sorted((tuple(sorted(chain)) for chain in chains.values()), key=lambda chain: chain[-1])
 
 
-def row_block_bytes(tensor: Tensor, soc: Soc) -> float:
+def row_block_bytes(tensor: Tensor, npu: Npu) -> float:
     """Return what a row-fused tensor takes in a tile: one block of rows is made while one is read.
 
     A block has as many rows as the grid has pixels.
     """
-    rows = 2.0 * float(soc.npu.dpu.grid.vpe) ** 2
+    rows = 2.0 * float(npu.dpu.grid.vpe) ** 2
     return float(min(tensor.bytes, rows * tensor.shape[-1] * tensor.dtype.bytes))
 
 
@@ -119,7 +117,8 @@ def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -
             for name in (decisions.groups[i].main, *decisions.groups[i].fused)
         ]
         tensors = decisions.residency.row_fused.intersection(t for op in ops for t in op.outputs)
-        sizes = {name: row_block_bytes(graph.tensors[name], soc) for name in sorted(tensors)}
+        npu = soc.array_devices[decisions.groups[members[0]].device]
+        sizes = {name: row_block_bytes(graph.tensors[name], npu) for name in sorted(tensors)}
         total = sum(sizes.values())
         used = min(total, _UNITS * max(sizes.values()))
         found.update((name, size * used / total) for name, size in sizes.items())
@@ -141,14 +140,14 @@ class Liveness:
         self.chains = fused_chains(graph, decisions, self.root)
         # The last operator of a row-wise fusion has everything it needs by its turn: all of them work then.
         self._chain = {i: chain for chain in self.chains for i in chain}
-        self._first: dict[str, int] = {}
-        self._span: dict[str, tuple[int, int]] = {}
-        self._copied_tensors: set[str] = set()
+        self._first: dict[tuple[str, str], int] = {}
+        self._span: dict[str, dict[str, tuple[int, int]]] = {}
+        """Of each tensor the first and last use on each array device."""
+        self._copied_tensors: set[tuple[str, str]] = set()
         self._find_spans()
-        count = len(self.groups)
         # Of tensors that stay whole and blocks of rows, and apart from these of those of which a share stays.
-        self._spread, self._copied = [0.0] * count, [0.0] * count
-        self._shared_spread, self._shared_copied = [0.0] * count, [0.0] * count
+        self._spread, self._copied = self._columns(), self._columns()
+        self._shared_spread, self._shared_copied = self._columns(), self._columns()
         self._kept: set[str] = set()
         self._shares: dict[str, float] = {}
         self._waiting = {
@@ -161,36 +160,48 @@ class Liveness:
                 waiting = self._chains_of_weight.setdefault(name, {})
                 waiting[chain[-1]] = waiting.get(chain[-1], 0.0) + size
         for name, size in row_block_sizes(graph, decisions, self.root, soc).items():
-            self._add(self._copied, name, size)
+            for device in self._span[name]:
+                self._add(self._copied, device, name, size)
         for name in decisions.residency.whole:
             self.keep_or_drop(name)
         self.keep_shares(decisions.residency.cached)
 
+    def _columns(self) -> dict[str, list[float]]:
+        """Return a number for each group, of each array device in use."""
+        used = dict.fromkeys(group.device for group in self.groups if group.unit.is_array)
+        return {device: [0.0] * len(self.groups) for device in used}
+
     def _find_spans(self) -> None:
-        """Find when each tensor is first and last used on the NPU, and which every tile holds whole."""
+        """Find when each tensor is first and last used on an array device, and which all tiles hold whole."""
         for i, group in enumerate(self.groups):
             if not group.unit.is_array:
                 continue  # these bring nothing into SRAM
-            time = self._time(i)
+            time, device = self._time(i), group.device
             for name in (group.main, *group.fused):
                 op = self.graph.operators[name]
                 for tensor in (*op.inputs, *op.outputs):
                     for stored in self.root[tensor]:
-                        self._first.setdefault(stored, i)
-                        begin, end = self._span.get(stored, (time, time))
-                        self._span[stored] = min(begin, time), max(end, time)
+                        self._first.setdefault((device, stored), i)
+                        spans = self._span.setdefault(stored, {})
+                        begin, end = spans.get(device, (time, time))
+                        spans[device] = min(begin, time), max(end, time)
             op = self.graph.operators[group.main]
             if group.unit is Unit.DPU and op.family is Family.MATMUL:
-                self._copied_tensors.update(self.root[op.inputs[0 if group.swapped else 1]])
+                weights = self.root[op.inputs[0 if group.swapped else 1]]
+                self._copied_tensors.update((device, stored) for stored in weights)
 
     def _time(self, index: int) -> int:
         chain = self._chain.get(index)
         return chain[-1] if chain else index
 
-    def _add(self, column: list[float], name: str, size: float) -> None:
-        begin, end = self._span[name]
+    def _add(self, columns: dict[str, list[float]], device: str, name: str, size: float) -> None:
+        begin, end = self._span[name][device]
+        column = columns[device]
         for i in range(begin, end + 1):
             column[i] += size
+
+    def _npu(self, device: str) -> Npu:
+        return self.soc.array_devices[device]
 
     def _weights(self, index: int) -> dict[str, float]:
         """Return names and bytes of a product's weights, without what is kept anyhow."""
@@ -199,7 +210,7 @@ class Liveness:
         if group.unit is not Unit.DPU or op.family not in (Family.MATMUL, Family.CONVOLUTION):
             return {}
         weights = self.graph.tensors[op.inputs[0 if group.swapped else 1]]
-        size = weights.bytes * packing(weights, True, self.soc)
+        size = weights.bytes * packing(weights, True, self._npu(group.device))
         return {
             name: size * share for name, share in self.root[weights.name].items() if name not in self._kept
         }
@@ -215,49 +226,66 @@ class Liveness:
         """Keep one more tensor in SRAM as a whole, or one that is kept no longer."""
         is_kept = name in self._kept
         self._set_kept(name, not is_kept)
-        column = self._copied if name in self._copied_tensors else self._spread
         size = self.graph.tensors[name].bytes
-        self._add(column, name, -size if is_kept else size)
+        for device in self._span[name]:
+            columns = self._copied if (device, name) in self._copied_tensors else self._spread
+            self._add(columns, device, name, -size if is_kept else size)
 
     def keep_shares(self, shares: Mapping[str, float]) -> None:
         """Keep a share of each of some tensors in SRAM, in place of all shares kept so far."""
         for name in self._shares:
             self._set_kept(name, False)
-            begin, end = self._span[name]
-            for i in range(begin, end + 1):
-                self._shared_spread[i] = self._shared_copied[i] = 0.0
+            for device, (begin, end) in self._span[name].items():
+                for i in range(begin, end + 1):
+                    self._shared_spread[device][i] = self._shared_copied[device][i] = 0.0
         self._shares = dict(shares)
         for name, share in shares.items():
             self._set_kept(name, True)
-            tensor, copied = self.graph.tensors[name], name in self._copied_tensors
-            triangle = tensor.storage is Storage.TRIANGLE
-            whole = tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, copied, self.soc)
-            self._add(self._shared_copied if copied else self._shared_spread, name, whole * share)
+            tensor = self.graph.tensors[name]
+            for device in self._span[name]:
+                copied = (device, name) in self._copied_tensors
+                whole = tensor.stored_bytes
+                if tensor.storage is not Storage.TRIANGLE:
+                    whole = tensor.bytes * packing(tensor, copied, self._npu(device))
+                columns = self._shared_copied if copied else self._shared_spread
+                self._add(columns, device, name, whole * share)
 
     def affected(self, name: str) -> Iterator[int]:
         """Yield the groups, some more than once, whose live bytes depend on whether a tensor is kept."""
-        begin, end = self._span[name]
-        for i in range(begin, end + 1):
-            chain = self._chain.get(i)
-            if chain is None:
-                yield i
-            elif chain[-1] == i:
-                yield from chain
+        for begin, end in self._span[name].values():
+            for i in range(begin, end + 1):
+                chain = self._chain.get(i)
+                if chain is None:
+                    yield i
+                elif chain[-1] == i:
+                    yield from chain
         for last in self._chains_of_weight.get(name, ()):
             yield from self._chain[last]
 
     def share_to_fetch(self, name: str, index: int) -> float:
         """Return the share of a tensor that is not in SRAM from an earlier use."""
         share = self._shares.get(name, 0.0)
-        return 1.0 - share if share and index > self._first[name] else 1.0
+        if not share or index <= self._first[self.groups[index].device, name]:
+            return 1.0
+        return 1.0 - share
 
     def bytes_at(self, index: int) -> tuple[float, float]:
         """Return the live bytes at a group: (spread over the tiles, held whole by each tile).
 
-        Of a row-fused operator the weights of all others of its fusion are among the latter.
+        They lie in the SRAM of the group's device; at a group on a host in that of any. Of a row-fused
+        operator the weights of all others of its fusion are among the latter.
         """
-        time = self._time(index)
-        spread = self._spread[time] + self._shared_spread[time]
-        copied = self._copied[time] + self._shared_copied[time]
+        time, group = self._time(index), self.groups[index]
+        devices = [group.device] if group.unit.is_array else [*self._spread]
+        spread = sum(self._spread[d][time] + self._shared_spread[d][time] for d in devices)
+        copied = sum(self._copied[d][time] + self._shared_copied[d][time] for d in devices)
         others = self._waiting[time] - sum(self._weights(index).values()) if index in self._chain else 0.0
         return spread, copied + others
+
+    def waits_elsewhere(self, index: int) -> bool:
+        """Whether something lies in the SRAM of another device than a group's while it works."""
+        own, time = self.groups[index].device, self._time(index)
+        if self.groups[index].unit is Unit.VIEW:
+            return False
+        columns = (self._spread, self._shared_spread, self._copied, self._shared_copied)
+        return any(column[time] > 0.0 for part in columns for d, column in part.items() if d != own)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.arch import Soc
+from npusim.arch import Npu, Soc
 from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
 from npusim.cost.execution import execution_of, fill_dsp, is_state_copy
 from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
@@ -146,7 +146,7 @@ class _Lowering:
             fill_host_work(row, self.graph, group, device, self._handed(group), self.uncached.of(group))
             return
         if group.unit is Unit.DSP:
-            fill_dsp(row["dsp"], self.graph, op, self.soc, self.warnings)
+            fill_dsp(row["dsp"], self.graph, op, self._npu(group), self.warnings)
         elif group.unit is Unit.DMA and index not in self.copies:
             row["copy_bytes"] = sum(t.bytes for t in results)
         self.operands[index] = self._operands(row, op, group, inputs, results, first)
@@ -198,38 +198,44 @@ class _Lowering:
         row["a_item"] = a.dtype.bytes
         row["a_prefetch"] = self._is_known(a) and not first
         row["a_constant"] = a.kind is TensorKind.CONSTANT
-        found.a = self._operand(a, is_weight=False)
+        found.a = self._operand(a, group, is_weight=False)
         if op.family is Family.GATHER:  # of a table no more than the rows that are taken
             taken = min(1.0, results[0].elements / max(1, a.elements))
             found.a = {name: size * taken for name, size in found.a.items()}
         if b is not None:
             row["b_item"] = b.dtype.bytes
             row["b_prefetch"] = self._is_known(b) and not first
-            row["a_pack"], row["b_pack"] = packing(a, False, self.soc), packing(b, True, self.soc)
+            npu = self._npu(group)
+            row["a_pack"], row["b_pack"] = packing(a, False, npu), packing(b, True, npu)
             if row["dpu_operation"] == DpuOperation.CONVOLUTION:  # a transposed one has taps for each phase
                 taps = math.prod(b.shape[2 - len(results[0].shape) :])
                 row["b_pack"] *= taps / (row["kernel_w"] * row["kernel_h"])
-            found.b = self._operand(b, is_weight=True)
-            self._zeros(row, a, b)
+            found.b = self._operand(b, group, is_weight=True)
+            self._zeros(row, a, b, npu)
             found.triangle_bytes = self._triangle(row, a, op)
-        found.extra = tuple(self._operand(t, is_weight=True) for t in {t.name: t for t in extra}.values())
+        found.extra = tuple(
+            self._operand(t, group, is_weight=True) for t in {t.name: t for t in extra}.values()
+        )
         return found
 
     def _side_operands(self, fused: str, group: Group) -> list[str]:
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
         return [t for t in self.graph.operators[fused].inputs if t not in inner]
 
-    def _operand(self, tensor: Tensor, is_weight: bool) -> _Operand:
-        size = tensor.bytes * packing(tensor, is_weight, self.soc)
+    def _npu(self, group: Group) -> Npu:
+        return self.soc.array_devices[group.device]
+
+    def _operand(self, tensor: Tensor, group: Group, is_weight: bool) -> _Operand:
+        size = tensor.bytes * packing(tensor, is_weight, self._npu(group))
         return {name: size * share for name, share in self.root[tensor.name].items()}
 
     def _is_known(self, tensor: Tensor) -> bool:
         stored = (self.graph.tensors[name] for name in self.root[tensor.name])
         return all(one.kind is not TensorKind.ACTIVATION for one in stored)
 
-    def _zeros(self, row: Any, a: Tensor, b: Tensor) -> None:
+    def _zeros(self, row: Any, a: Tensor, b: Tensor, npu: Npu) -> None:
         """Densities that the grid may use: only operands stored with a bitmap are skipped."""
-        switches = self.soc.npu.sparsity
+        switches = npu.sparsity
         if a.storage is Storage.ZVC and switches.skip_activations:
             row["a_density"] = a.density
             row["a_block_density"] = a.block_density if a.block_density is not None else 1.0
@@ -320,16 +326,14 @@ def lower_plans(
     starts, family, waits = [0], list[int](), list[bool]()
     chains: list[Any] = []
     waiting: set[int] = set()
-    """Groups on a host while something stays in the NPU's SRAM."""
+    """Groups while which something stays in the SRAM of another device."""
     for changed, live, in_sram, is_new in _each_plan(lowering, plans):
         if is_new:
             chains.append(_chain_numbers(live))
         for i in changed:
             columns = lowering.resident(i, live, in_sram)
             changes.append((i, places.setdefault((int(shape_of[i]), columns), len(places))))
-            if groups[i].unit.is_host:
-                waits_here = columns.live_spread_bytes + columns.live_copied_bytes > 0.0
-                (waiting.add if waits_here else waiting.discard)(i)
+            (waiting.add if live.waits_elsewhere(i) else waiting.discard)(i)
         starts.append(len(changes))
         family.append(len(chains) - 1)
         waits.append(bool(waiting))

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch import Soc, load_soc, with_overrides
+from npusim.arch import Npu, Soc, load_soc, with_overrides
 from npusim.config import SET_BY_STUDY, Override, valid_paths
 from npusim.cost import ArchRow, arch_row
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.spaces import MOST_VALUES, AxisSpec, RunSpec, Scalar, Space
-from npusim.mapping import READ_BY_LOWERING, Run
+from npusim.mapping import Run, is_read_by_lowering
 from npusim.scenario import name_of, resolve_run
 from npusim.techniques import parse
 from npusim.units import Count, Quantity, format_quantity
@@ -96,7 +96,10 @@ def is_of_network(path: str) -> bool:
 def machine_row(soc: Soc, run: RunSpec) -> ArchRow:
     """Return a machine as a design point, run as the space says."""
     definite = run_on(soc, run)
-    tiles = float("inf") if run.tiles == "all" else run.tiles or _tiles_for(soc, run.hint)
+    tiles = {
+        name: float("inf") if run.tiles == "all" else run.tiles or _tiles_for(npu, run.hint)
+        for name, npu in soc.array_devices.items()
+    }
     return arch_row(soc, tiles, definite.requests, definite.hint)
 
 
@@ -104,18 +107,16 @@ def run_on(soc: Soc, run: RunSpec) -> Run:
     """Return how a network is run on one machine of the space, never on more tiles than that has."""
     tiles = run.tiles
     if isinstance(tiles, int):
-        if not soc.has("npu"):
+        if not soc.array_devices:
             raise ConfigError(f"{tiles}", key="run.tiles", allowed=f"none: {soc.name} has no NPU")
-        tiles = min(tiles, int(soc.npu.tiles))
+        tiles = min(tiles, *(int(npu.tiles) for npu in soc.array_devices.values()))
     return resolve_run(soc, run.hint, run.requests, tiles, run.device, run.swap_operands)
 
 
-def _tiles_for(soc: Soc, hint: str) -> float:
+def _tiles_for(npu: Npu, hint: str) -> float:
     """Return the tiles that the data sheet asks for; infinite for all, however many there are."""
-    if not soc.has("npu"):
-        return 0.0
-    wanted = float(getattr(soc.npu.tiles_for, hint))
-    return float("inf") if wanted >= soc.npu.tiles else wanted
+    wanted = float(getattr(npu.tiles_for, hint))
+    return float("inf") if wanted >= npu.tiles else wanted
 
 
 def resolve_axes(space: Space, soc: Soc) -> list[Axis]:
@@ -260,7 +261,7 @@ def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
     base = machine_row(soc, run)
     rows = np.array([machine_row(one, run).numbers for one in socs])
     changed = [c for c in base.primitives if np.any(rows[:, c] != base.numbers[c])]
-    if axis.path.startswith(READ_BY_LOWERING):
+    if is_read_by_lowering(axis.path):
         changed = []  # it makes another operator table, and the whole machine is set with it
     if axis.is_continuous and (len(changed) != 1 or not np.array_equal(rows[:, changed[0]], axis.numbers)):
         raise _wrong(

@@ -61,10 +61,12 @@ def base_soc(space: Space) -> Soc:
 def _machine(space: Space, chosen: Mapping[str, Scalar]) -> Soc:
     """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all that it has."""
     soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
-    if "npu.tiles" in space.axes and soc.has("npu"):
-        same = Override(("npu", "tiles"), int(soc.npu.tiles), "axes.npu.tiles", source=SET_BY_STUDY)
-        return with_overrides(soc, [same])
-    return soc
+    same = [
+        Override((name, "tiles"), int(npu.tiles), f"axes.{name}.tiles", source=SET_BY_STUDY)
+        for name, npu in soc.array_devices.items()
+        if f"{name}.tiles" in space.axes
+    ]
+    return with_overrides(soc, same) if same else soc
 
 
 def lower_network(space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:

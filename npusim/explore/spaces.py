@@ -142,8 +142,8 @@ class RunSpec(Section):
     tiles: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["all"] | None = None
     """Tiles an inference uses, never more than a point's machine has; `all` of them; default: the machine's
     for the hint."""
-    device: Literal["auto", "npu", "cpu", "gpu"] = "auto"
-    """Device that runs the operators."""
+    device: str = "auto"
+    """Device that runs the operators: its name, or npu, cpu, gpu for the first of a kind."""
     swap_operands: bool | Literal["search"] = False
     """Lay the right operand of each product on the pixels, so that the left one is the weight; `search`: of
     those that are faster so, which maps each point alone."""

@@ -35,5 +35,5 @@ from npusim.mapping.mapped import map_graph as map_graph
 from npusim.mapping.mapped import map_placed as map_placed
 from npusim.mapping.memory import MemoryUse as MemoryUse
 from npusim.mapping.order import entries as entries
-from npusim.mapping.tables import READ_BY_LOWERING as READ_BY_LOWERING
+from npusim.mapping.tables import is_read_by_lowering as is_read_by_lowering
 from npusim.mapping.tables import plan_tables as plan_tables

@@ -48,18 +48,20 @@ class _Place(NamedTuple):
 _NOWHERE = _Place("", Unit.VIEW)
 
 
-def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> _Place:
+def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice, whole: bool = False) -> _Place:
     """Return the device and the unit of it that run an operator.
 
     Parameters
     ----------
     device : str
         "auto" honours the operator's wish; any other, a name or a kind of device, sends every operator there.
+    whole : bool
+        Whether the device is taken to run everything, whatever its data sheet lists.
 
     Raises
     ------
     InfeasibleError
-        Where the SoC lacks the device.
+        Where the SoC lacks the device, or neither the device nor its fallbacks can run the operator.
     """
     if op.family is Family.VIEW and op.type not in STATE_TYPES:
         return _NOWHERE
@@ -71,6 +73,8 @@ def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> _Pla
         raise InfeasibleError(
             f"operator {op.name!r} should run on the {wanted.upper()}, which {soc.name} lacks; it has: {have}"
         )
+    if not whole:
+        target = _runner(op, graph, soc, target)
     work = state_work(op, graph, soc, target)
     if op.family is Family.VIEW and work is StateWork.NONE:
         return _NOWHERE
@@ -85,12 +89,36 @@ def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice) -> _Pla
     if work is StateWork.COPY:
         return _Place(target, Unit.DMA)
     execution = execution_of(op.traits)
-    if execution.host_only:
-        raise InfeasibleError(_only_on_hosts(op, graph, execution.host_only))
     if execution.on_dma(op):
         return _Place(target, Unit.DMA)
     on_grid = execution.dpu is not None and _grid_can(op, execution.dpu, graph, npu)
     return _Place(target, Unit.DPU if on_grid else Unit.DSP)
+
+
+def can_run(op: Operator, soc: Soc, device: str) -> bool:
+    """Whether a device can run an operator: its data sheet lists it, and no unit is missing for it."""
+    ops = soc.devices[device].ops
+    if ops is not None and op.type.lower() not in ops and listed_as(op) not in ops:
+        return op.family is Family.VIEW  # the same bytes under another shape
+    return device in soc.hosts or not execution_of(op.traits).host_only
+
+
+def _runner(op: Operator, graph: Graph, soc: Soc, wanted: str) -> str:
+    """Return the device that runs an operator: the one wanted, or the first of its fallbacks that can."""
+    device, tried = wanted, [wanted]
+    while not can_run(op, soc, device):
+        following = soc.devices[device].fallback
+        if following is None:
+            why = execution_of(op.traits).host_only
+            if why and len(tried) == 1 and soc.devices[device].ops is None:
+                raise InfeasibleError(_only_on_hosts(op, graph, why))
+            raise InfeasibleError(
+                f"no device runs operator {op.name!r} ({op.type}): not {', nor '.join(tried)} of {soc.name}; "
+                f"list it under devices.{device}.ops, or say under devices.{device}.fallback who runs it"
+            )
+        device = following
+        tried.append(device)
+    return device
 
 
 def _only_on_hosts(op: Operator, graph: Graph, why: str) -> str:
@@ -134,7 +162,11 @@ def wished(graph: Graph) -> tuple[str, ...]:
 
 
 def fuse(
-    graph: Graph, soc: Soc, device: DeviceChoice, swap_operands: bool | Collection[str] = False
+    graph: Graph,
+    soc: Soc,
+    device: DeviceChoice,
+    swap_operands: bool | Collection[str] = False,
+    whole: bool = False,
 ) -> tuple[Group, ...]:
     """Group a graph's operators for a SoC.
 
@@ -143,6 +175,8 @@ def fuse(
     swap_operands : bool or collection of str
         Products of two 2-D matrices whose right operand is laid on the pixels, so that the left one is the
         weight: all of them, none, or those named.
+    whole : bool
+        See `place_of`.
 
     Returns
     -------
@@ -152,7 +186,7 @@ def fuse(
     groups: list[tuple[int, Group]] = []
     taken: set[str] = set()
     place = {op.name: i for i, op in enumerate(graph)}
-    places = {op.name: place_of(op, graph, soc, device) for op in graph}
+    places = {op.name: place_of(op, graph, soc, device, whole) for op in graph}
     for op in graph:
         if op.name in taken:
             continue

@@ -38,13 +38,18 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
     """
     if not any(group.unit is Unit.DMA for group in groups):
         return groups
-    schedule, returned = soc.npu.schedule, _returned(graph)
+    returned = _returned(graph)
     unit = {name: group.unit for group in groups for name in (group.main, *group.fused)}
+    device = {name: group.device for group in groups for name in (group.main, *group.fused)}
     for group in reversed(groups):  # readers first
         op = graph.operators[group.main]
+        if group.unit is not Unit.DMA:
+            continue
+        schedule = soc.array_devices[group.device].schedule
+        makers = [graph.writer(name) for name in op.inputs]
         if (
-            group.unit is Unit.DMA
-            and listed_as(op) in schedule.in_place_ops
+            listed_as(op) in schedule.in_place_ops
+            and all(maker is None or device[maker.name] in ("", group.device) for maker in makers)
             and _fits(op, graph, float(schedule.in_place_alignment))
             and (
                 _joins(op, graph, unit, returned) if op.type == "Concat" else returned.isdisjoint(op.outputs)

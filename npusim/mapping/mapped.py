@@ -41,11 +41,27 @@ class Run:
     requests: int = 1
     """Inferences in flight."""
     tiles: int = 1
-    """Tiles an inference is compiled for."""
+    """Tiles an inference is compiled for, of the NPU that runs what nobody placed."""
     device: DeviceChoice = "auto"
     swap_operands: SwapOperands = False
     """Lay the right operand of each product on the pixels, so that the left one becomes the weight; `search`:
     of those products that are faster so."""
+    tiles_told: bool = False
+    """Whether somebody asked for so many tiles: they are then those of every NPU, as far as it has them."""
+
+    def row(self, soc: Soc) -> ArchRow:
+        """Return a machine, run like this, as a design point."""
+        home = self.home(soc)
+        tiles = {
+            name: self.tiles if name == home or self.tiles_told else npu.tiles_used(self.hint)
+            for name, npu in soc.array_devices.items()
+        }
+        return arch_row(soc, tiles, self.requests, self.hint)
+
+    def home(self, soc: Soc) -> str | None:
+        """Return the array device whose tiles `tiles` are: the one asked for, or the main one; None: none."""
+        name = soc.main_device if self.device == "auto" else soc.named(self.device)
+        return name if name in soc.array_devices else next(iter(soc.array_devices), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +87,8 @@ class Mapped:
     @property
     def npu(self) -> Any:
         """Record of the array device whose tiles and contexts `run` speaks of; None where there is none."""
-        arrays, wanted = self.arch.arrays, self.run.device
-        name = self.soc.named(wanted) if wanted != "auto" else self.soc.main_device
-        return self.arch[name if name in arrays else arrays[0]] if arrays else None
+        home = self.run.home(self.soc)
+        return None if home is None else self.arch[home]
 
     @property
     def contexts(self) -> int:
@@ -119,7 +134,7 @@ def _with_roles_searched(graph: Graph, soc: Soc, run: Run) -> Mapped:
 def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str]) -> Mapped:
     """Decide fusion and residency where the products whose operands change places are given."""
     tables = plan_tables(graph, soc, run.device, swapped)
-    arch = arch_row(soc, run.tiles, run.requests, run.hint)
+    arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     uses = evaluate_plans(arch, tables.table, total, plan)
     chosen = int(plan[0])
@@ -127,11 +142,12 @@ def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str
     results = np.zeros(len(lowered.groups), RESULT_DTYPE)
     operator_costs(arch.archs, lowered.ops, results)
     if chosen < 0:
-        stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))].main
+        stuck = lowered.groups[int(np.argmax(~np.isfinite(results["latency_s"])))]
+        npu = arch[stuck.device]
         raise InfeasibleError(
-            f"operator {stuck!r} does not fit into {run.tiles} x "
-            f"{float(soc.npu.sram.per_tile) / 1024:.0f} KiB of SRAM in any way; "
-            "give more: --set npu.sram.per_tile=..."
+            f"operator {stuck.main!r} does not fit into {int(npu['tiles'])} x "
+            f"{float(npu['sram_tile_bytes']) / 1024:.0f} KiB of SRAM in any way; "
+            f"give more: --set {stuck.device}.sram.per_tile=..."
         )
     memory = memory_use(graph, decisions, soc, run.requests)
     _check_capacity(graph, soc, run, memory)

@@ -119,7 +119,7 @@ def _fitting(uses: dict[str, _Use], order: list[str], capacity: float, moments: 
 
 
 def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Use]:
-    """Return the use of every tensor that passes from one group on the NPU to others on the NPU only."""
+    """Return the use of every tensor that passes between groups on one array device only."""
     made: dict[str, int] = {}
     foreign: set[str] = set()
     users: dict[str, list[int]] = {}
@@ -139,8 +139,8 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
     foreign.update(stored for name in graph.handed_on for stored in root[name])
     found = {}
     for name, first in made.items():
-        if name not in foreign:
-            readers = [i for i in users.get(name, ()) if i != first]
+        readers = [i for i in users.get(name, ()) if i != first]
+        if name not in foreign and all(groups[i].device == groups[first].device for i in readers):
             found[name] = _Use(
                 graph.tensors[name].bytes, first, max(readers, default=first), 1 + len(readers)
             )
@@ -148,16 +148,17 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
 
 
 def _marked(graph: Graph, groups: tuple[Group, ...], root: Roots) -> list[str]:
-    """Inputs and constants with the `cached` mark that more than one group on the NPU reads."""
-    readers: dict[str, set[str]] = {}
+    """Inputs and constants with the `cached` mark that more than one group of an array device reads."""
+    readers: dict[tuple[str, str], set[str]] = {}
     for group in groups:
         if not group.unit.is_array:
             continue
         for tensor in graph.operators[group.main].inputs:
             for stored in root[tensor]:
-                readers.setdefault(stored, set()).add(group.main)
+                readers.setdefault((stored, group.device), set()).add(group.main)
+    shared = {stored for (stored, _), mains in readers.items() if len(mains) > 1}
     return sorted(
         name
         for name, tensor in graph.tensors.items()
-        if tensor.cached and tensor.kind is not TensorKind.ACTIVATION and len(readers.get(name, ())) > 1
+        if tensor.cached and tensor.kind is not TensorKind.ACTIVATION and name in shared
     )

@@ -15,15 +15,15 @@ from npusim.graph import Graph
 from npusim.mapping.fusion import DeviceChoice, fuse
 from npusim.mapping.residency import plans
 
-READ_BY_LOWERING = (
-    "npu.dpu.grid.vpe",
-    "npu.dpu.macs_per_mpe",
-    "cpu.macs_per_cycle",
-    "gpu.macs_per_cycle",
-)
-"""Paths of numbers that change the tables although the architecture table holds them too: blocks of
-rows are sized by the pixels of a stencil, a grid without a format leaves it to the DSPs, and a host
-that is no faster in fp16 keeps fp32."""
+_READ_BY_LOWERING = ("dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle")
+"""Numbers of a device that change the tables although the design point holds them too: blocks of rows are
+sized by the pixels of a stencil, a grid without a format leaves it to the DSPs, and a host that is no faster
+in fp16 keeps fp32."""
+
+
+def is_read_by_lowering(path: str) -> bool:
+    """Tell whether a number of a device, by its path such as `npu.dpu.grid.vpe`, changes the tables."""
+    return path.partition(".")[2].startswith(_READ_BY_LOWERING)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ _EDGE = "#555"
 
 def block_diagram(estimate: Estimate, mapped: Mapped) -> str:
     """Return DRAM, SRAM and computing units, with bytes and mean rates of an inference between them."""
-    soc, period_s = mapped.soc, 1.0 / estimate.throughput_per_s
+    period_s = 1.0 / estimate.throughput_per_s
 
     def moved(what: str, amount: float) -> str:
         return f"{what} {engineering(amount, 'B')}, {engineering(amount / period_s, 'B/s')}"
@@ -42,21 +42,20 @@ def block_diagram(estimate: Estimate, mapped: Mapped) -> str:
     ]
     y = 48 + 62
     used = [name for name, use in estimate.units.items() if use.busy_s > 0.0]
-    if soc.has("npu") and any(name.startswith("npu.") for name in used):
-        sram = soc.npu.sram.per_tile
+    npu = mapped.npu
+    if npu is not None and any("." in name for name in used):
+        sram = npu["sram_tile_bytes"]
         peak = engineering(estimate.sram_peak_bytes, "B")
         size = f"{estimate.tiles} x {float(sram) / 2**20:.3g} MiB, at most {peak} in use"
         stored = estimate.sram_traffic_bytes - estimate.sram_read_bytes
         drawn.append(_box(0, y, _WIDTH, ["SRAM of the NPU", size]))
         drawn.append(_arrows(y + 48, [moved("read", estimate.sram_read_bytes), moved("written", stored)]))
         y += 48 + 62
-    inner = {
-        "npu.dpu": f"{estimate.tiles} MAC grids",
-        "npu.dsp": "DSPs",
-        "npu.dma": "DMA engines",
-        "cpu": "CPU",
-        "gpu": "GPU",
-    }
+    inner = {"cpu": "CPU", "gpu": "GPU"}
+    for device in mapped.arch.arrays:
+        of = "" if len(mapped.arch.arrays) == 1 else f" of {device}"
+        inner |= {f"{device}.dsp": f"DSPs{of}", f"{device}.dma": f"DMA engines{of}"}
+        inner[f"{device}.dpu"] = f"{int(mapped.arch[device]['tiles'])} MAC grids{of}"
     width = (_WIDTH - 8 * (len(used) - 1)) / max(1, len(used))
     for number, name in enumerate(used):
         use = estimate.units[name]

@@ -60,7 +60,7 @@ def estimate_page(estimate: Estimate, details: bool = False) -> RenderableType:
 def circumstances(estimate: Estimate) -> str:
     """Return the line below the title: machine, formats, how the network runs, engine."""
     machine = estimate.provenance.get("soc_title", estimate.soc)
-    e, on_npu = estimate, any(op.unit.startswith("npu") for op in estimate.operators)
+    e, on_npu = estimate, any("." in op.unit for op in estimate.operators)
     how = conditions(e.hint, e.requests, e.tiles if on_npu else 0, e.contexts, e.npu_tiles)
     wider = estimate.source_precision not in (None, *re.split(r"\W+", estimate.precision))
     precision = estimate.precision + (f" (the file: {estimate.source_precision})" if wider else "")

@@ -70,11 +70,12 @@ def _or_dash(value: float | None, unit: str) -> str:
 
 
 def _pairs(result: Placement) -> list[tuple[str, str]]:
-    """Return the pairs of devices that the table shows: what comes first on a host, the rest on the NPU."""
-    hosts = [device for device in result.devices if device != "npu"]
-    if "npu" in result.devices:
-        return [(host, "npu") for host in hosts]
-    return [(hosts[0], hosts[1])] if len(hosts) > 1 else []
+    """Return the pairs of devices that the table shows: what comes first elsewhere, the rest on the NPU."""
+    home = next((device for device in result.devices if result.kinds.get(device, device) == "npu"), None)
+    others = [device for device in result.devices if device != home]
+    if home is not None:
+        return [(other, home) for other in others]
+    return [(others[0], others[1])] if len(others) > 1 else []
 
 
 def _figure(result: Placement) -> tuple[Callable[[Cut], float | None], str]:

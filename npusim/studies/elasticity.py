@@ -91,6 +91,8 @@ def _changes(scenario: Scenario) -> list[tuple[str, str, float, Scenario]]:
     found: list[tuple[str, str, float, Scenario]] = []
 
     def add(words: str, path: str, text: str, more: float, on: Scenario = fixed) -> None:
+        kind, _, number = path.partition(".")
+        path = f"{soc.named(kind) or kind}.{number}"
         setting = replace(parse_override(f"{path}={text}"), source=SET_BY_STUDY)
         found.append((words, setting.origin, more, on.on(with_overrides(soc, [setting]))))
 

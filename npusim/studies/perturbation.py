@@ -19,7 +19,6 @@ from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, ker
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 
-_PARTS = ("dram", "npu", "cpu", "gpu")
 _NO_TIME = frozenset({"power", "energy_factors", "voltage"})
 """Parts of a data sheet that say nothing about time."""
 
@@ -49,20 +48,20 @@ class Uncertain:
         return max(1.0, round(drawn)) if self.whole else drawn
 
 
-def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str]] = frozenset()) -> list[Uncertain]:
+def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str, str]] = frozenset()) -> list[Uncertain]:
     """Return the numbers of a SoC that bear on time and state an uncertainty.
 
     Parameters
     ----------
-    kernels : frozenset of (generation, kernel)
+    kernels : frozenset of (device, generation, kernel)
         DSP kernels that are used; the others are left out.
     """
     found = []
     for number, stated in numbers_of(soc):
         if not stated or number.value <= 0.0 or _NO_TIME.intersection(number.path):
             continue
-        leaf = number.path[2:]
-        if leaf[:2] == ("dsp", "kernels") and len(leaf) > 5 and (leaf[2], leaf[4]) not in kernels:
+        home, leaf = number.path[1], number.path[2:]
+        if leaf[:2] == ("dsp", "kernels") and len(leaf) > 5 and (home, leaf[2], leaf[4]) not in kernels:
             continue
         found.append(number)
     return found
@@ -70,11 +69,9 @@ def uncertain_numbers(soc: Soc, kernels: frozenset[tuple[str, str]] = frozenset(
 
 def numbers_of(soc: Soc) -> Iterator[tuple[Uncertain, bool]]:
     """Yield every number of the DRAM and the devices, and whether it states an uncertainty."""
-    for part in _PARTS:
-        path = (part,) if part == "dram" else ("devices", part)
-        section = soc.dram if part == "dram" else soc.devices.get(part)
-        if section is None:
-            continue
+    parts: list[tuple[tuple[str, ...], Any]] = [(("dram",), soc.dram)]
+    parts += [(("devices", name), device) for name, device in (soc.array_devices | soc.hosts).items()]
+    for path, section in parts:
         for leaf, number, kind in _numbers(section):
             upper = kind.upper if isinstance(kind, Kind) and kind.upper is not None else float("inf")
             sigma = float(np.sqrt(np.log1p((number.uncertainty or 0.0) ** 2)))
@@ -145,26 +142,28 @@ def _replaced(value: Any, tree: Any) -> Any:
     return {**value, **{name: _replaced(value[name], sub) for name, sub in tree.items()}}
 
 
-def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tuple[str, str]]]:
+def with_library(soc: Soc, groups: Sequence[Mapped]) -> tuple[Soc, frozenset[tuple[str, str, str]]]:
     """Write the library's DSP kernels that are used into the SoC, so that they can be moved too."""
-    used: set[tuple[str, str]] = set()
+    used: set[tuple[str, str, str]] = set()
     for mapped in groups:
         for group in mapped.decisions.groups:
             if group.unit is Unit.DSP:
-                hit = kernel_of(soc.npu, mapped.graph.operators[group.main])
+                npu = soc.array_devices[group.device]
+                hit = kernel_of(npu, mapped.graph.operators[group.main])
                 if hit is not None:
-                    used.add((hit[1][0], hit[0]))
-                elif (unknown := soc.npu.dsp.kernel("unknown")) is not None:
-                    used.add((unknown[0], "unknown"))
-    if not used:
-        return soc, frozenset()
-    dsp = soc.npu.dsp
-    copy = dsp.kernel("broadcast")  # kernels that copy before they start do so at its rate
-    if copy is not None:
-        used.add((copy[0], "broadcast"))
-    kernels = {**dsp.kernels, **{name: dsp.generation(name) for name, _ in used}}
-    home = next(name for name, device in soc.devices.items() if device is soc.npu)
-    return _replaced(soc, {"devices": {home: {"dsp": {"kernels": _Whole(kernels)}}}}), frozenset(used)
+                    used.add((group.device, hit[1][0], hit[0]))
+                elif (unknown := npu.dsp.kernel("unknown")) is not None:
+                    used.add((group.device, unknown[0], "unknown"))
+    changed: dict[str, Any] = {}
+    for device in dict.fromkeys(sorted(name for name, _, _ in used)):
+        dsp = soc.array_devices[device].dsp
+        copy = dsp.kernel("broadcast")  # kernels that copy before they start do so at its rate
+        if copy is not None:
+            used.add((device, copy[0], "broadcast"))
+        generations = {name for home, name, _ in used if home == device}
+        kernels = {**dsp.kernels, **{name: dsp.generation(name) for name in generations}}
+        changed[device] = {"dsp": {"kernels": _Whole(kernels)}}
+    return _replaced(soc, {"devices": changed}) if changed else soc, frozenset(used)
 
 
 def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any:
@@ -197,5 +196,6 @@ def lowered_on(mapped: Mapped, machine: Soc) -> Any:
     ops = mapped.lowered.ops.copy()
     for i, group in enumerate(groups):
         if group.unit is Unit.DSP:
-            fill_dsp(ops[i]["dsp"], mapped.graph, mapped.graph.operators[group.main], machine, [])
+            npu = machine.array_devices[group.device]
+            fill_dsp(ops[i]["dsp"], mapped.graph, mapped.graph.operators[group.main], npu, [])
     return ops

@@ -106,7 +106,7 @@ def place(
     soc, graph, run = scenario.machine, scenario.graph, scenario.run
     chosen = _devices_of(soc, devices)
     modelled = placement_problem(graph, soc, run, chosen)
-    problem, measured = _profiled(modelled, profiles)
+    problem, measured = _profiled(modelled, soc, profiles)
     terms = Terms.of(soc, run, minimise, problem.devices)
     # Placements of coarser units are tried, too: so a finer granularity is never worse.
     coarser = GRANULARITIES[GRANULARITIES.index(granularity) :]
@@ -128,17 +128,19 @@ def place(
         placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
         value, bound = objective_of(problem, terms, placement), found.bound
         totals, alone = metrics_in(Placement, mapped.total), [_alone(d, m) for d, m in everywhere.items()]
+    main = soc.array_devices.get(soc.main_device) or next(iter(soc.array_devices.values()), None)
     return Placement(
         workload=graph.name,
         soc=soc.name,
         techniques=graph.techniques,
         **{name: getattr(run, name) for name in ("hint", "requests", "tiles")},
-        npu_tiles=int(soc.npu.tiles) if soc.has("npu") else 0,
+        npu_tiles=int(main.tiles) if main is not None else 0,
         contexts=int(terms.contexts.max()),
         minimise=minimise,
         devices=list(chosen),
         granularity=granularity,
         units=len(units[0]),
+        kinds={device: soc.devices[device].kind for device in chosen},
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
         exact=found.exact,
         value=value,
@@ -153,7 +155,7 @@ def place(
     )
 
 
-def _profiled(problem: Problem, profiles: Sequence[Profile]) -> tuple[Problem, list[Profiled]]:
+def _profiled(problem: Problem, soc: Soc, profiles: Sequence[Profile]) -> tuple[Problem, list[Profiled]]:
     """Let measured times stand in a problem where they exist.
 
     A time of several operators that stand in several groups is shared out as the model's times of these are.
@@ -162,12 +164,13 @@ def _profiled(problem: Problem, profiles: Sequence[Profile]) -> tuple[Problem, l
     group_of = {name: i for i, members in enumerate(problem.members) for name in members}
     time_s, told = problem.time_s.copy(), []
     for profile in profiles:
-        if profile.device not in problem.devices:
+        home = next((d for d in (profile.device, soc.named(profile.device)) if d in problem.devices), None)
+        if home is None:
             raise NpusimError(
                 f"--profile: measured on the {profile.device}; allowed: one of the devices to choose from "
                 f"({', '.join(problem.devices)})"
             )
-        device, unused_s = problem.devices.index(profile.device), 0.0
+        device, unused_s = problem.devices.index(home), 0.0
         found_s: dict[int, float] = {}
         for one in profile.operators:
             groups = sorted({group_of[name] for name in one.originals if name in group_of})
@@ -182,7 +185,7 @@ def _profiled(problem: Problem, profiles: Sequence[Profile]) -> tuple[Problem, l
             time_s[i, device] = value_s
         told.append(
             Profiled(
-                device=profile.device, chip=profile.chip, row=profile.row, groups=len(found_s),
+                device=home, chip=profile.chip, row=profile.row, groups=len(found_s),
                 used_s=sum(found_s.values()), unused_s=unused_s,
             )
         )  # fmt: skip
@@ -191,12 +194,15 @@ def _profiled(problem: Problem, profiles: Sequence[Profile]) -> tuple[Problem, l
 
 def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
     have = (*soc.array_devices, *soc.hosts)
-    for device in devices or ():
-        if device not in have:
+    if devices is None:
+        return have
+    named = [soc.named(device) for device in devices]
+    for device, name in zip(devices, named, strict=True):
+        if name not in have:
             raise UnknownNameError(f"device of {soc.name}", device, have)
-    if devices is not None and len(set(devices)) < max(1, len(devices)):
+    if len(set(named)) < max(1, len(named)):
         raise NpusimError(f"--devices: found {','.join(devices)}; allowed: each device once, at least one")
-    return have if devices is None else tuple(device for device in have if device in devices)
+    return tuple(device for device in have if device in named)
 
 
 def _mapped_alone(graph: Graph, problem: Problem, soc: Soc, run: Run, device: int) -> Mapped | None:

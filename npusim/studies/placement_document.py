@@ -113,6 +113,8 @@ class Placement(Document):
     """What is placed as one: operators that run as one, those of one module, or of one block."""
     units: int = 0
     """How many of these there are."""
+    kinds: dict[str, str] = Field(default_factory=dict)
+    """Kind of each device: npu, cpu, gpu, accelerator."""
     method: str
     """How the placement was found, and on what it is exact."""
     exact: bool

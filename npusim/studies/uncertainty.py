@@ -26,7 +26,6 @@ import numpy as np
 from npusim.arch import Calibration, Soc
 from npusim.arch.calibration import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
-from npusim.cost import arch_row
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
 from npusim.studies.comparison import RestsOn
@@ -143,7 +142,7 @@ def draw(mapped: Sequence[Mapped], samples: int = SAMPLES, seed: int = 0) -> Dra
         for i, one in enumerate(mapped):
             run, key = one.run, (one.run.tiles, one.run.requests)
             if key not in archs:
-                archs[key] = arch_row(machine, run.tiles, run.requests, run.hint)
+                archs[key] = run.row(machine)
             total = evaluated(one, machine, archs[key])
             latency[i, s] = total["latency_s"] * factors[i]
             interval[i, s] = factors[i] / total["throughput_per_s"]
@@ -162,7 +161,7 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     for name in draws.latency_sources(i):
         if name in numbers and not numbers[name].whole:
             raised = moved(soc, {numbers[name].path: numbers[name].value * (1.0 + _RAISED)})
-            arch = arch_row(raised, mapped.run.tiles, mapped.run.requests, mapped.run.hint)
+            arch = mapped.run.row(raised)
             ratio = float(evaluated(mapped, raised, arch)["latency_s"] / mapped.total["latency_s"])
             found.append((abs(np.log(ratio) / np.log1p(_RAISED)), numbers[name]))
     share, number = max(found, key=lambda pair: pair[0], default=(0.0, None))

@@ -127,10 +127,10 @@ def _mapped(scenario: Scenario, stacks: Sequence[str]) -> tuple[list[Mapped], li
 def _on_devices(scenario: Scenario) -> dict[str, Mapped]:
     """Map the network without techniques to each device that can run it, the NPU last."""
     found = {}
-    for device in ("cpu", "gpu", "npu"):
-        if scenario.machine.has(device):
-            with suppress(NpusimError):
-                found[device] = scenario.with_(techniques=NONE, device=device).mapped
+    soc = scenario.machine
+    for device in (*soc.hosts, *soc.array_devices):
+        with suppress(NpusimError):
+            found[device] = scenario.with_(techniques=NONE, device=device).mapped
     return found
 
 

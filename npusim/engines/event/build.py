@@ -11,7 +11,7 @@ from npusim.engines.event.fused_chains import FusedChain, fused_chains
 from npusim.engines.event.jobs import NpuUnits, job_of
 from npusim.engines.event.program import Program, ProgramBuilder
 from npusim.engines.event.residents import ResidentTensor, resident_tensors
-from npusim.engines.timeline import TaskKind
+from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped
 from npusim.ops import Family, TensorKind
 
@@ -37,12 +37,21 @@ class _Build:
         self.mapped, self.arch = mapped, mapped.arch
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph, self.groups)
-        self.npu = mapped.npu
-        self.npu_units = NpuUnits(mapped.npu, mapped.soc.hosts)
-        units = self.npu_units.units()
-        capacity = 0.0 if self.npu is None else float(self.npu["tiles"]) * float(self.npu["sram_tile_bytes"])
-        self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacity)
-        self.host_unit = {unit.group: i for i, unit in enumerate(units) if unit.group in self.arch.hosts}
+        units: list[ExecutionUnit] = []
+        self.npu_units: dict[str, NpuUnits] = {}
+        """Units of each array device."""
+        for name in self.arch.arrays:
+            self.npu_units[name] = NpuUnits(self.arch[name], len(units))
+            units += self.npu_units[name].units(name)
+        self.host_unit = {name: len(units) + i for i, name in enumerate(self.arch.hosts)}
+        units += [ExecutionUnit(name, name) for name in self.arch.hosts]
+        capacities = tuple(
+            float(self.arch[name]["tiles"]) * float(self.arch[name]["sram_tile_bytes"])
+            for name in self.arch.arrays
+        )
+        self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacities)
+        self.dispatched: dict[str, list[int]] = {}
+        """The last call by the management processor of each array device."""
         self.done: dict[int, Emitted] = {}
         """What is known of each group's tasks."""
         self.producer: dict[str, int] = {}
@@ -57,29 +66,30 @@ class _Build:
         for resident in self.residents:
             for user in resident.users:
                 self.resident_users.setdefault(user, []).append(resident)
-        self.buffers: dict[str, int] = {}
+        self.buffers: dict[tuple[str, str], int] = {}
+        """Buffer of each tensor that stays in the SRAM of a device."""
         self.phase: list[int] = []
         """Last tasks of the phase of work that is being written."""
-        self.last_reserve = -1
+        self.last_reserve: dict[str, int] = {}
         self.device = self.part = ""
-        self.returns: list[int] = []
-        """Groups at which the NPU takes up work."""
+        self.returns: dict[str, list[int]] = {name: [] for name in self.arch.arrays}
+        """Groups at which each array device takes up work."""
         self.held = self._held_across()
         self.row_fused = mapped.decisions.residency.row_fused
         self.in_sram = mapped.decisions.residency.whole | self.row_fused
         self.chains = fused_chains(mapped, self.residents)
 
     def _held_across(self) -> set[int]:
-        """Groups at which the NPU takes up work again while a tensor still lies in its SRAM.
+        """Groups at which an array device takes up work again while a tensor still lies in its SRAM.
 
         Between two such phases no other inference may come in: it could take the room that the
         second one needs.
         """
-        alive = [0] * (len(self.groups) + 2)
+        changes = {name: [0] * (len(self.groups) + 2) for name in self.arch.arrays}
         for resident in self.residents:
-            alive[resident.users[0] + 1] += 1
-            alive[resident.users[-1] + 1] -= 1
-        alive = list(accumulate(alive))
+            changes[resident.device][resident.users[0] + 1] += 1
+            changes[resident.device][resident.users[-1] + 1] -= 1
+        alive = {name: list(accumulate(steps)) for name, steps in changes.items()}
         found: set[int] = set()
         before = ("", "")
         for i, group in enumerate(self.groups):
@@ -87,8 +97,8 @@ class _Build:
                 continue
             place = (group.device, self.graph.operators[group.main].part)
             if group.unit.is_array and before != place:
-                self.returns.append(i)
-                if alive[i]:
+                self.returns[group.device].append(i)
+                if alive[group.device][i]:
                     found.add(i)
             before = place
         return found
@@ -119,8 +129,10 @@ class _Build:
         if seconds > 0.0:
             self.last_end = self.builder.task(TaskKind.LAUNCH, duration_s=seconds, after=[self.last_end])
         if device in self.arch.arrays:
+            self.builder.device = self.arch.place_of(device)
+            self.builder.dispatched = self.dispatched.get(device, [])
             kind = TaskKind.SYNC if index in self.held else TaskKind.ENTER
-            self.last_reserve = self.builder.task(kind, after=[self.last_end])
+            self.last_reserve[device] = self.builder.task(kind, after=[self.last_end])
         self.phase = [self.last_end]
 
     def _leave(self, index: int) -> None:
@@ -128,8 +140,11 @@ class _Build:
         if not self.device:
             return
         self.last_end = self.builder.sync(self.phase)
-        following = next((i for i in self.returns if i >= index), -1)
-        if self.device in self.arch.arrays and following not in self.held:
+        if self.device not in self.arch.arrays:
+            return
+        self.dispatched[self.device] = self.builder.dispatched
+        following = next((i for i in self.returns[self.device] if i >= index), -1)
+        if following not in self.held:
             self.builder.task(TaskKind.LEAVE, after=[self.last_end])
 
     def _on_host(self, index: int, group: Group) -> None:
@@ -177,10 +192,12 @@ class _Build:
             return  # written with the last of its chain, which has everything it needs by then
         place = {i: at for at, i in enumerate(members)}
         jobs = [self._job(i, place, chain.pieces) for i in members]
-        for i, done in zip(members, emit(self.builder, jobs, self.last_reserve), strict=True):
-            self.last_reserve = done.last_reserve
+        device = self.groups[index].device
+        emitted = emit(self.builder, jobs, self.last_reserve[device])
+        for i, done in zip(members, emitted, strict=True):
+            self.last_reserve[device] = done.last_reserve
             self.done[i] = done
-            self.buffers.update(done.resident_buffers)
+            self.buffers.update(((device, name), b) for name, b in done.resident_buffers.items())
             self.phase += _ends(done)
         for i in members:
             self._release_residents(i)
@@ -189,7 +206,8 @@ class _Build:
         """Return the job of a group in a chain, given the place of each group of the chain."""
         op: Any = self.mapped.lowered.ops[index]
         group, result = self.groups[index], self.mapped.results[index]
-        job = job_of(self.npu, op, result, index, self._macs(group), self.npu_units, pieces)
+        arch, units = self.arch[group.device], self.npu_units[group.device]
+        job = job_of(arch, op, result, index, self._macs(group), units, pieces)
         self._name(job, index, group)
         self._dependencies(job, index, group)
         if len(place) > 1:
@@ -201,8 +219,9 @@ class _Build:
     def _release_residents(self, index: int) -> None:
         """Release resident tensors that this group uses; their room is free when all users have ended."""
         for resident in self.resident_users.get(index, ()):
-            if resident.name in self.buffers:
-                self.builder.release(self.buffers[resident.name], _ends(self.done[index]))
+            buffer = self.buffers.get((resident.device, resident.name))
+            if buffer is not None:
+                self.builder.release(buffer, _ends(self.done[index]))
 
     def _name(self, job: Job, index: int, group: Group) -> None:
         names = (self.root.get(name, {}) for name in self._operands(group))

@@ -116,7 +116,7 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         macs=repeated(program.macs, "f8"),
         energy_j=np.tile(energy, inferences),
         idle_w=float(mapped.arch.shared["idle_w"]),
-        static_w=float(mapped.npu["static_w"]) if mapped.arch.arrays else 0.0,
+        static_w={name: float(mapped.arch[name]["static_w"]) for name in mapped.arch.arrays},
         followers=(column(program.next_start, "i8"), column(program.next_task, "i4")),
         slot=column(log.slot, "i4"),
         begun=column(log.begun, "f8"),
@@ -126,7 +126,10 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         dram_time=column(log.dram_time, "f8"),
         dram_bytes_per_s=column(log.dram_bytes_per_s, "f8"),
         dram_limit_bytes_per_s=transfer_rates(mapped.arch).dram_bytes_per_s,
-        sram_capacity=program.sram_bytes * mapped.contexts,
+        sram_capacity=sum(
+            size * float(mapped.arch[name]["contexts"])
+            for name, size in zip(mapped.arch.arrays, program.sram_bytes, strict=True)
+        ),
         sram_peak_bytes=log.sram_peak_bytes,
     )
 
@@ -134,11 +137,11 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
 def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any) -> Any:
     """Spread the energy of each operator's work over its tasks: per byte of DRAM, the rest by their times."""
     energy = np.zeros(len(kind))
-    per_byte = (
-        float(mapped.npu["dram_j_per_byte"] + mapped.npu["sram_j_per_byte"]) if mapped.arch.arrays else 0.0
-    )
+    arrays = {name: mapped.arch[name] for name in mapped.arch.arrays}
+    per_byte = {d: float(arch["dram_j_per_byte"] + arch["sram_j_per_byte"]) for d, arch in arrays.items()}
+    each = np.array([per_byte.get(group.device, 0.0) for group in mapped.decisions.groups])
     moves = np.isin(kind, _ON_DRAM)
-    energy[moves] = sizes[moves] * per_byte
+    energy[moves] = sizes[moves] * each[operator[moves]]
     works = np.isin(kind, _WORK)
     count = len(mapped.decisions.groups)
     left = mapped.results["energy_j"] - np.bincount(operator[moves], energy[moves], count)
@@ -190,8 +193,8 @@ def _times_and_energies(
 
     A limit of the package stretches the run: by pauses in which nothing but idle power is drawn.
     """
-    begin, end = line.npu_phases
-    static_j = line.static_w * float((end - begin).sum()) / line.inferences
+    phases_s = {name: float((end - begin).sum()) for name, (begin, end) in line.npu_phases.items()}
+    static_j = sum(line.static_w[name] * busy_s / line.inferences for name, busy_s in phases_s.items())
     work_j = float(mapped.results["energy_j"].sum()) + static_j
     throttled_s = float(
         throttled_interval_s(interval_s, work_j, line.idle_w, float(mapped.arch.shared["limit_w"]))

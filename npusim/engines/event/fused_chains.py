@@ -63,8 +63,10 @@ def _fitting(
     moments = [[ends.get(user, user) for user in r.users] for r in residents]
     first, last = (np.array([limit(times) for times in moments], int) for limit in (min, max))
     sizes = np.array([r.bytes for r in residents])
+    homes = np.array([r.device for r in residents], object)
     for members in chains:
-        beside = float(sizes[(first <= members[-1]) & (last >= members[-1])].sum())
+        mine = homes == mapped.decisions.groups[members[0]].device
+        beside = float(sizes[mine & (first <= members[-1]) & (last >= members[-1])].sum())
         pieces = _pieces(mapped, members, beside)
         if pieces:
             found.update(dict.fromkeys(members, FusedChain(members, pieces)))
@@ -73,7 +75,7 @@ def _fitting(
 
 def _pieces(mapped: Mapped, members: tuple[int, ...], beside: float) -> int:
     """Return the pieces that make a chain fit beside other tensors, with two buffers or else one; 0: none."""
-    coarsest = int(mapped.npu["stream_pieces"])
+    coarsest = int(mapped.arch[mapped.decisions.groups[members[0]].device]["stream_pieces"])
     for buffers in (2.0, 1.0):
         for pieces in (coarsest << halved for halved in range(_FINEST + 1)):
             if _fits(mapped, members, pieces, buffers, beside):
@@ -83,7 +85,7 @@ def _pieces(mapped: Mapped, members: tuple[int, ...], beside: float) -> int:
 
 def _fits(mapped: Mapped, members: tuple[int, ...], pieces: int, buffers: float, beside: float) -> bool:
     """Whether steps of every operator, with what waits for them, fit into SRAM beside the others."""
-    arch, ops = mapped.npu, mapped.lowered.ops
+    arch, ops = mapped.arch[mapped.decisions.groups[members[0]].device], mapped.lowered.ops
     units = NpuUnits(arch)
     jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, units, pieces) for i in members]
     sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])

@@ -5,7 +5,6 @@ All times are those of `npusim.cost`: nothing is costed here.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -31,14 +30,21 @@ _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 
 
 class NpuUnits:
-    """Numbers of the units of an NPU, as its first context has them, and the times of its DMA."""
+    """Numbers of the units of an NPU, as its first context has them, and the times of its DMA.
 
-    def __init__(self, arch: Any, hosts: Collection[str] = ()) -> None:
-        self._arch, self.hosts = arch, hosts
-        self.engines = list(range(int(arch["dma_engines"]))) if arch is not None else []
-        self.tiles = int(arch["tiles"]) if arch is not None else 0
-        self.contexts = int(arch["contexts"]) if arch is not None else 1
-        self.dsps = int(arch["dsps_per_tile"]) if arch is not None else 0
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+    first : int
+        Number of its first unit.
+    """
+
+    def __init__(self, arch: Any, first: int = 0) -> None:
+        self._arch, self._first = arch, first
+        self.engines = list(range(first, first + int(arch["dma_engines"])))
+        self.tiles = int(arch["tiles"])
+        self.contexts = int(arch["contexts"])
+        self.dsps = int(arch["dsps_per_tile"])
 
     @cached_property
     def dma(self) -> DmaTimes:
@@ -56,21 +62,28 @@ class NpuUnits:
 
     def dpus(self, tiles: int) -> list[int]:
         """Units of the MAC grids of the first `tiles` tiles."""
-        start = len(self.engines)
+        start = self._first + len(self.engines)
         return list(range(start, start + tiles))
 
     def dsp_units(self) -> list[int]:
         """Units of the DSPs of all tiles of the context."""
-        start = len(self.engines) + self.tiles * self.contexts
+        start = self._first + len(self.engines) + self.tiles * self.contexts
         return list(range(start, start + self.tiles * self.dsps))
 
-    def units(self) -> list[ExecutionUnit]:
-        """Return all units in order: those that contexts share, then context by context; hosts follow."""
+    def units(self, name: str) -> list[ExecutionUnit]:
+        """Return all units in order: those that contexts share, then context by context.
+
+        Parameters
+        ----------
+        name : str
+            Name of the device.
+        """
         tiles = [(t, t // self.tiles) for t in range(self.tiles * self.contexts)]
-        dma = [ExecutionUnit(f"npu.dma{i}", "npu.dma") for i in self.engines]
-        dpu = [ExecutionUnit(f"npu.tile{t}.dpu", "npu.dpu", c) for t, c in tiles]
-        dsp = [ExecutionUnit(f"npu.tile{t}.dsp{k}", "npu.dsp", c) for t, c in tiles for k in range(self.dsps)]
-        return [*dma, *dpu, *dsp, *(ExecutionUnit(name, name) for name in self.hosts)]
+        dma = [ExecutionUnit(f"{name}.dma{i}", f"{name}.dma") for i in range(len(self.engines))]
+        dpu = [ExecutionUnit(f"{name}.tile{t}.dpu", f"{name}.dpu", c) for t, c in tiles]
+        dsps = ((t, c, k) for t, c in tiles for k in range(self.dsps))
+        dsp = [ExecutionUnit(f"{name}.tile{t}.dsp{k}", f"{name}.dsp", c) for t, c, k in dsps]
+        return [*dma, *dpu, *dsp]
 
 
 def job_of(

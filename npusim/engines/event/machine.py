@@ -6,6 +6,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 from npusim.engines.event.clock import Clock
@@ -22,8 +23,9 @@ _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
 class Machine:
     """A run of a program: `inferences` times, `in_flight` at once.
 
-    An inference works in one context of the NPU at a time, with the MAC grids, DSPs and SRAM of that context.
-    It takes a free one when a phase of its work enters the NPU.
+    An inference works in one context of an NPU at a time, with the MAC grids, DSPs and SRAM of that context.
+    It takes a free one when a phase of its work enters the NPU. Contexts of all NPUs are numbered one after
+    the other.
     """
 
     def __init__(self, program: Program, rates: TransferRates, inferences: int, in_flight: int) -> None:
@@ -33,24 +35,38 @@ class Machine:
         self.log = EventLog.of(self.count, inferences, self.in_flight)
         self._waits = program.waits * inferences
         self._users = program.buffer_users * inferences
-        contexts = 1 + max(unit.context for unit in program.units)
-        self._context = array("h", [0]) * inferences
+        devices = array_devices(program.units) or [""]
+        counts = [
+            1 + max((u.context for u in program.units if device_of(u) == d), default=0) for d in devices
+        ]
+        contexts = sum(counts)
+        starts = [*accumulate(counts, initial=0)]
+        self._contexts_of = [range(a, b) for a, b in pairwise(starts)]
+        """Contexts of each array device."""
+        self._devices = len(devices)
+        self._context = array("h", starts[:-1]) * inferences
+        """Context of each inference on each array device."""
         self._stride = _strides(program.units)
-        self._free_bytes = [program.sram_bytes] * contexts
+        self._capacity = [
+            size
+            for size, count in zip(program.sram_bytes or (0.0,), counts, strict=True)
+            for _ in range(count)
+        ]
+        """SRAM of each context."""
+        self._free_bytes = [*self._capacity]
         self._reservations: list[deque[int]] = [deque() for _ in range(contexts)]
-        self._waiting_to_enter: deque[int] = deque()
+        self._waiting_to_enter: list[deque[int]] = [deque() for _ in devices]
         self._open = [True] * contexts
         self._begun = self._ended = 0
         names = [unit.group for unit in program.units]
-        engines = [i for i, name in enumerate(names) if name == "npu.dma"]
+        engines = [i for i, name in enumerate(names) if name.endswith(".dma")]
+        home = [devices.index(device_of(program.units[i])) for i in engines]
         hosts = [i for i, name in enumerate(names) if "." not in name]
-        self.memory = SharedMemory(
-            self.clock, len(engines), len(hosts), rates.dram_bytes_per_s, self._flow_done
-        )
+        self.memory = SharedMemory(self.clock, home, len(hosts), rates.dram_bytes_per_s, self._flow_done)
         self.units: list[Any] = []
         for i, _ in enumerate(names):
             if i in engines:
-                self.units.append(DmaEngine(self, engines.index(i)))
+                self.units.append(DmaEngine(self, engines.index(i), home[engines.index(i)]))
             elif i in hosts:
                 self.units.append(HostUnit(self, len(engines) + hosts.index(i)))
             else:
@@ -104,25 +120,31 @@ class Machine:
         program, users = self.program, self._users
         inference = base // self.count
         offset = inference * len(program.buffer_bytes)
-        freed = 0.0
+        freed: dict[int, float] = {}
         for buffer in buffers:
             users[offset + buffer] -= 1
             if not users[offset + buffer]:
-                freed += program.buffer_bytes[buffer]
-        if freed:
-            self._take(self._context[inference], -freed)
+                context = self._context_at(program.buffer_owner[buffer], inference)
+                freed[context] = freed.get(context, 0.0) + program.buffer_bytes[buffer]
+        for context, size in freed.items():
+            self._take(context, -size)
+
+    def _context_at(self, local: int, inference: int) -> int:
+        """Return the context that a task of an inference belongs to."""
+        return self._context[inference * self._devices + self.program.device[local]]
 
     def _take(self, context: int, wanted: float) -> None:
         """Take room in the SRAM of a context, or give back room where it is less than 0."""
-        free, capacity = self._free_bytes, self.program.sram_bytes
+        free, capacity = self._free_bytes, self._capacity
         free[context] -= wanted
-        used_bytes = capacity * len(free) - sum(free)
-        self.log.sram(self.clock.now, used_bytes, context, capacity - free[context])
+        used_bytes = sum(capacity) - sum(free)
+        self.log.sram(self.clock.now, used_bytes, context, capacity[context] - free[context])
 
     def _proceed(self, ready: list[int], cause: int) -> None:
         """Queue ready tasks on their units; complete at once those that take no time."""
         program, count, log, now = self.program, self.count, self.log, self.clock.now
         units, kinds, unit_of = self.units, program.kind, program.unit
+        device_at, devices, starts = program.device, self._devices, self._contexts_of
         woken = set()
         while True:
             while ready:
@@ -130,9 +152,10 @@ class Machine:
                 local = task % count
                 log.ready[task] = now
                 log.cause[task] = cause
-                unit, context = unit_of[local], self._context[task // count]
+                unit, inference, device = unit_of[local], task // count, device_at[local]
+                context = self._context[inference * devices + device]
                 if unit >= 0:
-                    unit += self._stride[unit] * context
+                    unit += self._stride[unit] * (context - starts[device].start)
                     log.unit[task] = unit
                     units[unit].push(task)
                     woken.add(unit)
@@ -144,7 +167,7 @@ class Machine:
                     log.start[task] = now
                     self.clock.after(program.duration_s[local], partial(self.end, task))
                 elif kind == _ENTER and not self._enter(task):
-                    self._waiting_to_enter.append(task)
+                    self._waiting_to_enter[device].append(task)
                 else:
                     if kind == _LEAVE:
                         self._open[context] = True
@@ -168,18 +191,19 @@ class Machine:
 
     def _enter(self, task: int) -> bool:
         """Let a phase of work enter the open context with the most room; False where none is open."""
-        free = self._free_bytes
-        context = max(range(len(free)), key=lambda c: (self._open[c], free[c]))
+        free, device = self._free_bytes, self.program.device[task % self.count]
+        context = max(self._contexts_of[device], key=lambda c: (self._open[c], free[c]))
         if not self._open[context]:
             return False
         self._open[context] = False
-        self._context[task // self.count] = context
+        self._context[task // self.count * self._devices + device] = context
         return True
 
     def _granted(self) -> int:
         """Return the next phase or reservation that can go on; -1 where there is none."""
-        if self._waiting_to_enter and self._enter(self._waiting_to_enter[0]):
-            return self._waiting_to_enter.popleft()
+        for waiting in self._waiting_to_enter:
+            if waiting and self._enter(waiting[0]):
+                return waiting.popleft()
         for context, (reservations, free) in enumerate(
             zip(self._reservations, self._free_bytes, strict=True)
         ):
@@ -209,7 +233,8 @@ class Machine:
         buffers = len(program.buffer_bytes)
         for i, left in enumerate(self._users):
             owner = i // buffers * self.count + program.buffer_owner[i % buffers]
-            if left and self.log.end[owner] >= 0.0 and self._context[i // buffers] == context:
+            mine = self._context_at(program.buffer_owner[i % buffers], i // buffers) == context
+            if left and mine and self.log.end[owner] >= 0.0:
                 held.append((program.buffer_bytes[i % buffers], program.buffer_tensor[i % buffers]))
         held.sort(reverse=True)
         name = program.operators[program.operator[local]]
@@ -217,11 +242,26 @@ class Machine:
             f"{program.buffer_tensor[b]!r} ({program.buffer_bytes[b] / 1024:.0f} KiB)" for b in wanted
         )
         inside = ", ".join(f"{tensor!r} ({size / 1024:.0f} KiB)" for size, tensor in held[:5]) or "nothing"
-        free = f"{self._free_bytes[context] / 1024:.0f} of {program.sram_bytes / 1024:.0f} KiB"
+        free = f"{self._free_bytes[context] / 1024:.0f} of {self._capacity[context] / 1024:.0f} KiB"
         return (
             f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free} are free and nothing "
-            f"else will be; held: {inside}; give more: --set npu.sram.per_tile=..."
+            f"else will be; held: {inside}; give more: --set {self._name_of(context)}.sram.per_tile=..."
         )
+
+    def _name_of(self, context: int) -> str:
+        """Return the name of the array device that a context is part of."""
+        device = next(d for d, contexts in enumerate(self._contexts_of) if context in contexts)
+        return array_devices(self.program.units)[device]
+
+
+def device_of(unit: ExecutionUnit) -> str:
+    """Return the name of the array device that a unit is part of; empty for a host."""
+    return unit.group.rpartition(".")[0]
+
+
+def array_devices(units: Sequence[ExecutionUnit]) -> list[str]:
+    """Return the names of the array devices, in the order of their units."""
+    return [name for name in dict.fromkeys(map(device_of, units)) if name]
 
 
 def _strides(units: Sequence[ExecutionUnit]) -> list[int]:

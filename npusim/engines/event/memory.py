@@ -8,9 +8,10 @@ one engine and once for all.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ulp
+from typing import Any
 
 from npusim.cost import CMX2DDR, DDR2CMX, ArchRow, bytes_per_s
 from npusim.engines.event.clock import Clock, Timer
@@ -23,9 +24,9 @@ class TransferRates:
 
     dram_bytes_per_s: float
     """What DRAM sustains for NPU, CPU and GPU together."""
-    speed: dict[int, tuple[float, bool]]
-    """By kind of task: how much faster one engine moves alone than as one of all, and whether it moves over
-    DRAM.
+    speed: tuple[dict[int, tuple[float, bool]], ...]
+    """Of each array device by kind of task: how much faster one engine moves alone than as one of all, and
+    whether it moves over DRAM.
     """
 
 
@@ -38,10 +39,7 @@ def transfer_rates(row: ArchRow) -> TransferRates:
     alone, and no more is assumed.
     """
 
-    def alone(direction: int) -> float:
-        if not row.arrays:  # without an NPU there is nothing to carry
-            return 1.0
-        arch = row[row.arrays[0]]
+    def alone(arch: Any, direction: int) -> float:
         engines = float(arch["dma_engines"])
         return bytes_per_s(arch, direction, 1.0) * engines / bytes_per_s(arch, direction, engines)
 
@@ -49,11 +47,14 @@ def transfer_rates(row: ArchRow) -> TransferRates:
     total = max(float(row.shared["dram_bytes_per_s"]), *hosts, 0.0)
     return TransferRates(
         total,
-        {
-            int(TaskKind.DMA_IN): (alone(DDR2CMX), True),
-            int(TaskKind.DMA_OUT): (alone(CMX2DDR), True),
-            int(TaskKind.TRANSFER): (1.0, False),
-        },
+        tuple(
+            {
+                int(TaskKind.DMA_IN): (alone(row[name], DDR2CMX), True),
+                int(TaskKind.DMA_OUT): (alone(row[name], CMX2DDR), True),
+                int(TaskKind.TRANSFER): (1.0, False),
+            }
+            for name in row.arrays
+        ),
     )
 
 
@@ -65,16 +66,21 @@ class SharedMemory:
 
     Parameters
     ----------
-    engines : int
-        DMA engines; flows 0 to engines - 1 are theirs and share DRAM evenly, further flows are hosts'.
+    homes : sequence of int
+        Device of each DMA engine, whose flows are the first ones; those of a device share DRAM evenly.
+    hosts : int
+        Further flows.
     done : callable
         Called with the number of a flow when it has ended.
     """
 
     def __init__(
-        self, clock: Clock, engines: int, hosts: int, bytes_per_s: float, done: Callable[[int], None]
+        self, clock: Clock, homes: Sequence[int], hosts: int, bytes_per_s: float, done: Callable[[int], None]
     ) -> None:
+        engines = len(homes)
         count = engines + hosts
+        self._homes = [*homes]
+        self._engines_of = [homes.count(d) for d in range(max(homes, default=-1) + 1)]
         self._clock, self._engines, self._total, self._done = clock, engines, bytes_per_s, done
         self._left_s = [0.0] * count
         self._speed = [0.0] * count
@@ -120,15 +126,16 @@ class SharedMemory:
     def _share(self) -> None:
         """Divide the bandwidth again and set the timer for the next flow to end."""
         engines, rate, speed = self._engines, self._rate, self._speed
-        on_dram = 0
+        homes, on_dram = self._homes, [0] * len(self._engines_of)
         for flow in self._active:
             if flow < engines and rate[flow] > 0.0:
-                on_dram += 1
-        limit = engines / on_dram if on_dram else 0.0
+                on_dram[homes[flow]] += 1
+        limits = [own / using if using else 0.0 for own, using in zip(self._engines_of, on_dram, strict=True)]
         for flow in self._active:
             top = self._top[flow]
-            speed[flow] = limit if flow < engines and rate[flow] > 0.0 and limit < top else top
-        if self._hosts_active:
+            moves = flow < engines and rate[flow] > 0.0
+            speed[flow] = limits[homes[flow]] if moves and limits[homes[flow]] < top else top
+        if self._hosts_active or len(on_dram) - on_dram.count(0) > 1:
             self._fill()
         self._note(sum([speed[flow] * rate[flow] for flow in self._active]))
         if self._active:

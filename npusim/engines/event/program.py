@@ -24,12 +24,14 @@ class Program:
     RESERVE, ENTER, LEAVE or LAUNCH has -1."""
     operators: list[str]
     """Operator names by number."""
-    sram_bytes: float
-    """Capacity of the tiles an inference uses: those of one context."""
+    sram_bytes: tuple[float, ...]
+    """Of each array device the capacity of the tiles that an inference uses: those of one context."""
     kind: array[int] = field(default_factory=lambda: array("b"))
     unit: array[int] = field(default_factory=lambda: array("h"))
     operator: array[int] = field(default_factory=lambda: array("i"))
     """Number of the operator; -1 for what belongs to none."""
+    device: array[int] = field(default_factory=lambda: array("b"))
+    """Number of the array device that an inference is on, or was on last, while a task is written."""
     duration_s: array[float] = field(default_factory=lambda: array("d"))
     """Time alone on its unit; of DMA: with all engines at work."""
     fixed_s: array[float] = field(default_factory=lambda: array("d"))
@@ -73,12 +75,16 @@ def refuse_many(tasks: int, inferences: int) -> None:
 class ProgramBuilder:
     """Writes a program, task by task; a task may only wait for tasks written before it."""
 
-    def __init__(self, units: list[ExecutionUnit], operators: list[str], sram_bytes: float) -> None:
+    def __init__(
+        self, units: list[ExecutionUnit], operators: list[str], sram_bytes: tuple[float, ...]
+    ) -> None:
         self._program = Program(units, operators, sram_bytes)
         self._edges_from, self._edges_to = array("i"), array("i")
         self._frees_of, self._frees = array("i"), array("i")
+        self.device = 0
+        """Array device that tasks belong to from here on."""
         self.dispatched: list[int] = []
-        """The last call of an operator by the management processor, if any."""
+        """The last call of an operator by the management processor of that device, if any."""
 
     def task(
         self,
@@ -100,6 +106,7 @@ class ProgramBuilder:
         p.kind.append(kind)
         p.unit.append(unit)
         p.operator.append(operator)
+        p.device.append(self.device)
         p.duration_s.append(duration_s)
         p.fixed_s.append(fixed_s)
         p.bytes.append(bytes_)

@@ -13,6 +13,8 @@ from npusim.ops import Family, Storage
 class ResidentTensor:
     """A tensor that lives across operators."""
 
+    device: str
+    """Array device that holds it."""
     name: str
     bytes: float
     """Room in SRAM over all tiles that an inference uses."""
@@ -32,34 +34,36 @@ def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
     """
     graph, residency = mapped.graph, mapped.decisions.residency
     root = roots(graph, mapped.decisions.groups)
-    users: dict[str, list[int]] = {}
-    copied: set[str] = set()
+    users: dict[tuple[str, str], list[int]] = {}
+    """Of each array device and tensor."""
+    copied: set[tuple[str, str]] = set()
     for i, group in enumerate(mapped.decisions.groups):
         if not group.unit.is_array:
             continue  # these bring nothing into SRAM
         op = graph.operators[group.main]
         if group.unit is Unit.DPU and op.family is Family.MATMUL:
-            copied.update(root[op.inputs[0 if group.swapped else 1]])
+            weights = root[op.inputs[0 if group.swapped else 1]]
+            copied.update((group.device, stored) for stored in weights)
         tensors = (t for name in (group.main, *group.fused) for t in _tensors(mapped, name))
         for name in {stored for t in tensors for stored in root[t]}:
-            users.setdefault(name, []).append(i)
-    sizes = {name: graph.tensors[name].bytes for name in residency.whole}
+            users.setdefault((group.device, name), []).append(i)
     blocks = row_block_sizes(graph, mapped.decisions, root, mapped.soc)
-    copied.update(blocks)
-    sizes |= blocks
-    for name, share in residency.cached.items():
-        tensor = graph.tensors[name]
-        triangle = tensor.storage is Storage.TRIANGLE
-        whole = (
-            tensor.stored_bytes if triangle else tensor.bytes * packing(tensor, name in copied, mapped.soc)
-        )
-        sizes[name] = whole * share
-    tiles = float(mapped.npu["tiles"]) if mapped.arch.arrays else 0.0
-    found = [
-        ResidentTensor(name, size * (tiles if name in copied else 1.0), users[name][0], tuple(users[name]))
-        for name, size in sizes.items()
-        if size > 0.0 and name in users
-    ]
+    found = []
+    for (device, name), used in users.items():
+        tensor, is_copied = graph.tensors[name], (device, name) in copied or name in blocks
+        size = 0.0
+        if name in residency.cached:
+            whole = tensor.stored_bytes
+            if tensor.storage is not Storage.TRIANGLE:
+                whole = tensor.bytes * packing(tensor, is_copied, mapped.soc.array_devices[device])
+            size = whole * residency.cached[name]
+        elif name in blocks:
+            size = blocks[name]
+        elif name in residency.whole:
+            size = tensor.bytes
+        if size > 0.0:
+            copies = float(mapped.arch[device]["tiles"]) if is_copied else 1.0
+            found.append(ResidentTensor(device, name, size * copies, used[0], tuple(used)))
     return sorted(found, key=lambda resident: (resident.first, resident.name))
 
 

@@ -72,11 +72,11 @@ class HostUnit(ComputeUnit):
 class DmaEngine(ComputeUnit):
     """A DMA engine: the latency of the next transfer is hidden behind the bytes of the one before."""
 
-    __slots__ = ("_flow", "_pending", "_timer")
+    __slots__ = ("_flow", "_pending", "_speed", "_timer")
 
-    def __init__(self, machine: Machine, flow: int) -> None:
+    def __init__(self, machine: Machine, flow: int, device: int) -> None:
         super().__init__(machine)
-        self._flow = flow
+        self._flow, self._speed = flow, machine.rates.speed[device]
         self._pending: list[tuple[float, int]] = []
         """Transfers whose latency runs: (when it is over, task)."""
         self._timer = Timer(machine.clock, self.go)
@@ -101,6 +101,6 @@ class DmaEngine(ComputeUnit):
     def _start(self, number: int) -> None:
         machine, program = self._machine, self._machine.program
         seconds = program.duration_s[number]
-        top_speed, on_dram = machine.rates.speed[program.kind[number]]
+        top_speed, on_dram = self._speed[program.kind[number]]
         rate = program.bytes[number] / seconds if on_dram else 0.0
         machine.memory.begin(self._flow, seconds, top_speed, rate)

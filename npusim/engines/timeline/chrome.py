@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -83,9 +84,10 @@ def _place(line: Timeline, row: int) -> tuple[int, int]:
     if unit < 0:
         return _HOST, 100 + int(line.slot[line.inference[row]])
     name = line.units[unit].name
-    if name.startswith("npu.tile"):
-        return _TILES + int(name[len("npu.tile") :].partition(".")[0]), unit
-    return (_DMA if name.startswith("npu.dma") else _HOST), unit
+    tile = re.search(r"\.tile(\d+)\.", name)
+    if tile is not None:
+        return _TILES + int(tile[1]), unit
+    return (_DMA if ".dma" in name else _HOST), unit
 
 
 def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:

@@ -51,10 +51,10 @@ def dram_bandwidth(line: Timeline) -> StepFunction:
 def power(line: Timeline) -> StepFunction:
     """Return the power of the package: of tasks, static power of the NPU while it works, idle power (W)."""
     rows = line.working
-    begin, end = line.npu_phases
-    work = _sum_of_rates(
-        np.concatenate((line.start[rows], begin)),
-        np.concatenate((line.end[rows], end)),
-        np.concatenate((line.energy_j[rows], line.static_w * (end - begin))),
-    )
+    begins, ends, amounts = [line.start[rows]], [line.end[rows]], [line.energy_j[rows]]
+    for device, (begin, end) in line.npu_phases.items():
+        begins.append(begin)
+        ends.append(end)
+        amounts.append(line.static_w[device] * (end - begin))
+    work = _sum_of_rates(np.concatenate(begins), np.concatenate(ends), np.concatenate(amounts))
     return StepFunction(work.time_s, work.value + line.idle_w)

@@ -88,8 +88,8 @@ class Timeline:
     """float64 array, shape (tasks,): energy of the work beyond idle power, spread evenly over the task."""
     idle_w: float
     """Power of the package while all devices idle."""
-    static_w: float
-    """Further power of the NPU while any of its units works: leakage, fabric, clock tree."""
+    static_w: dict[str, float]
+    """Further power of each NPU while any of its units works: leakage, fabric, clock tree."""
     followers: tuple[Any, Any]
     """Who waits for a task of the program: (where each task's followers begin, follower); the same for every
     inference.
@@ -173,9 +173,12 @@ class Timeline:
         return {u.name: float(spent[rows].sum()) for u, rows in zip(self.units, self.by_unit, strict=True)}
 
     @cached_property
-    def npu_phases(self) -> tuple[Any, Any]:
-        """Begins and ends of the times in which any unit of the NPU works (s), two float64 arrays, rising."""
-        on_npu = np.array(["." in unit.group for unit in self.units] + [False])
+    def npu_phases(self) -> dict[str, tuple[Any, Any]]:
+        """Of each NPU begins and ends of the times in which any of its units works (s), float64, rising."""
+        return {name: self._phases(name) for name in self.static_w}
+
+    def _phases(self, device: str) -> tuple[Any, Any]:
+        on_npu = np.array([unit.group.startswith(f"{device}.") for unit in self.units] + [False])
         rows = self.working[on_npu[self.unit[self.working]]]
         order = np.argsort(self.start[rows], kind="stable")
         begin, end = self.start[rows][order], np.maximum.accumulate(self.end[rows][order])

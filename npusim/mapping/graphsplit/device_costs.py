@@ -23,13 +23,12 @@ from npusim.cost import (
     Residency,
     Roots,
     Unit,
-    arch_row,
     lower,
     roots,
 )
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
-from npusim.mapping.fusion import fuse
+from npusim.mapping.fusion import can_run, fuse
 from npusim.mapping.graphsplit.host_costs import FIELDS, HostCosting, costed
 from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
@@ -66,7 +65,7 @@ def placement_problem(
     every = grouped(graph, soc, devices)
     root = roots(graph, every)
     groups = _in_order(graph, every, root)
-    arch = arch_row(soc, run.tiles, run.requests, run.hint)
+    arch = run.row(soc)
     shape = (len(groups), len(devices))
     costs = {field: np.zeros(shape) for field in FIELDS}
     links: tuple[Link, ...] = ()
@@ -87,6 +86,7 @@ def placement_problem(
             costs[field][:, d] = results[field]
     allowed = np.ones(shape, bool)
     for i, group in enumerate(groups):
+        allowed[i] = [_can_run(graph, soc, group, device) for device in devices]
         if group.main in fixed:
             allowed[i] = [device == fixed[group.main] for device in devices]
     return Problem(
@@ -102,6 +102,10 @@ def placement_problem(
         handed=_handed(graph, groups, root),
         members=tuple((g.main, *g.fused) for g in groups),
     )
+
+
+def _can_run(graph: Graph, soc: Soc, group: Group, device: str) -> bool:
+    return all(can_run(graph.operators[name], soc, device) for name in (group.main, *group.fused))
 
 
 def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Group, ...]:
@@ -149,7 +153,7 @@ def _by_branches(graph: Graph, groups: list[Group], root: Roots) -> list[Group]:
 
 def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
     try:
-        return map_placed(graph, soc, replace(run, device="npu")).decisions.residency
+        return map_placed(graph, soc, run).decisions.residency
     except InfeasibleError:  # some group fits under no plan: it will be placed elsewhere
         return Residency()
 
@@ -160,7 +164,7 @@ class _OnArray:
     def __init__(self, graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str) -> None:
         self.graph, self.soc, self.arch, self.groups = graph, soc, arch, groups
         home = {name: i for i, g in enumerate(groups) for name in (g.main, *g.fused)}
-        own = [g for g in fuse(graph, soc, device) if g.main in home]
+        own = [g for g in fuse(graph, soc, device, whole=True) if g.main in home]
         self.own = tuple(sorted(own, key=lambda group: home[group.main]))
         self.home = [home[group.main] for group in self.own]
 
@@ -187,10 +191,10 @@ def _evaluated(
 def grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
     """Return what is placed as one."""
     if len(devices) == 1 and devices[0] in soc.hosts:
-        return fuse(graph, soc, devices[0])
+        return fuse(graph, soc, devices[0], whole=True)
     arrays = [*(d for d in devices if d in soc.array_devices), *soc.array_devices]
     if arrays:
-        return fuse(graph, soc, arrays[0])
+        return fuse(graph, soc, arrays[0], whole=True)
     view = Group("", (), Unit.VIEW, device="")
     work = Group("", (), Unit.HOST, device=devices[0])
     return tuple(replace(view if op.family is Family.VIEW else work, main=op.name) for op in graph)

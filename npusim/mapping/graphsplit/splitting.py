@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import DeviceTimes, arch_row, fill_interval_bounds_s, interval_s, throttled_interval_s
+from npusim.cost import DeviceTimes, fill_interval_bounds_s, interval_s, throttled_interval_s
 from npusim.graph import Editor, Graph
 from npusim.mapping.fusion import wished
 from npusim.mapping.graphsplit.device_costs import placement_problem
@@ -69,7 +69,7 @@ class Terms:
     @classmethod
     def of(cls, soc: Soc, run: Run, minimise: Objective, devices: tuple[str, ...]) -> Terms:
         """Read them off the machine's data sheet."""
-        arch = arch_row(soc, run.tiles, run.requests, run.hint)
+        arch = run.row(soc)
         contexts, static_w = np.ones(len(devices)), np.zeros(len(devices))
         for d, device in enumerate(devices):
             if device in arch.arrays:

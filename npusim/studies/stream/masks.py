@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from npusim.arch import Soc
-from npusim.cost import Unit, arch_row, cost_host, empty_ops
+from npusim.cost import Unit, cost_host, empty_ops
 from npusim.graph import Graph
 from npusim.mapping import Run
 from npusim.ops import Role
@@ -42,7 +42,7 @@ class MaskKeeper:
 
     def __init__(self, graph: Graph, soc: Soc, run: Run, batches: int = 1) -> None:
         """Take the masks of a network; of as many graphs as there are batches."""
-        self._cpu: Any = arch_row(soc, run.tiles, run.requests, run.hint)[str(soc.named("cpu"))]
+        self._cpu: Any = run.row(soc)[str(soc.named("cpu"))]
         masks = [t for role in (Role.NORM, Role.MASK, Role.ADJACENCY) for t in graph.with_role(role)]
         self._copies = max(1, sum(t.structural for t in masks))
         """Masks that hold the same entries (EffOp's pair)."""
