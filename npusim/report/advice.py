@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
 _JOINTS = "+:"
+_MEANING = (
+    "gain: inferences a second of the stack over those without the technique; today: whether a model file "
+    "can hold it."
+)
 
 
 def advice_page(result: Advice) -> RenderableType:
@@ -28,6 +32,7 @@ def advice_page(result: Advice) -> RenderableType:
         _stacks(result),
         Text(),
         _techniques(result),
+        Text(_MEANING, style="dim"),
         Text(),
     ]
     refused = [one.reason for one in result.techniques if one.verdict == "refused"]
@@ -96,9 +101,11 @@ def _rewritings(result: Advice) -> list[str]:
     lines = []
     for opens, places in kinds.items():
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        share = percent(sum(place.share for place in places))
+        regions = {(place.block, place.phase): place.region_share for place in places}
+        where = ", ".join(f"{phase} of {block} {percent(share)}" for (block, phase), share in regions.items())
         lines.append(
-            f"{places[0].operator}{more} ({share} of the time): {places[0].what}. It opens {', '.join(opens)}"
+            f"{places[0].operator}{more} (of the time: {where}): {places[0].what}. It opens "
+            f"{', '.join(opens)}"
         )
     return lines
 

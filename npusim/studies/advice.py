@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -10,12 +11,14 @@ from pydantic import Field
 from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import InfeasibleError
+from npusim.graph import Phase
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Interval, Variant
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
-from npusim.studies.uncertainty import SAMPLES
-from npusim.studies.whatif import whatif
+from npusim.studies.uncertainty import SAMPLES, Draws
+from npusim.studies.whatif import compared
 from npusim.techniques import NONE, Technique, get, legal, parse, rewritings, technique_names
+from npusim.units.rounding import factor, factors, last_digit
 
 KEEP_ANSWERS = 0.95
 """Least share of answers that the stack to try keeps, unless told otherwise."""
@@ -57,6 +60,12 @@ class RewritingAdvice(Part):
     """Techniques that apply then."""
     share: float
     """Share of the latency without techniques that the operator takes."""
+    block: str
+    """Block of the network that it belongs to."""
+    phase: Phase
+    """Phase of work that it belongs to."""
+    region_share: float
+    """Share of the latency without techniques that its block spends in this phase."""
 
 
 class Agreement(Part):
@@ -146,22 +155,23 @@ def advise(
     for name, stack in tried.items():
         if stack is not None:
             asked += [_without(stack, name), stack]
-    compared = whatif(scenario, list(dict.fromkeys(asked)), samples=samples, seed=seed)
-    found = {variant.techniques: variant for variant in compared.variants}
+    told, draws = compared(scenario, list(dict.fromkeys(asked)), samples=samples, seed=seed)
+    found = {variant.techniques: variant for variant in told.variants}
     usable = [found[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in found]
     best_today, judged = _keeping(sorted(usable, key=_time), judge, keep_answers)
     best = min((best_today, *(found[s] for s in every.stacks if s in found)), key=_time)
-    techniques = [_advice(scenario, name, stack, found, best) for name, stack in tried.items()]
+    of_gains = _Gains(found, draws)
+    techniques = [_advice(scenario, name, stack, of_gains, best) for name, stack in tried.items()]
     rank = {"gains": 0, "no gain": 1, "instead": 2, "refused": 3}
     return Advice(
-        **{key: getattr(compared, key) for key in _HEAD},
+        **{key: getattr(told, key) for key in _HEAD},
         techniques=sorted(techniques, key=lambda one: (rank[one.verdict], -(one.gain or 0.0))),
         rewritings=_rewritings(scenario),
         as_it_is=found[NONE],
         today=best_today,
         with_compiler=best,
         agreement=judged,
-        notes=compared.notes,
+        notes=told.notes,
         conclusion=_conclusion(found[NONE], best_today, best),
     )
 
@@ -213,20 +223,34 @@ def _tried(scenario: Scenario, name: str, stacks: Sequence[str]) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Gains:
+    """Variants of a comparison by stack, and the machines that were drawn for them."""
+
+    found: dict[str, Variant]
+    draws: Draws | None
+
+    def of(self, stack: str, before: str) -> tuple[float, Interval | None]:
+        """Return the throughput of a stack over that of another, and its 90 % interval."""
+        place = list(self.found).index
+        gain = self.found[stack].throughput_per_s / self.found[before].throughput_per_s
+        if self.draws is None:
+            return gain, None
+        return gain, self.draws.speedup_interval(place(stack), place(before))
+
+
 def _advice(
-    scenario: Scenario, name: str, stack: str | None, found: dict[str, Variant], best: Variant
+    scenario: Scenario, name: str, stack: str | None, gains: _Gains, best: Variant
 ) -> TechniqueAdvice:
     technique = get(name)
     runs = _runs_today(technique)
     reason = "" if runs else technique.what_if or "only a compiler can do it: no model file can ask for it"
-    if stack is None or stack not in found or _without(stack, name) not in found:
+    if stack is None or not {stack, _without(stack, name)} <= set(gains.found):
         return TechniqueAdvice(
             technique=name, verdict="refused", stack=None, gain=None, gain_interval=None, today=runs,
             numerics=technique.numerics, reason=legal(scenario.baseline, name) or "it does not fit into SRAM",
         )  # fmt: skip
-    variant, before = found[stack], found[_without(stack, name)]
-    gain = variant.throughput_per_s / before.throughput_per_s
-    interval = variant.step_interval if variant.step_from == before.techniques else None
+    gain, interval = gains.of(stack, _without(stack, name))
     verdict: Verdict = "gains" if gain > 1.0 + LEAST_GAIN else "no gain"
     if set(technique.excludes) & set(parse(best.techniques).names):
         verdict = "instead"
@@ -241,26 +265,32 @@ def _rewritings(scenario: Scenario) -> list[RewritingAdvice]:
         plain = mapped_estimate(scenario.with_(techniques=NONE).mapped)
     except InfeasibleError:
         return []
-    time_s = {name: row.latency_s for row in plain.operators for name in (row.name, *row.fused)}
+    rows = {name: row for row in plain.operators for name in (row.name, *row.fused)}
+    regions: dict[tuple[str, str], float] = {}
+    for row in plain.operators:
+        regions[row.block, row.phase] = regions.get((row.block, row.phase), 0.0) + row.latency_s
     found = [
         RewritingAdvice(
             operator=one.operator, region=one.region, what=one.what, opens=list(one.opens),
-            share=time_s.get(one.operator, 0.0) / plain.latency_s,
+            share=rows[one.operator].latency_s / plain.latency_s,
+            block=rows[one.operator].block, phase=rows[one.operator].phase,
+            region_share=regions[rows[one.operator].block, rows[one.operator].phase] / plain.latency_s,
         )
         for one in rewritings(scenario.baseline)
+        if one.operator in rows
     ]  # fmt: skip
-    return sorted(found, key=lambda one: -one.share)
+    return sorted(found, key=lambda one: -one.region_share)
 
 
 def _conclusion(plain: Variant, today: Variant, best: Variant) -> str:
     if today.techniques == NONE:
         text = "No technique that runs today makes it faster"
     else:
-        gain = today.throughput_per_s / plain.throughput_per_s
-        text = f"Try {today.techniques}: {gain:.2g} times the network as it is"
-        if today.speedup_interval is not None:
-            low, high = today.speedup_interval
-            text += f" ({low:.2g} to {high:.2g})"
+        gain, interval = today.throughput_per_s / plain.throughput_per_s, today.speedup_interval
+        told = factor(gain, last_digit(interval))
+        text = f"Try {today.techniques}: {told} the throughput of the network as it is"
+        if interval is not None:
+            text += f" (90 %: {factors(interval)})"
     if best.techniques != today.techniques:
         more = best.throughput_per_s / today.throughput_per_s
         text += f"; with a compiler's help {best.techniques} would give {more:.3g} times that"

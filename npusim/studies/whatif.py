@@ -61,6 +61,14 @@ def whatif(
     >>> whatif(Scenario("gcn-cora"), ["stagr", "stagr+symg"], samples=0).variants[1].step_from
     'stagr'
     """
+    result = compared(scenario, stacks, samples=samples, seed=seed, alone=alone)[0]
+    return result if alone else _with_advice(result, scenario)
+
+
+def compared(
+    scenario: Scenario, stacks: Sequence[str], *, samples: int, seed: int, alone: bool = False
+) -> tuple[WhatIf, Draws | None]:
+    """Return a comparison without what more of the machine saves, and what was drawn: a row a variant."""
     scenario.load()
     mapped, skipped = _mapped(scenario, stacks)
     hosts = {} if alone else _on_devices(scenario)
@@ -90,7 +98,7 @@ def whatif(
         notes=notes,
         conclusion=conclusion_of(variants, devices),
     )
-    return result if alone else _with_advice(result, scenario)
+    return result, draws
 
 
 _OF_RUN = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts")
