@@ -50,16 +50,15 @@ def test_points_that_share_a_search_cost_what_each_costs_with_its_own(network, n
         np.testing.assert_allclose(scattered[name], alone[name], rtol=RELATIVE, err_msg=name)
 
 
-def test_sizes_of_sram_share_a_search_where_few_points_follow_that_have_the_same():
+def test_sizes_of_sram_share_a_search_all_of_them_where_no_rate_varies():
     space = {"schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr"}
-    few = {"npu.sram.per_tile": AXES["npu.sram.per_tile"], "npu.tiles": {"values": [1, 2]}}
-    many = {**few, "dram.bandwidth": {"from": "20 GB/s", "to": "90 GB/s", "count": SHARED_SEARCH}}
-    assert [axis.path for axis in Campaign(load_space({**space, "axes": few})).axes] == [
-        "npu.tiles",
-        "npu.sram.per_tile",
-    ]
-    for axes, sizes in ((few, 23), (many, 1)):
-        campaign = Campaign(load_space({**space, "axes": axes}))
-        shared, step = campaign._shared(campaign.total)
-        assert shared == campaign.points.stride(1) * sizes
-        assert step <= shared
+    sizes = {**AXES["npu.sram.per_tile"], "count": 100}
+    alone = {"npu.sram.per_tile": sizes, "npu.tiles": {"values": [1, 2]}}
+    searches = []
+    for more in ({}, {"dram.bandwidth": {"values": ["20 GB/s", "90 GB/s"]}}):
+        campaign = Campaign(load_space({**space, "axes": {**alone, **more}}))
+        assert [axis.path for axis in campaign.axes] == ["npu.tiles", "npu.sram.per_tile", *more]
+        values = campaign._values(campaign.points.coordinates(np.arange(campaign.total)))
+        searches.append(len(campaign._groups(values)) - 1)
+        assert campaign.points.total <= SHARED_SEARCH
+    assert 2 <= searches[0] < searches[1] < 100

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from npusim.cost.jit import compiled
 from npusim.cost.records import Bytes, Cycles, Number, dtype_of
 from npusim.cost.tables import OpRecord
@@ -129,16 +131,17 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
     The difference of their refills changes sign no more than once, so the ends of the range of SRAM sizes
     tell. Where latencies tie, `a` must be the one that is taken.
     """
+    # Comparisons without branches, whose outcome no processor foresees.
     if not (
-        a.grid_cycles <= b.grid_cycles
-        and a.read_bytes <= b.read_bytes
-        and a.prologue_bytes <= b.prologue_bytes
-        and a.read_gaps <= b.read_gaps
-        and a.epilogue_bytes <= b.epilogue_bytes
-        and a.copied_bytes <= b.copied_bytes
-        and a.grid_traffic_bytes <= b.grid_traffic_bytes
-        and a.fine <= b.fine
-        and a.needed_bytes <= max(b.needed_bytes, least)
+        (a.grid_cycles <= b.grid_cycles)
+        & (a.prologue_bytes <= b.prologue_bytes)
+        & (a.read_bytes <= b.read_bytes)
+        & (a.read_gaps <= b.read_gaps)
+        & (a.epilogue_bytes <= b.epilogue_bytes)
+        & (a.copied_bytes <= b.copied_bytes)
+        & (a.grid_traffic_bytes <= b.grid_traffic_bytes)
+        & (a.fine <= b.fine)
+        & (a.needed_bytes <= max(b.needed_bytes, least))
     ):
         return False
     if _streams_more(a, b, max(b.needed_bytes, least)) or _streams_more(a, b, greatest):
@@ -169,12 +172,12 @@ def add_candidate(found: Any, start: int, stop: int, new: int, least: float, gre
     -----
     Of two that need the same of everything, the one that precedes stays.
     """
+    kept, cycles = start, found[new].grid_cycles
     for i in range(start, stop):
-        if _dominates(found[i], found[new], least, greatest):
+        # Where one is dropped, no other dominates the new one: it would have dominated that one before.
+        if found[i].grid_cycles <= cycles and _dominates(found[i], found[new], least, greatest):
             return stop
-    kept = start
-    for i in range(start, stop):
-        if not _dominates(found[new], found[i], least, greatest):
+        if cycles > found[i].grid_cycles or not _dominates(found[new], found[i], least, greatest):
             if kept != i:
                 found[kept] = found[i]
             kept += 1
@@ -184,14 +187,25 @@ def add_candidate(found: Any, start: int, stop: int, new: int, least: float, gre
 
 @compiled
 def sort_candidates(found: Any, start: int, stop: int) -> None:
-    """Sort candidates so that the first of equally fast ones is taken; `found[stop]` is scratch."""
-    for i in range(start + 1, stop):
-        found[stop] = found[i]
-        place = i
-        while place > start and _precedes(found[stop], found[place - 1]):
-            found[place] = found[place - 1]
-            place -= 1
-        found[place] = found[stop]
+    """Sort candidates so that the first of equally fast ones is taken (merge sort of their places)."""
+    count = stop - start
+    order, merged, width = np.arange(start, stop), np.empty(count, np.int64), 1
+    while width < count:
+        for first in range(0, count, 2 * width):
+            i, middle = first, min(first + width, count)
+            j, last = middle, min(first + 2 * width, count)
+            for place in range(first, last):
+                if j >= last or (i < middle and not _precedes(found[order[j]], found[order[i]])):
+                    merged[place] = order[i]
+                    i += 1
+                else:
+                    merged[place] = order[j]
+                    j += 1
+        order, merged, width = merged, order, 2 * width
+    if width > 1:
+        before = found[start:stop].copy()
+        for place in range(count):
+            found[start + place] = before[order[place] - start]
 
 
 @compiled

@@ -26,6 +26,8 @@ _CHECKED_VALUES = 32
 """Values of a lowering axis that are tried before a sweep."""
 _LONGEST_GROUP = 16_384
 """Points that share one search at most: longer groups are cut so that all cores have work."""
+_SIMILAR = 1.25
+"""Ratio of the sizes of SRAM that share a search where rates vary."""
 
 
 class Campaign:
@@ -41,6 +43,7 @@ class Campaign:
         self._columns = np.array([c for i in self._machine for c in self.axes[i].columns], np.int64)
         ranks = [2 * axis.is_searched - axis.is_sram for axis in self.axes]
         self._searched = np.array([ranks[i] for i in self._machine for _ in self.axes[i].columns], int)
+        self._has_rates = any(ranks[i] == 0 for i in self._machine)
         self._networks: dict[tuple[int, ...], LoweredNetwork] = {}
 
     @property
@@ -141,17 +144,19 @@ class Campaign:
         """Evaluate consecutive points of a full design: one network after the other."""
         sizes = [self.axes[i].size for i in self._machine]
         block = prod(sizes)
-        shared, step = self._shared(stop - start)
+        # Points that follow each other and have all in common that a search looks at, SRAM included.
+        shared = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
+        step = min(shared, _LONGEST_GROUP)
         for number in range(start // block, -(-stop // block)):
             origin = number * block
             first, last = max(start, origin) - origin, min(stop, origin + block) - origin
             values = decode(first, last - first, sizes, [self.axes[i].column_values for i in self._machine])
-            # A group ends where the search must be made again, and where it would get too long.
-            ends = np.arange(0, last + step, step)
-            if shared > step:
-                ends = np.union1d(ends, np.arange(0, last + shared, shared))
-            inner = ends[(ends > first) & (ends < last)] - first
-            groups = np.concatenate([[0], inner, [last - first]]).astype(np.int64)
+            if shared <= SHARED_SEARCH:
+                groups = self._groups(values)
+            else:  # a group ends where the search must be made again, and where it would get too long
+                ends = np.union1d(np.arange(0, last + step, step), np.arange(0, last + shared, shared))
+                inner = ends[(ends > first) & (ends < last)] - first
+                groups = np.concatenate([[0], inner, [last - first]]).astype(np.int64)
             network = self._network(self.points.coordinates([origin])[0])
             here = np.arange(origin + first, origin + last)
             self._evaluate(
@@ -159,16 +164,21 @@ class Campaign:
                 partial(self.points.coordinates, here),
             )  # fmt: skip
 
-    def _shared(self, points: int) -> tuple[int, int]:
-        """Return after how many points a search must be made anew, and after how many it is at the latest.
+    def _groups(self, values: Any) -> Any:
+        """Return where groups of points begin that share a search; the number of points last.
 
-        Sizes of SRAM share one where few points follow each other that have the same.
+        Where rates vary, only similar sizes of SRAM share one: few candidates can be ruled out for all rates
+        and a wide range of sizes, and comparing the others with each other takes longer than several searches.
         """
-        run = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
-        if 2 * run > SHARED_SEARCH:
-            return run, min(run, _LONGEST_GROUP)
-        shared = run * prod(self.axes[i].size for i in self._machine if self.axes[i].is_sram)
-        return shared, min(shared, _evenly(points, SHARED_SEARCH))
+        count = len(values)
+        searched, sram = (values[:, self._searched == rank] for rank in (2, 1))
+        keys = [searched]
+        if self._has_rates:
+            keys.append(np.floor(np.log(np.maximum(sram, 1.0)) / np.log(_SIMILAR)))
+        together = np.concatenate(keys, axis=1)
+        new = np.flatnonzero(np.any(together[1:] != together[:-1], axis=1)) + 1
+        ends = np.arange(0, count, _evenly(count, SHARED_SEARCH))
+        return np.union1d(np.concatenate([ends, new]), [0, count]).astype(np.int64)
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
         """Evaluate any points: those of a network together, sorted by what the search looks at."""
@@ -182,17 +192,12 @@ class Campaign:
             rows = np.flatnonzero(which == group)
             searched, sram = (values[rows][:, self._searched == rank] for rank in (2, 1))
             if searched.shape[1] + sram.shape[1]:
-                order = np.lexsort([*sram.T[::-1], *searched.T[::-1]])
-                rows, searched = rows[order], searched[order]
-            new = np.flatnonzero(np.any(searched[1:] != searched[:-1], axis=1)) + 1
-            ends = np.arange(0, len(rows), _evenly(len(rows), SHARED_SEARCH))
-            groups = np.union1d(np.concatenate([ends, new]), [0, len(rows)]).astype(np.int64)
+                rows = rows[np.lexsort([*sram.T[::-1], *searched.T[::-1]])]
+            picked, own = coordinates[rows], np.ascontiguousarray(values[rows])
             found = np.zeros(len(rows), TOTAL_DTYPE)
-            picked = coordinates[rows]
             self._evaluate(
-                self._network(picked[0]), np.ascontiguousarray(values[rows]), groups, found,
-                partial(np.asarray, picked),
-            )  # fmt: skip
+                self._network(picked[0]), own, self._groups(own), found, partial(np.asarray, picked)
+            )
             totals[rows] = found
 
     def _values(self, coordinates: Any) -> Any:

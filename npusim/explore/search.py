@@ -1,29 +1,25 @@
 """Searching a space that is too large to sweep: NSGA-II, and random search beside it.
 
-NSGA-II (pymoo) works on the positions of the axes; every point it asks for is evaluated by the same
-kernel as a sweep. Seeded, and resumable: the log on disk holds every generation, and a resumed search
-asks the same problem, is answered from the log, and goes on where it ends.
+NSGA-II works on the positions of the axes (`npusim.explore.evolution`); every point it asks for is evaluated
+by the same kernel as a sweep. Seeded, and resumable: the log on disk holds every generation, and a resumed
+search asks the same problem, is answered from the log, and goes on where it ends.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
-from pymoo.algorithms.moo.nsga2 import NSGA2
-from pymoo.core.problem import Problem
-from pymoo.operators.crossover.sbx import SBX
-from pymoo.operators.mutation.pm import PM
-from pymoo.operators.repair.rounding import RoundingRepair
-from pymoo.operators.sampling.rnd import IntegerRandomSampling
 
 from npusim.documents import Document, Part
 from npusim.errors import NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
+from npusim.explore.evolution import Evolution
 from npusim.explore.manifest import MANIFEST, manifest_of
 from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.query import points_table
@@ -81,31 +77,18 @@ class SearchResult(Document):
         )
 
 
-class _SpaceProblem(Problem):  # type: ignore[misc]  # pymoo carries no types
-    """The space as pymoo sees it: whole numbers, a position for each axis."""
+def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
+    """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
+    scores = campaign.scores_at(points)
+    space = campaign.space
+    return objectives(scores, space.minimise).T, admitted(scores, space.constraints)
 
-    def __init__(self, campaign: Campaign, log: SearchLog) -> None:
-        self.campaign, self.log = campaign, log
-        upper = np.array([axis.size - 1 for axis in campaign.axes])
-        count = len(campaign.space.minimise)
-        super().__init__(
-            n_var=len(upper), n_obj=count, n_ieq_constr=1, xl=np.zeros_like(upper), xu=upper, vtype=int
-        )
 
-    def _evaluate(self, x: Any, out: dict[str, Any], *args: Any, **kwargs: Any) -> None:
-        values, good = self.log.answers(np.asarray(x, np.int64), self.evaluated)
-        # Ratios count, not differences: a negative objective (more is better) keeps its sign.
-        with np.errstate(divide="ignore"):
-            logarithms = np.sign(values) * np.log(np.abs(values))
-        out["F"] = np.where(np.isfinite(logarithms), logarithms, _INFEASIBLE)
-        out["G"] = np.where(good, -1.0, 1.0)[:, np.newaxis]
-
-    def evaluated(self, x: Any) -> tuple[Any, Any]:
-        """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
-        scores = self.campaign.scores_at(x)
-        return objectives(scores, self.campaign.space.minimise).T, admitted(
-            scores, self.campaign.space.constraints
-        )
+def _logarithms(values: Any) -> Any:
+    """Return objectives as evolution compares them: ratios count, not differences; the sign stays."""
+    with np.errstate(divide="ignore"):
+        found = np.sign(values) * np.log(np.abs(values))
+    return np.where(np.isfinite(found), found, _INFEASIBLE)
 
 
 def search(
@@ -171,34 +154,28 @@ def _searched(
     began: float,
 ) -> SearchResult:
     """Evolve a population until the budget is spent."""
-    algorithm = NSGA2(
-        pop_size=log.population,
-        sampling=IntegerRandomSampling(),
-        crossover=SBX(prob=0.9, eta=5, vtype=float, repair=RoundingRepair()),
-        mutation=PM(eta=5, vtype=float, repair=RoundingRepair()),
-        eliminate_duplicates=True,
-    )
-    problem = _SpaceProblem(campaign, log)
-    algorithm.setup(problem, termination=("n_eval", budget), seed=seed, verbose=False)
-    while algorithm.has_next() and log.asked < budget:
-        algorithm.next()
+    evolution = Evolution([axis.size for axis in campaign.axes], log.population, seed)
+    while log.asked < budget:
+        points = evolution.ask()
+        if not len(points):
+            break  # all of the space is evaluated
+        values, good = log.answers(points, partial(_evaluated, campaign))
+        evolution.tell(points, _logarithms(values), good)
         if progress is not None:
             progress(min(log.asked, budget), budget)
         if stop is not None and log.asked < budget and stop():
             log.save()
             raise Interrupted(f"stopped after {log.asked:,} of {budget:,} evaluations; --resume goes on")
     log.save()
-    return _report(campaign, log, problem, seed, budget, began)
+    return _report(campaign, log, seed, budget, began)
 
 
-def _report(
-    campaign: Campaign, log: SearchLog, problem: _SpaceProblem, seed: int, budget: int, began: float
-) -> SearchResult:
+def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: float) -> SearchResult:
     """Write the front, search at random beside, and compare."""
     asked, values, good = (part[:budget] for part in log.all())
     random = np.random.default_rng([seed, 1])
     drawn = np.stack([random.integers(0, axis.size, len(asked)) for axis in campaign.axes], axis=1)
-    chance, allowed = problem.evaluated(drawn)
+    chance, allowed = _evaluated(campaign, drawn)
     steps = _compare(values, good, chance, allowed)
     places = np.flatnonzero(good)
     kept = places[front(values[good].T)]
