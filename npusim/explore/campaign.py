@@ -168,7 +168,7 @@ class Campaign:
         """Return where groups of points begin that share a search; the number of points last.
 
         Where rates vary, only similar sizes of SRAM share one: few candidates can be ruled out for all rates
-        and a wide range of sizes, and comparing the others with each other takes longer than several searches.
+        and a wide range of sizes, and comparing what is left takes longer than several searches.
         """
         count = len(values)
         searched, sram = (values[:, self._searched == rank] for rank in (2, 1))
