@@ -66,10 +66,12 @@ def more_strips(arch: ArchRecord, op: OpRecord, strips: float) -> float:
 
 
 @compiled
-def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> TilePart:
-    """Return the piece of an array, which has no stencils: what its PEs hold side by side, or a few rows."""
+def _array_piece(arch: ArchRecord, op: OpRecord, rows: float, channels: float, level: int) -> TilePart:
+    """Return the piece of an array, which has no stencils: what its PEs hold side by side, or a line."""
     is_matmul = op.dpu_operation == _MATMUL
     tall = lanes_along(arch, BATCH if is_matmul else OUTPUT_HEIGHT, rows)
+    if level > 0:
+        tall = 0.0 if tall == 1.0 else 1.0
     if is_matmul:
         tall = max(tall, min(rows, arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h))
     wide = max(lanes_along(arch, OUTPUT_CHANNELS, channels), min(channels, arch.dpu_channel_lanes))
@@ -96,7 +98,7 @@ def piece_of(
         Strips to cut the width into, see `more_strips`; 1 for products.
     """
     if has_array(arch):
-        return _array_piece(arch, op, rows, channels)
+        return _array_piece(arch, op, rows, channels, channel_level)
     across, down, groups = mode_shape(arch, mode)
     stencil_w, stencil_h = across * arch.dpu_pixel_lanes_w, down * arch.dpu_pixel_lanes_h
     stencil_c = groups * arch.dpu_channel_lanes

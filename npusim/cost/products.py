@@ -194,11 +194,14 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
     stop, uppers, strips = start, Uppers(np.inf, np.inf), 1.0
     is_matmul, is_array = op.dpu_operation == _MATMUL, has_array(arch)
     while strips > 0.0:
-        for level in range(1 if is_matmul or is_array else ROW_LEVELS * CHANNEL_LEVELS):
+        for level in range(1 if is_matmul else CHANNEL_LEVELS * (1 if is_array else ROW_LEVELS)):
             row_level, channel_level = level // CHANNEL_LEVELS, level % CHANNEL_LEVELS
             for split in range(3):
                 used, rows, channels = tile_share(arch, op, split)
-                array_cycles, array_bytes = array_tile(arch, op, rows, channels) if is_array else (0.0, 0.0)
+                passes = rows if is_array and level > 0 else 1.0  # a line at a time
+                array_cycles, array_bytes = 0.0, 0.0
+                if is_array:
+                    array_cycles, array_bytes = array_tile(arch, op, rows / passes, channels)
                 for mode in range(modes_of(arch)):
                     piece = piece_of(arch, op, rows, channels, mode, row_level, channel_level, strips)
                     if piece.rows > 0.0:
@@ -207,11 +210,13 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
                             mode,
                             used,
                             piece,
-                            array_cycles if is_array else tile_cycles(arch, op, rows, channels, mode, piece),
+                            array_cycles * passes
+                            if is_array
+                            else tile_cycles(arch, op, rows, channels, mode, piece),
                             _block(arch, op, rows, channels, piece),
                             op.a_dram_bytes * rows / (op.out_w if is_matmul else op.out_h),
                             op.b_dram_bytes * channels / op.out_c,
-                            op.batch * used * array_bytes,
+                            op.batch * used * array_bytes * passes,
                         )
                         stop, uppers = _search(arch, op, layout, rate_bounds, found, start, stop, uppers)
         strips = more_strips(arch, op, strips)

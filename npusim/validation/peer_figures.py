@@ -64,14 +64,16 @@ def peer_machines() -> Mapping[str, Any]:
     return {name: array_record(one.array, one.dataflow, one.dram)[0] for name, one in found.items()}
 
 
-class _Number(Column):
+class MaybeNumber(Column):
     """A number of 0 or more, or nothing."""
 
     @property
     def allowed(self) -> str:
+        """What may stand in it."""
         return "a number of 0 or more, or nothing"
 
     def value(self, text: str) -> float | None:
+        """Return the number, NaN for nothing, or None."""
         if not text:
             return float("nan")
         try:
@@ -197,7 +199,7 @@ def _read(path: Path) -> Iterator[PeerRow]:
         known = {"dataflow": tuple(_DATAFLOWS)}
     else:
         known["machine"] = tuple(peer_machines())
-    columns: list[Column] = [*(Text(name) for name in words), *(_Number(name) for name in numbers)]
+    columns: list[Column] = [*(Text(name) for name in words), *(MaybeNumber(name) for name in numbers)]
     table = read_table(path, columns)
     for place, line in enumerate(table.lines):
         row: dict[str, Any] = {name: values[place] for name, values in table.columns.items()}

@@ -19,6 +19,7 @@ PREDICTORS = {
     "accuracy": "npusim.accuracy.published:FIGURES",
     "gcnp": "npusim.validation.gcnp:FIGURES",
     "granite": "npusim.validation.granite:FIGURES",
+    "chips": "npusim.validation.chip_figures:CHIPS",
     "costmodel-dma": "npusim.validation.dma_figures:ENGINES",
     "costmodel-dma-rows": "npusim.validation.dma_figures:ROWS",
     "costmodel-eltwise-pool": "npusim.validation.costmodel_figures:CHANNELWISE",

@@ -1,4 +1,4 @@
-"""Cycles before the first step and after the last: filling levels, writing back, and skew of the array.
+"""Cycles before the first step and after the last: fills, write-back, and skew of the array.
 
 Before the first step all levels are filled, one after the other; after the last the results pass out through
 all of them. A tensor that passes as a whole need not be waited for: what its port has to spare while the
