@@ -5,9 +5,9 @@ The equations stand in `npusim.cost.grid`, `npusim.cost.dpu`, `npusim.cost.chann
 figures do not determine.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from npusim.arch.array import ArrayShape, GridOrDataflow
 from npusim.arch.device import FusedOpName, GridFormat, OpName
@@ -25,6 +25,7 @@ from npusim.units import (
     PositiveCount,
     PositiveRatio,
     Ratio,
+    refuse,
 )
 
 
@@ -177,6 +178,14 @@ class Dpu(Section):
     """Energy of an ideal cycle by kind of operator."""
     model: DpuModel
     """Fitted parameters of the cycle equations."""
+
+    @model_validator(mode="after")
+    def _memories_of_the_array_are_free(self) -> Self:
+        for name, level in self.array.levels.items() if self.array is not None else ():
+            if level.read_energy > 0.0 or level.write_energy is not None:
+                allowed = "nothing: technology.energy.mac includes it"
+                refuse("an energy", allowed, at=f"array.levels.{name}.read_energy")
+        return self
 
     @property
     def mpes(self) -> int:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, StringConstraints
 
 from npusim.config import Section
-from npusim.units import Bytes, BytesOrZero, BytesPerCycle, EnergyPerByte
+from npusim.units import Bytes, BytesOrZero, BytesPerCycle, EnergyPerByte, Quantity
 
 OperandName = Literal["weights", "inputs", "outputs"]
 """Operands of a product or convolution; `outputs` are partial sums too."""
@@ -32,8 +32,8 @@ class MemoryLevel(Section):
     """Bytes that one instance holds. 0: as though the level were not there."""
     operands: list[OperandName] = Field(default_factory=lambda: list(OPERANDS), min_length=1)
     """Operands that pass through it; others go past it to the next level. Absent: all."""
-    read_energy: EnergyPerByte
-    """Energy of a byte that is read."""
+    read_energy: EnergyPerByte = Quantity(0.0, "J/B", source="absent")
+    """Energy of a byte that is read. Absent: none, or counted with the work."""
     write_energy: EnergyPerByte | None = None
     """Energy of a byte that is written. None: that of a read one."""
 

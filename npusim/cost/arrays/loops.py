@@ -1,4 +1,4 @@
-"""The loops of a convolution or product, the operands they index, and the elements that a part touches.
+"""Loops of a convolution or product, the operands they index, the elements that a part touches.
 
 A part of the loop nest is given by how many steps of each loop it has. Weights and outputs have an element
 for each combination of the steps of their loops. Inputs are read through a window: `o` outputs and `f` taps

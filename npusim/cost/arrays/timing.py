@@ -159,11 +159,11 @@ def list_transfers(
 
 @compiled
 def covered_cycles(moves: Transfers, members: Any, count: int) -> float:
-    """Cycles, of the longest period, in which some of a port's transfers may happen; longest periods first.
+    """Cycles of the longest period in which some of a port's transfers may happen.
 
-    Each may happen at the start of its period. What is left free in some length by the transfers from one on
-    is a sum over what is left free in other lengths by those after it; `lengths` are these, each with how
-    often it counts.
+    Transfers come longest period first; each may happen at the start of its period. What is left free in
+    some length by the transfers from one on is a sum over what is left free in other lengths by those after
+    it; `lengths` are these, each with how often it counts.
     """
     lengths, counts = np.zeros(2 * count + 2), np.zeros(2 * count + 2)
     longest = moves.period[members[0]]
