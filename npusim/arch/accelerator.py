@@ -1,4 +1,4 @@
-"""Accelerators: an array device like an NPU, by first principles where an NPU has fitted numbers."""
+"""Accelerators: array devices by first principles, where an NPU has fitted numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``npusim export``: a workload's real model as files that OpenVINO runs: a trained GNN, a language model."""
+"""``npusim export``: a workload's real model, a trained GNN or a language model, for OpenVINO."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def export(
     techniques: TechniqueStack = "none",
     settings: Settings = None,
 ) -> None:
-    """Save a workload's real model as OpenVINO IR: a GNN trained on its data, or a language model in parts.
+    """Save a workload's real model as OpenVINO IR: a trained GNN, or a language model in parts.
 
     Needs the extra `gnn`. `npusim estimate` reads the files, and a laptop's NPU runs them.
     """

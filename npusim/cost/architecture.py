@@ -1,4 +1,4 @@
-"""Records of the architecture table: a SoC's data sheet as the numbers that the compiled equations read.
+"""Records of the architecture table: a SoC's data sheet as the numbers that equations read.
 
 A design point has columns that all devices share (DRAM, process node, requests), a record for each *array
 device* (an NPU, and what is built like one) and a record for each *host* (CPU, GPU: `npusim.cost.hosts`).

@@ -165,7 +165,7 @@ class Uncached:
 
     def _is_known(self, name: str) -> bool:
         made = self.graph.tensors[name].kind is TensorKind.ACTIVATION
-        return not made or name in self.graph.handed_on
+        return not made or name in self.graph.passed_between_parts
 
 
 def _format(inputs: tuple[Tensor, ...]) -> HostFormat:

@@ -96,7 +96,7 @@ class _Lowering:
         self.copies = {i for i, g in enumerate(groups) if is_state_copy(graph.operators[g.main], g.unit)}
         """Groups that copy states in DRAM."""
         copied = (t for i in self.copies for t in graph.operators[groups[i].main].inputs)
-        left = (*graph.outputs, *graph.handed_on, *copied)
+        left = (*graph.outputs, *graph.passed_between_parts, *copied)
         self.leaving = {stored for name in left for stored in self.root[name]}
         self.warnings: list[str] = []
         self.operands: dict[int, _Operands] = {}

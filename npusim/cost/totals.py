@@ -1,4 +1,4 @@
-"""Totals of an inference under the residency plan that is taken: energy, rates, and each device's part."""
+"""Totals of an inference under the plan that is taken: energy, rates, each device's part."""
 
 from __future__ import annotations
 

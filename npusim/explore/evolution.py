@@ -1,4 +1,4 @@
-"""NSGA-II over the positions of axes, on arrays: a generation is one call of each of pymoo's operators.
+"""NSGA-II over positions of axes: a generation is one call of each of pymoo's operators.
 
 pymoo's own algorithm keeps an object for each individual, which takes longer than evaluating it. Points are
 not asked for twice.

@@ -1,4 +1,4 @@
-"""States of an `openvino.Model`: tensors that ReadValue and Assign read and write under a variable's name."""
+"""States of an `openvino.Model`: what ReadValue and Assign read and write by a variable's name."""
 
 from __future__ import annotations
 

@@ -149,8 +149,8 @@ class Graph:
         """
         needs: dict[str, set[str]] = {}
         for op in self:
-            makers = {self.operators[self._writer[t]].part for t in op.inputs if t in self._writer}
-            needs.setdefault(op.part, set()).update(makers - {op.part})
+            writers = {self.operators[self._writer[t]].part for t in op.inputs if t in self._writer}
+            needs.setdefault(op.part, set()).update(writers - {op.part})
         try:
             return tuple(TopologicalSorter(needs).static_order())
         except CycleError as error:
@@ -158,7 +158,7 @@ class Graph:
             raise GraphError(f"graph {self.name!r}: parts that need each other's results: {cycle}") from None
 
     @cached_property
-    def handed_on(self) -> frozenset[str]:
+    def passed_between_parts(self) -> frozenset[str]:
         """Tensors that one part makes and another reads: they pass through DRAM."""
         if len(self.parts) == 1:
             return frozenset()

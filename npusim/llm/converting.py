@@ -1,4 +1,4 @@
-"""Conversion of Llama to OpenVINO, part by part, with states for the caches: the folder that NITRO makes.
+"""Conversion of Llama to OpenVINO, part by part, with states for the caches, as NITRO does.
 
     DIR/config.json         sizes, and how it was cut and stored
     DIR/model/0.xml ...     one model for each part, with its weights beside it

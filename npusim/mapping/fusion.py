@@ -312,7 +312,7 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozens
             ):
                 for stored in root[name]:
                     readers.setdefault(stored, []).append((group, name))
-    leaving = {stored for name in (*graph.outputs, *graph.handed_on) for stored in root[name]}
+    leaving = {stored for name in (*graph.outputs, *graph.passed_between_parts) for stored in root[name]}
     found = set()
     for group in groups:
         op = graph.operators[group.main]

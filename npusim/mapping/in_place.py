@@ -46,10 +46,10 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
         if group.unit is not Unit.DMA:
             continue
         schedule = soc.array_devices[group.device].schedule
-        makers = [graph.writer(name) for name in op.inputs]
+        writers = [graph.writer(name) for name in op.inputs]
         if (
             listed_as(op) in schedule.in_place_ops
-            and all(maker is None or device[maker.name] in ("", group.device) for maker in makers)
+            and all(writer is None or device[writer.name] in ("", group.device) for writer in writers)
             and _fits(op, graph, float(schedule.in_place_alignment))
             and (
                 _joins(op, graph, unit, returned) if op.type == "Concat" else returned.isdisjoint(op.outputs)

@@ -136,7 +136,7 @@ def _uses(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, _Us
             read = (t for name in names for t in graph.operators[name].inputs)
             for tensor in {stored for t in read for stored in root[t]}:
                 users.setdefault(tensor, []).append(i)
-    foreign.update(stored for name in graph.handed_on for stored in root[name])
+    foreign.update(stored for name in graph.passed_between_parts for stored in root[name])
     found = {}
     for name, first in made.items():
         readers = [i for i in users.get(name, ()) if i != first]

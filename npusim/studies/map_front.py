@@ -1,4 +1,4 @@
-"""All Pareto-optimal placements of a chain of blocks in latency and energy, also over operating points."""
+"""Pareto-optimal placements of a chain of blocks in latency and energy, and operating points."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def _precedes(a: Any, b: Any) -> bool:
 def _step(
     values: Any, unit_of: Any, node: Any, crossing: Any, least: Any, largest: Any, most: Any, slack: Any
 ) -> Any:
-    """Place one more block: merge the sorted partial placements of each unit, and keep what is not dominated.
+    """Place one more block: merge the sorted partial placements, and keep what is not dominated.
 
     Parameters
     ----------

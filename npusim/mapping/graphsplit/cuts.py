@@ -1,4 +1,4 @@
-"""What every cut of a network in two costs, all at once: sums up to each place of the order of execution."""
+"""What every cut of a network in two costs: sums up to each place of the order of execution."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def follow(
     inferences: int = 1,
     seed: int | None = None,
 ) -> Followed:
-    """Follow a stream of updates in five ways, and find where padding pays and which is best at which rate.
+    """Follow a stream of updates in five ways, and find which is best at which rate.
 
     Parameters
     ----------

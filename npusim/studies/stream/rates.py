@@ -1,4 +1,4 @@
-"""Rates of updates: how many inferences a second each way to keep up sustains, and which sustains most.
+"""Rates of updates: inferences a second that each way to keep up sustains, and the best way.
 
 An update takes `update_s` and an inference `latency_s`, one after the other, so that at u updates a second
 (1 - u update_s) / latency_s inferences a second are left. The ways are straight lines over u, and the best of

@@ -1,4 +1,4 @@
-"""ViG and PyramidViG (Han et al., 2022), with MaGNAS's four graph operators, as OpenVINO converts them."""
+"""ViG and PyramidViG (Han et al., 2022) with MaGNAS's graph operators, as OpenVINO has them."""
 
 from __future__ import annotations
 
