@@ -84,7 +84,7 @@ def soc_data(path: Path) -> ParsedFile:
 def _start_from_device(sheet: ParsedFile, devices: dict[str, Any], name: str) -> None:
     """Write into a device what the one that it is like has, and it does not state."""
     at, wanted = ("devices", name), devices[name]["like"]
-    others = [one for one, section in devices.items() if one != name and "like" not in (section or ())]
+    others = [one for one, s in devices.items() if one != name and isinstance(s, dict) and not s.get("like")]
     if wanted not in others:
         meant = nearest(str(wanted), others)
         raise _wrong(sheet, (*at, "like"), f"the device {shown(str(wanted))}", ", ".join(others), meant)
