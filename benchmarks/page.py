@@ -46,8 +46,10 @@ def _table(rows: dict[str, ModuleType], results: dict[str, Any]) -> str:
         if name not in results:
             lines.append(f"| {row.WHAT} | not measured | | | | | | | {row.WANTED} |")
             continue
-        for case, found in results[name]["figures"].items():
-            lines.append(_line(row, case, found["before"], found["after"]))
+        figures = results[name]["figures"]
+        for case in getattr(row, "COMMANDS", None) or row.CASES:
+            if case in figures:
+                lines.append(_line(row, case, figures[case]["before"], figures[case]["after"]))
     return "\n".join([*lines, "", *_scalings(rows, results), ""])
 
 
