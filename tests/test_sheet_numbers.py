@@ -221,6 +221,11 @@ def company(path: str) -> list[str]:
     parts = path.split(".")
     if "operating_points" in parts:
         return [f"{parts[0]}.operating_point={parts[2]}"]
+    if ".levels." in path:
+        return [
+            "npu.levels.side_cache.managed_by=software",
+            *(["npu.levels.side_cache.capacity=16MiB"] if parts[-1] != "capacity" else []),
+        ]
     if parts[-1] == "leakage_share":
         return [f"{parts[0]}.voltage=0.7 V"]
     if parts[0] == "package":
@@ -240,7 +245,7 @@ def changes(number: Quantity | Count) -> Iterator[Any]:
     for factor in (1.5, 0.5, 8.0, 0.01, 1e-4) if number else ():
         yield Quantity(float(number) * factor, number.unit).as_written()
     if not number:
-        yield from (Quantity(value, number.unit).as_written() for value in (1.0, 0.5, 30.0))
+        yield from (Quantity(value, number.unit).as_written() for value in (1.0, 0.5, 30.0, 3e7))
 
 
 def moves(soc: Soc, path: str, number: Quantity | Count) -> bool:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints
 
 from npusim.config import Section
-from npusim.units import Bytes, BytesOrZero, BytesPerCycle, EnergyPerByte, Quantity
+from npusim.units import (
+    Bandwidth,
+    Bytes,
+    BytesOrZero,
+    BytesPerCycle,
+    Count,
+    Duration,
+    EnergyPerByte,
+    PositiveCount,
+    Quantity,
+)
 
 OperandName = Literal["weights", "inputs", "outputs"]
 """Operands of a product or convolution; `outputs` are partial sums too."""
@@ -54,3 +65,49 @@ class ArrayLevel(MemoryLevel):
     """Smallest part of that width that is accessed, and paid for, by itself. None: all of it."""
     ports: Ports = "read_and_write"
     """Ports of an instance."""
+
+
+OUTER_LEVELS = 3
+"""Most levels between the SRAM of a device's tiles and DRAM."""
+
+
+class OuterLevel(MemoryLevel):
+    """A level between the SRAM of all tiles of a device and DRAM: an L2, a system cache."""
+
+    banks: PositiveCount = Count(1, source="absent: one")
+    """Banks that are read and written at the same time."""
+    bandwidth: Bandwidth
+    """Bytes per second that a bank moves, read or written."""
+    latency: Duration
+    """Wait for the first byte."""
+    managed_by: Literal["software", "cache"] = "software"
+    """Who decides what it holds: software keeps as much of an operand as there is room for; a cache keeps
+    what was used last, and writes everything to DRAM in the end."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bandwidth of all banks (B/s)."""
+        return float(self.bandwidth) * self.banks
+
+
+def capacity_warnings(
+    levels: Mapping[str, MemoryLevel], inside_bytes: float, outside_bytes: float
+) -> list[str]:
+    """Return a warning for each level that is larger than the one outside it, or DRAM.
+
+    Parameters
+    ----------
+    levels : mapping
+        The nearest first.
+    inside_bytes, outside_bytes : float
+        Capacity of what the levels lie around, and of DRAM.
+    """
+    found, inner, held = [], "SRAM", inside_bytes
+    sizes = [(name, float(level.capacity)) for name, level in levels.items() if level.capacity > 0.0]
+    for name, size in [*sizes, ("DRAM", outside_bytes)] if sizes else []:
+        if held > size:
+            found.append(
+                f"{inner} holds {held / 2**20:.4g} MiB, more than {name} outside it, {size / 2**20:.4g} MiB"
+            )
+        inner, held = name, size
+    return found

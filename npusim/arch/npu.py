@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from npusim.arch.device import DeviceName, OpName, PerHint, StateHandling, check_at_most
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
+from npusim.arch.levels import OUTER_LEVELS, LevelName, OuterLevel
 from npusim.arch.power import NpuPower, rated_power
 from npusim.config import Section
 from npusim.units import (
@@ -193,6 +194,8 @@ class Npu(Section):
     """Assumptions about SymG, which no hardware does yet."""
     power: NpuPower
     """Power beside that of the work."""
+    levels: dict[LevelName, OuterLevel] = Field(default_factory=dict, max_length=OUTER_LEVELS)
+    """Memory levels between the SRAM of the tiles and DRAM by name, nearest to the tiles first."""
     states: StateHandling = StateHandling()
     """How its runtime keeps states."""
 

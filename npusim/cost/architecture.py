@@ -15,6 +15,7 @@ import numpy as np
 
 from npusim.arch.device import GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
+from npusim.arch.levels import OUTER_LEVELS
 from npusim.arch.npu import DmaModel
 from npusim.cost.arrays.machine import ArrayRecord
 from npusim.cost.hosts import derive_host
@@ -42,6 +43,7 @@ MODES = 3
 """MPE modes of a grid."""
 _Modes = Annotated[Vector, MODES, "groups"]
 _Formats = Annotated[Vector, len(MAC_FORMATS), "B"]
+_Levels = Annotated[Vector, OUTER_LEVELS, ""]
 _Energy = Annotated[float, "J"]
 _Area = Annotated[float, "m2"]
 
@@ -81,6 +83,12 @@ class SearchedColumns:
     """Rate of a block read transposed, over that of one read as it stands."""
     dma_page_bytes: Bytes
     """Reads into SRAM beyond this size wait for address translation once."""
+    level_bytes: _Levels
+    """Capacity of each memory level between SRAM and DRAM, the nearest first; 0: there is no such level."""
+    level_operands: _Levels
+    """Operands that pass through it, a bit each (`npusim.cost.levels`)."""
+    level_is_cache: _Levels
+    """1 where a cache decides what it holds, 0 where software does."""
     array: ArrayRecord
     """The MACs of a tile as a dataflow has them; nothing where the grid's stencils do."""
 
@@ -119,6 +127,14 @@ class PrimitiveColumns(SearchedColumns):
     """DMA engines."""
     dma_engine_bytes_per_cycle: Bytes
     """Width of an engine."""
+    level_bytes_per_s: _Levels
+    """Bandwidth of each level, all banks."""
+    level_latency_s: _Levels
+    """Wait for its first byte."""
+    level_read_j: _Levels
+    """Energy of a byte that is read there ..."""
+    level_write_j: _Levels
+    """... and written."""
     dsps_per_tile: Number
     """DSPs of a tile."""
     dsp_lanes: Number

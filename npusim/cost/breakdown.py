@@ -16,6 +16,8 @@ from npusim.cost.candidate_latency import (
     choose,
     dma_time_s,
     fill_rates,
+    level_energy_j,
+    read_wait_s,
     start_rate_bounds,
     widen_rate_bounds,
 )
@@ -24,6 +26,7 @@ from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work, grid_written_bytes
 from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
 from npusim.cost.jit import compiled, compiled_or_plain
+from npusim.cost.levels import SERVED_DTYPE, fill_all_served, read_bytes_served, served_bytes
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.products import tile_share
 from npusim.cost.search import plain_ms, search_rows
@@ -58,7 +61,8 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         fill_rates(archs.arrays[0, d], every_rate[d], point)
         start_rate_bounds(rate_bounds[d])
         widen_rate_bounds(every_rate[d], points, rate_bounds[d])
-    found = search_rows(archs, ops, rate_bounds, bounds)
+    found, all_served = search_rows(archs, ops, rate_bounds, bounds), np.zeros(ops.shape[0], SERVED_DTYPE)
+    fill_all_served(archs.arrays[0], ops, all_served)
     chains, dsp_times = _chains(ops), np.zeros((1, 1))
     fused_sums, terms = np.zeros((chains, FUSED_SUMS, 1)), np.zeros((TERMS, 1))
     apart_s = np.zeros(chains)
@@ -74,27 +78,32 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
             continue
         arch, rates = archs.arrays[0, op.device], every_rate[op.device]
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
-        rates[_DSP_RATE, 0] = dsp_s
-        choose(found, bounds[o], bounds[o + 1], rates, points, choices)
+        rates[_DSP_RATE, 0], served = dsp_s, all_served[o]
+        choose(found, bounds[o], bounds[o + 1], served, rates, points, choices)
         candidate = found[int(choices[_INDEX, 0])]
-        wait_s = (rates[_READ_WAIT, 0] if reads_dram(op) else 0.0) + (
+        wait_s = (read_wait_s(served, rates, point) if reads_dram(op) else 0.0) + (
             rates[_WRITE_WAIT, 0] if op.c_dram_bytes > 0.0 else 0.0
         )
         result.latency_s = choices[_BEST, 0] + wait_s + op.dispatches * arch.dispatch_s
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
-        result.dma_s = dma_time_s(candidate, rates, point)
-        result.dram_bytes = candidate.dram_bytes
+        result.dma_s = dma_time_s(candidate, served, rates, point)
+        result.level_bytes = served_bytes(served, candidate)
+        result.dram_bytes = candidate.dram_bytes - result.level_bytes
         result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[_SRAM, 0])
-        result.dram_read_bytes, result.streamed_bytes = candidate.read_bytes, candidate.dram_bytes
+        result.dram_read_bytes = candidate.read_bytes - read_bytes_served(served, candidate)
+        result.streamed_bytes = result.dram_bytes
         _repeat(result, op.repeats)
         result.critical_s = result.latency_s
         if op.fused_chain > 0:
-            fill_terms(found, choices, rates, op, points, terms)
+            fill_terms(found, choices, served, rates, op, points, terms)
             dsp_times[0, 0] = dsp_s
             add_fused(terms, dsp_times[0], points, fused_sums[op.fused_chain])
             apart_s[op.fused_chain] += op.repeats * choices[_BEST, 0]
             result.critical_s = op.repeats * choices[_BEST, 0]
         _sram_and_energy(arch, ops[o : o + 1], candidate, result)
+        level_j = op.repeats * level_energy_j(candidate, served, rates, point)
+        result.sram_j += level_j
+        result.energy_j += level_j
         result.bound = _bound(result)
         _fill_tiling(result, candidate)
         result.tile_rows, result.tile_columns = np.ceil(op.elements / arch.tiles), 1.0
@@ -149,7 +158,7 @@ def _sram_and_energy(arch: ArchRecord, ops: Any, candidate: CandidateRecord, res
     fed = op.repeats * (candidate.grid_traffic_bytes - on_grid)
     result.sram_read_bytes = fed + fixed.dsp_read_bytes + copied + written
     result.sram_written_bytes = op.repeats * on_grid + fixed.dsp_written_bytes + copied
-    result.sram_written_bytes += result.dram_read_bytes
+    result.sram_written_bytes += op.repeats * candidate.read_bytes
     traffic = result.sram_read_bytes + result.sram_written_bytes
     lane_cycles = dsp_lane_cycles(arch, op, result.dsp_s) if op.unit == _DSP else 0.0
     found = dynamic_energies(arch, result.dram_bytes, traffic, fixed.grid_macs, lane_cycles)
@@ -181,6 +190,7 @@ def _repeat(result: ResultRecord, times: float) -> None:
     result.dsp_s *= times
     result.dma_s *= times
     result.dram_bytes *= times
+    result.level_bytes *= times
     result.dram_read_bytes *= times
     result.streamed_bytes *= times
 

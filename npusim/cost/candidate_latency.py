@@ -25,6 +25,16 @@ from npusim.cost.architecture import ArchRecord
 from npusim.cost.candidates import CandidateRecord, refills
 from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
 from npusim.cost.jit import compiled
+from npusim.cost.levels import (
+    LEVEL_RATES,
+    LEVELS,
+    LevelRates,
+    ServedRecord,
+    fill_level_rates,
+    first_wait_s,
+    saved_s,
+    served_energy_j,
+)
 
 BLOCK = 128
 """Points that are evaluated at a time, so that their rates stay in the nearest cache."""
@@ -99,7 +109,9 @@ class Rates(NamedTuple):
     page_walk_s: float
 
 
-RATES, CHOICES = len(Rate), len(Choice)
+RATES, CHOICES = len(Rate) + LEVEL_RATES, len(Choice)
+_LEVEL = len(Rate)
+"""First of the rows of memory levels."""
 
 _CYCLE, _READ, _WRITE, _GAP, _PAGE_WALK = (
     int(Rate.CYCLE),
@@ -154,6 +166,12 @@ def fill_rates(arch: ArchRecord, rates: Any, point: int) -> None:
     rates[_BUFFER, point] = arch.dma_copy_buffer_bytes * arch.dma_engines
     rates[_TILE_SRAM, point] = arch.sram_tile_bytes
     rates[_SRAM, point] = arch.tiles * arch.sram_tile_bytes
+    fill_level_rates(arch, rates, _LEVEL, point, _of_dram(rates, point))
+
+
+@compiled
+def _of_dram(rates: Any, point: int) -> LevelRates:
+    return LevelRates(rates[_READ, point], rates[_WRITE, point], rates[_READ_WAIT, point])
 
 
 @compiled
@@ -164,13 +182,33 @@ def copies_s(copied: float, rates: Any, point: int) -> float:
 
 
 @compiled
-def dma_time_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
-    """Time of all transfers of a candidate by all engines, latencies hidden (s)."""
+def read_wait_s(served: ServedRecord, rates: Any, point: int) -> float:
+    """Wait for the first byte that an operator reads (s)."""
+    return first_wait_s(served, rates, _LEVEL, point, rates[_READ_WAIT, point])
+
+
+@compiled
+def level_energy_j(candidate: CandidateRecord, served: ServedRecord, rates: Any, point: int) -> float:
+    """Energy of what memory levels serve of a candidate (J)."""
+    return served_energy_j(served, candidate, rates, _LEVEL, point)
+
+
+@compiled
+def dma_time_s(candidate: CandidateRecord, served: ServedRecord, rates: Any, point: int) -> float:
+    """Time of all transfers of a candidate by all engines, latencies hidden (s).
+
+    Parameters
+    ----------
+    served : record of SERVED_DTYPE
+        What memory levels serve of it.
+    """
     moved_s = (
         candidate.read_bytes * rates[_READ, point]
         + candidate.written_bytes * rates[_WRITE, point]
         + candidate.read_gaps * rates[_GAP, point]
     )
+    if served.is_any > 0.0:
+        moved_s -= saved_s(served, candidate, rates, _LEVEL, point, _of_dram(rates, point))
     return float(moved_s + copies_s(candidate.copied_bytes, rates, point))
 
 
@@ -199,7 +237,9 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 
 @compiled
-def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: Any) -> None:
+def choose(
+    found: Any, start: int, stop: int, served: ServedRecord, rates: Any, points: int, choices: Any
+) -> None:
     """Choose the fastest candidate of one operator for each point of a block; ties go to the first.
 
     The best latency is infinite at a point where none fits into SRAM.
@@ -208,6 +248,8 @@ def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: 
     ----------
     found : array of CANDIDATE_DTYPE
         The operator's candidates are `found[start:stop]`, sorted.
+    served : record of SERVED_DTYPE
+        What memory levels serve of the operator.
     rates : array of float64, shape (RATES, BLOCK)
         The rows COPIES and REFILL_WAIT are scratch.
     choices : array of float64, shape (CHOICES, BLOCK)
@@ -234,10 +276,12 @@ def choose(found: Any, start: int, stop: int, rates: Any, points: int, choices: 
         if waits or has_waited:
             _fill_refill_waits(candidate, least, greatest, flat_rates, points)
             has_waited = waits
-        if candidate.copied_bytes > 0.0 or was_copied:
+        if candidate.copied_bytes > 0.0 or was_copied or served.is_any > 0.0:
             was_copied = candidate.copied_bytes > 0.0
             for p in range(points):
                 rates[_COPIES, p] = copies_s(candidate.copied_bytes, rates, p)
+                if served.is_any > 0.0:
+                    rates[_COPIES, p] -= saved_s(served, candidate, rates, _LEVEL, p, _of_dram(rates, p))
         _update_choices(_amounts(candidate), float(c), flat_rates, points, flat_choices)
     if is_fine:
         for p in range(points):
@@ -312,6 +356,9 @@ def widen_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
         for p in range(points):
             rate_bounds[r, lower] = min(rate_bounds[r, lower], rates[r, p])
             rate_bounds[r, upper] = max(rate_bounds[r, upper], rates[r, p])
+    for p in range(points):  # the nearest level may serve any byte
+        rate_bounds[_READ, _LOWER] = min(rate_bounds[_READ, _LOWER], rates[_LEVEL, p])
+        rate_bounds[_WRITE, _LOWER] = min(rate_bounds[_WRITE, _LOWER], rates[_LEVEL + LEVELS, p])
 
 
 @compiled

@@ -31,6 +31,7 @@ from npusim.cost.architecture import (
 )
 from npusim.cost.arrays.machine import fill_tile_array
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
+from npusim.cost.levels import BIT_OF
 from npusim.cost.records import dtype_of
 
 SHARED_SIZE, ARRAY_SIZE, HOST_SIZE = (d.itemsize // 8 for d in (SHARED_DTYPE, ARCH_DTYPE, HOST_DTYPE))
@@ -234,6 +235,12 @@ def _fill_npu(record: Any, npu: Npu) -> None:
     record["stream_pieces"] = npu.schedule.stream_pieces
     record["sram_tile_bytes"], record["sram_reserved_bytes"] = npu.sram.per_tile, npu.sram.reserved
     record["dma_engines"], record["dma_engine_bytes_per_cycle"] = npu.dma.engines, npu.dma.width
+    for k, level in enumerate(npu.levels.values()):
+        record["level_bytes"][k], record["level_bytes_per_s"][k] = level.capacity, level.bytes_per_s
+        record["level_latency_s"][k] = level.latency
+        record["level_operands"][k] = sum(BIT_OF[operand] for operand in level.operands)
+        record["level_is_cache"][k] = float(level.managed_by == "cache")
+        record["level_read_j"][k], record["level_write_j"][k] = level.read_energy, level.write_j_per_byte
     for name in DmaModel.model_fields:
         record[f"dma_{name}"] = getattr(npu.dma.model, name)
     record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active

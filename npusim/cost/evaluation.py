@@ -29,6 +29,7 @@ from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, ArchRow
 from npusim.cost.hosts import HOST_DTYPE
 from npusim.cost.interval import DeviceTimes
 from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel
+from npusim.cost.levels import SERVED_DTYPE, fill_all_served
 from npusim.cost.plan_costs import (
     SUMS,
     TERMS,
@@ -129,6 +130,8 @@ class _Work(NamedTuple):
     """Candidates, array of CANDIDATE_DTYPE."""
     bounds: Any
     """Candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`."""
+    served: Any
+    """What memory levels serve of each row, array of SERVED_DTYPE."""
     rates: Any
     """Of each array device, shape (array devices, RATES, BLOCK)."""
     dsp_s: Any
@@ -165,7 +168,7 @@ def _evaluate_group(
     block = _block(design, width)
     archs = block.archs
     bounds, rate_bounds = np.empty(rows.shape[0] + 1, np.int64), np.empty((arrays, RATES, 2))
-    found = np.empty(0, CANDIDATE_DTYPE)
+    found, served = np.empty(0, CANDIDATE_DTYPE), np.zeros(rows.shape[0], SERVED_DTYPE)
     rates, dsp_s = np.zeros((arrays, RATES, BLOCK)), np.empty((operators, width))
     independent, terms = plan_independent(arrays, hosts, width), np.empty((rows.shape[0], TERMS, width))
     has_terms, choices = np.empty(rows.shape[0], np.bool_), np.empty((CHOICES, BLOCK))
@@ -203,9 +206,10 @@ def _evaluate_group(
                 for d in range(arrays):
                     clear_rate_bounds(rate_bounds[d])
             found = search_rows(archs, rows, rate_bounds, bounds)
+            fill_all_served(archs.arrays[0], rows, served)
         work = _Work(
-            archs, table, found, bounds, rates, dsp_s, independent, terms, has_terms, choices, tree, row_of,
-            pending, is_pending, kept, times, interval_bounds,
+            archs, table, found, bounds, served, rates, dsp_s, independent, terms, has_terms, choices, tree,
+            row_of, pending, is_pending, kept, times, interval_bounds,
         )  # fmt: skip
         _compare_plans(work, points, totals, first, plans)
         taken = Taken(archs, independent, kept)
@@ -273,8 +277,9 @@ def _compare_plans(work: _Work, points: int, totals: Any, first: int, plans: Any
                 own_rates = rates[table.array_of[o]]
                 for p in range(points):
                     own_rates[_DSP_RATE, p] = dsp_s[o, p]
-                choose(found, bounds[r], bounds[r + 1], own_rates, points, choices)
-                fill_terms(found, choices, own_rates, rows[r], points, terms[r])
+                served = work.served[r]
+                choose(found, bounds[r], bounds[r + 1], served, own_rates, points, choices)
+                fill_terms(found, choices, served, own_rates, rows[r], points, terms[r])
             queued = mark_stale(tree, leaf_of[family, o], queued)
             queued = mark_stale(tree, chain_leaf[family, o], queued)
         waiting = 0

@@ -19,6 +19,7 @@ from npusim.cost.execution import execution_of, fill_dsp, is_state_copy
 from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
 from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
+from npusim.cost.reuse import fill_reuse
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass
@@ -123,6 +124,8 @@ class _Lowering:
             self.table["host_network_bytes"][there] = self.table["host_fresh_bytes"][there].sum()
         if not place[0]:  # nothing but views: the runtime is called all the same
             self.table["launches"][:1] = 1.0
+        if any(device.levels for device in soc.array_devices.values()):
+            fill_reuse(self.table, graph, groups, self.operands, self.root, self.leaving)
         self.users: dict[str, list[int]] = {}
         """Groups on the NPU that read or write each tensor."""
         for i, operands in self.operands.items():

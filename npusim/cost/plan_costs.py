@@ -7,10 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import Archs
-from npusim.cost.candidate_latency import Choice, Rate, dma_time_s, overlapped_s, prologue_epilogue_s
+from npusim.cost.candidate_latency import (
+    Choice,
+    Rate,
+    dma_time_s,
+    level_energy_j,
+    overlapped_s,
+    prologue_epilogue_s,
+    read_wait_s,
+)
 from npusim.cost.candidates import reads_dram, refills
 from npusim.cost.interval import DeviceTimes, interval_s, serial_s
 from npusim.cost.jit import compiled
+from npusim.cost.levels import ServedRecord, served_bytes
 from npusim.cost.plan_independent import PlanIndependent
 from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
@@ -22,8 +31,8 @@ _TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
 
 
 # Rows of the table of sums that a plan makes at each point: these for each array device, one after the other.
-WORK_S, DRAM, SRAM_TRAFFIC, _SRAM_PEAK, DPU_S, DMA_S = range(6)
-SUMS = 6
+WORK_S, DRAM, SRAM_TRAFFIC, _SRAM_PEAK, DPU_S, DMA_S, LEVEL_J = range(7)
+SUMS = 7
 # Rows of the table of sums over a row-wise fusion: time of each unit, and of what cannot overlap.
 _FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_PAGE_WALKS, _FUSED_APART = (
     range(7)
@@ -31,8 +40,8 @@ _FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_
 FUSED_SUMS = 7
 # Rows of the table of what one operator comes to at each point.
 _BEST_S, _WAIT_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAGE_WALKS_S = range(5)
-_ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_TRAFFIC, _ITEM_SRAM = range(5, 10)
-TERMS = 10
+_ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_TRAFFIC, _ITEM_LEVEL_J, _ITEM_SRAM = range(5, 11)
+TERMS = 11
 
 
 @compiled
@@ -42,23 +51,27 @@ def on_array(op: OpRecord) -> bool:
 
 
 @compiled
-def fill_terms(found: Any, choices: Any, rates: Any, op: OpRecord, points: int, terms: Any) -> None:
+def fill_terms(
+    found: Any, choices: Any, served: ServedRecord, rates: Any, op: OpRecord, points: int, terms: Any
+) -> None:
     """Write down, for each point, what the chosen candidate of one operator comes to, all times it runs."""
     reads, writes = reads_dram(op), op.c_dram_bytes > 0.0
     for p in range(points):
         candidate = found[int(choices[_INDEX, p])]
         terms[_BEST_S, p] = choices[_BEST, p]
-        terms[_WAIT_S, p] = (rates[_READ_WAIT, p] if reads else 0.0) + (
+        terms[_WAIT_S, p] = (read_wait_s(served, rates, p) if reads else 0.0) + (
             rates[_WRITE_WAIT, p] if writes else 0.0
         )
         terms[_PROLOGUE_EPILOGUE_S, p] = prologue_epilogue_s(candidate, rates, p)
         terms[_REFILL_WAIT_S, p] = refills(candidate, rates[_TILE_SRAM, p]) * rates[_READ_WAIT, p]
         terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[_PAGE_WALK, p]
         terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[_CYCLE, p]
-        terms[_ITEM_DMA_S, p] = dma_time_s(candidate, rates, p)
-        terms[_ITEM_DRAM, p] = candidate.dram_bytes
+        terms[_ITEM_DMA_S, p] = dma_time_s(candidate, served, rates, p)
+        near = served_bytes(served, candidate)
+        terms[_ITEM_DRAM, p] = candidate.dram_bytes - near
         # What is copied within SRAM is read and written.
-        terms[_ITEM_TRAFFIC, p] = candidate.grid_traffic_bytes + 2.0 * candidate.copied_bytes
+        terms[_ITEM_TRAFFIC, p] = candidate.grid_traffic_bytes + 2.0 * candidate.copied_bytes + near
+        terms[_ITEM_LEVEL_J, p] = level_energy_j(candidate, served, rates, p)
         terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[_SRAM, p])
     if op.repeats != 1.0:
         for term in range(_ITEM_SRAM):
@@ -76,6 +89,7 @@ def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> Non
         sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], terms[_ITEM_SRAM, p])
         sums[DPU_S, p] += terms[_ITEM_DPU_S, p]
         sums[DMA_S, p] += terms[_ITEM_DMA_S, p]
+        sums[LEVEL_J, p] += terms[_ITEM_LEVEL_J, p]
 
 
 @compiled

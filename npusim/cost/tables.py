@@ -235,6 +235,20 @@ class OpRecord:
     """1 where the activations are a stored triangle (SymG)."""
     a_triangle_bytes: Bytes
     """Bytes of that triangle; `a_dram_bytes` are then those of the dense matrix."""
+    a_between_bytes: Bytes
+    """What passes on the device since the last use of `a`, and one byte more; 0: it was not used before."""
+    b_between_bytes: Bytes
+    """The same for `b` ..."""
+    extra_between_bytes: Bytes
+    """... and for all other operands."""
+    c_between_bytes: Bytes
+    """The same from the operator to the last use of its result; 0: others need it, too."""
+    a_pinned: int
+    """Whether `a` is marked to stay, and has room of its own in a memory level (CacheG) ..."""
+    b_pinned: int
+    """... and `b`."""
+    pinned_bytes: Bytes
+    """All that is marked so."""
     fused_chain: int
     """Operators of one number above 0 are row-fused: they work at the same time."""
     copy_bytes: Bytes
@@ -302,6 +316,8 @@ class ResultRecord:
     """Moved between DRAM and the device."""
     dram_read_bytes: Bytes
     """Of these, read."""
+    level_bytes: Bytes
+    """Moved between memory levels and SRAM instead."""
     streamed_bytes: Bytes
     """Of these, what takes time: on a host, what its caches do not hold."""
     sram_peak_bytes: Bytes

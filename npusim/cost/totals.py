@@ -9,7 +9,7 @@ import numpy as np
 from npusim.cost.architecture import Archs
 from npusim.cost.energy import dynamic_energies, fixed_work
 from npusim.cost.jit import compiled
-from npusim.cost.plan_costs import DMA_S, DPU_S, DRAM, SRAM_TRAFFIC, WORK_S
+from npusim.cost.plan_costs import DMA_S, DPU_S, DRAM, LEVEL_J, SRAM_TRAFFIC, WORK_S
 from npusim.cost.plan_independent import PlanIndependent
 from npusim.cost.power import throttled_interval_s
 
@@ -71,7 +71,7 @@ def _add_array(
         total.dram_bytes += dram
         total.sram_traffic_bytes += traffic
         total.mac_j += found.mac
-        total.sram_j += found.sram
+        total.sram_j += found.sram + kept[LEVEL_J, p]
         total.dram_j += found.dram
         total.dsp_j += found.dsp
         total.static_j += arch.static_w * min(work_s / arch.contexts, interval)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npusim import __version__
+from npusim.arch.levels import capacity_warnings
 from npusim.cost import Unit
 from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
 from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w
@@ -72,6 +73,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         peak_power_w=peak_power_w(mapped),
         grid_utilisation=grid_utilisation(mapped, interval_s),
         dram_read_bytes=float(mapped.results["dram_read_bytes"].sum()),
+        level_bytes=float(mapped.results["level_bytes"].sum()),
         sram_read_bytes=float(mapped.results["sram_read_bytes"].sum()),
         roofline=roofline(mapped),
         warnings=_warnings(mapped),
@@ -117,6 +119,10 @@ def _spans_s(mapped: Mapped) -> Any:
 def _warnings(mapped: Mapped) -> list[str]:
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
     found = list(mapped.lowered.warnings)
+    for name, device in mapped.soc.array_devices.items():
+        if any(group.device == name for group in mapped.decisions.groups):
+            inside, outside = device.sram_bytes(), float(mapped.soc.dram.capacity)
+            found += [f"{name}: {text}" for text in capacity_warnings(device.levels, inside, outside)]
     if not any(g.unit.is_array for g in mapped.decisions.groups):
         techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
         for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):

@@ -28,7 +28,7 @@ class EnergyOfWork(Part):
     mac_j: float
     """Multiply-accumulates and other work of the MAC grid."""
     sram_j: float
-    """Bytes read and written in the NPU's SRAM."""
+    """Bytes read and written in the NPU's SRAM, and in memory levels between it and DRAM."""
     dram_j: float
     """Bytes that the NPU moves to and from DRAM."""
     dsp_j: float
@@ -131,6 +131,8 @@ class OperatorCost(Part):
     """Bytes moved to and from DRAM."""
     dram_read_bytes: float
     """Of these, read."""
+    level_bytes: float = 0.0
+    """Bytes that memory levels between SRAM and DRAM serve instead."""
     sram_read_bytes: float
     """Bytes read in the NPU's SRAM, by MAC grid, DSPs and DMA."""
     sram_written_bytes: float
@@ -218,6 +220,8 @@ class Estimate(Document):
     in the NPU's SRAM."""
     dram_read_bytes: float
     """Of these, read."""
+    level_bytes: float = 0.0
+    """Bytes that memory levels between the NPU's SRAM and DRAM serve instead."""
     sram_traffic_bytes: float
     """Bytes that an inference reads and writes in the NPU's SRAM."""
     sram_read_bytes: float

@@ -10,7 +10,15 @@ from npusim.engines.roofline import multiplier_macs_per_s, performed_macs
 from npusim.mapping import Mapped
 
 _ENERGIES = tuple(EnergyOfWork.model_fields)
-_FIGURES = ("latency_s", "energy_j", "dram_bytes", "dram_read_bytes", "sram_read_bytes", "sram_written_bytes")
+_FIGURES = (
+    "latency_s",
+    "energy_j",
+    "dram_bytes",
+    "dram_read_bytes",
+    "level_bytes",
+    "sram_read_bytes",
+    "sram_written_bytes",
+)
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 _BUSY = ("dpu_s", "dsp_s", "dma_s", "host_s")
 

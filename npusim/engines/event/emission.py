@@ -77,6 +77,10 @@ class Job:
     """Time of the call before the work starts ..."""
     stopped: Sequence[int] = ()
     """... and the units that do nothing else meanwhile."""
+    read_served: float = 0.0
+    """Share of what is read that memory levels serve, not DRAM ..."""
+    write_served: float = 0.0
+    """... and of what is written."""
     residents: list[tuple[str, float]] = field(default_factory=list)
     """Resident tensors that are allocated here: (name, bytes)."""
 
@@ -259,15 +263,16 @@ class _Emission:
         for engine, part in zip(job.engines, each, strict=True):
             if part <= 0.0:
                 continue
-            latency = job.dma.write_latency_s
+            latency, served = job.dma.write_latency_s, job.write_served
             if kind is TaskKind.DMA_IN:
                 near = part <= job.dma.page_bytes
                 latency = job.dma.read_latency_s if near else job.dma.far_read_latency_s
+                served = job.read_served
             moved = job.repeats * part
             moves.append(
                 self.builder.task(
                     kind, engine, job.operator, moved * len(each) * s_per_byte,
-                    after=after, fixed_s=job.repeats * latency, bytes_=moved,
+                    after=after, fixed_s=job.repeats * latency, bytes_=moved * (1.0 - served),
                 )
             )  # fmt: skip
         return moves

@@ -5,6 +5,7 @@ All times are those of `npusim.cost`: nothing is costed here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -104,8 +105,29 @@ def job_of(
         else _stream(arch, op, result, number, units, pieces)
     )
     job.macs, job.repeats = macs, float(op["repeats"])
+    _serve(job, op, result)
     job.a_s_per_byte = _activation_s_per_byte(job, float(result["dma_s"]) / job.repeats)
     return job
+
+
+def _serve(job: Job, op: Any, result: Any) -> None:
+    """Let memory levels serve their part of what a job moves: at a rate between theirs and DRAM's."""
+    if not result["level_bytes"]:
+        return
+    moved = float(result["dram_bytes"] + result["level_bytes"]) / job.repeats
+    read = moved - float(op["c_dram_bytes"])
+    job.read_served = 1.0 - float(result["dram_read_bytes"]) / job.repeats / read if read > 0.0 else 0.0
+    written = float(op["c_dram_bytes"])
+    near = float(result["level_bytes"]) / job.repeats - job.read_served * read
+    job.write_served = min(1.0, max(0.0, near / written)) if written > 0.0 else 0.0
+    dram_s = read * job.dma.read_s_per_byte + written * job.dma.write_s_per_byte
+    took_s = float(result["dma_s"]) / job.repeats - job.copy_s
+    ratio = min(1.0, max(0.0, took_s) / dram_s) if dram_s > 0.0 else 1.0
+    job.dma = replace(
+        job.dma,
+        read_s_per_byte=job.dma.read_s_per_byte * ratio,
+        write_s_per_byte=job.dma.write_s_per_byte * ratio,
+    )
 
 
 def _activation_s_per_byte(job: Job, dma_s: float) -> float:

@@ -159,7 +159,8 @@ def is_fetched_once(op: Any, result: Any) -> bool:
         + op["c_dram_bytes"]
     )
     return bool(
-        abs(result["dram_bytes"] - once) <= 1e-9 * once and result["row_blocks"] == result["channel_chunks"]
+        abs(result["dram_bytes"] + result["level_bytes"] - once) <= 1e-9 * once
+        and result["row_blocks"] == result["channel_chunks"]
     )
 
 

@@ -1,0 +1,254 @@
+"""Memory levels between the SRAM of an array device and DRAM: which bytes they serve, and how fast.
+
+A tensor that an operator reads again, or that one operator hands to another, is served by a level that still
+holds it. What passes between two uses decides that, not where it lies: `between` bytes are counted for each
+operand while a graph is lowered (`npusim.cost.reuse`), as though all of them went through the level.
+
+    cache     holds the operand where  between + size <= capacity          (least recently used is replaced)
+    software  holds as much of it as   capacity - between  leaves room for
+
+Matrices that are marked to stay (CacheG) come first in a level that software manages: they share it, and the
+rest is left to the others. Within one operator, what is fetched again passes all of the operator's operands
+and results in between. Levels are inclusive: an outer one serves what no nearer one holds. Results that
+nobody but the same device reads need never reach DRAM where software knows that; a cache writes them back.
+
+Rates: a byte from a level takes as long as the DMA engines or the level take, whichever is longer, and never
+longer than from the level outside. The first piece, which nothing hides, is counted at DRAM's rate. No
+capacity serves nothing, and more of it never less: so it is never slower.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from npusim.arch.levels import OPERANDS, OUTER_LEVELS
+from npusim.cost.candidates import CandidateRecord
+from npusim.cost.dma import CMX2CMX, latency_s, width_bytes_per_s
+from npusim.cost.jit import compiled
+from npusim.cost.records import Bytes, Number, Share, Vector, dtype_of
+from npusim.cost.tables import OpRecord, Unit
+
+_DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
+
+LEVELS = OUTER_LEVELS
+"""Most levels of a device."""
+BIT_OF = {name: float(1 << i) for i, name in enumerate(OPERANDS)}
+"""Bit of each operand that may pass through a level."""
+WEIGHTS, INPUTS, OUTPUTS = (BIT_OF[name] for name in OPERANDS)
+
+
+class LevelRates(NamedTuple):
+    """Seconds of a byte of DRAM that is read or written, and the wait for the first."""
+
+    read_s: float
+    write_s: float
+    wait_s: float
+
+
+class ServedRecord:
+    """What the levels of a device serve of one operator, the nearest first."""
+
+    first_bytes: Annotated[Vector, LEVELS, "B"]
+    """Of what is read for the first time, by level."""
+    again_share: Annotated[Vector, LEVELS, "share"]
+    """Share of what is read again, by level."""
+    written_bytes: Annotated[Vector, LEVELS, "B"]
+    """Of what is written and never needs to reach DRAM, by level."""
+    compulsory_bytes: Bytes
+    """What is read for the first time."""
+    first_share: Share
+    """Share of it that levels serve."""
+    is_any: Number
+    """Whether any level serves anything; 0 or 1."""
+
+
+SERVED_DTYPE = dtype_of(ServedRecord)
+
+
+@compiled
+def share_held(capacity: float, between_bytes: float, size_bytes: float, is_cache: bool) -> float:
+    """Return the share of an operand that a level still holds when it is used again.
+
+    Parameters
+    ----------
+    between_bytes : float
+        What passed since its last use, and one byte more; 0: it was not used before.
+    """
+    if between_bytes <= 0.0 or size_bytes <= 0.0:
+        return 0.0
+    room = capacity - (between_bytes - 1.0)
+    if is_cache:
+        return 1.0 if room >= size_bytes else 0.0
+    return float(min(1.0, max(0.0, room / size_bytes)))
+
+
+@compiled
+def _passes(operands: float, bit: float) -> bool:
+    """Whether an operand passes through a level."""
+    return bool(np.floor(operands / bit) % 2.0 == 1.0)
+
+
+@compiled
+def compulsory_bytes(op: OpRecord) -> float:
+    """Return what an operator reads from outside SRAM at least: each operand once, of a triangle its half."""
+    left = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
+    return float(left + op.b_dram_bytes + op.extra_dram_bytes)
+
+
+@compiled
+def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
+    """Fill in what the levels of a device serve of one operator.
+
+    Parameters
+    ----------
+    arch : record of ARCH_DTYPE
+        Of its capacity each of the contexts that work side by side has its part.
+    """
+    left = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
+    served.compulsory_bytes = compulsory_bytes(op)
+    first = again = written = 0.0
+    served.is_any = 0.0
+    for k in range(LEVELS):
+        served.first_bytes[k] = served.again_share[k] = served.written_bytes[k] = 0.0
+        capacity, operands = arch.level_bytes[k] / arch.contexts, arch.level_operands[k]
+        if capacity <= 0.0:
+            continue
+        is_cache = arch.level_is_cache[k] > 0.0
+        pinned = 0.0 if is_cache else min(1.0, capacity / max(1.0, op.pinned_bytes))
+        rest = capacity if is_cache else max(0.0, capacity - op.pinned_bytes)
+        a = b = extra = c = 0.0
+        if _passes(operands, INPUTS):
+            a = left * share_held(rest, op.a_between_bytes, left, is_cache)
+            if op.a_pinned > 0.0 and op.a_between_bytes > 0.0:
+                a = max(a, left * pinned)
+        if _passes(operands, WEIGHTS):
+            b = op.b_dram_bytes * share_held(rest, op.b_between_bytes, op.b_dram_bytes, is_cache)
+            if op.b_pinned > 0.0 and op.b_between_bytes > 0.0:
+                b = max(b, op.b_dram_bytes * pinned)
+            extra = op.extra_dram_bytes * share_held(
+                rest, op.extra_between_bytes, op.extra_dram_bytes, is_cache
+            )
+        if not is_cache and _passes(operands, OUTPUTS) and _passes(operands, INPUTS):
+            c = op.c_dram_bytes * share_held(rest, op.c_between_bytes, op.c_dram_bytes, False)
+        footprint = served.compulsory_bytes + op.c_dram_bytes
+        held = share_held(rest, 1.0, footprint, is_cache) if _passes(operands, INPUTS) else 0.0
+        if not _passes(operands, WEIGHTS):
+            held = 0.0
+        served.first_bytes[k] = max(0.0, a + b + extra - first)
+        served.again_share[k] = max(0.0, held - again)
+        served.written_bytes[k] = max(0.0, c - written)
+        first, again, written = max(first, a + b + extra), max(again, held), max(written, c)
+        served.is_any = 1.0 if first + again + written > 0.0 else served.is_any
+    served.first_share = first / served.compulsory_bytes if served.compulsory_bytes > 0.0 else 0.0
+
+
+@compiled
+def fill_all_served(arrays: Any, rows: Any, served: Any) -> None:
+    """Fill in what levels serve of each row of an operator table; hosts have levels of their own.
+
+    Parameters
+    ----------
+    arrays : array of ARCH_DTYPE, shape (array devices,)
+    """
+    for r in range(rows.shape[0]):
+        if rows[r].unit in (_DPU, _DSP, _DMA):
+            fill_served(arrays[rows[r].device], rows[r], served[r])
+
+
+@compiled
+def read_served(served: ServedRecord, candidate: CandidateRecord, level: int) -> float:
+    """Return the bytes that a level serves of what a candidate reads."""
+    again = max(0.0, candidate.read_bytes - served.compulsory_bytes)
+    return float(min(served.first_bytes[level], candidate.read_bytes) + served.again_share[level] * again)
+
+
+@compiled
+def served_bytes(served: ServedRecord, candidate: CandidateRecord) -> float:
+    """Return the bytes that levels serve of what a candidate moves: DRAM does not see them."""
+    total = 0.0
+    if served.is_any > 0.0:
+        for k in range(LEVELS):
+            total += read_served(served, candidate, k) + served.written_bytes[k]
+    return float(total)
+
+
+@compiled
+def read_bytes_served(served: ServedRecord, candidate: CandidateRecord) -> float:
+    """Return the bytes that levels serve of what a candidate reads."""
+    total = 0.0
+    if served.is_any > 0.0:
+        for k in range(LEVELS):
+            total += read_served(served, candidate, k)
+    return float(total)
+
+
+# Rows of the table of rates (`npusim.cost.candidate_latency`), from the first one of levels on: seconds
+# of a byte read or written, wait for the first byte, joules of a byte read or written; by level each.
+LEVEL_RATES = 5 * LEVELS
+_READ, _WRITE, _WAIT, _READ_J, _WRITE_J = (i * LEVELS for i in range(5))
+
+
+@compiled
+def fill_level_rates(arch: Any, rates: Any, first: int, point: int, dram: LevelRates) -> None:
+    """Fill one column of the rows of levels, from DRAM to the tiles: what is nearer is no slower.
+
+    Parameters
+    ----------
+    first : int
+        The first of these rows.
+    dram : LevelRates
+        Of a byte of DRAM.
+    """
+    read_s, write_s, wait_s = dram.read_s, dram.write_s, dram.wait_s
+    width = width_bytes_per_s(arch, arch.dma_engines)
+    for behind in range(LEVELS):
+        k = LEVELS - 1 - behind
+        if arch.level_bytes[k] > 0.0:
+            level_s = 1.0 / arch.level_bytes_per_s[k]
+            read_s = min(read_s, max(level_s, 1.0 / (width * arch.dma_ddr2cmx_share)))
+            write_s = min(write_s, max(level_s, 1.0 / (width * arch.dma_cmx2ddr_share)))
+            wait_s = min(wait_s, latency_s(arch, CMX2CMX, 0.0) + arch.level_latency_s[k])
+        rates[first + _READ + k, point], rates[first + _WRITE + k, point] = read_s, write_s
+        rates[first + _WAIT + k, point] = wait_s
+        rates[first + _READ_J + k, point] = arch.level_read_j[k]
+        rates[first + _WRITE_J + k, point] = arch.level_write_j[k]
+
+
+@compiled
+def saved_s(
+    served: ServedRecord, candidate: CandidateRecord, rates: Any, first: int, point: int, dram: LevelRates
+) -> float:
+    """Return the time of the DMA that levels save a candidate, compared with DRAM (s)."""
+    total = 0.0
+    for k in range(LEVELS):
+        read = read_served(served, candidate, k)
+        total += read * (dram.read_s - rates[first + _READ + k, point])
+        total += served.written_bytes[k] * (dram.write_s - rates[first + _WRITE + k, point])
+    return float(total)
+
+
+@compiled
+def first_wait_s(served: ServedRecord, rates: Any, first: int, point: int, dram_wait_s: float) -> float:
+    """Return the wait for an operator's first byte: of what levels serve, theirs, in proportion (s)."""
+    wait_s = dram_wait_s
+    if served.is_any > 0.0 and served.compulsory_bytes > 0.0:
+        for k in range(LEVELS):
+            share = served.first_bytes[k] / served.compulsory_bytes
+            wait_s -= share * (dram_wait_s - rates[first + _WAIT + k, point])
+    return float(wait_s)
+
+
+@compiled
+def served_energy_j(
+    served: ServedRecord, candidate: CandidateRecord, rates: Any, first: int, point: int
+) -> float:
+    """Return the energy of what levels serve: a read and the filling before it, or a write (J)."""
+    total = 0.0
+    if served.is_any > 0.0:
+        for k in range(LEVELS):
+            read = read_served(served, candidate, k)
+            total += read * rates[first + _READ_J + k, point]
+            total += (read + served.written_bytes[k]) * rates[first + _WRITE_J + k, point]
+    return float(total)

@@ -1,0 +1,158 @@
+"""What passes between two uses of a tensor outside SRAM: the reuse that memory levels live on.
+
+Tensors are taken in the order of execution, each as a whole, with the bytes that DMA moves of it. Everything
+that a device touches between two uses counts, whether a residency plan keeps it in SRAM or not: so the counts
+belong to the network, not to a plan or a machine, and err on the side of fewer hits. What another device
+touches in between is found in DRAM, by everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from npusim.cost.decisions import Group
+from npusim.graph import Graph
+from npusim.ops import TensorKind
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a group reads and makes on a device."""
+
+    device: str
+    a: Mapping[str, float] | None = None
+    b: Mapping[str, float] | None = None
+    extra: tuple[Mapping[str, float], ...] = ()
+    """Operands: bytes by the tensor that they are part of."""
+    made: Mapping[str, float] | None = None
+    """Results by their bytes."""
+
+
+class Between(NamedTuple):
+    """Bytes that pass before each operand is used again, and one more; 0: it was not used before, or lost."""
+
+    a: float = 0.0
+    b: float = 0.0
+    extra: float = 0.0
+    c: float = 0.0
+    """Up to the last use of the results."""
+
+
+def fill_reuse(
+    table: Any, graph: Graph, groups: Sequence[Group], operands: Mapping[int, Any], roots: Mapping[str, Any],
+    leaving: Collection[str],
+) -> None:  # fmt: skip
+    """Fill in the columns of the operator table that memory levels live on.
+
+    Parameters
+    ----------
+    operands : mapping
+        Of each group on an array device what it reads and makes (`npusim.cost.lowering`).
+    leaving : collection of str
+        Tensors that the network returns.
+    """
+    kept = {t.name for t in graph.tensors.values() if t.cached and t.kind is not TensorKind.ACTIVATION}
+    uses: list[Use | None] = []
+    moved: dict[str, float] = {}
+    for i, group in enumerate(groups):
+        found = operands.get(i)
+        if not group.device:
+            uses.append(None)
+        elif found is None:
+            uses.append(_on_host(graph, group, roots))
+        else:
+            a = found.a
+            if a and found.triangle_bytes:
+                a = dict.fromkeys(a, found.triangle_bytes / len(a))
+            made = {result.name: result.bytes for result in found.results}
+            uses.append(Use(group.device, a, found.b, found.extra, made))
+            moved |= {name: size for one in (a, found.b) for name, size in (one or {}).items()}
+    pinned = kept & moved.keys()
+    for row, use, between in zip(table, uses, bytes_between(uses, leaving, pinned), strict=True):
+        if use is None:
+            continue
+        for name, size in between._asdict().items():
+            row[f"{name}_between_bytes"] = size
+        row["a_pinned"], row["b_pinned"] = (
+            bool(one) and pinned.issuperset(one or ()) for one in (use.a, use.b)
+        )
+        row["pinned_bytes"] = sum(moved[name] for name in pinned)
+
+
+def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:
+    ops = [graph.operators[name] for name in (group.main, *group.fused)]
+    read = {
+        stored: float(graph.tensors[stored].bytes) for op in ops for t in op.inputs for stored in roots[t]
+    }
+    made = {t: float(graph.tensors[t].bytes) for op in ops for t in op.outputs}
+    return Use(group.device, extra=(read,), made=made)
+
+
+def bytes_between(
+    uses: Sequence[Use | None], leaving: Collection[str], pinned: Collection[str]
+) -> list[Between]:
+    """Return what passes between uses, for each group.
+
+    Parameters
+    ----------
+    uses : sequence of Use or None
+        In the order of execution; None for a view.
+    leaving : collection of str
+        Tensors that the network returns.
+    pinned : collection of str
+        Tensors that have room of their own in a level and take none from others.
+    """
+    found = [Between() for _ in uses]
+    recent: dict[str, tuple[int, str, float]] = {}
+    """Of each tensor its last use, by whom, and its bytes; the last used at the end."""
+    made: dict[str, int] = {}
+    last_needed: dict[int, float] = {}
+    lost: set[int] = set()
+    for i, use in enumerate(uses):
+        if use is None:
+            continue
+
+        def passed(names: Collection[str], device: str = use.device) -> float:
+            """Bytes since the earliest of the last uses of some tensors, these apart."""
+            ages = [recent[name][0] for name in names if name in recent and recent[name][1] == device]
+            return _since(recent, min(ages), names, pinned) if len(ages) == len(names) and ages else -1.0
+
+        operands = (use.a, use.b, *use.extra)
+        between = [passed(one) if one else -1.0 for one in (use.a, use.b)]
+        more = [passed(one) for one in use.extra]
+        a, b = (max(0.0, one + 1.0) for one in between)
+        found[i] = Between(a, b, max(more) + 1.0 if more and min(more) >= 0.0 else 0.0)
+        read = {name for one in operands for name in one or ()}
+        for name in read & made.keys():
+            maker = made[name]
+            if uses[maker].device != use.device:  # type: ignore[union-attr]  # a maker is no view
+                lost.add(maker)
+            else:
+                size = _since(recent, maker, [name], pinned)
+                last_needed[maker] = max(last_needed.get(maker, 0.0), size)
+        for name in (*sorted(read), *(use.made or ())):
+            size = max((one[name] for one in (*operands, use.made) if one and name in one), default=0.0)
+            recent.pop(name, None)
+            recent[name] = (i, use.device, size)
+        made.update(dict.fromkeys(use.made or (), i))
+    for maker, size in last_needed.items():
+        results = uses[maker].made or {}  # type: ignore[union-attr]
+        if maker not in lost and not leaving & results.keys():
+            found[maker] = found[maker]._replace(c=size + 1.0)
+    return found
+
+
+def _since(
+    recent: dict[str, tuple[int, str, float]], index: int, apart: Collection[str], pinned: Collection[str]
+) -> float:
+    """Return the distinct bytes touched by a group and after it."""
+    total = 0.0
+    for name in reversed(recent):
+        at, _, size = recent[name]
+        if at < index:
+            break
+        if name not in apart and name not in pinned:
+            total += size
+    return total

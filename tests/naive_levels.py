@@ -1,0 +1,38 @@
+"""The slow, obvious twin of memory levels: what passes between uses, counted use by use, and what is held."""
+
+from typing import Any
+
+
+def touched(use: Any) -> dict[str, float]:
+    """Return the tensors that a group touches, with their bytes."""
+    found: dict[str, float] = {}
+    for operand in (use.a, use.b, *use.extra, use.made):
+        for name, size in (operand or {}).items():
+            found[name] = max(size, found.get(name, 0.0))
+    return found
+
+
+def between(uses: list[Any], i: int, names: set[str], pinned: set[str]) -> float:
+    """Return the bytes that pass since the last uses of some tensors, and one more; 0: never used."""
+    begins = []
+    for name in names:
+        before = [j for j in range(i) if uses[j] is not None and name in touched(uses[j])]
+        if not before or uses[before[-1]].device != uses[i].device:
+            return 0.0
+        begins.append(before[-1])
+    if not begins:
+        return 0.0
+    latest: dict[str, float] = {}
+    for j in range(min(begins), i):
+        latest |= touched(uses[j]) if uses[j] is not None else {}
+    return 1.0 + sum(size for name, size in latest.items() if name not in names | pinned)
+
+
+def held(capacity: float, passed: float, size: float, is_cache: bool) -> float:
+    """Return the bytes of an operand that are still there."""
+    if passed == 0.0:
+        return 0.0
+    room = capacity - (passed - 1.0)
+    if is_cache:
+        return size if size <= room else 0.0
+    return max(0.0, min(size, room))

@@ -1,0 +1,183 @@
+"""Memory levels between SRAM and DRAM: what they serve, in both engines; more of them is never slower."""
+
+from itertools import pairwise
+
+import naive_levels
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npusim
+from npusim.arch import load_soc, with_overrides
+from npusim.cost.architecture import ARCH_DTYPE
+from npusim.cost.levels import LEVELS, SERVED_DTYPE, fill_served, share_held
+from npusim.cost.reuse import Use, bytes_between
+from npusim.cost.tables import empty_ops
+from npusim.errors import ConfigError
+
+SERIES2 = load_soc("core-ultra-series2")
+SIDE = "npu.levels.side_cache"
+STACKS = ("stagr", "stagr+symg", "stagr+cacheg")
+CAPACITIES = ("0B", "4MiB", "16MiB", "64MiB")
+ROUNDING = 1 + 1e-12
+
+
+def with_level(capacity, managed_by="software"):
+    return with_overrides(SERIES2, {f"{SIDE}.capacity": capacity, f"{SIDE}.managed_by": managed_by})
+
+
+def estimate(soc, techniques, **run):
+    return npusim.estimate("gcn-cora", soc, techniques=techniques, **run)
+
+
+# ------------------------------------------------------------------------------------------------ equations
+SIZES = st.sampled_from([0.0, 1.0, 10.0, 64.0, 1000.0])
+
+
+@given(st.sampled_from([0.0, 1.0, 50.0, 900.0]), SIZES, SIZES, st.booleans())
+def test_what_is_held_is_its_slow_twin_and_no_less_with_more_room(capacity, passed, size, is_cache):
+    found = share_held(capacity, passed, size, is_cache) * size
+    assert found == pytest.approx(naive_levels.held(capacity, passed, size, is_cache))
+    assert found <= share_held(capacity + 7.0, passed, size, is_cache) * size <= size
+
+
+NAMES = st.sampled_from("abcdef")
+OPERANDS = st.dictionaries(NAMES, st.sampled_from([1.0, 3.0, 20.0]), min_size=1, max_size=2)
+
+
+@st.composite
+def sequences(draw):
+    """Groups on two devices that read and make a few tensors."""
+    uses = []
+    for i in range(draw(st.integers(1, 7))):
+        sizes = draw(OPERANDS), draw(st.none() | OPERANDS), draw(st.lists(OPERANDS, max_size=2))
+        made = {f"r{i}": 5.0}
+        read = draw(st.none() | st.integers(0, i)) if i else None
+        extra = (*sizes[2], *([{f"r{read}": 5.0}] if read is not None and read < i else []))
+        uses.append(
+            draw(st.none() | st.just(Use(draw(st.sampled_from("xy")), sizes[0], sizes[1], extra, made)))
+        )
+    return uses
+
+
+@given(sequences(), st.sets(NAMES, max_size=1))
+@settings(max_examples=150)
+def test_what_passes_between_uses_is_its_slow_twin(uses, pinned):
+    for i, (use, found) in enumerate(zip(uses, bytes_between(uses, (), pinned), strict=True)):
+        if use is not None:
+            assert found.a == naive_levels.between(uses, i, set(use.a), pinned)
+            assert found.b == (naive_levels.between(uses, i, set(use.b), pinned) if use.b else 0.0)
+
+
+@given(st.data())
+@settings(max_examples=100)
+def test_levels_serve_no_more_than_is_moved_and_each_byte_once(data):
+    arch, op = np.zeros(1, ARCH_DTYPE)[0], empty_ops(1)[0]
+    arch["contexts"] = data.draw(st.sampled_from([1.0, 2.0]))
+    for k in range(LEVELS):
+        arch["level_bytes"][k] = data.draw(SIZES)
+        arch["level_operands"][k] = float(data.draw(st.integers(1, 7)))
+        arch["level_is_cache"][k] = float(data.draw(st.booleans()))
+    for name in ("a", "b", "extra", "c"):
+        op[f"{name}_dram_bytes"], op[f"{name}_between_bytes"] = data.draw(SIZES), data.draw(SIZES)
+    op["a_pinned"], op["pinned_bytes"] = data.draw(st.integers(0, 1)), data.draw(SIZES)
+    served, more = np.zeros(2, SERVED_DTYPE)
+    fill_served(arch, op, served)
+    assert (served["first_bytes"] >= 0).all() and (served["written_bytes"] >= 0).all()
+    assert served["first_bytes"].sum() <= served["compulsory_bytes"] * ROUNDING
+    assert served["written_bytes"].sum() <= op["c_dram_bytes"] * ROUNDING
+    assert 0.0 <= served["again_share"].sum() <= ROUNDING
+    arch["level_bytes"] += 5.0
+    fill_served(arch, op, more)
+    if not op["a_pinned"]:
+        for name in ("first_bytes", "written_bytes", "again_share"):
+            assert more[name].sum() >= served[name].sum() - 1e-9
+    arch["level_bytes"] = 0.0
+    fill_served(arch, op, more)
+    assert not more["is_any"]
+
+
+# ------------------------------------------------------------------------------------------------ networks
+def test_a_capacity_of_0_is_as_though_the_level_were_not_there():
+    without = SERIES2.model_copy(
+        update={"devices": {**SERIES2.devices, "npu": SERIES2.npu.model_copy(update={"levels": {}})}}
+    )
+    for techniques in STACKS:
+        one, other = estimate(without, techniques), estimate(SERIES2, techniques)
+        for figure in ("latency_s", "energy_j", "dram_bytes", "sram_peak_bytes", "level_bytes"):
+            assert getattr(one, figure) == getattr(other, figure)
+
+
+@pytest.mark.parametrize("managed_by", ["software", "cache"])
+@pytest.mark.parametrize("techniques", STACKS)
+def test_more_of_a_level_is_never_slower_and_bytes_are_conserved(techniques, managed_by):
+    found = [estimate(with_level(capacity, managed_by), techniques) for capacity in CAPACITIES]
+    for less, more in pairwise(found):
+        assert more.latency_s <= less.latency_s * ROUNDING
+    for e in found:
+        for op in e.operators:
+            assert op.level_bytes >= 0.0 and op.dram_bytes >= 0.0
+    assert found[0].level_bytes == 0.0 < found[-1].level_bytes
+    assert found[-1].dram_bytes < found[0].dram_bytes
+    if techniques == "stagr":
+        moved = {e.dram_bytes + e.level_bytes for e in found}
+        assert max(moved) == pytest.approx(min(moved))  # the same plan: what a level serves, DRAM does not
+
+
+@pytest.mark.parametrize("techniques", STACKS)
+def test_both_engines_agree_on_levels(techniques):
+    for capacity in ("8MiB", "64MiB"):
+        soc = with_level(capacity)
+        one, other = (estimate(soc, techniques, engine=engine) for engine in ("analytical", "event"))
+        assert other.latency_s == pytest.approx(one.latency_s, rel=0.15)
+
+
+def test_a_level_is_an_axis_of_a_sweep_from_0_up(tmp_path):
+    space = {
+        "schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr", "keep": "all",
+        "set": {f"{SIDE}.managed_by": "software"},
+        "axes": {
+            f"{SIDE}.capacity": {"values": ["0B", "16MiB"]}, "dram.bandwidth": {"values": ["40GB/s", "80GB/s"]},
+        },
+        "minimise": ["latency_s", "energy_j"],
+    }  # fmt: skip
+    npusim.sweep(space, tmp_path / "found")
+    rows = npusim.query(tmp_path / "found", "select * from points").to_pylist()
+    assert len(rows) == 4
+    for row in rows:
+        soc = with_overrides(
+            with_level(f"{row[f'{SIDE}.capacity']:.0f}B"),
+            {"dram.bandwidth": f"{row['dram.bandwidth']:.0f}B/s"},
+        )
+        assert row["latency_s"] == pytest.approx(estimate(soc, "stagr").latency_s, rel=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------ bad input
+CHILD = "schema: npusim.soc/1\nextends: core-ultra-series2\nname: mine\ntitle: Mine\n"
+LEVEL = "{capacity: 1 MiB, bandwidth: 100 GB/s, latency: 10 ns, read_energy: 2 pJ/B%s}"
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ({"l2": LEVEL % ", operands: [weigths]"}, ("npu.levels.l2.operands", "weights")),
+        ({"l2": LEVEL % ", operands: []"}, ("npu.levels.l2.operands",)),
+        ({f"l{i}": LEVEL % "" for i in range(4)}, ("npu.levels",)),
+        ({"l2": "{capacity: 1 MiB}"}, ("npu.levels.l2",)),
+        ({"l2": LEVEL % ", managed_by: hope"}, ("npu.levels.l2.managed_by", "software")),
+    ],
+)
+def test_a_bad_level_is_told_by_file_and_key(tmp_path, levels, said):
+    path = tmp_path / "mine.yaml"
+    text = ", ".join(f"{name}: {level}" for name, level in levels.items())
+    path.write_text(f"{CHILD}devices: {{npu: {{levels: {{side_cache: null, {text}}}}}}}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_soc(path)
+    assert all(part in str(caught.value) for part in said), str(caught.value)
+
+
+def test_a_level_larger_than_the_one_outside_it_is_warned_of():
+    assert not estimate(with_level("64MiB"), "stagr").warnings
+    told = estimate(with_level("1MiB"), "stagr").warnings
+    assert any("npu: SRAM holds 8.438 MiB, more than side_cache outside it, 1 MiB" in text for text in told)
