@@ -138,7 +138,8 @@ def test_a_level_is_an_axis_of_a_sweep_from_0_up(tmp_path):
         "schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr", "keep": "all",
         "set": {f"{SIDE}.managed_by": "software"},
         "axes": {
-            f"{SIDE}.capacity": {"values": ["0B", "16MiB"]}, "dram.bandwidth": {"values": ["40GB/s", "80GB/s"]},
+            f"{SIDE}.capacity": {"values": ["0B", "16MiB"]},
+            "dram.bandwidth": {"values": ["40GB/s", "80GB/s"]},
         },
         "minimise": ["latency_s", "energy_j"],
     }  # fmt: skip
