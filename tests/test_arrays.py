@@ -250,3 +250,20 @@ class TestAccelerator:
     def test_what_an_array_cannot_be_is_refused(self, key, value, what):
         with pytest.raises(ConfigError, match=what):
             load_soc("nvdla-large", {key: value})
+
+    @pytest.mark.parametrize(
+        ("soc", "settings", "stack"),
+        [
+            ("core-ultra-series2", {"npu.dpu.dataflow": "weight_stationary"}, "stagr"),
+            ("tpu-v1", {}, "stagr+quantgr"),
+            ("eyeriss", {}, "stagr"),
+        ],
+    )
+    def test_both_engines_agree_and_what_the_array_cannot_runs_elsewhere(self, soc, settings, stack):
+        machine = load_soc(soc, settings)
+        one, two = (
+            estimate("gcn-cora", machine, techniques=stack, engine=name) for name in ("analytical", "event")
+        )
+        assert one.latency_s == pytest.approx(two.latency_s, rel=0.05)
+        if machine.has("accelerator"):
+            assert "cpu" in {op.unit for op in one.operators}

@@ -310,7 +310,13 @@ def _paths(data: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield ".".join(path)
 
 
-@pytest.mark.parametrize("name", soc_names())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[pytest.mark.slow] if load_soc(n).has("accelerator") else [])
+        for n in soc_names()
+    ],
+)
 def test_every_number_of_a_data_sheet_moves_a_figure_or_is_informative(name: str) -> None:
     assert idle_numbers(name) == []
 
