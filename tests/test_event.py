@@ -1,24 +1,28 @@
 """Laws of the event engine: nothing is lost, nothing is in two places, nothing is faster than its parts."""
 
 from array import array
+from contextlib import nullcontext
+from dataclasses import fields
 from typing import NamedTuple
 
+import naive_event
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_event import Clock, SharedMemory, Timer
 from strategies import Machine, convolutions, graphs, machines, runs
 
 from npusim.arch import load_soc
 from npusim.cost.liveness import Liveness
+from npusim.cost.plain import plain_kernels
 from npusim.cost.tables import Unit
 from npusim.engines.event import estimate_with_timeline, run_events
 from npusim.engines.event.build import build_program
-from npusim.engines.event.clock import Clock, Timer
 from npusim.engines.event.fused_chains import fused_chains
 from npusim.engines.event.machine import simulate
-from npusim.engines.event.memory import SharedMemory, transfer_rates
-from npusim.engines.event.program import ProgramBuilder
+from npusim.engines.event.memory import transfer_rates
+from npusim.engines.event.program import EventLog, ProgramBuilder
 from npusim.engines.event.residents import resident_tensors
 from npusim.engines.event.steps import apportion, blocks
 from npusim.engines.timeline import ExecutionUnit, TaskKind
@@ -72,6 +76,20 @@ def test_laws_on_random_networks_and_machines(case):
     check_conservation(mapped, line)
     check_exclusiveness(line)
     check_bounds(mapped, estimate, line)
+
+
+@given(cases(), st.integers(1, 3), st.booleans())
+@settings(max_examples=40)
+def test_the_run_is_that_of_its_slow_twin_to_the_bit(case, in_flight, as_python):
+    """Compiled, and as plain Python: when each task was ready, began and ended, and why."""
+    mapped = case.mapped
+    program, rates = build_program(mapped), transfer_rates(mapped.arch)
+    inferences = 1 if in_flight == 1 else 2 * in_flight + 1
+    with plain_kernels() if as_python else nullcontext():
+        found = simulate(program, rates, inferences, in_flight)
+    twin = naive_event.simulate(program, rates, inferences, in_flight)
+    for column in fields(EventLog):
+        assert getattr(found, column.name) == getattr(twin, column.name), column.name
 
 
 def check_conservation(mapped, line):

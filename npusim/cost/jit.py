@@ -16,21 +16,34 @@ import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, cached_property, update_wrapper
+from functools import cache, cached_property, partial, update_wrapper
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from npusim.cost.plain import Choice, Duration, Ledger, is_compiling_allowed, is_plain, plain_kernels
+from npusim.cost.plain import (
+    Choice,
+    Duration,
+    Ledger,
+    is_compiling_allowed,
+    is_plain,
+    plain_kernels,
+    run_in_lists,
+)
 from npusim.locate import cache_dir
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @cache
-def fingerprint() -> str:
+def fingerprint(beside: Path | None = None) -> str:
     """Return the fingerprint of everything that compiled code depends on.
+
+    Parameters
+    ----------
+    beside : Path, optional
+        Folder of further sources: of kernels that stand elsewhere.
 
     Returns
     -------
@@ -39,9 +52,10 @@ def fingerprint() -> str:
         processor's name.
     """
     digest = hashlib.sha256()
-    folder = Path(__file__).parent
-    for source in sorted(folder.rglob("*.py")):
-        digest.update(source.relative_to(folder).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
+    for folder in (Path(__file__).parent, *([beside] if beside is not None else ())):
+        for source in sorted(folder.rglob("*.py")):
+            name = source.relative_to(folder).as_posix()
+            digest.update(name.encode() + b"\0" + source.read_bytes() + b"\0")
     digest.update("|".join((version("numba"), platform.python_version(), *_processor())).encode())
     return digest.hexdigest()[:16]
 
@@ -54,9 +68,11 @@ def _processor() -> tuple[str, str]:
 
 
 @cache
-def _folder() -> str | None:
+def _folder(source: str = __file__) -> str | None:
+    """Return where compiled code of a source file is kept."""
+    home, beside = Path(__file__).parent, Path(source).parent
     try:
-        return str(cache_dir("kernels", fingerprint()))
+        return str(cache_dir("kernels", fingerprint(None if beside.is_relative_to(home) else beside)))
     except OSError:
         return None  # nowhere to write: compile again in each process
 
@@ -73,9 +89,15 @@ class Kernel:
     Compiled functions that call it see numba's dispatcher in it.
     """
 
-    def __init__(self, function: Callable[..., Any], duration_ms: Duration | None, **options: Any) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        duration_ms: Duration | None,
+        in_lists: bool = False,
+        **options: Any,
+    ) -> None:
         update_wrapper(self, function)
-        self.py_func = function
+        self.py_func, self._in_lists = function, in_lists
         self._duration_ms, self._options = duration_ms, options
         self._is_compiled = False
         self.is_long = False
@@ -83,7 +105,8 @@ class Kernel:
 
     @cached_property
     def _choice(self) -> Choice:
-        folder, function = _folder(), self.py_func
+        function = self.py_func
+        folder = _folder(function.__code__.co_filename)
         module = Path(function.__code__.co_filename).stem
         return Choice(self._duration_ms, _ledger(), folder, f"{module}.{function.__qualname__}-")
 
@@ -92,7 +115,7 @@ class Kernel:
         """What numba compiles and loads it with."""
         from npusim.cost.compiler import dispatcher_of
 
-        return dispatcher_of(self.py_func, _folder(), self._options)
+        return dispatcher_of(self.py_func, _folder(self.py_func.__code__.co_filename), self._options)
 
     @property
     def _numba_type_(self) -> Any:
@@ -119,9 +142,10 @@ class Kernel:
         """The function as plain Python, which calls other kernels as such without coming by here."""
         function = self.py_func
         names = _plain_names(function.__module__)
-        return FunctionType(
+        plain = FunctionType(
             function.__code__, names, function.__name__, function.__defaults__, function.__closure__
         )
+        return partial(run_in_lists, plain) if self._in_lists else plain
 
 
 _PLAIN: dict[str, dict[str, Any]] = {}
@@ -154,17 +178,19 @@ def compiled_always(function: _Function) -> _Function:
     return cast(_Function, made)
 
 
-def compiled_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]:
+def compiled_or_plain(duration_ms: Duration, in_lists: bool = False) -> Callable[[_Function], _Function]:
     """Compile a loop whose calls may also run as plain Python, as long as they take so many ms at most.
 
     Parameters
     ----------
     duration_ms : callable
         Tells from the arguments of a call, roughly, what it takes as plain Python (ms).
+    in_lists : bool
+        Whether plain Python gets arrays of numbers as lists, which it reads faster.
     """
 
     def declare(function: _Function) -> _Function:
-        return _compile(function, duration_ms)
+        return _compile(function, duration_ms, in_lists=in_lists)
 
     return declare
 

@@ -68,6 +68,16 @@ def is_compiling_allowed() -> bool:
     return os.environ.get(VARIABLE, "auto") != "plain"
 
 
+def run_in_lists(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a kernel with lists in place of arrays of numbers; what it writes into them is copied back."""
+    arrays = [(value, value.tolist()) for value in arguments if isinstance(value, np.ndarray)]
+    lists = {id(value): values for value, values in arrays}
+    result = function(*(lists.get(id(value), value) for value in arguments))
+    for value, values in arrays:
+        value[:] = values
+    return result
+
+
 class Ledger:
     """What was run as plain Python so far where nothing is compiled, by all processes together.
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from itertools import accumulate, pairwise
 from typing import Any
 
-from npusim.engines.event.clock import Clock
-from npusim.engines.event.memory import SharedMemory, TransferRates
+import numpy as np
+
+from npusim.engines.event.memory import TransferRates
+from npusim.engines.event.places import COMPUTE, ENGINE, HOST, KINDS, TIMERS, Places
 from npusim.engines.event.program import EventLog, Program
-from npusim.engines.event.units import ComputeUnit, DmaEngine, HostUnit
+from npusim.engines.event.simulation import execute
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
-_RESERVE, _LAUNCH = int(TaskKind.RESERVE), int(TaskKind.LAUNCH)
-_ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
+_ON_FLOWS = [int(kind) for kind in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER)]
 
 
 class Machine:
@@ -29,229 +28,198 @@ class Machine:
     """
 
     def __init__(self, program: Program, rates: TransferRates, inferences: int, in_flight: int) -> None:
-        self.clock = Clock()
-        self.program, self.rates, self.count = program, rates, len(program)
-        self.inferences, self.in_flight = inferences, min(in_flight, inferences)
-        self.log = EventLog.of(self.count, inferences, self.in_flight)
-        self._waits = program.waits * inferences
-        self._users = program.buffer_users * inferences
+        self.program, self.inferences, self.in_flight = program, inferences, min(in_flight, inferences)
         devices = array_devices(program.units) or [""]
         counts = [
             1 + max((u.context for u in program.units if device_of(u) == d), default=0) for d in devices
         ]
-        contexts = sum(counts)
-        starts = [*accumulate(counts, initial=0)]
-        self._contexts_of = [range(a, b) for a, b in pairwise(starts)]
-        """Contexts of each array device."""
-        self._devices = len(devices)
-        self._context = array("h", starts[:-1]) * inferences
-        """Context of each inference on each array device."""
-        self._stride = _strides(program.units)
-        self._capacity = [
-            size
-            for size, count in zip(program.sram_bytes or (0.0,), counts, strict=True)
-            for _ in range(count)
-        ]
+        self._starts = np.concatenate(([0], np.cumsum(counts)))
+        """Where the contexts of each array device begin."""
+        self._capacity = np.repeat(program.sram_bytes or (0.0,), counts)
         """SRAM of each context."""
-        self._free_bytes = [*self._capacity]
-        self._reservations: list[deque[int]] = [deque() for _ in range(contexts)]
-        self._waiting_to_enter: list[deque[int]] = [deque() for _ in devices]
-        self._open = [True] * contexts
-        self._begun = self._ended = 0
+        self.contexts, self._devices = int(sum(counts)), len(devices)
+        self._reals, self._wholes = _Columns(np.float64), _Columns(np.int64)
         names = [unit.group for unit in program.units]
         engines = [i for i, name in enumerate(names) if name.endswith(".dma")]
-        home = [devices.index(device_of(program.units[i])) for i in engines]
+        homes = [devices.index(device_of(program.units[i])) for i in engines]
         hosts = [i for i, name in enumerate(names) if "." not in name]
-        self.memory = SharedMemory(self.clock, home, len(hosts), rates.dram_bytes_per_s, self._flow_done)
-        self.units: list[Any] = []
-        for i, _ in enumerate(names):
-            if i in engines:
-                self.units.append(DmaEngine(self, engines.index(i), home[engines.index(i)]))
-            elif i in hosts:
-                self.units.append(HostUnit(self, len(engines) + hosts.index(i)))
-            else:
-                self.units.append(ComputeUnit(self))
-        self._flows = [self.units[i] for i in (*engines, *hosts)]
-        self._sources = [i for i in range(self.count) if program.waits[i] == 0]
+        sources = [i for i, waits in enumerate(program.waits) if waits == 0]
+        kinds = np.array(program.kind, np.int64)
+        found = {
+            "tasks": len(program),
+            "inferences": inferences,
+            "contexts": self.contexts,
+            "devices": self._devices,
+            "units": len(names),
+            "engines": len(engines),
+            "buffers": len(program.buffer_bytes),
+            "sources": len(sources),
+            "reserves": max(1, self.in_flight * int(np.count_nonzero(kinds == TaskKind.RESERVE))),
+            "enters": max(1, self.in_flight * int(np.count_nonzero(kinds == TaskKind.ENTER))),
+        }
+        flows = {unit: flow for flow, unit in enumerate((*engines, *hosts))}
+        found |= self._tasks(sources, rates)
+        found |= self._units(flows, homes)
+        found |= self._log()
+        self.at = Places(**found)
+        self.real, self.whole = self._reals.joined(), self._wholes.joined()
+
+    def _tasks(self, sources: list[int], rates: TransferRates) -> dict[str, int]:
+        """Lay out what the program says."""
+        program, times = self.program, self.inferences
+        real, whole = self._reals.add, self._wholes.add
+        speeds = [one.get(kind, (1.0, False)) for one in rates.speed for kind in range(KINDS)]
+        stack = self.in_flight * len(program) + 1
+        return {
+            "now": real([0.0]), "since": real([0.0]), "peak": real([0.0]),
+            "capacity": real(self._capacity), "dram": real([rates.dram_bytes_per_s]),
+            "duration_s": real(program.duration_s), "fixed_s": real(program.fixed_s),
+            "bytes": real(program.bytes), "buffer_bytes": real(program.buffer_bytes),
+            "top_speed": real([top for top, _ in speeds]),
+            "on_dram": whole([on_dram for _, on_dram in speeds]),
+            "actions": whole([0]), "begun": whole([0]), "ended": whole([0]), "hosts_active": whole([0]),
+            "stacked": whole(size=stack), "kind": whole(program.kind), "unit": whole(program.unit),
+            "device": whole(program.device),
+            "next_start": whole(program.next_start), "next_task": whole(program.next_task),
+            "free_start": whole(program.free_start), "free_buffer": whole(program.free_buffer),
+            "source": whole(sources), "waits": whole(np.tile(program.waits, times)),
+            "users": whole(np.tile(program.buffer_users, times)),
+            "context": whole(np.tile(self._starts[:-1], times)),
+            "buffer_owner": whole(program.buffer_owner), "freed": real(size=self.contexts),
+        }  # fmt: skip
+
+    def _units(self, flows: dict[int, int], homes: list[int]) -> dict[str, int]:
+        """Lay out the state of contexts, units and flows."""
+        program, contexts = self.program, self.contexts
+        real, whole = self._reals.add, self._wholes.add
+        count, stride = len(program.units), np.array(_strides(program.units), np.int64)
+        on_unit = np.array(program.unit, np.int64)
+        tasks = np.bincount(on_unit[on_unit >= 0], minlength=count)
+        room = np.zeros(count, np.int64)
+        names = array_devices(program.units)
+        for unit in np.flatnonzero(tasks).tolist():
+            copies = 1
+            if stride[unit]:
+                copies = int(np.diff(self._starts)[names.index(device_of(program.units[unit]))])
+            for context in range(copies):
+                room[unit + stride[unit] * context] = self.in_flight * tasks[unit]
+        start = np.concatenate(([0], np.cumsum(np.maximum(room, 1))))
+        reserves, enters = (
+            self.in_flight * max(1, sum(kind == one for kind in program.kind))
+            for one in (TaskKind.RESERVE, TaskKind.ENTER)
+        )
+        kinds = [
+            COMPUTE if i not in flows else ENGINE if flows[i] < len(homes) else HOST for i in range(count)
+        ]
+        return {
+            "free_bytes": real(self._capacity), "sram_since_s": real(size=contexts),
+            "sram_before": real(size=contexts), "is_open": whole([1] * contexts),
+            "is_seen": whole(size=contexts), "stride": whole(stride), "unit_kind": whole(kinds),
+            "flow": whole([flows.get(i, -1) for i in range(count)]), "unit_of": whole(list(flows)),
+            "left_s": real(size=len(flows)), "speed": real(size=len(flows)), "top": real(size=len(flows)),
+            "rate": real(size=len(flows)), "asked": real(size=2 * len(flows)),
+            "active": whole(size=len(flows) + 1), "ended_flows": whole(size=len(flows)),
+            "current": whole([-1] * count), "woken": whole(size=count), "heap_start": whole(start),
+            "heap_size": whole(size=count), "heap": whole(size=int(start[-1])),
+            "pending_first": whole(size=count), "pending_end": whole(size=count),
+            "pending": whole(size=int(start[-1])), "pending_s": real(size=int(start[-1])),
+            "timers": whole(size=count + 1), "timer_s": real(size=(count + 1) * TIMERS),
+            "reserved": whole(size=contexts * (reserves + 2)),
+            "entering": whole(size=self._devices * (enters + 2)),
+            "first_context": whole(self._starts), "home": whole(homes),
+            "own_engines": whole(np.bincount(np.array(homes, np.int64), minlength=self._devices)),
+            "moving": whole(size=self._devices),
+        }  # fmt: skip
+
+    def _log(self) -> dict[str, int]:
+        """Lay out what is written down."""
+        program, times = self.program, self.inferences
+        real, whole = self._reals.add, self._wholes.add
+        total = times * len(program)
+        kinds = np.array(program.kind, np.int64)
+        moves = 2 + 2 * times * int(np.isin(kinds, [*_ON_FLOWS, TaskKind.CPU, TaskKind.GPU]).sum())
+        frees = int(np.count_nonzero(np.diff(program.free_start)))
+        changes = 1 + times * (frees + int(np.count_nonzero(kinds == TaskKind.RESERVE)))
+        return {
+            "ready_s": real([-1.0] * total), "start_s": real([-1.0] * total), "end_s": real([-1.0] * total),
+            "begun_s": real([-1.0] * times), "ended_s": real([-1.0] * times),
+            "sram_time": real(size=changes), "sram_bytes": real(size=changes),
+            "dram_time": real(size=moves), "dram_bytes_per_s": real(size=moves),
+            "sram_entries": whole([0]), "dram_entries": whole([0]), "cause": whole([-1] * total),
+            "log_unit": whole([-1] * total), "slot": whole(size=times),
+        }  # fmt: skip
 
     def run(self) -> EventLog:
         """Execute the program and return its log."""
-        for slot in range(self.in_flight):
-            self._begin(slot)
-        self.clock.run()
-        if self._ended < self.inferences:
+        at, whole = self.at, self.whole
+        execute(self.real, whole, at, self.in_flight)
+        if whole[at.ended] < self.inferences:
             raise InfeasibleError(self._stuck())
-        self.log.dram_time, self.log.dram_bytes_per_s = self.memory.changed_at, self.memory.bytes_per_s
-        return self.log
+        total = self.inferences * at.tasks
+        return EventLog(
+            self._times(at.ready_s, total), self._times(at.start_s, total), self._times(at.end_s, total),
+            array("q", whole[at.cause : at.cause + total].tobytes()),
+            array("h", whole[at.log_unit : at.log_unit + total].astype(np.int16).tobytes()),
+            array("i", whole[at.slot : at.slot + self.inferences].astype(np.int32).tobytes()),
+            self._times(at.begun_s, self.inferences), self._times(at.ended_s, self.inferences),
+            self._times(at.sram_time, whole[at.sram_entries]),
+            self._times(at.sram_bytes, whole[at.sram_entries]),
+            float(self.real[at.peak]),
+            self._times(at.dram_time, whole[at.dram_entries]),
+            self._times(at.dram_bytes_per_s, whole[at.dram_entries]),
+        )  # fmt: skip
 
-    def _begin(self, slot: int) -> None:
-        number = self._begun
-        self._begun += 1
-        self.log.slot[number] = slot
-        self.log.begun[number] = self.clock.now
-        base = number * self.count
-        self._proceed([base + i for i in self._sources], -1)
-
-    def _flow_done(self, flow: int) -> None:
-        self._flows[flow].done()
-
-    def end(self, task: int) -> None:
-        """End a task that took time, and let its followers go on."""
-        self.log.end[task] = self.clock.now
-        self._proceed(self._followers(task), task)
-
-    def _followers(self, task: int) -> list[int]:
-        """Give back a task's room and return the followers that wait for nothing else."""
-        program, count, waits = self.program, self.count, self._waits
-        local = task % count
-        base = task - local
-        first, last = program.free_start[local], program.free_start[local + 1]
-        if first < last:
-            self._free(task, base, program.free_buffer[first:last])
-        ready = []
-        for follower in program.next_task[program.next_start[local] : program.next_start[local + 1]]:
-            follower += base
-            waits[follower] -= 1
-            if not waits[follower]:
-                ready.append(follower)
-        return ready
-
-    def _free(self, task: int, base: int, buffers: array[int]) -> None:
-        program, users = self.program, self._users
-        inference = base // self.count
-        offset = inference * len(program.buffer_bytes)
-        freed: dict[int, float] = {}
-        for buffer in buffers:
-            users[offset + buffer] -= 1
-            if not users[offset + buffer]:
-                context = self._context_at(program.buffer_owner[buffer], inference)
-                freed[context] = freed.get(context, 0.0) + program.buffer_bytes[buffer]
-        for context, size in freed.items():
-            self._take(context, -size)
-
-    def _context_at(self, local: int, inference: int) -> int:
-        """Return the context that a task of an inference belongs to."""
-        return self._context[inference * self._devices + self.program.device[local]]
-
-    def _take(self, context: int, wanted: float) -> None:
-        """Take room in the SRAM of a context, or give back room where it is less than 0."""
-        free, capacity = self._free_bytes, self._capacity
-        free[context] -= wanted
-        used_bytes = sum(capacity) - sum(free)
-        self.log.sram(self.clock.now, used_bytes, context, capacity[context] - free[context])
-
-    def _proceed(self, ready: list[int], cause: int) -> None:
-        """Queue ready tasks on their units; complete at once those that take no time."""
-        program, count, log, now = self.program, self.count, self.log, self.clock.now
-        units, kinds, unit_of = self.units, program.kind, program.unit
-        device_at, devices, starts = program.device, self._devices, self._contexts_of
-        woken = set()
-        while True:
-            while ready:
-                task = ready.pop()
-                local = task % count
-                log.ready[task] = now
-                log.cause[task] = cause
-                unit, inference, device = unit_of[local], task // count, device_at[local]
-                context = self._context[inference * devices + device]
-                if unit >= 0:
-                    unit += self._stride[unit] * (context - starts[device].start)
-                    log.unit[task] = unit
-                    units[unit].push(task)
-                    woken.add(unit)
-                    continue
-                kind = kinds[local]
-                if kind == _RESERVE:
-                    self._reservations[context].append(task)
-                elif kind == _LAUNCH:
-                    log.start[task] = now
-                    self.clock.after(program.duration_s[local], partial(self.end, task))
-                elif kind == _ENTER and not self._enter(task):
-                    self._waiting_to_enter[device].append(task)
-                else:
-                    if kind == _LEAVE:
-                        self._open[context] = True
-                    self._pass(task, ready)
-                    cause = task
-            task = self._granted()
-            if task < 0:
-                break
-            log.cause[task] = cause if cause >= 0 else log.cause[task]
-            self._pass(task, ready)
-        for unit in sorted(woken):
-            units[unit].go()
-
-    def _pass(self, task: int, ready: list[int]) -> None:
-        """Start and end a task that takes no time."""
-        log, now = self.log, self.clock.now
-        log.start[task] = log.end[task] = now
-        if task % self.count == self.count - 1:
-            self._finish(task // self.count)
-        ready.extend(self._followers(task))
-
-    def _enter(self, task: int) -> bool:
-        """Let a phase of work enter the open context with the most room; False where none is open."""
-        free, device = self._free_bytes, self.program.device[task % self.count]
-        context = max(self._contexts_of[device], key=lambda c: (self._open[c], free[c]))
-        if not self._open[context]:
-            return False
-        self._open[context] = False
-        self._context[task // self.count * self._devices + device] = context
-        return True
-
-    def _granted(self) -> int:
-        """Return the next phase or reservation that can go on; -1 where there is none."""
-        for waiting in self._waiting_to_enter:
-            if waiting and self._enter(waiting[0]):
-                return waiting.popleft()
-        for context, (reservations, free) in enumerate(
-            zip(self._reservations, self._free_bytes, strict=True)
-        ):
-            if reservations:
-                wanted = self.program.bytes[reservations[0] % self.count]
-                if wanted <= free or wanted <= free * (1.0 + 1e-12):
-                    self._take(context, wanted)
-                    return reservations.popleft()
-        return -1
-
-    def _finish(self, number: int) -> None:
-        self.log.ended[number] = self.clock.now
-        self._ended += 1
-        if self._begun < self.inferences:
-            slot = self.log.slot[number]
-            self.clock.after(0.0, partial(self._begin, slot))
+    def _times(self, first: int, count: int) -> array[float]:
+        return array("d", self.real[first : first + count].tobytes())
 
     def _stuck(self) -> str:
         """Say which tensors do not fit, and what is in their way."""
-        program = self.program
-        context = next((c for c, waiting in enumerate(self._reservations) if waiting), -1)
+        program, at, real, whole = self.program, self.at, self.real, self.whole
+        rings = [at.reserved + context * (at.reserves + 2) for context in range(self.contexts)]
+        context = next((c for c, ring in enumerate(rings) if whole[ring] < whole[ring + 1]), -1)
         if context < 0:
             return "the run came to a halt: tasks wait for each other"
-        local = self._reservations[context][0] % self.count
+        ring = rings[context]
+        local = int(whole[ring + 2 + whole[ring] % at.reserves]) % at.tasks
         wanted = [i for i, owner in enumerate(program.buffer_owner) if owner == local]
         held = []
-        buffers = len(program.buffer_bytes)
-        for i, left in enumerate(self._users):
-            owner = i // buffers * self.count + program.buffer_owner[i % buffers]
-            mine = self._context_at(program.buffer_owner[i % buffers], i // buffers) == context
-            if left and mine and self.log.end[owner] >= 0.0:
-                held.append((program.buffer_bytes[i % buffers], program.buffer_tensor[i % buffers]))
+        for i in range(at.buffers * self.inferences):
+            inference, buffer = divmod(i, at.buffers)
+            owner = inference * at.tasks + program.buffer_owner[buffer]
+            is_taken = whole[at.users + i] and real[at.end_s + owner] >= 0.0
+            device = program.device[program.buffer_owner[buffer]]
+            if is_taken and whole[at.context + inference * at.devices + device] == context:
+                held.append((program.buffer_bytes[buffer], program.buffer_tensor[buffer]))
         held.sort(reverse=True)
         name = program.operators[program.operator[local]]
         missing = ", ".join(
             f"{program.buffer_tensor[b]!r} ({program.buffer_bytes[b] / 1024:.0f} KiB)" for b in wanted
         )
         inside = ", ".join(f"{tensor!r} ({size / 1024:.0f} KiB)" for size, tensor in held[:5]) or "nothing"
-        free = f"{self._free_bytes[context] / 1024:.0f} of {self._capacity[context] / 1024:.0f} KiB"
+        free = f"{real[at.free_bytes + context] / 1024:.0f} of {self._capacity[context] / 1024:.0f} KiB"
+        device = array_devices(program.units)[int(np.searchsorted(self._starts, context, "right")) - 1]
         return (
             f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free} are free and nothing "
-            f"else will be; held: {inside}; give more: --set {self._name_of(context)}.sram.per_tile=..."
+            f"else will be; held: {inside}; give more: --set {device}.sram.per_tile=..."
         )
 
-    def _name_of(self, context: int) -> str:
-        """Return the name of the array device that a context is part of."""
-        device = next(d for d, contexts in enumerate(self._contexts_of) if context in contexts)
-        return array_devices(self.program.units)[device]
+
+class _Columns:
+    """Columns of one type, joined to one array."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype, self._parts, self._size = dtype, list[Any](), 0
+
+    def add(self, values: Any = None, size: int = 0) -> int:
+        """Add a column, of zeros where only its size is given, and return where it begins."""
+        part = np.zeros(size, self._dtype) if values is None else np.asarray(values, self._dtype)
+        self._parts.append(part)
+        self._size += len(part)
+        return self._size - len(part)
+
+    def joined(self) -> Any:
+        """Return the array."""
+        return np.concatenate(self._parts)
 
 
 def device_of(unit: ExecutionUnit) -> str:

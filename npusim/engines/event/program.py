@@ -179,37 +179,9 @@ class EventLog:
     """When the bytes in use in SRAM changed ..."""
     sram_bytes: array[float]
     """... and to what, over all contexts."""
-    sram_by_context: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """When the bytes in use in a context changed last, and to what."""
     sram_peak_bytes: float = 0.0
     """Most bytes in use at any time in one context."""
     dram_time: array[float] = field(default_factory=lambda: array("d"))
     """When the traffic on DRAM changed ..."""
     dram_bytes_per_s: array[float] = field(default_factory=lambda: array("d"))
     """... and to what, over all devices."""
-
-    @classmethod
-    def of(cls, tasks: int, inferences: int, in_flight: int) -> EventLog:
-        """Return an empty log."""
-        total = tasks * inferences
-
-        def times(count: int) -> array[float]:
-            return array("d", [-1.0]) * count
-
-        return cls(
-            times(total), times(total), times(total), array("q", [-1]) * total, array("h", [-1]) * total,
-            array("i", [0]) * inferences, times(inferences), times(inferences), array("d"), array("d"),
-        )  # fmt: skip
-
-    def sram(self, time_s: float, used_bytes: float, context: int, in_context: float) -> None:
-        """Note the bytes in use in SRAM: over all contexts, and in the one where they changed."""
-        since_s, before = self.sram_by_context.get(context, (time_s, 0.0))
-        if time_s > since_s:  # what came and went at one time was never in use
-            self.sram_peak_bytes = max(self.sram_peak_bytes, before)
-        self.sram_by_context[context] = (time_s, in_context)
-        times = self.sram_time
-        if times and times[-1] == time_s:
-            self.sram_bytes[-1] = used_bytes
-        else:
-            times.append(time_s)
-            self.sram_bytes.append(used_bytes)
