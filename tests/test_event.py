@@ -290,7 +290,7 @@ def shared(flows, total):
     Two engines, one host.
     """
     clock, ended = Clock(), {}
-    memory = SharedMemory(clock, 2, 1, total, lambda flow: ended.update({flow: clock.now}))
+    memory = SharedMemory(clock, [0, 0], 1, total, lambda flow: ended.update({flow: clock.now}))
     for flow in flows:
         memory.begin(*flow)
     clock.run()

@@ -197,10 +197,10 @@ class Machine:
         )
         inside = ", ".join(f"{tensor!r} ({size / 1024:.0f} KiB)" for size, tensor in held[:5]) or "nothing"
         free = f"{real[at.free_bytes + context] / 1024:.0f} of {self._capacity[context] / 1024:.0f} KiB"
-        device = array_devices(program.units)[int(np.searchsorted(self._starts, context, "right")) - 1]
+        chip = array_devices(program.units)[int(np.searchsorted(self._starts, context, "right")) - 1]
         return (
             f"deadlock in SRAM: operator {name!r} needs room for {missing}, but {free} are free and nothing "
-            f"else will be; held: {inside}; give more: --set {device}.sram.per_tile=..."
+            f"else will be; held: {inside}; give more: --set {chip}.sram.per_tile=..."
         )
 
 
