@@ -247,3 +247,71 @@ def test_an_npu_runs_no_dynamic_shapes():
 def test_a_model_larger_than_memory_is_refused_with_what_would_do():
     with pytest.raises(InfeasibleError, match=r"dram\.capacity=17GB"):
         npusim.estimate("llama3-8b", device="gpu", soc="core-ultra-7-155h")
+
+
+@pytest.mark.parametrize("bits", ["int8", "int4"])
+def test_who_unpacks_weights_is_a_fact_of_the_device(bits):
+    """As the product takes them they are quickest; unpacked ahead they are as fp16; by operators slowest."""
+
+    def token(how: str) -> npusim.Estimate:
+        chosen = [f"workload.weights={bits}", f"npu.packed_weights.{bits}={how}", "workload.layers=2"]
+        return npusim.estimate(TINY, device="npu", settings=chosen)
+
+    product, ahead, kernel = map(token, ("product", "ahead", "kernel"))
+    plain = npusim.estimate(TINY, device="npu", settings=["workload.layers=2", "workload.attention=separate"])
+    assert product.latency_s < ahead.latency_s < kernel.latency_s
+    assert ahead.latency_s == pytest.approx(plain.latency_s, rel=0.01)
+    assert product.dram_bytes < ahead.dram_bytes
+    assert any(op.name.endswith("unpack/convert") and op.unit == "npu.dsp" for op in kernel.operators)
+
+
+def test_scales_cross_dram_with_their_weights():
+    grouped, by_row = (
+        npusim.estimate(TINY, device="gpu", settings=["workload.weights=int4", f"workload.group={n}"])
+        for n in (32, 0)
+    )
+    assert grouped.dram_bytes > by_row.dram_bytes
+
+
+def test_an_estimate_has_figures_by_the_token():
+    decode, prefill, checked = (
+        npusim.estimate(TINY, settings=[setting]).language
+        for setting in ("workload.phase=decode", "workload.phase=prefill", "workload.tokens=5")
+    )
+    assert decode is not None and prefill is not None and checked is not None
+    assert decode.time_to_first_token_s == pytest.approx(32 * decode.token_s)
+    assert prefill.time_to_first_token_s == pytest.approx(prefill.tokens * prefill.token_s)
+    assert checked.time_to_first_token_s == pytest.approx(7 * 5 * checked.token_s)
+    assert prefill.time_to_first_token_s < decode.time_to_first_token_s
+    assert decode.tokens_per_s == pytest.approx(1 / decode.token_s)
+
+
+def test_models_formats_and_devices_are_compared_and_a_draft_judged(capsys):
+    asked = [
+        "llm",
+        TINY,
+        "--weights",
+        "fp16",
+        "--devices",
+        "npu,gpu",
+        "--draft",
+        TINY,
+        "--draft-device",
+        "npu",
+    ]
+    assert run([*asked, "--guesses", "3", "--acceptance", "0.5", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [(row["device"], row["problem"]) for row in document["rows"]] == [("npu", ""), ("gpu", "")]
+    one = document["speculation"][0]
+    assert one["tokens_per_round"] == pytest.approx(1.875)
+    assert one["speedup"] == pytest.approx(one["alone_s"] * 1.875 / one["round_s"])
+    assert run(["llm", "gcn-cora"]) == 2 and "kind gnn" in capsys.readouterr().err
+
+
+def test_nitros_figures_are_known_by_their_keys():
+    from npusim.validation.nitro import parse_key
+
+    assert parse_key("nitro.ms_per_token.llama3.2-3b.gpu") == ("ms_per_token", "llama3.2-3b", "gpu")
+    growth = "nitro.increase_s_per_token_seq128_to_2048_llama3_8b"
+    assert parse_key(f"{growth}.npu") == ("increase_s", "llama3-8b", "npu")
+    assert parse_key("nitro.npu.tiles") is None

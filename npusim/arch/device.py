@@ -145,6 +145,20 @@ class StateHandling(Section):
     another; otherwise they are kept in the format it computes in."""
 
 
+Unpacking = Literal["ahead", "kernel", "product"]
+"""Where packed weights become numbers again: `ahead`, by the compiler, which stores and moves them unpacked;
+`kernel`, by operators of their own at each inference; `product`, as the product takes them."""
+
+
+class PackedWeights(Section):
+    """Where weights of few bits, with scales, are unpacked for products with floating-point activations."""
+
+    int8: Unpacking = "product"
+    """Weights of 8 bits."""
+    int4: Unpacking = "product"
+    """Weights of 4 bits."""
+
+
 class RooflineDevice(Section):
     """A device known by its roofline: so much arithmetic, so many bytes, a price for starting an operator."""
 
@@ -213,6 +227,8 @@ class RooflineDevice(Section):
     """Bandwidth that one core sustains from DRAM. None: one core has all of `dram_bandwidth`."""
     states: StateHandling = StateHandling()
     """How it keeps states."""
+    packed_weights: PackedWeights = PackedWeights()
+    """Where it unpacks weights."""
     launch_overhead: Duration
     """Fixed time of one inference: calling the runtime, waking the device."""
     dispatch_overhead: Duration

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from npusim.arch.device import DeviceName, OpName, PerHint, StateHandling, check_at_most
+from npusim.arch.device import DeviceName, OpName, PackedWeights, PerHint, StateHandling, check_at_most
 from npusim.arch.dpu import Dpu
 from npusim.arch.dsp import Dsp
 from npusim.arch.levels import OUTER_LEVELS, LevelName, OuterLevel
@@ -198,6 +198,8 @@ class Npu(Section):
     """Memory levels between the SRAM of the tiles and DRAM by name, nearest to the tiles first."""
     states: StateHandling = StateHandling()
     """How its runtime keeps states."""
+    packed_weights: PackedWeights = PackedWeights()
+    """Where it unpacks weights."""
 
     @model_validator(mode="before")
     @classmethod

@@ -23,6 +23,7 @@ COMMANDS = {
     "advise": "npusim.cli.advise",
     "map": "npusim.cli.map",
     "stream": "npusim.cli.stream",
+    "llm": "npusim.cli.llm",
     "validate": "npusim.cli.validate",
     "accuracy": "npusim.cli.accuracy",
     "export": "npusim.cli.export",

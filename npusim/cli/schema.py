@@ -31,6 +31,7 @@ DOCUMENTS = {
     "advise": "npusim.studies.advice:Advice",
     "map": "npusim.studies.placement_document:Placement",
     "map-front": "npusim.studies.map_front:MapFront",
+    "llm": "npusim.studies.language:LanguageModels",
     "stream": "npusim.studies.stream:Followed",
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.measure.trace_diff:TraceDiff",

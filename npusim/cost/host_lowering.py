@@ -219,7 +219,7 @@ class _Traffic:
             wide = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
             return wide.stored_bytes
         each = max(4.0, tensor.dtype.bytes) if self._widens(tensor) else tensor.dtype.bytes
-        return float(tensor.elements * each)
+        return float(tensor.elements * each + tensor.scales_bytes)
 
     def _widens(self, tensor: Tensor) -> bool:
         rates = self.device.macs_per_cycle

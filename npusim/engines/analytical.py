@@ -12,7 +12,7 @@ from npusim.arch.levels import capacity_warnings
 from npusim.cost import Unit
 from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
 from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w
-from npusim.engines.parts import launch_each_s, part_costs
+from npusim.engines.parts import language_figures, launch_each_s, part_costs
 from npusim.engines.roofline import roofline
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
@@ -69,6 +69,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         },
         operators=operators,
         parts=part_costs(mapped, operators),
+        language=language_figures(mapped, float(total["latency_s"]), float(total["energy_j"])),
         energy=EnergyByPart(**metrics_in(EnergyByPart, total)),
         peak_power_w=peak_power_w(mapped),
         grid_utilisation=grid_utilisation(mapped, interval_s),

@@ -166,6 +166,24 @@ class PartCost(Part):
     """Weights and other constants that it reads, in bytes."""
 
 
+class LanguageFigures(Part):
+    """What a user of a language model sees, from one inference."""
+
+    tokens: int
+    """Tokens that the inference takes in."""
+    prompt_tokens: int
+    """Tokens of the prompt."""
+    token_s: float
+    """Time of a token, in s."""
+    tokens_per_s: float
+    """Tokens a second."""
+    energy_per_token_j: float
+    """Energy of the package for a token, in J."""
+    time_to_first_token_s: float
+    """Time until the first new token is known, in s: as many inferences as the prompt needs, one where the
+    model takes it in at once."""
+
+
 class Estimate(Document):
     """The cost of one inference of a workload on a SoC; SI units throughout."""
 
@@ -245,6 +263,8 @@ class Estimate(Document):
     """One entry per operator, in order of execution."""
     parts: list[PartCost] = Field(default_factory=list)
     """One entry per part, in order, of a network that is compiled in parts; else empty."""
+    language: LanguageFigures | None = None
+    """Figures by the token, of a language model; else null."""
     roofline: Roofline
     """Rates of the operators and what bounds them."""
     warnings: list[str]

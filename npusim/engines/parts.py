@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 
 from npusim.cost import Group, Unit, roots
-from npusim.engines.estimate import OperatorCost, PartCost
+from npusim.engines.estimate import LanguageFigures, OperatorCost, PartCost
 from npusim.mapping import Mapped
 from npusim.ops import TensorKind
 
@@ -43,6 +44,21 @@ def _part(
         energy_j=sum(operators[i].energy_j for i in members),
         dram_bytes=sum(operators[i].dram_bytes for i in members),
         constants_bytes=constants[name],
+    )
+
+
+def language_figures(mapped: Mapped, latency_s: float, energy_j: float) -> LanguageFigures | None:
+    """Return the figures by the token, given time and energy of an inference; None of other networks."""
+    tokens, prompt = mapped.graph.meta.new_tokens, mapped.graph.meta.prompt_tokens
+    if tokens is None or prompt is None:
+        return None
+    return LanguageFigures(
+        tokens=tokens,
+        prompt_tokens=prompt,
+        token_s=latency_s / tokens,
+        tokens_per_s=tokens / latency_s,
+        energy_per_token_j=energy_j / tokens,
+        time_to_first_token_s=ceil(prompt / tokens) * latency_s,
     )
 
 

@@ -76,6 +76,10 @@ class GraphMeta:
     """Edges of the sampled data graph."""
     notes: tuple[str, ...] = ()
     """What an import took for granted."""
+    prompt_tokens: int | None = None
+    """Tokens of a language model's prompt."""
+    new_tokens: int | None = None
+    """Tokens that an inference of a language model takes in."""
     dynamic_shapes: bool = False
     """Whether sizes follow from the data of each inference; those of the graph are of one of them."""
     capacity: int | None = None

@@ -28,6 +28,7 @@ from npusim.graph import Graph
 from npusim.mapping.fusion import DeviceChoice, wished
 from npusim.mapping.memory import MemoryUse, memory_use
 from npusim.mapping.tables import plan_tables
+from npusim.mapping.unpacking import unpacked
 
 SwapOperands = bool | Literal["search"]
 """Whether the operands of products change places; `search` tries both roles for each product."""
@@ -182,6 +183,7 @@ def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
     InfeasibleError
         Where some operator fits into SRAM under no plan; it is named.
     """
+    graph = unpacked(graph, soc, run.device)
     if run.device == "auto" and soc.main_device in soc.array_devices and soc.has("cpu") and wished(graph):
         from npusim.mapping.graphsplit.splitting import split  # it needs this module
 

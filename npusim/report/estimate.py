@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.engines import Estimate
+from npusim.engines import Estimate, LanguageFigures
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering, last_digit, last_digit_of_rate, percent
 from npusim.report.regions import LAUNCH, part_s
@@ -85,6 +85,8 @@ def _figures(estimate: Estimate) -> Table:
     cells["power_w"] += f", peak {engineering(estimate.peak_power_w, 'W')}"
     figures = [(METRICS[name].title, cell) for name, cell in cells.items()]
     figures.insert(6, ("DRAM peak", engineering(estimate.memory.dram_peak_bytes, "B")))
+    if estimate.language is not None:
+        figures += _by_token(estimate.language)
     figures.insert(7, ("work", engineering(estimate.macs, "MAC")))
     table = grid()
     for _ in range(2):
@@ -93,6 +95,16 @@ def _figures(estimate: Estimate) -> Table:
     for left, right in zip_longest(figures[::2], figures[1::2], fillvalue=("", "")):
         table.add_row(*left, *right)
     return table
+
+
+def _by_token(found: LanguageFigures) -> list[tuple[str, str]]:
+    """Return what a user of a language model sees."""
+    return [
+        ("time of a token", engineering(found.token_s, "s")),
+        ("tokens", engineering(found.tokens_per_s, "/s")),
+        ("time to first token", engineering(found.time_to_first_token_s, "s")),
+        ("energy of a token", engineering(found.energy_per_token_j, "J")),
+    ]
 
 
 def _units(estimate: Estimate) -> Table:

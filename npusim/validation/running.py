@@ -27,6 +27,7 @@ PREDICTORS = {
     "costmodel-sparse": "npusim.validation.costmodel_figures:SPARSE_PRODUCTS",
     "dsp": "npusim.validation.dsp_figures:KERNELS",
     "engines": "npusim.validation.engine_agreement:ENGINES",
+    "nitro": "npusim.validation.nitro:FIGURES",
     "networks": "npusim.validation.network_figures:PUBLISHED",
     "peers": "npusim.validation.peer_figures:PEERS",
     "silicon-dma": "npusim.validation.dma_figures:MEASURED",

@@ -17,7 +17,7 @@ from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog, Program, refuse_many
 from npusim.engines.operators import grid_utilisation
-from npusim.engines.parts import part_costs
+from npusim.engines.parts import language_figures, part_costs
 from npusim.engines.timeline import TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
@@ -183,6 +183,7 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         "operators": operators,
         "parts": part_costs(mapped, operators),
     }
+    changes["language"] = language_figures(mapped, float(changes["latency_s"]), float(changes["energy_j"]))
     return base.model_copy(update=changes)
 
 

@@ -20,7 +20,14 @@ class _Decoder:
 
     def __init__(self, spec: LlmSpec, name: str) -> None:
         dynamic = spec.shapes == "dynamic"
-        meta = GraphMeta(spec.model, form="built", precision=spec.dtype, dynamic_shapes=dynamic)
+        meta = GraphMeta(
+            spec.model,
+            form=spec.phase,
+            precision=spec.dtype,
+            prompt_tokens=spec.prompt,
+            new_tokens=spec.new_tokens,
+            dynamic_shapes=dynamic,
+        )
         self.spec, self.editor = spec, Editor(name, meta=meta)
         self.kept: list[tuple[str, str, str]] = []
         """State or input, what is kept of it for the next inference, and a name for that."""
