@@ -29,6 +29,7 @@ except ImportError:
 from npusim.accuracy.gat import GAT, LOWERED
 from npusim.accuracy.gcn import GCN
 from npusim.accuracy.planetoid import GraphData
+from npusim.accuracy.propagation import Propagation
 from npusim.accuracy.sage import (
     SAGE,
     FinishedRows,
@@ -38,11 +39,12 @@ from npusim.accuracy.sage import (
     sampled_edge_index,
 )
 from npusim.accuracy.views import EdgeView, InGraphMatrix, MatrixView, View, WeightedMatrix, dense_adjacency
-from npusim.errors import IllegalTechniqueError
+from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.graph import Graph
 from npusim.ops import Annotation
 from npusim.techniques import EdgeData, Stack
 from npusim.workloads import GnnSpec
+from npusim.workloads.gnn.spec import EQUATION_1
 
 Matrix = npt.NDArray[np.float32]
 
@@ -90,7 +92,13 @@ def stored(matrix: Matrix, triangle: bool, compressed: bool) -> Matrix:
     return from_zvc(*to_zvc(matrix), matrix.shape) if compressed else matrix
 
 
-_MATRIX = {"gcn": "norm", "gat": "adjacency", "sage-mean": "mean"}
+_MATRIX = {
+    **dict.fromkeys(EQUATION_1, "norm"),
+    "gcn": "norm",
+    "gat": "adjacency",
+    "sage-mean": "mean",
+    "sage-concat": "mean",
+}
 """Which matrix a model multiplies by or masks with."""
 
 Edges = npt.NDArray[np.int64]
@@ -109,7 +117,7 @@ def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
     """Return the model in the form that trains fastest; its parameters fit every other form."""
     torch.manual_seed(seed)
     edges, loops = _edges_of(spec, data, seed)
-    if spec.model in ("gcn", "sage-mean"):
+    if spec.model in ("gcn", "sage-mean", *EQUATION_1):
         matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model])
         view = MatrixView({_MATRIX[spec.model]: matrix}, constant=True).sparse()
         return _module(spec, data, view, "select", "pairs")
@@ -160,13 +168,34 @@ def _module(spec: GnnSpec, data: GraphData, view: Any, masking: str, scores: str
     first = spec.order == "aggregate_first"
     if spec.model == "gcn":
         return GCN(widths, view, first)
+    if spec.model in EQUATION_1:
+        return propagation(spec, data, view)
     if spec.model == "gat":
         return GAT(widths, spec.heads, view, masking, scores)
     return SAGE(widths, view, spec.model == "sage-max", first, masking)
 
 
+def propagation(spec: GnnSpec, data: GraphData, view: Any) -> Propagation:
+    """Return the module of a model by Eq. 1; a `ConfigError` where it works on batches."""
+    if spec.batch is not None:
+        raise ConfigError("`batch`", key="workload.batch", allowed="none: a module answers for all nodes")
+    layers = spec.equation_layers(data.features, data.classes)
+    columns = {
+        (i, b): torch.arange(branch.inputs)
+        for i, layer in enumerate(layers)
+        for b, branch in enumerate(layer.branches)
+        if branch.inputs < layer.inputs
+    }
+    return Propagation(
+        layers, view, spec.model == "sage-concat", columns, spec.order == "transform_first",
+        jumping=spec.model == "jk", normalise=spec.normalise,
+    )  # fmt: skip
+
+
 def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
     """Return the edges a model runs along, and whether each node has one to itself."""
+    if spec.model in EQUATION_1:
+        return data.edge_index, spec.model != "sage-concat"
     if spec.model in ("gcn", "gat"):
         return data.edge_index, True
     return sampled_edge_index(*sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed)), False
@@ -181,9 +210,9 @@ def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, maskin
         return _finished_matrix(spec, stack, data, masking, capacity, seed)
     edges, loops = _edges_of(spec, data, seed)
     ready = EdgeData.WEIGHTS in edge_data
-    if ready or (EdgeData.IN_GRAPH in edge_data and spec.model in ("gcn", "sage-mean")):
+    if ready or (EdgeData.IN_GRAPH in edge_data and spec.model in _MATRIX and spec.model != "gat"):
         return WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
-    if spec.form == "edges":
+    if spec.form in ("edges", "csr"):
         return EdgeView(edges, data.nodes, loops, capacity)
     return InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
 

@@ -24,6 +24,7 @@ from npusim.accuracy.models import trainable
 from npusim.accuracy.planetoid import GraphData
 from npusim.locate import cache_dir
 from npusim.workloads import GnnSpec
+from npusim.workloads.gnn.spec import EQUATION_1
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def accuracy(scores: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float
 
 _FIGURES = ("valid", "test")
 _SOURCES = (
-    "gat", "gcn", "models", "planetoid", "sage", "training", "views",
+    "gat", "gcn", "models", "planetoid", "propagation", "sage", "training", "views",
 )  # fmt: skip
 """Files that decide what a training gives."""
 
@@ -146,7 +147,16 @@ def cached_training(
 
 def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
     """Return what tells this training from every other."""
-    network = (spec.model, spec.layers, spec.hidden, spec.heads, spec.neighbours, spec.order)
+    network: tuple[object, ...] = (
+        spec.model,
+        spec.layers,
+        spec.hidden,
+        spec.heads,
+        spec.neighbours,
+        spec.order,
+    )
+    if spec.model in EQUATION_1:
+        network = (*network, spec.power, spec.normalise, str(spec.pruning), str(spec.channels))
     told = sha256(repr((network, astuple(recipe), torch.__version__, _sources())).encode())
     nodes, words = np.nonzero(data.x)
     for part in (nodes, words, data.x[nodes, words], data.edge_index, data.y, data.train):

@@ -27,6 +27,7 @@ COMMANDS = {
     "validate": "npusim.cli.validate",
     "accuracy": "npusim.cli.accuracy",
     "export": "npusim.cli.export",
+    "prune": "npusim.cli.prune",
     "trace": "npusim.cli.trace",
     "sweep": "npusim.cli.sweep",
     "pareto": "npusim.cli.pareto",

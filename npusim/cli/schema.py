@@ -36,6 +36,7 @@ DOCUMENTS = {
     "validate": "npusim.validation:Validation",
     "trace-diff": "npusim.measure.trace_diff:TraceDiff",
     "accuracy": "npusim.accuracy.document:AccuracyReport",
+    "prune": "npusim.accuracy.pruning_document:PruningReport",
     "sweep": "npusim.explore:SweepResult",
     "query": "npusim.explore.query:Answer",
     "pareto": "npusim.explore.fronts:Front",

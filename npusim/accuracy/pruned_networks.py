@@ -1,0 +1,321 @@
+"""Trains, prunes and trains again over seeds; writes pruned modules, workloads and OpenVINO models."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from npusim.accuracy.channel_pruning import (
+    METHODS,
+    Method,
+    Pruned,
+    chosen,
+    columns_of,
+    inputs_of,
+    like,
+    on_training_graph,
+    prune,
+    reads_of,
+    refitted,
+)
+from npusim.accuracy.document import Training
+from npusim.accuracy.models import propagation
+from npusim.accuracy.planetoid import GraphData, read_planetoid
+from npusim.accuracy.propagation import Propagation
+from npusim.accuracy.pruning_document import CurvePoint, PrunedNetwork, PrunedSeed, PruningReport, Run
+from npusim.accuracy.training import Recipe, accuracy, cached_training, one_thread, train
+from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency
+from npusim.config.overrides import Settings
+from npusim.engines.analytical import mapped_estimate
+from npusim.errors import ConfigError
+from npusim.files import write_whole
+from npusim.frontends.openvino_run import save_model
+from npusim.frontends.pyg import convert
+from npusim.graph import Graph
+from npusim.scenario import Scenario
+from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
+from npusim.workloads.gnn.channels import Layer, Pruning, layers_of
+from npusim.workloads.gnn.spec import EQUATION_1
+
+Tell = Callable[[str, float], None]
+_SHARES = tuple(tenth / 10 for tenth in range(10))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is pruned, how, and where the results are costed."""
+
+    budgets: Sequence[float]
+    """How many times fewer channels."""
+    scheme: str = "full"
+    multiple: int = 1
+    methods: Sequence[Method] = METHODS
+    seeds: Sequence[int] = (0,)
+    socs: Sequence[str] = ()
+    """Machines that the networks by LASSO are costed on."""
+    stacks: Sequence[str] = ("stagr", "stagr+quantgr", "stagr+quantgr+cacheg")
+    """Technique stacks on each machine."""
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def pruning(self, budget: float) -> Pruning:
+        """Return the settings of a budget."""
+        return Pruning.model_validate({"budget": budget, "scheme": self.scheme, "multiple": self.multiple})
+
+
+def run_pruning(
+    workload: str,
+    plan: Plan,
+    data: Path | None = None,
+    output: Path | None = None,
+    overrides: Settings = (),
+    tell: Tell | None = None,
+) -> PruningReport:
+    """Prune a workload's network on real data.
+
+    Parameters
+    ----------
+    workload : str
+        Name or file of a GNN: gcn or a model by Eq. 1.
+    output : Path, optional
+        Folder for pruned parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed.
+    tell : callable, optional
+        Is told what is being done, and which share of everything is done.
+
+    Raises
+    ------
+    ConfigError
+        Where the network cannot be pruned by the budget or scheme, or the data set has no split.
+    FileError
+        Where the raw data is missing.
+    """
+    spec = load_gnn(workload, overrides)
+    _refuse(spec)
+    graph_data = read_planetoid(spec.dataset, data)
+    for budget in plan.budgets:  # told before minutes of training, not after
+        _spec_of(spec, plan.pruning(budget)).equation_layers(graph_data.features, graph_data.classes)
+        if spec.model == "gcn":
+            _spec_of(spec, plan.pruning(budget)).widths(graph_data.features, graph_data.classes)
+    work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
+    with one_thread():
+        found, first, curve = work.networks()
+    files = _write(work, first, output) if output is not None else []
+    told = {key: getattr(plan.recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
+    return PruningReport(
+        workload=workload,
+        scheme=plan.scheme,
+        multiple=plan.multiple,
+        training=Training(**told, torch=torch.__version__),
+        baseline_accuracy=mean(work.baselines),
+        networks=found,
+        runs=work.runs(found, first),
+        curve=curve,
+        files=files,
+    )
+
+
+def _refuse(spec: GnnSpec) -> None:
+    if spec.model not in ("gcn", *EQUATION_1):
+        raise ConfigError(
+            f"`{spec.model}`", file="prune", allowed=f"gcn, {', '.join(EQUATION_1)}: networks by Eq. 1"
+        )
+    if spec.pruning is not None or spec.channels is not None or spec.batch is not None:
+        raise ConfigError("a workload that is pruned or batched", file="prune", allowed="the whole network")
+
+
+def _spec_of(spec: GnnSpec, pruning: Pruning) -> GnnSpec:
+    return GnnSpec.model_validate(spec.model_dump(exclude_unset=True) | {"pruning": pruning.model_dump()})
+
+
+def module_of(spec: GnnSpec, data: GraphData) -> Propagation:
+    """Return a workload's module on the whole graph, gcn as a network by Eq. 1."""
+    mean_of = spec.model == "sage-concat"
+    kind = "mean" if mean_of else "norm"
+    matrix = dense_adjacency(data.edge_index, data.nodes, not mean_of, kind)
+    view = MatrixView({kind: matrix}, constant=True).sparse()
+    if spec.model != "gcn":
+        return propagation(spec, data, view)
+    layers = layers_of(data.features, data.classes, spec.hidden, spec.layers, (1,), classifier=False)
+    return Propagation(layers, view, False, transform_first=spec.order == "transform_first", bias=True)
+
+
+class _Work:
+    """One command's work."""
+
+    def __init__(self, name: str, spec: GnnSpec, plan: Plan, data: GraphData, tell: Tell) -> None:
+        self.name, self.spec, self.plan, self.data, self.tell = name, spec, plan, data, tell
+        self.baselines: list[float] = []
+        self.x = torch.from_numpy(data.x)
+
+    def accuracy(self, module: Propagation) -> float:
+        """Return the share of test nodes that a module classifies correctly."""
+        module.eval()
+        with torch.no_grad():
+            return accuracy(module(self.x).numpy(), self.data.y, self.data.test)
+
+    def trained(self, seed: int) -> Propagation:
+        """Return the trained network of a seed."""
+        module = module_of(self.spec, self.data)
+        trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
+        names = {
+            f"layers.{i}.{part}": f"layers.{i}.0.{part}" for i in range(64) for part in ("weight", "bias")
+        }
+        module.load_state_dict({names.get(k, k): v for k, v in trained.parameters.items()})
+        return module
+
+    def networks(self) -> tuple[list[PrunedNetwork], dict[float, Pruned], list[CurvePoint]]:
+        """Return budgets and methods over the seeds, the first seed's networks by LASSO, and the curve."""
+        found: dict[tuple[float, Method], list[PrunedSeed]] = {}
+        shapes: dict[tuple[float, Method], Propagation] = {}
+        first: dict[float, Pruned] = {}
+        curve: list[CurvePoint] = []
+        cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
+        steps, done = len(self.plan.seeds) * (len(cases) + 1), 0
+        for seed in self.plan.seeds:
+            self.tell(f"seed {seed}: training", done / steps)
+            module = self.trained(seed)
+            base, done = self.accuracy(module), done + 1
+            self.baselines.append(base)
+            curve = curve or self.curve(module, seed)
+            for budget, method in cases:
+                self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
+                pruned = prune(module, self.data, self.plan.pruning(budget), method, seed)
+                one, done = self.one(pruned, seed, base), done + 1
+                found.setdefault((budget, method), []).append(one)
+                shapes.setdefault((budget, method), pruned.module)
+                if method == "lasso":
+                    first.setdefault(budget, pruned)
+        networks = [self.network(key, ones, shapes[key]) for key, ones in found.items()]
+        return networks, first, curve
+
+    def one(self, pruned: Pruned, seed: int, base: float) -> PrunedSeed:
+        """Train a pruned network again and judge it."""
+        before, began = self.accuracy(pruned.module), time.perf_counter()
+        torch.manual_seed(seed)
+        train(pruned.module, self.data, replace(self.plan.recipe, seed=seed))
+        return PrunedSeed(
+            seed=seed,
+            baseline_accuracy=base,
+            refitted_accuracy=before,
+            accuracy=self.accuracy(pruned.module),
+            pruning_s=pruned.seconds,
+            retraining_s=time.perf_counter() - began,
+        )
+
+    def network(
+        self, key: tuple[float, Method], ones: list[PrunedSeed], module: Propagation
+    ) -> PrunedNetwork:
+        """Return one budget and method over the seeds."""
+        item = self.spec.dtype.bytes
+        return PrunedNetwork(
+            budget=key[0],
+            method=key[1],
+            accuracy=mean(one.accuracy for one in ones),
+            refitted_accuracy=mean(one.refitted_accuracy for one in ones),
+            lost_points=100.0 * mean(one.baseline_accuracy - one.accuracy for one in ones),
+            macs=self.graph(module.plan, "csr").macs,
+            weight_bytes=item * sum(layer.parameters for layer in module.plan),
+            channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in module.plan],
+            seeds=ones,
+        )
+
+    def keys(self, layers: Sequence[Layer]) -> dict[str, Any]:
+        """Return the keys of the workload file of a pruned network."""
+        keys = self.spec.model_dump(exclude_unset=True, exclude={"pruning", "channels"})
+        if self.spec.model == "gcn":
+            return keys | {"hidden": layers[0].outputs}
+        channels = [[branch.model_dump() for branch in layer.branches] for layer in layers]
+        return keys | {"channels": channels}
+
+    def graph(self, layers: Sequence[Layer], form: str | None = None) -> Graph:
+        """Return a pruned network's operator graph."""
+        keys = self.keys(layers) | ({"form": form} if form else {})
+        return build_gnn(GnnSpec.model_validate(keys), load_statistics(self.spec.dataset))
+
+    def runs(self, found: Sequence[PrunedNetwork], first: dict[float, Pruned]) -> list[Run]:
+        """Cost the networks by LASSO, and the whole one, on every machine under every stack."""
+        whole = build_gnn(self.spec, load_statistics(self.spec.dataset))
+        judged = {one.budget: one.accuracy for one in found if one.method == "lasso"}
+        cases = [(1.0, whole, mean(self.baselines))]
+        cases += [(b, self.graph(pruned.module.plan), judged[b]) for b, pruned in first.items()]
+        runs = []
+        for soc in self.plan.socs:
+            for stack in self.plan.stacks:
+                for budget, graph, share in cases:
+                    estimate = mapped_estimate(Scenario(graph, soc, stack).mapped)
+                    runs.append(
+                        Run(
+                            budget=budget,
+                            soc=soc,
+                            techniques=stack,
+                            latency_s=estimate.latency_s,
+                            energy_j=estimate.energy_j,
+                            dram_peak_bytes=estimate.memory.dram_peak_bytes,
+                            accuracy=share,
+                        )
+                    )
+        return runs
+
+    def curve(self, module: Propagation, seed: int) -> list[CurvePoint]:
+        """Prune layer 2 alone by rising shares and refit it, by every method."""
+        small, x = on_training_graph(module, self.data)
+        if len(module.plan) < 2 or module.jumping:
+            return []
+        reads = reads_of(small, 1, inputs_of(small, x)[1], {}, range(len(small.plan[1].branches)))
+        channels, found = reads.features[0].shape[1], []
+        for method in self.plan.methods:
+            for share in _SHARES:
+                keep = max(1, round(channels * (1.0 - share)))
+                order = chosen(reads, keep, method, seed).argsort(descending=True)
+                kept = order[:keep].sort().values
+                weights = refitted(reads, kept)
+                point = {"share_pruned": share, "loss": reads.loss(kept, weights), "method": method}
+                judged = self.accuracy(_with_layer(module, kept, weights))
+                found.append(CurvePoint.model_validate(point | {"accuracy": judged}))
+        return found
+
+
+def _with_layer(module: Propagation, kept: Tensor, weights: Sequence[Tensor]) -> Propagation:
+    """Return a module whose layer 2 has zeros in place of the channels that it does not keep."""
+    other = like(module, module.plan, module.view, columns_of(module))
+    other.load_state_dict(module.state_dict())
+    with torch.no_grad():
+        for branch, weight in zip(other.layers[1], weights, strict=True):
+            branch.weight.zero_()
+            branch.weight[:, kept] = weight
+    return other
+
+
+def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
+    """Write the first seed's networks by LASSO: parameters, workload file and OpenVINO model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for budget, pruned in first.items():
+        stem = folder / f"{Path(work.name).stem}-{budget:g}x"
+        held = io.BytesIO()
+        torch.save({"parameters": pruned.module.state_dict(), "kept": dict(pruned.kept)}, held)
+        write_whole(stem.with_suffix(".pt"), held.getvalue())
+        text = yaml.safe_dump(work.keys(pruned.module.plan), sort_keys=False, default_flow_style=None)
+        write_whole(stem.with_suffix(".yaml"), text.encode())
+        save_model(_converted(work, pruned), stem.with_suffix(".xml"), half=work.spec.precision == "fp16")
+        files += [str(stem.with_suffix(ending)) for ending in (".pt", ".yaml", ".xml")]
+    return files
+
+
+def _converted(work: _Work, pruned: Pruned) -> Any:
+    """Return a pruned network along the edges as an `openvino.Model`."""
+    module, data = pruned.module, work.data
+    view = EdgeView(data.edge_index, data.nodes, add_loops=not module.mean)
+    other = like(module, module.plan, view, columns_of(module))
+    other.load_state_dict(module.state_dict())
+    other.eval()
+    with one_thread():
+        return convert(other, {"x": work.x, **view.example})

@@ -1,0 +1,123 @@
+"""``npusim prune``: channels of a trained GNN pruned for real, its answers, work, memory and time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npusim.cli.options import Data, Format, GnnName, Output, Settings, option
+from npusim.errors import ConfigError
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim prune sage-concat-cora --budget 4 --scheme full --data planetoid --models pruned
+  npusim prune gcn-cora --budget 2,4,8 --seeds 0-2 --data planetoid -o pruned.json
+  npusim prune sage-concat-cora --budget 2,4,8 --multiple 16 --soc core-ultra-series2 --data planetoid
+"""
+_SCHEMES = ("full", "batched")
+
+
+@app.command(epilog=_EXAMPLES)
+def prune(
+    workload: GnnName,
+    budget: Annotated[
+        str, option("--budget LIST", "Times fewer channels, such as 4 or 2,4,8; above 1.", show_default=False)
+    ],
+    scheme: Annotated[
+        str,
+        option(
+            "--scheme",
+            "full: all layers, attributes kept; batched: layer 2 and what the neighbours' branch of layer 1 "
+            "reads.",
+            choices=_SCHEMES,
+        ),
+    ] = "full",
+    multiple: Annotated[
+        int, option("--multiple N", "Channels of a branch are kept in multiples of N; 16 suits a MAC grid.")
+    ] = 1,
+    data: Data = None,
+    seeds: Annotated[str, option("--seeds LIST", "Trainings, such as 0-2 or 0,3,7.")] = "0",
+    soc: Annotated[
+        str | None,
+        option(
+            "--soc LIST", "Machines to cost the pruned networks on, parted by commas.", show_default=False
+        ),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        option(
+            "--models DIR",
+            "Folder for pruned parameters (.pt), workloads (.yaml) and OpenVINO models (.xml).",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Settings = None,
+    form: Format = None,
+    output: Output = None,
+) -> None:
+    """Prune the channels of a trained GNN (GCNP): LASSO beside random and largest-weight choices.
+
+    Trains on Planetoid's public split, prunes on the training nodes and their graph, refits, trains again.
+    `npusim estimate DIR/NAME-4x.yaml` costs what was written. Needs the extra `gnn`.
+    """
+    from npusim.cli.accuracy import parse_seeds
+    from npusim.cli.output import Destination
+    from npusim.cli.progress import Progress
+    from npusim.scenario import split_settings
+
+    destination = Destination(output, form)
+    of_workload, of_soc = split_settings(settings or ())
+    if of_soc:
+        raise ConfigError(
+            f"`{'.'.join(of_soc[0].path)}`",
+            file=of_soc[0].origin,
+            allowed="settings of the workload, such as workload.hidden=128",
+        )
+    if multiple < 1:
+        raise ConfigError(f"`{multiple}`", file="--multiple", allowed="a whole number of at least 1")
+    budgets, parsed_seeds = parse_budgets(budget), parse_seeds(seeds)
+
+    from npusim.accuracy.pruned_networks import Plan, run_pruning
+    from npusim.arch import load_soc
+
+    socs = [name.strip() for name in soc.split(",")] if soc else []
+    for name in socs:
+        load_soc(name)  # a misspelt name is told before minutes of work, not after
+    plan = Plan(budgets, scheme, multiple, seeds=parsed_seeds, socs=socs)
+    with Progress(lines=False) as tell:
+        report = run_pruning(workload, plan, data, models, of_workload, tell.share)
+
+    from npusim.report.pruning import pruning_page
+
+    destination.write(lambda: pruning_page(report), report)
+
+
+def parse_budgets(text: str) -> list[float]:
+    """Return the budgets that ``2,4,8`` names.
+
+    Raises
+    ------
+    ConfigError
+        Where a part is no number above 1.
+
+    Examples
+    --------
+    >>> parse_budgets("2,4")
+    [2.0, 4.0]
+    """
+    found = []
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = 0.0
+        if not 1.0 < value < 1e6:
+            raise ConfigError(
+                f"`{text}`", file="--budget", allowed="numbers above 1, such as 4 or 2,4,8; 4 keeps a quarter"
+            )
+        found.append(value)
+    return list(dict.fromkeys(found))

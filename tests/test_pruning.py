@@ -1,0 +1,181 @@
+"""Channel pruning of a trained network: masks, refits, shapes, files, refusals; on a small graph."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("torch_geometric")
+
+from npusim.accuracy.channel_pruning import (  # noqa: E402
+    METHODS,
+    Reads,
+    best,
+    chosen,
+    masks,
+    on_training_graph,
+    prune,
+    refitted,
+)
+from npusim.accuracy.models import propagation, trainable  # noqa: E402
+from npusim.accuracy.planetoid import GraphData  # noqa: E402
+from npusim.accuracy.pruned_networks import Plan, module_of, run_pruning  # noqa: E402
+from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
+from npusim.cli.prune import parse_budgets  # noqa: E402
+from npusim.errors import ConfigError  # noqa: E402
+from npusim.workloads import GnnSpec  # noqa: E402
+from npusim.workloads.gnn.channels import BranchChannels, Layer, Pruning  # noqa: E402
+
+NODES, FEATURES, CLASSES = 60, 12, 3
+
+
+def data(seed: int = 0) -> GraphData:
+    random = np.random.default_rng(seed)
+    pairs = random.integers(0, NODES, (2, 150))
+    pairs = np.unique(np.concatenate([pairs, pairs[::-1]], axis=1), axis=1)
+    pairs = pairs[:, pairs[0] != pairs[1]]
+    x = random.random((NODES, FEATURES)).astype(np.float32)
+    places = np.arange(NODES)
+    split = (places < 20, (places >= 40) & (places < 50), places >= 50)
+    return GraphData("cora", x, pairs.astype(np.int64), random.integers(0, CLASSES, NODES), *split)
+
+
+def spec(**keys: object) -> GnnSpec:
+    return GnnSpec.model_validate({"model": "sage-concat", "dataset": "cora", "hidden": 8} | keys)
+
+
+def reads(channels: int = 10, needed: int = 4, seed: int = 0) -> Reads:
+    """Two branches whose results depend on the first `needed` channels alone."""
+    torch.manual_seed(seed)
+    weights = tuple(torch.randn(6, channels) for _ in range(2))
+    for weight in weights:
+        weight[:, needed:] = 0.0
+    return Reads(tuple(torch.randn(200, channels) for _ in range(2)), weights)
+
+
+@given(st.integers(1, 9), st.integers(0, 5))
+@settings(max_examples=10)
+def test_masks_keep_the_channels_that_the_results_depend_on(needed: int, seed: int) -> None:
+    found = reads(needed=needed, seed=seed)
+    kept = chosen(found, needed, "lasso", seed).argsort(descending=True)[:needed]
+    assert sorted(kept.tolist()) == list(range(needed))
+    assert found.loss(kept.sort().values, refitted(found, kept.sort().values)) < 1e-6
+
+
+def test_masks_are_shared_by_the_branches_and_meet_the_budget() -> None:
+    found = reads(needed=10)
+    beta = masks(found, 4)
+    assert beta.shape == (10,)
+    assert int((beta != 0).sum()) <= 4
+
+
+def test_a_refit_is_never_worse_than_the_weights_left_as_they_were() -> None:
+    found = reads(needed=10)
+    kept = torch.tensor([0, 2, 5, 7])
+    plain = tuple(weight[:, kept] for weight in found.weights)
+    assert found.loss(kept, refitted(found, kept)) <= found.loss(kept, plain)
+
+
+def test_lasso_approximates_better_than_random_choice() -> None:
+    torch.manual_seed(0)
+    weights = tuple(torch.randn(6, 40) * torch.linspace(0.01, 2.0, 40) for _ in range(2))
+    found = Reads(tuple(torch.randn(300, 40) for _ in range(2)), weights)
+    losses = {}
+    for method in METHODS:
+        kept = chosen(found, 10, method, 1).argsort(descending=True)[:10].sort().values
+        losses[method] = found.loss(kept, refitted(found, kept))
+    assert losses["lasso"] <= losses["random"]
+
+
+def test_channels_of_each_branch_are_kept_in_multiples() -> None:
+    layer = Layer(tuple(BranchChannels(order=k, inputs=5, outputs=32) for k in (0, 1)), 5)
+    scores = torch.cat([torch.linspace(2.0, 3.0, 32), torch.linspace(0.0, 1.0, 32)])
+    kept = best(scores, layer, 32, 16)
+    assert [int((kept < 32).sum()), int((kept >= 32).sum())] == [32, 16]
+
+
+def test_validation_and_test_nodes_are_not_looked_at() -> None:
+    given_data, module = data(), module_of(spec(), data())
+    _, x = on_training_graph(module, given_data)
+    assert len(x) == 40
+    other = GraphData(**{f: getattr(given_data, f) for f in given_data.__dataclass_fields__})
+    changed = other.x.copy()
+    changed[40:] = 9.0
+    moved = GraphData(other.name, changed, other.edge_index, other.y, other.train, other.valid, other.test)
+    kept = [prune(module, d, Pruning(budget=2.0)).kept for d in (given_data, moved)]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("model", ["sage-concat", "gcn", "mixhop", "jk", "sign"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_pruned_module_runs_and_has_fewer_channels(model: str, method: str) -> None:
+    torch.manual_seed(0)
+    found = data()
+    module = module_of(spec(model=model), found)
+    pruned = prune(module, found, Pruning(budget=2.0), method).module  # type: ignore[arg-type]
+    pruned.eval()
+    assert pruned(torch.from_numpy(found.x)).shape == (NODES, CLASSES)
+    whole, small = (sum(p.numel() for p in m.parameters()) for m in (module, pruned))
+    assert small < whole
+    assert [b.inputs for b in pruned.plan[0].branches] == [FEATURES] * len(pruned.plan[0].branches)
+
+
+def test_the_batched_scheme_prunes_what_the_neighbours_branch_reads() -> None:
+    torch.manual_seed(0)
+    found = data()
+    module = module_of(spec(), found)
+    pruned = prune(module, found, Pruning(budget=4.0, scheme="batched")).module
+    own, neighbours = pruned.plan[0].branches
+    assert own.inputs == FEATURES and max(3, neighbours.outputs) <= neighbours.inputs < FEATURES
+    assert pruned(torch.from_numpy(found.x)).shape == (NODES, CLASSES)
+    assert [b.outputs for b in pruned.plan[1].branches] == [8, 8]
+
+
+@pytest.mark.parametrize("model", ["sage-concat", "mixhop", "jk", "sign", "sgc"])
+@pytest.mark.parametrize("order", ["aggregate_first", "transform_first"])
+def test_a_model_by_equation_1_answers_alike_along_edges_and_by_a_matrix(model: str, order: str) -> None:
+    found, one = data(), spec(model=model, order=order)
+    mean = model == "sage-concat"
+    kind = "mean" if mean else "norm"
+    matrix = dense_adjacency(found.edge_index, NODES, not mean, kind)
+    views = (MatrixView({kind: matrix}, True), EdgeView(found.edge_index, NODES, not mean))
+    torch.manual_seed(0)
+    modules = [propagation(one, found, view) for view in views]
+    modules[1].load_state_dict(modules[0].state_dict())
+    x = torch.from_numpy(found.x)
+    answers = [m.eval()(x, *v.example.values()).detach() for m, v in zip(modules, views, strict=True)]
+    assert torch.allclose(*answers, atol=1e-5)
+    assert trainable(one, found, 0)(x).shape == (NODES, CLASSES)
+
+
+@pytest.mark.parametrize("text", ["0", "1", "-2", "x", "2,,4", "nan", "1e9"])
+def test_budgets_that_prune_nothing_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="numbers above 1"):
+        parse_budgets(text)
+
+
+@pytest.mark.parametrize(
+    ("workload", "budget", "scheme", "complaint"),
+    [
+        ("gat-cora", 2.0, "full", "networks by Eq. 1"),
+        ("gcn-cora", 2.0, "batched", "full"),
+        ("sage-concat-cora", 1000.0, "full", "at most 64"),
+    ],
+)
+def test_what_cannot_be_pruned_is_refused_before_training(
+    workload: str, budget: float, scheme: str, complaint: str, tmp_path: Path, planetoid_root: Path
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        run_pruning(workload, Plan([budget], scheme), planetoid_root, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_pruned_networks_on_cora_keep_their_accuracy(tmp_path: Path, planetoid_root: Path) -> None:
+    report = run_pruning("gcn-cora", Plan([4.0], seeds=(0, 1)), planetoid_root, tmp_path)
+    by_method = {network.method: network for network in report.networks}
+    assert by_method["lasso"].lost_points <= 1.0
+    assert len(report.files) == 3 and all(Path(file).is_file() for file in report.files)
