@@ -200,7 +200,7 @@ class _Work:
         """Train a pruned network again and judge it."""
         before, began = self.accuracy(pruned.module), time.perf_counter()
         torch.manual_seed(seed)
-        train(pruned.module, self.data, replace(self.plan.recipe, seed=seed))
+        train(pruned.module, self.data, replace(self.plan.recipe, seed=seed), keep_best=True)
         return PrunedSeed(
             seed=seed,
             baseline_accuracy=base,

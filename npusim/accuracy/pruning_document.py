@@ -20,7 +20,7 @@ class PrunedSeed(Part):
     refitted_accuracy: float
     """The same after pruning and refitting, before further training."""
     accuracy: float
-    """The same after training the pruned network."""
+    """The same after training the pruned network, at the epoch that answers the validation nodes best."""
     pruning_s: float
     """Time of choosing and refitting (s)."""
     retraining_s: float

@@ -53,11 +53,22 @@ class Trained:
 
 
 def train(
-    model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[float], None] | None = None
+    model: nn.Module,
+    data: GraphData,
+    recipe: Recipe,
+    tell: Callable[[float], None] | None = None,
+    keep_best: bool = False,
 ) -> Trained:
-    """Train a model."""
+    """Train a model.
+
+    Parameters
+    ----------
+    keep_best : bool
+        Whether the parameters of the epoch that answers the validation nodes best are kept, those handed in
+        among them; otherwise those of the last epoch are.
+    """
     with one_thread():
-        return _train(model, data, recipe, tell or (lambda _: None))
+        return _train(model, data, recipe, tell or (lambda _: None), keep_best)
 
 
 @contextmanager
@@ -74,7 +85,13 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _train(model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[float], None]) -> Trained:
+_JUDGED = 5
+"""Epochs after which the validation nodes are asked, where the best epoch is kept."""
+
+
+def _train(
+    model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[float], None], keep_best: bool
+) -> Trained:
     features = _Features(data)
     take_sparse = getattr(model, "take_sparse", None)
     if take_sparse is not None:
@@ -84,17 +101,33 @@ def _train(model: nn.Module, data: GraphData, recipe: Recipe, tell: Callable[[fl
     chosen = torch.from_numpy(np.flatnonzero(data.train))
     optimiser = torch.optim.Adam(model.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay)
     share = float(model.dropout)
-    model.train()
+    best = (_valid(model, features, graph, data), _state(model)) if keep_best else None
     for epoch in range(recipe.epochs):
+        model.train()
         optimiser.zero_grad()
         functional.nll_loss(model(features.dropped(share), *graph)[chosen], labels[chosen]).backward()
         optimiser.step()
         tell((epoch + 1) / recipe.epochs)
+        if best is not None and (epoch + 1) % _JUDGED == 0:
+            share_now = _valid(model, features, graph, data)
+            best = (share_now, _state(model)) if share_now > best[0] else best
+    if best is not None:
+        model.load_state_dict(best[1])
     model.eval()
     with torch.no_grad():
         scores = model(features.whole, *graph).numpy()
-    parameters = {name: value.detach().clone() for name, value in model.state_dict().items()}
-    return Trained(parameters, accuracy(scores, data.y, data.valid), accuracy(scores, data.y, data.test))
+    return Trained(_state(model), accuracy(scores, data.y, data.valid), accuracy(scores, data.y, data.test))
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def _valid(model: nn.Module, features: _Features, graph: tuple[Tensor, ...], data: GraphData) -> float:
+    """Return the share of validation nodes that a model classifies correctly."""
+    model.eval()
+    with torch.no_grad():
+        return accuracy(model(features.whole, *graph).numpy(), data.y, data.valid)
 
 
 class _Features:
