@@ -17,6 +17,7 @@ from npusim.validation.unit_models import Machine, machine_at
 
 PREDICTORS = {
     "accuracy": "npusim.accuracy.published:FIGURES",
+    "feature-decomposition": "npusim.validation.feature_decomposition:FIGURES",
     "gcnp": "npusim.validation.gcnp:FIGURES",
     "granite": "npusim.validation.granite:FIGURES",
     "chips": "npusim.validation.chip_figures:CHIPS",

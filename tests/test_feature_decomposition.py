@@ -1,0 +1,133 @@
+"""Feature decomposition: what is cut, what stays the same, memory, edges read, misses, refusals."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from shape_rules import misfits
+
+import npusim
+from npusim.cost import (
+    CacheHierarchy,
+    MessagePassing,
+    edges_read,
+    miss_rates,
+    peak_memory_bytes,
+    traffic_bytes,
+)
+from npusim.errors import IllegalTechniqueError
+from npusim.graph import Graph, GraphStructure
+from npusim.techniques import apply, legal
+from npusim.techniques.feature_decomposition import divisor
+from npusim.validation.running import run_suite
+from npusim.workloads import GnnSpec, build_gnn
+
+STRUCTURE = GraphStructure("g", 1000, 200_000, 32, 8)
+CACHES = CacheHierarchy(32768, 262144, 1 << 24, 1536)
+FORMS = [
+    ("gcn", "edges"), ("gcn", "csr"), ("gcn", "dense"), ("sage-mean", "edges"), ("sage-max", "edges"),
+    ("gat", "edges"), ("sage-concat", "edges"), ("sage-concat", "csr"),
+]  # fmt: skip
+
+
+def network(model: str = "gcn", form: str = "edges", **keys: object) -> Graph:
+    told = {"model": model, "form": form, "dataset": "g", "hidden": 32, "precision": "fp32"} | keys
+    return build_gnn(GnnSpec.model_validate(told), STRUCTURE)
+
+
+@pytest.mark.parametrize(("model", "form"), FORMS)
+@pytest.mark.parametrize("chunks", [2, 8])
+def test_aggregation_runs_in_chunks_and_gives_the_same_shape_and_work(
+    model: str, form: str, chunks: int
+) -> None:
+    graph = network(model, form)
+    done = apply(graph, f"feature-decomposition:chunks={chunks}")
+    assert misfits(done) == []
+    assert [done.tensors[t].shape for t in done.outputs] == [graph.tensors[t].shape for t in graph.outputs]
+    assert done.macs == graph.macs
+    assert {op.repeats for op in done if op.name.endswith("/chunk")} == {chunks}
+
+
+def test_heads_are_cut_each() -> None:
+    done = apply(network("gat", heads=4), "feature-decomposition:chunks=4")
+    gather = next(op for op in done if op.name == "layer0/aggregate/gather/chunk")
+    assert done.outputs_of(gather)[0].shape[1:] == (4, 2)
+
+
+def test_memory_on_a_cpu_never_rises_with_the_chunks() -> None:
+    stacks = ["none", *(f"feature-decomposition:chunks={p}" for p in (2, 4, 8))]
+    peaks = [npusim.estimate(network(), "generic-cpu", techniques=s).memory.dram_peak_bytes for s in stacks]
+    assert all(more >= less for more, less in pairwise(peaks))
+    assert peaks[-1] < peaks[0] / 2
+
+
+@given(
+    st.integers(2, 10**6), st.integers(1, 10**8), st.sampled_from([8, 16, 32, 64]), st.booleans(),
+    st.sampled_from([1, 2, 4]),
+)  # fmt: skip
+def test_memory_never_rises_and_edges_read_never_fall(
+    nodes: int, edges: int, width: int, scaled: bool, chunks: int
+) -> None:
+    few, many = (MessagePassing(nodes, edges, width, p, scaled) for p in (chunks, 2 * chunks))
+    assert peak_memory_bytes(many, 100, edges) <= peak_memory_bytes(few, 100, edges)
+    assert edges_read(many) >= edges_read(few)
+    for rate in (miss_rates(few, CACHES), miss_rates(many, CACHES)):
+        assert 0.0 <= min(rate.l1, rate.llc, rate.tlb) <= max(rate.l1, rate.llc, rate.tlb) <= 1.0
+    assert traffic_bytes(few, CACHES) > 0.0
+
+
+@given(st.integers(1, 512), st.integers(1, 512))
+def test_chunks_divide_the_width(width: int, chunks: int) -> None:
+    found = divisor(width, chunks)
+    assert width % found == 0 and found >= min(chunks, width)
+
+
+def test_auto_takes_the_fewest_chunks_that_fit() -> None:
+    graph = network()
+    loose = apply(graph, "feature-decomposition:chunks=auto:memory_gb=1")
+    tight = apply(graph, "feature-decomposition:chunks=auto:memory_gb=0.02")
+    repeats = [max(op.repeats for op in g) for g in (loose, tight)]
+    assert repeats[0] == 1 < repeats[1] < 32
+
+
+@pytest.mark.parametrize(
+    ("model", "stack", "reason"),
+    [
+        ("gcn", "chunks=64", "at most 32"),
+        ("gcn", "chunks=auto", "needs memory_gb"),
+        ("gcn", "chunks=auto:memory_gb=0.001", "at least"),
+        ("gat", "chunks=3", "divide the 32 features of a head"),
+    ],
+)
+def test_impossible_chunks_are_refused_with_what_is_allowed(model: str, stack: str, reason: str) -> None:
+    found = legal(network(model), f"feature-decomposition:{stack}")
+    assert found is not None and reason in found
+
+
+def test_a_network_without_aggregation_is_refused() -> None:
+    with pytest.raises(IllegalTechniqueError, match="works feature by feature"):
+        apply(npusim.load_workload("bert-base"), "feature-decomposition")
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+@pytest.mark.parametrize("chunks", [2, 4, 16])
+def test_any_number_of_chunks_gives_the_same_bits_in_pyg(reduce: str, chunks: int) -> None:
+    torch = pytest.importorskip("torch")
+    pyg = pytest.importorskip("torch_geometric.nn")
+    torch.manual_seed(0)
+    x, edges = torch.randn(50, 16), torch.randint(0, 50, (2, 400))
+    whole, cut = (pyg.SimpleConv(aggr=reduce, decomposed_layers=p) for p in (1, chunks))
+    assert torch.equal(whole(x, edges), cut(x, edges))
+
+
+def test_gat_with_hidden_64_needs_more_than_32_gb_whole_and_less_in_chunks_of_8() -> None:
+    nodes, edges = 232_965, 114_615_892
+    peaks = [
+        peak_memory_bytes(MessagePassing(nodes, edges + nodes, 64, p), 602, edges, 8) / 1e9 for p in (1, 8)
+    ]
+    assert peaks[0] > 32.0 > peaks[1]
+
+
+def test_the_papers_memory_and_misses_follow() -> None:
+    assert run_suite("feature-decomposition").ok
