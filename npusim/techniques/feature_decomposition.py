@@ -169,16 +169,9 @@ def _decompose(editor: Editor, graph: Graph, segment: Segment, chunks: int) -> N
     table = graph.tensors[segment.features]
     width = table.shape[-1] // chunks
     region = editor.region = last.region
-    ends = [
-        editor.constant(unique_name(editor, f"{region}/chunk/{end}"), (1,), DType.INT64)
-        for end in ("begin", "end", "step")
-    ]
     shape = (*table.shape[:-1], width)
-    current = editor.op(
-        "Slice", (table.name, *ends), shape, table.dtype, unique_name(editor, f"{region}/chunk"),
-        tensor={"density": table.density},
-    )  # fmt: skip
-    _repeat(editor, current, chunks)
+    current = _sliced(editor, table, shape, unique_name(editor, f"{region}/chunk"))
+    editor.change_operator(current, repeats=chunks)
     swapped = segment.features
     for op in segment.operators:
         result = graph.tensors[op.outputs[0]]
@@ -202,8 +195,12 @@ def _decompose(editor: Editor, graph: Graph, segment: Segment, chunks: int) -> N
     editor.rewire(result.name, joined)
 
 
-def _repeat(editor: Editor, name: str, chunks: int) -> None:
-    editor.change_operator(name, repeats=chunks)
+def _sliced(editor: Editor, whole: Tensor, shape: tuple[int, ...], name: str) -> str:
+    """Columns of a tensor."""
+    ends = [editor.constant(f"{name}/{end}", (1,), DType.INT64) for end in ("begin", "end", "step")]
+    return editor.op(
+        "Slice", (whole.name, *ends), shape, whole.dtype, name, tensor={"density": whole.density}
+    )
 
 
 def _blank(editor: Editor, whole: Tensor, width: int) -> str:
@@ -219,6 +216,10 @@ def _index(editor: Editor, graph: Graph, index: str, shape: tuple[int, ...]) -> 
         return name
     writer, here = graph.writer(index), editor.region
     editor.region = writer.region if writer is not None else here
+    if graph.tensors[targets].elements != shape[0]:  # they came repeated over the whole width
+        result = _sliced(editor, whole, shape, name)
+        editor.region = here
+        return result
     column = editor.reshape(
         targets, (shape[0], *(1,) * (len(shape) - 1)), unique_name(editor, f"{name}_column")
     )
