@@ -72,11 +72,8 @@ def prune(
     destination = Destination(output, form)
     of_workload, of_soc = split_settings(settings or ())
     if of_soc:
-        raise ConfigError(
-            f"`{'.'.join(of_soc[0].path)}`",
-            file=of_soc[0].origin,
-            allowed="settings of the workload, such as workload.hidden=128",
-        )
+        path, allowed = ".".join(of_soc[0].path), "settings of the workload, such as workload.hidden=128"
+        raise ConfigError(f"`{path}`", file=of_soc[0].origin, allowed=allowed)
     if multiple < 1:
         raise ConfigError(f"`{multiple}`", file="--multiple", allowed="a whole number of at least 1")
     budgets, parsed_seeds = parse_budgets(budget), parse_seeds(seeds)

@@ -11,7 +11,7 @@ from pydantic import Field
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Tensor
 from npusim.techniques.aggregation import before_broadcast
-from npusim.techniques.preprocessing import feature_independent, is_node_matrix, unique_name
+from npusim.techniques.preprocessing import MATRIX_ROLES, feature_independent, unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique
 
 _INDEX_BYTES = 16
@@ -70,7 +70,9 @@ def _aggregates(graph: Graph, op: Operator, constant: frozenset[str]) -> bool:
     """Whether a product multiplies a matrix over the nodes by features."""
     matrix, features = (graph.tensors[t] for t in op.inputs[:2])
     turned = op.attrs.get("transpose_a") or op.attrs.get("transpose_b")
-    return is_node_matrix(graph, matrix) and features.name not in constant and not turned
+    square = len(matrix.shape) == 2 and matrix.shape[0] == matrix.shape[1]
+    of_graph = matrix.role in MATRIX_ROLES or matrix.name in graph.structural
+    return square and of_graph and features.name not in constant and not turned
 
 
 def _chain(graph: Graph, scatter: Operator, constant: frozenset[str]) -> Segment | None:
@@ -145,8 +147,8 @@ def _check(graph: Graph, parameters: DecompositionParameters) -> str | None:
         return None
     widest = max(s.width(graph) for s in found)
     if parameters.chunks > widest:
-        heads = any(len(graph.tensors[s.features].shape) > 2 for s in found)
-        what = "features of a head" if heads else "features"
+        headed = any(len(graph.tensors[s.features].shape) > 2 for s in found)
+        what = "features of a head" if headed else "features"
         return f"feature-decomposition needs chunks of at most {widest}, the {what} that are aggregated"
     heads = [s.width(graph) for s in found if len(graph.tensors[s.features].shape) > 2]
     if heads and max(heads) % parameters.chunks:
