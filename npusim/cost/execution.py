@@ -141,9 +141,7 @@ _EXECUTIONS: dict[str, Execution] = {
     **_runs(
         {"SparseMatMul": ""}, host_only="no unit of an NPU walks compressed rows of a matrix", row="aggregate"
     ),
-    **_runs(
-        {"EdgesToCsr": ""}, host_only="no unit of an NPU sorts edges", element="sort", computes=False
-    ),
+    **_runs({"EdgesToCsr": ""}, host_only="no unit of an NPU sorts edges", element="sort", computes=False),
     **_runs(
         {"Convolution": "", "ConvolutionBackpropData": "", "GroupConvolutionBackpropData": ""},
         dpu=DpuOperation.CONVOLUTION,
@@ -188,12 +186,7 @@ _EXECUTIONS: dict[str, Execution] = {
         },
         element="power",
     ),
-    **_runs(
-        {
-            "Convert": "convert", "ConvertLike": "convert",
-        },
-        computes=False,
-    ),
+    **_runs({"Convert": "convert", "ConvertLike": "convert"}, computes=False),
     **_runs({"FakeQuantize": "quantize", "FakeConvert": "quantize"}, computes=False, **_ON_GRID),
     **_runs({"Softmax": "softmax", "LogSoftmax": "logsoftmax"}, element="softmax", row="softmax"),
     **_runs(
