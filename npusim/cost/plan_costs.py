@@ -17,7 +17,7 @@ from npusim.cost.candidate_latency import (
     read_wait_s,
 )
 from npusim.cost.candidates import reads_dram, refills
-from npusim.cost.interval import DeviceTimes, interval_s, serial_s
+from npusim.cost.interval import DeviceTimes, interval_s
 from npusim.cost.jit import compiled
 from npusim.cost.levels import ServedRecord, served_bytes
 from npusim.cost.plan_independent import PlanIndependent
@@ -259,21 +259,24 @@ def keep_better_plan(
         shared, total = archs.shared[p, 0], totals[first + p]
         if waits and shared.requests > 1.0:
             continue
-        dram, sram_peak = 0.0, 0.0
+        dram, sram_peak, work_s = 0.0, 0.0, 0.0
         for d in range(arrays):
             dram += sums[d, DRAM, p]
             sram_peak = max(sram_peak, sums[d, _SRAM_PEAK, p])
-            times.work_s[d] = sums[d, WORK_S, p] + independent.dispatches_s[d, p]
+            work_s += sums[d, WORK_S, p] + independent.dispatches_s[d, p]
         for h in range(hosts):
-            times.work_s[arrays + h] = independent.hosts_s[h, p]
+            work_s += independent.hosts_s[h, p]
         dram += independent.host_dram[p]
         launches_s = independent.launches_s[p]
-        latency = interval = serial_s(times, launches_s)
+        latency = interval = work_s + launches_s
         if latency == np.inf:  # something does not fit into SRAM
             continue
         if shared.requests > 1.0:
             for d in range(arrays):
+                times.work_s[d] = sums[d, WORK_S, p] + independent.dispatches_s[d, p]
                 times.dma_s[d], times.contexts[d] = sums[d, DMA_S, p], archs.arrays[p, d].contexts
+            for h in range(hosts):
+                times.work_s[arrays + h] = independent.hosts_s[h, p]
             dram_s = dram / shared.dram_bytes_per_s
             interval = interval_s(shared.requests, times, launches_s, dram_s, bounds)
             latency = max(latency, shared.requests * interval)

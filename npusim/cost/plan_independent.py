@@ -64,11 +64,10 @@ def fill_independent(archs: Archs, ops: Any, dsp_s: Any, found: PlanIndependent,
         Column `p` is written.
     """
     found.launches_s[p] = found.host_dram[p] = found.host_moved[p] = 0.0
-    found.dispatches_s[:, p] = 0.0
-    found.dsps_s[:, p] = 0.0
-    found.lane_cycles[:, p] = 0.0
-    found.hosts_s[:, p] = 0.0
-    found.hosts_j[:, p] = 0.0
+    for d in range(archs.arrays.shape[1]):  # slices would take longer than the equations
+        found.dispatches_s[d, p] = found.dsps_s[d, p] = found.lane_cycles[d, p] = 0.0
+    for h in range(archs.hosts.shape[1]):
+        found.hosts_s[h, p] = found.hosts_j[h, p] = 0.0
     for o in range(ops.shape[0]):
         op = ops[o]
         d = op.device
