@@ -32,6 +32,7 @@ from npusim.mapping import (
     spread,
     units_of,
 )
+from npusim.mapping.graphsplit.splitting import Split
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
 from npusim.studies.placement_document import Alone, Cut, DeviceCost, PlacedGroup, Placement, Profiled
@@ -108,23 +109,12 @@ def place(
     modelled = placement_problem(graph, soc, run, chosen)
     problem, measured = _profiled(modelled, soc, profiles)
     terms = Terms.of(soc, run, minimise, problem.devices)
-    # Placements of coarser units are tried, too: so a finer granularity is never worse.
-    coarser = GRANULARITIES[GRANULARITIES.index(granularity) :]
-    units = [units_of(graph, problem, one) for one in coarser]
-    splits = [best_placement(merged(problem, one), terms) for one in dict.fromkeys(units)]
-    found = splits[0]
+    units, found, tried = _splits(graph, problem, terms, granularity)
     if profiles:
-        value, bound, placement = found.value, found.bound, spread(units[0], found.placement)
+        value, bound, placement = found.value, found.bound, spread(units, found.placement)
         totals, alone = _by_costs(problem, soc, run, placement), _alone_by_costs(problem, soc, run)
     else:
         everywhere = {d: _mapped_alone(graph, problem, soc, run, i) for i, d in enumerate(chosen)}
-        tried = tuple(
-            dict.fromkeys(
-                spread(nodes, placement)
-                for nodes, one in zip(dict.fromkeys(units), splits, strict=True)
-                for placement in (one.placement, *one.others[:_TRIED])
-            )
-        )
         placement, mapped = _best(graph, problem, tried, everywhere, soc, run, minimise)
         value, bound = objective_of(problem, terms, placement), found.bound
         totals, alone = metrics_in(Placement, mapped.total), [_alone(d, m) for d, m in everywhere.items()]
@@ -139,7 +129,7 @@ def place(
         minimise=minimise,
         devices=list(chosen),
         granularity=granularity,
-        units=len(units[0]),
+        units=len(units),
         kinds={device: soc.devices[device].kind for device in chosen},
         method=_METHOD if run.requests <= 1 else _METHOD_IN_FLIGHT,
         exact=found.exact,
@@ -153,6 +143,24 @@ def place(
         cuts=_cuts(problem, soc, run),
         profiles=measured,
     )
+
+
+def _splits(
+    graph: Graph, problem: Problem, terms: Terms, granularity: Granularity
+) -> tuple[tuple[tuple[int, ...], ...], Split, tuple[tuple[int, ...], ...]]:
+    """Return units, their best split, and placements of nodes worth mapping in full.
+
+    Placements of coarser units are among these: so a finer granularity is never worse.
+    """
+    coarser = GRANULARITIES[GRANULARITIES.index(granularity) :]
+    units = list(dict.fromkeys(units_of(graph, problem, one) for one in coarser))
+    splits = [best_placement(merged(problem, one), terms) for one in units]
+    tried = (
+        spread(nodes, placement)
+        for nodes, one in zip(units, splits, strict=True)
+        for placement in (one.placement, *one.others[:_TRIED])
+    )
+    return units[0], splits[0], tuple(dict.fromkeys(tried))
 
 
 def _profiled(problem: Problem, soc: Soc, profiles: Sequence[Profile]) -> tuple[Problem, list[Profiled]]:
