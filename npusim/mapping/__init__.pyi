@@ -23,6 +23,7 @@ from npusim.mapping.graphsplit.granularity import spread as spread
 from npusim.mapping.graphsplit.granularity import units_of as units_of
 from npusim.mapping.graphsplit.problem import Problem as Problem
 from npusim.mapping.graphsplit.splitting import Objective as Objective
+from npusim.mapping.graphsplit.splitting import Split as Split
 from npusim.mapping.graphsplit.splitting import Terms as Terms
 from npusim.mapping.graphsplit.splitting import best_placement as best_placement
 from npusim.mapping.graphsplit.splitting import objective_of as objective_of

@@ -19,6 +19,7 @@ from npusim.mapping import (
     Objective,
     Problem,
     Run,
+    Split,
     Terms,
     best_placement,
     cut_loads,
@@ -32,7 +33,6 @@ from npusim.mapping import (
     spread,
     units_of,
 )
-from npusim.mapping.graphsplit.splitting import Split
 from npusim.metrics import metrics_in
 from npusim.scenario import Scenario
 from npusim.studies.placement_document import Alone, Cut, DeviceCost, PlacedGroup, Placement, Profiled
