@@ -15,11 +15,13 @@ from npusim.cost.channelwise import eltwise_cycles as eltwise_cycles
 from npusim.cost.channelwise import maxpool_cycles as maxpool_cycles
 from npusim.cost.compilation_notice import COMPILING_S as COMPILING_S
 from npusim.cost.compilation_notice import tell_once as tell_once
+from npusim.cost.decisions import STATE_TYPES as STATE_TYPES
 from npusim.cost.decisions import Decisions as Decisions
 from npusim.cost.decisions import Group as Group
 from npusim.cost.decisions import Plan as Plan
 from npusim.cost.decisions import Plans as Plans
 from npusim.cost.decisions import Residency as Residency
+from npusim.cost.decisions import is_state_copy as is_state_copy
 from npusim.cost.design_point import ArchRow as ArchRow
 from npusim.cost.design_point import arch_row as arch_row
 from npusim.cost.dma import CMX2CMX as CMX2CMX
@@ -37,11 +39,9 @@ from npusim.cost.evaluation import SHARED_SEARCH as SHARED_SEARCH
 from npusim.cost.evaluation import evaluate as evaluate
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points
-from npusim.cost.execution import STATE_TYPES as STATE_TYPES
 from npusim.cost.execution import execution_of as execution_of
 from npusim.cost.execution import fill_dsp as fill_dsp
 from npusim.cost.execution import fill_numbers as fill_numbers
-from npusim.cost.execution import is_state_copy as is_state_copy
 from npusim.cost.execution import kernel_of as kernel_of
 from npusim.cost.execution import listed_as as listed_as
 from npusim.cost.granularity import halo_factor as halo_factor

@@ -10,6 +10,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from npusim.cost.tables import Unit
+from npusim.ops import Operator
+
+STATE_TYPES = ("Assign", "ReadValue")
+"""Operators that write and read states."""
+
+
+def is_state_copy(op: Operator, unit: Unit) -> bool:
+    """Whether an operator is a copy of a state by the NPU's driver: in DRAM, whatever SRAM holds."""
+    return op.type in STATE_TYPES and unit is Unit.DMA
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from npusim.arch.device import ElementKind, RowKind
 from npusim.arch.dsp import DspGeneration, DspKernel
 from npusim.arch.npu import Npu
-from npusim.cost.tables import DpuOperation, Unit
+from npusim.cost.tables import DpuOperation
 from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.ops import OPERATORS, Family, Operator, OpType, Tensor, TensorKind, WorkClass
@@ -57,15 +57,6 @@ class Execution:
     def row_kind(self, row_length: float) -> RowKind | None:
         """Return which rows it takes up one by one; single elements are gathered as such."""
         return None if self.row == "gather" and row_length <= 1 else self.row
-
-
-STATE_TYPES = ("Assign", "ReadValue")
-"""Operators that write and read states."""
-
-
-def is_state_copy(op: Operator, unit: Unit) -> bool:
-    """Whether an operator is a copy of a state by the NPU's driver: in DRAM, whatever SRAM holds."""
-    return op.type in STATE_TYPES and unit is Unit.DMA
 
 
 def execution_of(op_type: OpType) -> Execution:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Npu, Soc
-from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency
-from npusim.cost.execution import execution_of, fill_dsp, is_state_copy
+from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency, is_state_copy
+from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
 from npusim.cost.liveness import Liveness, packing, roots
 from npusim.cost.plan_table import PlanTable, distinct_rows, make_table

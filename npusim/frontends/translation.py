@@ -390,8 +390,7 @@ class _Translation:
         tensors = [self.editor.tensors[t] for t in inputs]
         data = {t.dtype for t in tensors if t.dtype.is_float or t.dtype is DType.INT8}
         picks = moves or (kind == "Interpolate" and attrs.get("mode") == "nearest")
-        scaled_alike = all(t.scales_bytes <= _ONE_SCALE for t in tensors)
-        return picks and scaled_alike and data == {DType.INT8}
+        return picks and data == {DType.INT8} and all(t.scales_bytes <= _ONE_SCALE for t in tensors)
 
     def _result_dtype(self, node: Any, kind: str, output: Any) -> DType:
         """Format of a result; what FakeQuantize returns is held in the format of its levels."""
