@@ -64,6 +64,16 @@ def fill_host_work(
         _random(row, graph, main, device)
 
 
+_WIDEST_INTEGER_BYTES = 4.0
+"""OpenVINO's CPU plugin computes 64-bit integers in 32 bits: its profile of GraphSAGE along edges names the
+Broadcast of node numbers `ref_i32`, and holds no Convert of them."""
+
+
+def held_bytes(dtype: DType) -> float:
+    """Return the bytes of an element as a host's runtime holds it, but for widened floating-point numbers."""
+    return float(dtype.bytes) if dtype.is_float else min(float(dtype.bytes), _WIDEST_INTEGER_BYTES)
+
+
 def _is_sparse_product(graph: Graph, op: Operator) -> bool:
     """Whether a product goes along the non-zeros of its left operand: what is stored dense does not."""
     if op.family is Family.AGGREGATE:
@@ -218,7 +228,7 @@ class _Traffic:
         if tensor.storage is Storage.CSR:
             wide = tensor.with_(dtype=DType.FP32) if self._widens(tensor) else tensor
             return wide.stored_bytes
-        each = max(4.0, tensor.dtype.bytes) if self._widens(tensor) else tensor.dtype.bytes
+        each = max(4.0, tensor.dtype.bytes) if self._widens(tensor) else held_bytes(tensor.dtype)
         return float(tensor.elements * each + tensor.scales_bytes)
 
     def _widens(self, tensor: Tensor) -> bool:
