@@ -251,31 +251,34 @@ class Archs(NamedTuple):
 
 
 @compiled
-def derive(archs: Archs, point: int) -> None:
-    """Fill the derived columns of a design point."""
-    derive_arrays(archs, point)
-    shared = archs.shared[point, 0]
-    dram = DramRates(
-        shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
-    )
-    for h in range(archs.hosts.shape[1]):
-        derive_host(archs.hosts[point, h], dram)
+def derive(archs: Archs, points: int) -> None:
+    """Fill the derived columns of the first design points."""
+    derive_arrays(archs, points)
+    for p in range(points):
+        shared = archs.shared[p, 0]
+        dram = DramRates(
+            shared.dram_latency_s, shared.dram_j_per_byte, shared.dram_clock_ratio, shared.dram_voltage_ratio
+        )
+        for h in range(archs.hosts.shape[1]):
+            derive_host(archs.hosts[p, h], dram)
 
 
 @compiled
-def derive_arrays(archs: Archs, point: int) -> None:
-    """Fill the derived columns of a design point but those of its hosts, which only work on hosts reads."""
-    shared = archs.shared[point, 0]
-    shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
-    for d in range(archs.arrays.shape[1]):
-        array = archs.arrays[point, d]
-        _derive_array(array, shared)
-        shared.area_mm2 += array.area_mm2
-        shared.peak_ops_per_s += array.peak_ops_per_s
-        shared.idle_w += array.npu_idle_w
-    for h in range(archs.hosts.shape[1]):
-        shared.idle_w += archs.hosts[point, h].idle_w
-    shared.idle_w += shared.dram_idle_w
+def derive_arrays(archs: Archs, points: int) -> None:
+    """Fill the derived columns of points but those of their hosts, which only work on hosts reads."""
+    # The loop is in here because each call with arrays counts references to all of them.
+    for p in range(points):
+        shared = archs.shared[p, 0]
+        shared.area_mm2 = shared.peak_ops_per_s = shared.idle_w = 0.0
+        for d in range(archs.arrays.shape[1]):
+            array = archs.arrays[p, d]
+            _derive_array(array, shared)
+            shared.area_mm2 += array.area_mm2
+            shared.peak_ops_per_s += array.peak_ops_per_s
+            shared.idle_w += array.npu_idle_w
+        for h in range(archs.hosts.shape[1]):
+            shared.idle_w += archs.hosts[p, h].idle_w
+        shared.idle_w += shared.dram_idle_w
 
 
 @compiled

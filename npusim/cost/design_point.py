@@ -91,8 +91,8 @@ class ArchRow:
 
     def derive(self) -> None:
         """Fill the derived columns anew."""
-        point: Any = np.int64(0)  # of a literal the kernel would be compiled again
-        derive(self.archs, point)
+        points: Any = np.int64(1)  # of a literal the kernel would be compiled again
+        derive(self.archs, points)
 
     def copy(self) -> ArchRow:
         """Return a point of its own with the same numbers."""

@@ -108,17 +108,29 @@ def _block(design: Design, points: int) -> Block:
 
 
 @compiled
-def _set_columns(block: Block, p: int, design: Design, point: int) -> None:
-    """Write what a point of the design sets into a point of a block."""
+def _set_columns(block: Block, design: Design, start: int, points: int) -> None:
+    """Write what points of the design set, from `start` on, into the first points of a block."""
     first = SHARED_SIZE + block.arrays.shape[1]
     for c in range(design.columns.shape[0]):
-        column, value = design.columns[c], design.values[point, c]
+        column = design.columns[c]
         if column < SHARED_SIZE:
-            block.shared[p, column] = value
+            for p in range(points):
+                block.shared[p, column] = design.values[start + p, c]
         elif column < first:
-            block.arrays[p, column - SHARED_SIZE] = value
+            for p in range(points):
+                block.arrays[p, column - SHARED_SIZE] = design.values[start + p, c]
         else:
-            block.hosts[p, column - first] = value
+            for p in range(points):
+                block.hosts[p, column - first] = design.values[start + p, c]
+
+
+@compiled
+def _fill_rates(archs: Archs, rates: Any, points: int) -> None:
+    """Fill the tables of rates of all array devices at the first points."""
+    for d in range(archs.arrays.shape[1]):
+        own = rates[d]
+        for p in range(points):
+            fill_rates(archs.arrays[p, d], own, p)
 
 
 class _Work(NamedTuple):
@@ -185,16 +197,14 @@ def _evaluate_group(
     for first in range(start, stop, BLOCK):
         points = min(BLOCK, stop - first)
         has_terms[:] = False
-        for p in range(points):
-            _set_columns(block, p, design, first + p)
-            if uses_host:
-                derive(archs, p)
-            else:
-                derive_arrays(archs, p)
-            for d in range(arrays):
-                fill_rates(archs.arrays[p, d], rates[d], p)
-            fill_independent(archs, first_ops, dsp_s, independent, p)
-            plans[first + p] = -1
+        _set_columns(block, design, first, points)
+        if uses_host:
+            derive(archs, points)
+        else:
+            derive_arrays(archs, points)
+        _fill_rates(archs, rates, points)
+        fill_independent(archs, first_ops, dsp_s, independent, points)
+        plans[first : first + points] = -1
         if first == start:
             # What is too slow at all points need not be kept; of many points that pays for convolutions only.
             for d in range(arrays):
@@ -230,15 +240,14 @@ def _has_convolutions(rows: Any) -> bool:
 @compiled
 def _widen_by_others(design: Design, start: int, stop: int, rate_bounds: Any) -> None:
     """Widen the bounds of rates by the points `start` to `stop`."""
-    rates, block = np.zeros((RATES, 1)), _block(design, 1)
-    point: Any = np.int64(0)
+    rates, block = np.zeros((design.arrays, RATES, 1)), _block(design, 1)
     one: Any = np.int64(1)
     for p in range(start, stop):
-        _set_columns(block, point, design, p)
-        derive_arrays(block.archs, point)
+        _set_columns(block, design, p, one)
+        derive_arrays(block.archs, one)
+        _fill_rates(block.archs, rates, one)
         for d in range(design.arrays):
-            fill_rates(block.archs.arrays[0, d], rates, point)
-            widen_rate_bounds(rates, one, rate_bounds[d])
+            widen_rate_bounds(rates[d], one, rate_bounds[d])
 
 
 @compiled

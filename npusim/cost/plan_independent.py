@@ -51,41 +51,42 @@ def plan_independent(arrays: int, hosts: int, points: int) -> PlanIndependent:
 
 
 @compiled
-def fill_independent(archs: Archs, ops: Any, dsp_s: Any, found: PlanIndependent, p: int) -> None:
-    """Cost at one point what no residency plan changes.
+def fill_independent(archs: Archs, ops: Any, dsp_s: Any, found: PlanIndependent, points: int) -> None:
+    """Cost at the first points what no residency plan changes.
 
     Parameters
     ----------
     ops : array of OP_DTYPE, shape (operators,)
         Under any plan.
     dsp_s : array of float64, shape (operators, points)
-        Column `p` is written: the time of the DSPs for each operator.
+        Written: the time of the DSPs for each operator.
     found : PlanIndependent
-        Column `p` is written.
+        Written.
     """
-    found.launches_s[p] = found.host_dram[p] = found.host_moved[p] = 0.0
-    for d in range(archs.arrays.shape[1]):  # slices would take longer than the equations
-        found.dispatches_s[d, p] = found.dsps_s[d, p] = found.lane_cycles[d, p] = 0.0
-    for h in range(archs.hosts.shape[1]):
-        found.hosts_s[h, p] = found.hosts_j[h, p] = 0.0
-    for o in range(ops.shape[0]):
-        op = ops[o]
-        d = op.device
-        dsp_s[o, p] = 0.0
-        if op.unit == _HOST:
-            host = archs.hosts[p, d]
-            cost = cost_host(host, op)
-            found.hosts_s[d, p] += cost.time_s * op.repeats
-            found.hosts_j[d, p] += host_energy_j(host, cost) * op.repeats
-            found.host_dram[p] += cost.streamed_bytes * op.repeats
-            found.host_moved[p] += (cost.read_bytes + cost.written_bytes) * op.repeats
-            found.launches_s[p] += op.launches * host.launch_s
-        elif archs.arrays.shape[1] > 0:  # of views alone the runtime is called all the same
-            array = archs.arrays[p, d]
-            found.launches_s[p] += op.launches * array.launch_s
-            found.dispatches_s[d, p] += op.repeats * op.dispatches * array.dispatch_s
-            if op.unit == _DSP:
-                time = dsp_time_s(array, op)
-                dsp_s[o, p] = time
-                found.dsps_s[d, p] += op.repeats * time
-                found.lane_cycles[d, p] += op.repeats * dsp_lane_cycles(array, op, time)
+    for p in range(points):
+        found.launches_s[p] = found.host_dram[p] = found.host_moved[p] = 0.0
+        for d in range(archs.arrays.shape[1]):  # slices would take longer than the equations
+            found.dispatches_s[d, p] = found.dsps_s[d, p] = found.lane_cycles[d, p] = 0.0
+        for h in range(archs.hosts.shape[1]):
+            found.hosts_s[h, p] = found.hosts_j[h, p] = 0.0
+        for o in range(ops.shape[0]):
+            op = ops[o]
+            d = op.device
+            dsp_s[o, p] = 0.0
+            if op.unit == _HOST:
+                host = archs.hosts[p, d]
+                cost = cost_host(host, op)
+                found.hosts_s[d, p] += cost.time_s * op.repeats
+                found.hosts_j[d, p] += host_energy_j(host, cost) * op.repeats
+                found.host_dram[p] += cost.streamed_bytes * op.repeats
+                found.host_moved[p] += (cost.read_bytes + cost.written_bytes) * op.repeats
+                found.launches_s[p] += op.launches * host.launch_s
+            elif archs.arrays.shape[1] > 0:  # of views alone the runtime is called all the same
+                array = archs.arrays[p, d]
+                found.launches_s[p] += op.launches * array.launch_s
+                found.dispatches_s[d, p] += op.repeats * op.dispatches * array.dispatch_s
+                if op.unit == _DSP:
+                    time = dsp_time_s(array, op)
+                    dsp_s[o, p] = time
+                    found.dsps_s[d, p] += op.repeats * time
+                    found.lane_cycles[d, p] += op.repeats * dsp_lane_cycles(array, op, time)
