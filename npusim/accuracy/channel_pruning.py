@@ -1,4 +1,4 @@
-"""Channel pruning of a trained GNN (GCNP, section 3): masks by LASSO, weights refitted, layers from the last.
+"""Channel pruning of a trained GNN (GCNP, section 3): masks by LASSO, weights refitted.
 
 For a layer with branches Y_k = A^k h W_k the masks beta, one for all branches, minimise
 

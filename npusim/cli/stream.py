@@ -32,57 +32,66 @@ _LONGEST_COUNT = 10
 """Digits that a number of nodes has fewer than."""
 
 
+_Updates = Annotated[int, opt.option("--updates N", "Length of a generated stream.", min=1, max=100_000)]
+_Seed = Annotated[int, opt.option("--seed N", "Seed of a generated stream.", min=0)]
+_Mix = Annotated[
+    str | None,
+    opt.option(
+        "--mix EVENT=W,...",
+        "How often add_node, remove_node, add_edge, remove_edge happen. [dim]\\[3, 1, 5, 1][/dim]",
+    ),
+]
+_Events = Annotated[
+    Path | None,
+    opt.option("--events FILE", "CSV with update, event, count instead of a generated stream."),
+]
+_Capacity = Annotated[
+    int | None,
+    opt.option(
+        "--capacity N",
+        "Nodes that pad and mask is compiled for.",
+        default="whole thousands",
+        min=1,
+        max=10**9,
+    ),
+]
+_Kept = Annotated[
+    str | None,
+    opt.option(
+        "--kept N,N,...",
+        "Capacities compiled beforehand where several blobs are kept.",
+        default="four steps up to --capacity",
+    ),
+]
+_Batch = Annotated[
+    int | None,
+    opt.option("--batch N", "Nodes of a mini-batch.", default="1000, or half the graph", min=1),
+]
+_Accuracy = Annotated[
+    bool,
+    opt.option(
+        "--accuracy",
+        "Train the network on its real data (kept in the cache): what mini-batches cost in accuracy.",
+    ),
+]
+_Inferences = Annotated[int, opt.option("--inferences K", "Inferences after each update.", min=1)]
+
+
 @app.command(epilog=_EXAMPLES)
 def stream(
     workload: opt.GnnName,
     soc: opt.SocName = opt.DEFAULT_SOC,
     techniques: opt.TechniqueStack = "none",
-    updates: Annotated[
-        int, opt.option("--updates N", "Length of a generated stream.", min=1, max=100_000)
-    ] = 200,
-    seed: Annotated[int, opt.option("--seed N", "Seed of a generated stream.", min=0)] = 0,
-    mix: Annotated[
-        str | None,
-        opt.option(
-            "--mix EVENT=W,...",
-            "How often add_node, remove_node, add_edge, remove_edge happen. [dim]\\[3, 1, 5, 1][/dim]",
-        ),
-    ] = None,
-    events: Annotated[
-        Path | None,
-        opt.option("--events FILE", "CSV with update, event, count instead of a generated stream."),
-    ] = None,
-    capacity: Annotated[
-        int | None,
-        opt.option(
-            "--capacity N",
-            "Nodes that pad and mask is compiled for.",
-            default="whole thousands",
-            min=1,
-            max=10**9,
-        ),
-    ] = None,
-    kept: Annotated[
-        str | None,
-        opt.option(
-            "--kept N,N,...",
-            "Capacities compiled beforehand where several blobs are kept.",
-            default="four steps up to --capacity",
-        ),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        opt.option("--batch N", "Nodes of a mini-batch.", default="1000, or half the graph", min=1),
-    ] = None,
-    accuracy: Annotated[
-        bool,
-        opt.option(
-            "--accuracy",
-            "Train the network on its real data (kept in the cache): what mini-batches cost in accuracy.",
-        ),
-    ] = False,
+    updates: _Updates = 200,
+    seed: _Seed = 0,
+    mix: _Mix = None,
+    events: _Events = None,
+    capacity: _Capacity = None,
+    kept: _Kept = None,
+    batch: _Batch = None,
+    accuracy: _Accuracy = False,
     data: opt.Data = None,
-    inferences: Annotated[int, opt.option("--inferences K", "Inferences after each update.", min=1)] = 1,
+    inferences: _Inferences = 1,
     settings: opt.Settings = None,
     hint: opt.Hint = "latency",
     requests: opt.Requests = None,

@@ -1,4 +1,4 @@
-"""Packed weights that a device does not multiply as they are: unpacked ahead, or by operators of their own.
+"""Packed weights that a device does not multiply as they are: unpacked ahead, or by operators.
 
 Weights of 8 or 4 bits with scales are multiplied by activations in floating point. Where they become numbers
 again is a fact of the device and its compiler (`packed_weights` in the data sheet).

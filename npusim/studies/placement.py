@@ -89,8 +89,6 @@ def place(
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
     profiles : sequence of Profile
         Measured times, which replace the model's where they exist.
-    granularity : {"operator", "layer", "block"}
-        What is placed as one.
 
     Raises
     ------
@@ -101,8 +99,8 @@ def place(
 
     Examples
     --------
-    >>> place(Scenario("gcn-cora"), devices=["npu", "cpu"]).exact
-    True
+    >>> place(Scenario("gcn-cora"), devices=["npu"]).switches
+    0
     """
     soc, graph, run = scenario.machine, scenario.graph, scenario.run
     chosen = _devices_of(soc, devices)

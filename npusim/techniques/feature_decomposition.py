@@ -122,7 +122,7 @@ def divisor(width: int, chunks: int) -> int:
 
 
 def peak_bytes(graph: Graph, segment: Segment, chunks: int) -> float:
-    """Count what an aggregation in chunks occupies: messages, their scaled copy, indices, features, sums (B).
+    """Count the bytes of an aggregation in chunks: messages, scaled copy, indices, features, sums.
 
     Section II-B of the paper: by edges, features and chunks.
     """

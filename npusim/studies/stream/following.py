@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf, isinf
+from typing import Any
 
 from npusim.arch.toolchain import Toolchain, load_toolchain
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
@@ -52,25 +53,21 @@ def follow(
     Parameters
     ----------
     scenario : Scenario
-        A network on a data graph, which is the graph before the first update; techniques on top of StaGr,
-        GrAd and NodePad; a SoC with a CPU, which keeps the mask.
+        A network on the data graph before the first update; techniques on top of StaGr, GrAd and NodePad; a
+        SoC with a CPU, which keeps the mask.
     toolchain : Toolchain, optional
         What compiling costs; None: the shipped one.
     capacity : int, optional
-        Nodes that pad and mask is compiled for; None: the most of the stream, rounded up to whole thousands.
-        When the graph outgrows it, the network is compiled again with as much room to spare as at the start.
+        Nodes that pad and mask is compiled for, again with as much room where the graph outgrows it; None:
+        the most of the stream, rounded up to whole thousands.
     kept : sequence of int
-        Capacities that are compiled beforehand where several blobs are kept; empty: four in equal steps up to
-        that of pad and mask.
+        Capacities of several kept blobs; empty: four in equal steps up to that of pad and mask.
     batch : int, optional
         Nodes of a mini-batch; None: a thousand, or half of the graph where that is less.
     judge : callable, optional
-        Returns the share of edges that batches of so many nodes lose, and the accuracy that is left; None:
-        batches are taken to be drawn at random.
-    inferences : int
-        Inferences after each update, at least 1.
-    seed : int, optional
-        Seed of the stream, for the document.
+        Returns what batches of so many nodes lose, edges and accuracy; None: they are drawn at random.
+    inferences, seed : int
+        Inferences after each update, at least 1; seed of the stream, for the document.
 
     Raises
     ------
@@ -84,24 +81,13 @@ def follow(
     toolchain = toolchain or load_toolchain()
     stream = _course(scenario, masked, updates, toolchain, inferences)
     versions, course, start = stream.compiled, stream.sizes, stream.sizes[0]
-    if capacity is not None and capacity < start.nodes:
-        allowed = f"at least the {start.nodes} nodes of the graph"
-        raise NpusimError(f"--capacity: found {capacity}; allowed: {allowed}")
-    chosen = capacity if capacity is not None else -(-stream.most // _ROUND) * _ROUND
-    blobs = _kept_capacities(kept, start, chosen)
-    size = _batch(batch, start)
-    judged = judge(size) if judge is not None else expected_judgement(start.nodes, size)
+    chosen, blobs, size = _room(stream, capacity, kept, batch)
     recompile = stream.frozen(frozen, [any(update.counts.values()) for update in updates])
-    on_nodes = stream.by_nodes(masked)
     paddings = _paddings(stream, masked, chosen)
     strategies = [
         recompile.strategy("recompile", frozen, [start.nodes]),
-        on_nodes.strategy("recompile on nodes", masked, [start.nodes]),
-        paddings[chosen].strategy("pad and mask", versions.graph(masked, start, chosen).techniques, [chosen]),
-        stream.kept(masked, blobs).strategy("several kept blobs", masked, blobs),
-        stream.batched(masked, size, judged.lost_edges).strategy("mini-batches", masked, [size], judged),
+        *_masked_strategies(stream, masked, paddings[chosen], (chosen, blobs, size), judge),
     ]
-    best, at_limit = _breakeven(stream, masked, recompile.total_s)
     return Followed(
         workload=scenario.baseline.name,
         soc=scenario.machine.name,
@@ -115,13 +101,58 @@ def follow(
         capacity=chosen,
         strategies=strategies,
         best_by_rate=best_by_rate(strategies),
-        breakeven_capacity=best,
-        breakeven_is_limit=at_limit,
-        breakeven_inferences=_breakeven_inferences(recompile, paddings[chosen], len(updates), inferences),
+        **_breakevens(stream, masked, recompile, paddings[chosen], inferences),
         capacities=[_capacity_cost(versions, masked, start, c, paddings[c]) for c in sorted(paddings)],
         notes=_notes(toolchain, course, strategies[-1]),
         conclusion=_conclusion(strategies),
     )
+
+
+def _room(
+    stream: Course, capacity: int | None, kept: Sequence[int], batch: int | None
+) -> tuple[int, list[int], int]:
+    """Return the capacity of pad and mask, those of several kept blobs, and the nodes of a mini-batch."""
+    start = stream.sizes[0]
+    if capacity is not None and capacity < start.nodes:
+        allowed = f"at least the {start.nodes} nodes of the graph"
+        raise NpusimError(f"--capacity: found {capacity}; allowed: {allowed}")
+    chosen = capacity if capacity is not None else -(-stream.most // _ROUND) * _ROUND
+    blobs = _kept_capacities(kept, start, chosen)
+    size = _batch(batch, start)
+    return chosen, blobs, size
+
+
+def _breakevens(
+    stream: Course, masked: str, recompile: Costs, padding: Costs, inferences: int
+) -> dict[str, Any]:
+    """Return up to which capacity, and how many inferences, padding pays."""
+    best, at_limit = _breakeven(stream, masked, recompile.total_s)
+    updates = len(stream.sizes) - 1
+    return {
+        "breakeven_capacity": best,
+        "breakeven_is_limit": at_limit,
+        "breakeven_inferences": _breakeven_inferences(recompile, padding, updates, inferences),
+    }
+
+
+def _masked_strategies(
+    stream: Course,
+    masked: str,
+    padding: Costs,
+    sizes: tuple[int, Sequence[int], int],
+    judge: Callable[[int], BatchJudgement] | None,
+) -> list[Strategy]:
+    """Return the ways that write a mask, given capacity, kept capacities and nodes of a mini-batch."""
+    chosen, blobs, size = sizes
+    start = stream.sizes[0]
+    judged = judge(size) if judge is not None else expected_judgement(start.nodes, size)
+    padded = stream.compiled.graph(masked, start, chosen).techniques
+    return [
+        stream.by_nodes(masked).strategy("recompile on nodes", masked, [start.nodes]),
+        padding.strategy("pad and mask", padded, [chosen]),
+        stream.kept(masked, blobs).strategy("several kept blobs", masked, blobs),
+        stream.batched(masked, size, judged.lost_edges).strategy("mini-batches", masked, [size], judged),
+    ]
 
 
 def _stacks(own: Stack) -> tuple[str, str]:
