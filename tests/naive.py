@@ -226,7 +226,7 @@ def total(row: Any, op_rows: Any, costs: list[Any]) -> Any:
     energy = power_w * interval + sum(static_w * min(at_work_s, interval) for static_w, at_work_s in static_j)
     return SimpleNamespace(
         latency_s=latency,
-        throughput_per_s=1 / interval,
+        throughput_per_s=1 / interval if interval else math.inf,  # views alone take no time
         energy_j=energy + sum(c.energy_j for c in costs),
         sram_peak_bytes=max(c.sram_peak_bytes for c in costs),
         area_mm2=shared.area_mm2,

@@ -275,7 +275,7 @@ def test_cuts_cost_what_their_placements_do(data):
     n, k = len(problem.names), len(problem.devices)
     for first, rest in permutations(range(k), 2):
         every = [(first,) * (i + 1) + (rest,) * (n - 1 - i) for i in range(n - 1)]
-        expected = np.array([problem.loads(one) for one in every]).reshape(-1, k + 4)
+        expected = np.array([problem.loads(one) for one in every]).reshape(-1, 2 * k + 3)
         assert cut_loads(problem, first, rest) == pytest.approx(expected, rel=1e-9, abs=1e-9)
         assert cut_transfer_bytes(problem).tolist() == [problem.transfer_bytes(one) for one in every]
 
