@@ -104,7 +104,7 @@ def read_keyed(
     figures : list of KeyedFigure
         Those that the suite knows, in the order of the file.
     notes : list of str
-        One line that names the top of each branch that was skipped.
+        One line that names the top of each branch that was skipped; one for all of other suites.
 
     Raises
     ------
@@ -133,7 +133,15 @@ def read_keyed(
     if not found:
         allowed = f"keys such as {', '.join(branches)}"
         raise ConfigError("no figure that the suite knows", file=str(path), line=1, allowed=allowed)
-    notes = [f"{path.name}: skipped {count} keys of `{key}`" for key, count in skipped.items()]
+    ours = {branch.partition(".")[0] for branch in branches}
+    others = sorted({key.partition(".")[0] for key in skipped} - ours) if ours else []
+    notes = [
+        f"{path.name}: skipped {count} keys of `{key}`"
+        for key, count in skipped.items()
+        if key.partition(".")[0] not in others
+    ]
+    if others:
+        notes.append(f"{path.name}: skipped {', '.join(others)}, which are of other suites")
     return found, notes
 
 
