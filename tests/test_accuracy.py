@@ -61,7 +61,7 @@ def cora(planetoid_root: Path, own_cache: object) -> AccuracyReport:
     chosen = [
         "graphsplit+preg", "stagr+grasp+symg+cacheg", "grad+nodepad", "effop", "effop+grax1",
         "effop+grax2:form=literal", "effop+grax2:form=source", "effop+grax2:form=rank2", "grax3",
-        "stagr+quantgr", "grax3+quantgr",
+        "stagr+quantgr", "grax3+quantgr", "feature-decomposition:chunks=4",
     ]  # fmt: skip
     return judge([f"{model}-cora" for model in MODELS], chosen, planetoid_root)
 

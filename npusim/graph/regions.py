@@ -32,7 +32,7 @@ class Phase(StrEnum):
     AGGREGATION = "aggregation"
     """Sums, means and maxima over neighbours; over tokens, weighed by their scores."""
     COMBINATION = "combination"
-    """Products with weights, their biases, and sums of such products."""
+    """Products with weights, their biases, and sums of such products, or a GNN's branches side by side."""
     ACTIVATION = "activation"
     """Elementwise work and normalisation behind them."""
     OTHER = "other"
@@ -246,7 +246,8 @@ class _Phases:
                 waiting += [r for name in op.outputs for r in self.graph.readers(name)]
             elif any(name not in tensors and self._comes_from_none(name, tensors) for name in features):
                 later = [r.family for name in op.outputs for r in self.graph.readers(name)]
-                weighs |= op.family is Family.MATMUL or (op.type == "Multiply" and Family.SCATTER in later)
+                weighs |= op.family in (Family.MATMUL, Family.AGGREGATE)
+                weighs |= op.type == "Multiply" and Family.SCATTER in later
         return found if weighs else set()
 
     def _comes_from_none(self, name: str, tensors: set[str]) -> bool:
@@ -269,6 +270,8 @@ class _Phases:
         features = self._features(op)
         if not features:
             return None
+        if op.family is Family.AGGREGATE:
+            return Phase.AGGREGATION
         if self._is_weighted(op):
             return Phase.COMBINATION
         if op.family is Family.MATMUL and self.edges.intersection(op.inputs):
@@ -323,6 +326,8 @@ class _Phases:
             return summing if summing in before and combining not in before else Phase.ACTIVATION
         if not before:
             return None
+        if op.type == "Concat" and self.edges and combining in before and set(before) <= {summing, combining}:
+            return combining  # a layer's branches side by side, where others are added up
         if kind is WorkClass.STATE or (kind is WorkClass.POINTWISE and len(op.inputs) <= 2):
             return before[0]
         return summing if before[0] is summing else own.get(kind, Phase.OTHER)
