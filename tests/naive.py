@@ -197,7 +197,8 @@ def total(row: Any, op_rows: Any, costs: list[Any]) -> Any:
     shared = record(row.shared)
     pairs = [(record(op), cost) for op, cost in zip(op_rows, costs, strict=True)]
     working = [(op, cost, device_of(row, op)) for op, cost in pairs if op.unit != Unit.VIEW]
-    launches = sum(op.launches * device.launch_s for op, _, device in working)
+    # Of views alone the runtime of the first NPU is called all the same.
+    launches = sum(op.launches * device_of(row, op).launch_s for op, _ in pairs)
     busy_s, paces, power_w, static_j = 0.0, [], shared.idle_w, []
     for d, arch in enumerate(row.archs.arrays[0]):
         arch = record(arch)
@@ -226,7 +227,7 @@ def total(row: Any, op_rows: Any, costs: list[Any]) -> Any:
     energy = power_w * interval + sum(static_w * min(at_work_s, interval) for static_w, at_work_s in static_j)
     return SimpleNamespace(
         latency_s=latency,
-        throughput_per_s=1 / interval if interval else math.inf,  # views alone take no time
+        throughput_per_s=1 / interval,
         energy_j=energy + sum(c.energy_j for c in costs),
         sram_peak_bytes=max(c.sram_peak_bytes for c in costs),
         area_mm2=shared.area_mm2,

@@ -93,7 +93,7 @@ def test_the_traffic_on_dram_is_never_above_what_dram_sustains(case):
 
 
 def test_a_gantt_chart_of_many_tasks_is_joined_and_small():
-    line = timeline("gat-cora", "none", "throughput")
+    line = timeline("gat-citeseer", "none", "throughput")
     assert len(line.working) > 10 * MOST_BARS
     page = timeline_html(line)
     few = timeline_html(timeline())
