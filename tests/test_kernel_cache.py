@@ -1,5 +1,5 @@
 """Compiled kernels on disk: never stale, never in the way. Each test runs a small kernel of a copy of the
-package in processes."""
+package in processes, where all is compiled that may also run as plain Python."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import npusim
+from npusim.locate import resource
 
 SCRIPT = """
 import sys
@@ -26,6 +27,7 @@ hits = sum(fill_rates.stats.cache_hits.values())
 assert not (hits and "scipy.linalg" in sys.modules), "loading finished code imports what compiling needs"
 print(seconds, hits)
 """
+COMPILED = {"NPUSIM_KERNELS": "compiled", "PYTHONDONTWRITEBYTECODE": "1"}
 CALLEE = '''
 
 @compiled
@@ -41,12 +43,13 @@ def copy(tmp_path: Path) -> Path:
     home = tmp_path / "copy"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(npusim.__file__).parent, home / "npusim", ignore=ignored)
+    shutil.copytree(resource("configs"), home / "npusim" / "_data" / "configs", dirs_exist_ok=True)
     return home
 
 
 def start(copy: Path, **variables: str) -> subprocess.Popen[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("NPUSIM_", "NUMBA_", "PYTHON"))}
-    environment = kept | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"} | variables
+    environment = kept | {"PYTHONPATH": str(copy), **COMPILED} | variables
     command = [sys.executable, "-c", SCRIPT]
     return subprocess.Popen(
         command, env=environment, cwd=copy, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -114,12 +117,13 @@ def test_a_full_disk_is_no_obstacle(copy, tmp_path):
     script = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n" + SCRIPT
     environment = os.environ | {
         "PYTHONPATH": str(copy),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **COMPILED,
         "NPUSIM_CACHE": str(tmp_path / "cache"),
     }
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=environment,
+        cwd=copy,
         capture_output=True,
         text=True,
         timeout=900,
