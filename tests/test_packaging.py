@@ -25,7 +25,7 @@ HELP_LIMIT_S = 0.8 if os.environ.get("CI") else 0.4
 HEAVY = {"torch", "torch_geometric", "openvino", "nncf", "dask", "distributed", "marimo", "numba", "scipy"}
 
 # Folders whose modules may import what only an extra installs; everything else must do with the core.
-EXTRAS_ONLY = ("accuracy", "frontends", "measure", "learn", "explore")
+EXTRAS_ONLY = ("accuracy", "frontends", "measure", "learn", "explore", "llm", "magnas")
 
 
 @pytest.fixture(scope="session")
