@@ -93,7 +93,7 @@ class Document(Part):
         >>> import npusim
         >>> estimate = npusim.estimate("gcn-cora", techniques="stagr")
         >>> estimate.records()[0]["unit"], estimate.tables()
-        ('npu.dpu', ('operators', 'units'))
+        ('npu.dpu', ('operators', 'parts', 'units'))
         """
         names = self.tables()
         chosen = table if table is not None else next(iter(names), "")
