@@ -16,11 +16,16 @@ from npusim.units import Count, TileCount, refuse
 _ON_ARRAY = ("matmul", "convolution", "groupconvolution", "convolutionbackpropdata")
 
 
-def _ones(*names: str) -> dict[str, float]:
-    return dict.fromkeys(names, 1.0)
+def _absent(value: Any) -> dict[str, Any]:
+    """Return a number of a data sheet that leaves it out: what an array without fitted parts has."""
+    return {"value": value, "source": "absent"}
 
 
-_ONE_MODE = DpuMode.model_validate({"groups_w": 1, "groups_h": 1, "groups_c": 1})
+def _all(value: Any, *names: str) -> dict[str, Any]:
+    return dict.fromkeys(names, _absent(value))
+
+
+_ONE_MODE = DpuMode.model_validate(_all(1, "groups_w", "groups_h", "groups_c"))
 
 
 class ArrayUnit(Dpu):
@@ -29,7 +34,7 @@ class ArrayUnit(Dpu):
     array: ArrayShape
     """Axes of PEs, how operands reach them, and the memories between them and SRAM. `macs_per_mpe` are the
     multiply-accumulates of a PE."""
-    grid: Grid = Grid.model_validate({"vpe": 4, "mpe": 4, "accumulator": "4 B"})
+    grid: Grid = Grid.model_validate(_all(4, "vpe", "mpe") | _all("4 B", "accumulator"))
     """Groups that work is dealt out in where it is shared or fused by rows; bytes of a partial sum."""
     modes: dict[str, DpuMode] = Field(default_factory=lambda: {"array": _ONE_MODE})
     """An array has no stencils."""
@@ -37,7 +42,7 @@ class ArrayUnit(Dpu):
     """Elementwise operators that it runs by itself: none."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
     """What is applied to an output on its way to SRAM for nothing."""
-    energy_factors: EnergyFactors = EnergyFactors.model_validate(_ones(*EnergyFactors.model_fields))
+    energy_factors: EnergyFactors = EnergyFactors.model_validate(_all(1.0, *EnergyFactors.model_fields))
     """Energy of a multiply-accumulate of depthwise work, relative to a convolution's."""
     model: DpuModel | None = None  # type: ignore[assignment]  # an NPU has one
     """None: nothing is fitted."""
@@ -57,21 +62,22 @@ class PlainDma(Dma):
     """Engines that move data at their width, as far as DRAM lets them."""
 
     model: DmaModel = DmaModel.model_validate(
-        _ones("ddr2cmx_share", "cmx2ddr_share", "cmx2cmx_share")
-        | dict.fromkeys(("dram_read_latency_s", "dram_write_latency_s", "page_walk_s"), "0 s")
-        | dict.fromkeys(
-            ("start_cycles", "ddr2cmx_row_cycles", "cmx2ddr_row_cycles", "cmx2cmx_row_cycles"), "0 cycle"
-        )
-        | {"page_bytes": "1e12 B", "copy_buffer_bytes": "0 B"}
+        _all(1.0, "ddr2cmx_share", "cmx2ddr_share", "cmx2cmx_share")
+        | _all("0 s", "dram_read_latency_s", "dram_write_latency_s", "page_walk_s")
+        | _all("0 cycle", "start_cycles")
+        | _all("0 cycle", "ddr2cmx_row_cycles", "cmx2ddr_row_cycles", "cmx2cmx_row_cycles")
+        | _all("1e12 B", "page_bytes")
+        | _all("0 B", "copy_buffer_bytes")
     )
     """Parameters by direction. Absent: no latency, no gaps, the full width."""
 
 
+_NO_KERNELS = {"title": "no vector units", "reference_lanes": _absent(1), "kernels": {"unknown": {}}}
 _NO_VECTOR_UNITS = {
-    "per_tile": 1,
-    "lanes": {"fp16": "1 element/cycle"},
+    "per_tile": _absent(1),
+    "lanes": {"fp16": _absent("1 element/cycle")},
     "kernel_generation": "none",
-    "kernels": {"none": {"title": "no vector units", "reference_lanes": 1, "kernels": {"unknown": {}}}},
+    "kernels": {"none": _NO_KERNELS},
 }
 
 
@@ -82,9 +88,9 @@ class Accelerator(Npu):
     """Kind of device: accelerator."""
     architecture: str = "accelerator"
     """Generation, where there are several."""
-    tiles: TileCount = Count(1, source="absent: one")
+    tiles: TileCount = Count(1, source="absent")
     """Arrays with SRAM of their own."""
-    inflight_requests: PerHint = PerHint.model_validate({"latency": 1, "throughput": 1})
+    inflight_requests: PerHint = PerHint.model_validate(_all(1, "latency", "throughput"))
     """Inferences in flight, by performance hint."""
     operating_points: dict[DeviceName, NpuPoint] = Field(default_factory=dict)
     """Named clocks and voltages."""
@@ -98,13 +104,13 @@ class Accelerator(Npu):
     """Engines between DRAM and SRAM."""
     sparsity: Sparsity = Sparsity.model_validate(dict.fromkeys(Sparsity.model_fields, False))
     """Which operands may be compressed, and whose zeros are skipped: none."""
-    symg: Symg = Symg.model_validate({"transposed_read_rate": 1.0})
+    symg: Symg = Symg.model_validate(_all(1.0, "transposed_read_rate"))
     """Assumptions about SymG."""
 
     @model_validator(mode="before")
     @classmethod
     def _tiles_are_there(cls, data: Any) -> Any:
-        return data if not isinstance(data, dict) or "tiles" in data else data | {"tiles": 1}
+        return data if not isinstance(data, dict) or "tiles" in data else data | {"tiles": _absent(1)}
 
     @model_validator(mode="after")
     def _somebody_runs_the_rest(self) -> Accelerator:

@@ -80,9 +80,14 @@ def _is_grid(found: Any) -> str:
     return "grid" if found == "grid" else "dataflow"
 
 
+_NAME = Annotated[str, Field(json_schema_extra={"not": {"const": "grid"}})]
+"""Name of a dataflow in JSON Schema, which counts the alternatives that fit: one must."""
+
 GridOrDataflow = Annotated[
     Annotated[Literal["grid"], Tag("grid")]
-    | Annotated[Annotated[Dataflow, BeforeValidator(_named)], Tag("dataflow")],
+    | Annotated[
+        Annotated[Dataflow, BeforeValidator(_named, json_schema_input_type=_NAME | Dataflow)], Tag("dataflow")
+    ],
     Discriminator(_is_grid),
 ]
 """The calibrated grid, a dataflow in place, or the name of a shipped one."""
