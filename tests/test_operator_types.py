@@ -128,7 +128,8 @@ def test_every_type_has_every_trait_and_an_execution() -> None:
         assert isinstance(declared.rows, RowUse) and isinstance(declared.int8, Int8Use)
         assert isinstance(declared.settings, Settings)
         execution = execution_of(declared)
-        assert execution.dpu is not None or execution.dsp_kernel or declared.work_class is WorkClass.STATE
+        on_npu = execution.dpu is not None or execution.dsp_kernel or declared.work_class is WorkClass.STATE
+        assert on_npu or execution.host_only  # why it runs on hosts alone
 
 
 @pytest.mark.parametrize(

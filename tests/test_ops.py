@@ -78,7 +78,8 @@ def test_a_view_has_nothing_to_do_and_an_unknown_operator_never_nothing() -> Non
 def test_every_operator_can_run_somewhere() -> None:
     for name in OPERATORS:
         execution = execution_of(op_type(name))
-        assert execution.dpu is not None or execution.dsp_kernel or op_type(name).family is Family.VIEW, name
+        on_npu = execution.dpu is not None or execution.dsp_kernel or op_type(name).family is Family.VIEW
+        assert on_npu or execution.host_only, name  # why it runs on hosts alone
 
 
 @pytest.mark.parametrize(

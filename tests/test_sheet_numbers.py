@@ -193,6 +193,8 @@ def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
     yield small(), {"hint": "throughput"}
     if parts[0] == "npu":
         yield small(), {"hint": "throughput", "tiles": 1}
+    if parts[-1] == "contexts":  # of a device that runs little of the networks above
+        yield grid_network(INT8), {"device": parts[0], "hint": "throughput"}
     if parts[0] == "dram":
         yield element_network(HOST_TYPES), {"device": "cpu"}
 
