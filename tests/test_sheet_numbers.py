@@ -142,11 +142,21 @@ def element_network(types: tuple[str, ...]) -> Graph:
         )
         one, other = (editor.input(name, (64, 64), DType.BOOL) for name in ("one", "other"))
         editor.outputs.append(editor.eltwise("LogicalAnd", one, other, "booleans"))
-        table, index = (
-            editor.input("table", (1_000_000, 640), FP16),
-            editor.input("index", (300_000,), DType.INT32),
-        )
-        editor.outputs.append(editor.op("Gather", (table, index), (300_000, 640), FP16, "far"))
+    if "Transpose" in types:  # rows that stay in one piece
+        x = editor.input("rows", (200, 10, 64), FP16)
+        editor.outputs.append(editor.op("Transpose", (x,), (10, 200, 64), FP16, "whole", order=(1, 0, 2)))
+    return editor.finish()
+
+
+@cache
+def far() -> Graph:
+    """Rows gathered from a table that no cache holds: beside it, nothing else would stay in caches."""
+    editor = Editor("far")
+    table, index = (
+        editor.input("table", (1_000_000, 640), FP16),
+        editor.input("index", (300_000,), DType.INT32),
+    )
+    editor.outputs.append(editor.op("Gather", (table, index), (300_000, 640), FP16, "far"))
     return editor.finish()
 
 
@@ -184,6 +194,7 @@ def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
         yield element_network(HOST_TYPES), {"device": parts[0]}
         for dtype in (DType.FP32, FP16, INT8, DType.BF16):
             yield grid_network(dtype), {"device": parts[0]}
+        yield far(), {"device": parts[0]}
         yield small(), {"device": parts[0], "hint": "throughput"}
         yield compressed(), {"device": parts[0]}
         return
@@ -197,6 +208,7 @@ def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
         yield grid_network(INT8), {"device": parts[0], "hint": "throughput"}
     if parts[0] == "dram":
         yield element_network(HOST_TYPES), {"device": "cpu"}
+        yield far(), {"device": "cpu"}
 
 
 def figures(soc: Soc, graph: Graph, run: dict[str, Any]) -> Any:
