@@ -88,7 +88,9 @@ def interval_s(requests: float, times: DeviceTimes, launches_s: float, dram_s: f
     Parameters as of `fill_interval_bounds_s`; `bounds` is scratch.
     """
     fill_interval_bounds_s(requests, times, launches_s, dram_s, bounds)
-    longest = bounds.max()
+    longest = bounds[0]
+    for b in range(1, len(bounds)):  # the array's own maximum makes loading import linear algebra
+        longest = max(longest, bounds[b])
     for d in range(times.work_s.shape[0]):
         longest = max(longest, contention_interval_s(times.contexts[d], times.work_s[d], times.dma_s[d]))
     return float(longest)
