@@ -74,7 +74,7 @@ def placement_problem(
             alone = replace(run, device=device)
             residency = kept if kept is not None else _best_residency(graph, soc, alone)
             costing = _OnArray(graph, soc, arch, groups, device)
-            results = costing.results(residency)
+            residency, results = costing.feasible(residency)
             movable = frozenset(i for i, g in enumerate(groups) if fixed.get(g.main) != device)
             links += _links(costing, d, residency, results, movable)
         else:
@@ -167,6 +167,19 @@ class _OnArray:
         own = [g for g in fuse(graph, soc, device, whole=True) if g.main in home]
         self.own = tuple(sorted(own, key=lambda group: home[group.main]))
         self.home = [home[group.main] for group in self.own]
+
+    def feasible(self, residency: Residency) -> tuple[Residency, Any]:
+        """Return a residency plan, or none where more fits without it, and the results under it.
+
+        The plan was found for the order of the network; here each branch is followed to its end, so more may
+        wait in SRAM at a time.
+        """
+        found = self.results(residency)
+        if not np.isfinite(found["latency_s"]).all():
+            without = self.results(Residency())
+            if np.isfinite(without["latency_s"]).sum() > np.isfinite(found["latency_s"]).sum():
+                return Residency(), without
+        return residency, found
 
     def results(self, residency: Residency) -> Any:
         """Return the kernel's result of each group under a residency plan, by `FIELDS`."""
