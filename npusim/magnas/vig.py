@@ -6,10 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.workloads.vision_gnn.spec import GraphOperator, Stage, VisionGnnSpec
-
-_MIXED = 4
-_HEAD = 1024
+from npusim.workloads.vision_gnn.spec import (
+    HEAD_CHANNELS,
+    MIXED_GROUPS,
+    GraphOperator,
+    Stage,
+    VisionGnnSpec,
+)
 
 
 def convolution(
@@ -61,11 +64,11 @@ class GraphConvolution(nn.Module):
         super().__init__()
         self.operator = operator
         inputs = channels if operator == "gin" else 2 * channels
-        self.mix = nn.Sequential(convolution(inputs, 2 * channels, groups=_MIXED), nn.GELU())
+        self.mix = nn.Sequential(convolution(inputs, 2 * channels, groups=MIXED_GROUPS), nn.GELU())
         if operator == "gin":
             self.epsilon = nn.Parameter(torch.zeros(1, 1, 1, 1))
         if operator == "graphsage":
-            self.transform = nn.Sequential(convolution(channels, channels, groups=_MIXED), nn.GELU())
+            self.transform = nn.Sequential(convolution(channels, channels, groups=MIXED_GROUPS), nn.GELU())
 
     def forward(self, x: Tensor, own: Tensor, others: Tensor, near: Tensor) -> Tensor:
         """Mix a map with its neighbours, given both as rows of nodes."""
@@ -135,8 +138,7 @@ class VisionGnn(nn.Module):
 
     def __init__(self, spec: VisionGnnSpec) -> None:
         super().__init__()
-        first, stages = spec.channels[0], spec.stages
-        widths = [first // 8, first // 4, first // 2, first] if spec.model == "vig" else [first // 2, first]
+        first, stages, widths = spec.channels[0], spec.stages, spec.stem_channels
         stem: list[nn.Module] = []
         for inputs, outputs in zip([3, *widths], widths, strict=False):
             stem += [convolution(inputs, outputs, 3, 2), nn.GELU()]
@@ -154,7 +156,10 @@ class VisionGnn(nn.Module):
         self.body = nn.Sequential(*body)
         last = stages[-1].channels
         self.head = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), convolution(last, _HEAD), nn.GELU(), nn.Conv2d(_HEAD, spec.classes, 1)
+            nn.AdaptiveAvgPool2d(1),
+            convolution(last, HEAD_CHANNELS),
+            nn.GELU(),
+            nn.Conv2d(HEAD_CHANNELS, spec.classes, 1),
         )
 
     def forward(self, image: Tensor) -> Tensor:

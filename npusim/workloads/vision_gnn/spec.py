@@ -75,8 +75,10 @@ _BACKBONES: dict[str, _Backbone] = {
     "pyramid-vig": _Backbone((2, 2, 16, 2), (96, 192, 384, 768), (4, 2, 1, 1)),
 }
 _STEM_STRIDE = {"vig": 16, "pyramid-vig": 4}
-_GROUPS = 4
-"""Groups of the 1x1 convolutions that mix a node with its neighbours."""
+MIXED_GROUPS = 4
+"""Groups of the 1x1 convolutions that mix a node with its neighbours (ViG's published code)."""
+HEAD_CHANNELS = 1024
+"""Hidden channels of the classifier (the same)."""
 
 
 def _of_model(key: str) -> Any:
@@ -156,6 +158,12 @@ class VisionGnnSpec(WorkloadSpec):
             if max(stage.knn) > candidates:
                 refuse(f"`{max(stage.knn)}`", f"at most the {candidates} nodes there are", at="knn")
         return self
+
+    @property
+    def stem_channels(self) -> list[int]:
+        """Output channels of the stem's convolutions of stride 2."""
+        first = self.channels[0]
+        return [first // 8, first // 4, first // 2, first] if self.model == "vig" else [first // 2, first]
 
     @property
     def stages(self) -> list[Stage]:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from npusim.graph import Graph
 from npusim.ops import DType
 from npusim.workloads.network import Network
-from npusim.workloads.vision_gnn.spec import Stage, VisionGnnSpec
-
-_MIXED = 4
-"""Groups of the 1x1 convolutions that mix a node with its neighbours."""
-_HEAD = 1024
-"""Hidden channels of the classifier."""
+from npusim.workloads.vision_gnn.spec import HEAD_CHANNELS, MIXED_GROUPS, Stage, VisionGnnSpec
 
 
 def build_vig(spec: VisionGnnSpec, name: str) -> Graph:
@@ -28,7 +23,7 @@ def build_vig(spec: VisionGnnSpec, name: str) -> Graph:
                 x = _feed_forward(net, x, stage.ffn_hidden, f"ffn{block}")
             block += 1
     x = net.mean_pool(x, "head/pool")
-    x = net.convolution(x, _HEAD, "head/hidden", activation="Gelu", to_float=True)
+    x = net.convolution(x, HEAD_CHANNELS, "head/hidden", activation="Gelu", to_float=True)
     x = net.convolution(x, spec.classes, "head/classes", to_float=True)
     x = net.editor.reshape(x, (spec.batch, spec.classes), "head/squeeze")
     for operator in list(net.editor.operators.values()):  # stem and head are one block each
@@ -40,8 +35,7 @@ def build_vig(spec: VisionGnnSpec, name: str) -> Graph:
 
 def _stem(net: Network, x: str, spec: VisionGnnSpec) -> str:
     """Make nodes of an image: 3x3 convolutions, the last of stride 1, and position embeddings."""
-    first = spec.channels[0]
-    widths = [first // 8, first // 4, first // 2, first] if spec.model == "vig" else [first // 2, first]
+    first, widths = spec.channels[0], spec.stem_channels
     for i, width in enumerate(widths):
         x = net.convolution(x, width, f"stem/conv{i}", 3, 2, "Gelu", to_float=True)
     x = net.convolution(x, first, f"stem/conv{len(widths)}", 3, bias=False, to_float=True)
@@ -179,23 +173,23 @@ class _Grapher:
             total = self._channels_first(total, "sum")
             weighed = net.scaled(self._column(y), f"{name}/weighed", (1,) * 4)
             x = net.editor.eltwise("Add", weighed, total, f"{name}/together")
-            x = net.convolution(x, 2 * width, mixed, groups=_MIXED, activation="Gelu", to_float=True)
+            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
         elif stage.operator == "graphsage":
             x = net.convolution(
-                neighbours, width, f"{name}/transform", groups=_MIXED, activation="Gelu", to_float=True
+                neighbours, width, f"{name}/transform", groups=MIXED_GROUPS, activation="Gelu", to_float=True
             )
             x = net.concat((self._column(y), self._largest(x)), f"{name}/both", to_float=True)
-            x = net.convolution(x, 2 * width, mixed, groups=_MIXED, activation="Gelu", to_float=True)
+            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
         elif stage.operator == "edgeconv":
             centres = self._centres(table)
             offsets = net.editor.eltwise("Subtract", neighbours, centres, f"{name}/offsets")
             x = net.concat((centres, offsets), f"{name}/edges", to_float=True)
-            x = net.convolution(x, 2 * width, mixed, groups=_MIXED, activation="Gelu", to_float=True)
+            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
             x = self._largest(x)
         else:
             offsets = net.editor.eltwise("Subtract", neighbours, self._centres(table), f"{name}/offsets")
             x = self._interleaved(y, self._largest(offsets))
-            x = net.convolution(x, 2 * width, mixed, groups=_MIXED, activation="Gelu", to_float=True)
+            x = net.convolution(x, 2 * width, mixed, groups=MIXED_GROUPS, activation="Gelu", to_float=True)
         return net.reshape(x, (batch, 2 * width, size, size), f"{name}/map")
 
     def _centres(self, table: str) -> str:
