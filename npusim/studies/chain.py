@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines.analytical import mapped_estimate
-from npusim.engines.estimate import Estimate
+from npusim.engines.parts import launch_each_s
 from npusim.errors import InfeasibleError, NpusimError
 from npusim.graph import Graph
-from npusim.mapping import ChainProblem
+from npusim.mapping import ChainProblem, Mapped
 from npusim.scenario import Scenario
 
 
@@ -53,55 +53,95 @@ def chain_of(graph: Graph) -> Chain:
     return Chain(blocks, tuple(handed.values()))
 
 
+@dataclass(frozen=True)
+class Passing:
+    """What handing a result from device to device costs (MaGNAS, Eq. 6 and 7)."""
+
+    launch_s: Any
+    """Time to launch each device."""
+    byte_s: Any
+    """Time of a byte between each device and DRAM."""
+    idle_w: float
+    """Power of the package while results pass."""
+    byte_j: float
+    """Energy of a byte that DRAM moves."""
+
+    def crossings(self, handed_bytes: Any) -> tuple[Any, Any]:
+        """Return time and energy of handing results from device to device, shape (results, from, to).
+
+        A result goes through DRAM, at the bandwidth of the device that writes and of the one that reads, and
+        the latter is launched.
+        """
+        handed = np.asarray(handed_bytes)[:, None, None]
+        time_s = handed * (self.byte_s[:, None] + self.byte_s[None, :]) + self.launch_s[None, None, :]
+        return time_s, time_s * self.idle_w + 2.0 * handed * self.byte_j
+
+
+@dataclass(frozen=True)
+class BlockCosts:
+    """Time and energy of each block where one device runs all of them."""
+
+    time_s: Any
+    """Shape (blocks, devices); infinite where a device cannot run the network."""
+    energy_j: Any
+    """The same for energy."""
+    passing: Passing
+
+
 def chain_problem(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> ChainProblem:
     """Return the costs of a chain's blocks on devices, and of handing results from device to device.
-
-    A block costs what it costs where all blocks run on that device. Where the next one runs on another, its
-    result goes through DRAM, at the bandwidth of the one that writes and of the one that reads, and that one
-    is launched.
 
     Raises
     ------
     InfeasibleError
         Where none of the devices can run the network.
     """
-    count, units, soc = len(chain.blocks), len(devices), scenario.machine
-    time_s, energy_j = np.full((count, units), np.inf), np.full((count, units), np.inf)
-    launch_s = np.zeros(units)
-    number = {block: i for i, block in enumerate(chain.blocks)}
+    found = block_costs(scenario, chain, devices)
+    crossing_s, crossing_j = found.passing.crossings(chain.handed_bytes)
+    return ChainProblem(chain.blocks, tuple(devices), found.time_s, found.energy_j, crossing_s, crossing_j)
+
+
+def block_costs(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> BlockCosts:
+    """Return what each block costs where one device runs all of them; the first one holds the launch.
+
+    Raises
+    ------
+    InfeasibleError
+        Where none of the devices can run the network.
+    """
+    shape, soc = (len(chain.blocks), len(devices)), scenario.machine
+    time_s, energy_j = np.full(shape, np.inf), np.full(shape, np.inf)
+    launch_s = np.zeros(len(devices))
     reasons = []
     for d, device in enumerate(devices):
         try:
-            estimate = mapped_estimate(scenario.with_(device=device).mapped)
+            mapped = scenario.with_(device=device).mapped
         except InfeasibleError as error:
             reasons.append(str(error))
             continue
-        launch_s[d] = estimate.launch_s
-        time_s[:, d], energy_j[:, d] = _block_costs(estimate, number)
+        launch_s[d] = float(mapped.arch[device]["launch_s"])
+        time_s[:, d], energy_j[:, d] = _on_one(mapped, chain)
     if not np.isfinite(time_s).any():
         raise InfeasibleError(reasons[0])
-    idle_w = soc.idle_w
-    time_s[0] += launch_s
-    energy_j[0] += launch_s * idle_w
-    per_byte_s = np.array([_seconds_per_byte(soc, device) for device in devices])
-    handed = np.array(chain.handed_bytes)[:, None, None]
-    crossing_s = handed * (per_byte_s[:, None] + per_byte_s[None, :]) + launch_s[None, None, :]
-    dram_j = float(soc.technology.energy.dram) if soc.technology is not None else 0.0
-    crossing_j = crossing_s * idle_w + 2.0 * handed * dram_j
-    return ChainProblem(chain.blocks, tuple(devices), time_s, energy_j, crossing_s, crossing_j)
+    byte_s = np.array([_seconds_per_byte(soc, device) for device in devices])
+    byte_j = float(soc.technology.energy.dram) if soc.technology is not None else 0.0
+    return BlockCosts(time_s, energy_j, Passing(launch_s, byte_s, soc.idle_w, byte_j))
 
 
-def _block_costs(estimate: Estimate, number: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return time and energy of each block: power that does not depend on the work goes with the time."""
-    time_s, energy_j = np.zeros(len(number)), np.zeros(len(number))
-    for op in estimate.operators:
-        time_s[number[op.block]] += op.critical_s or 0.0
-        energy_j[number[op.block]] += op.energy_j
-    rest_j = (
-        estimate.energy_j
-        - float(energy_j.sum())
-        - estimate.launch_s / estimate.latency_s * (estimate.energy.idle_j)
-    )
+def _on_one(mapped: Mapped, chain: Chain) -> tuple[Any, Any]:
+    """Return time and energy of each block of a network that is mapped to one device.
+
+    Launches, also those of a device that runs what this one cannot, are of the block that needs them; power
+    that does not depend on the work goes with the time.
+    """
+    number, regions = {block: i for i, block in enumerate(chain.blocks)}, mapped.graph.regions
+    groups, results = mapped.decisions.groups, mapped.results
+    block = np.array([number[regions[group.main].block] for group in groups])
+    launches_s = mapped.lowered.ops["launches"] * [launch_each_s(mapped, group) for group in groups]
+    count = len(chain.blocks)
+    time_s = np.bincount(block, results["critical_s"] + launches_s, count)
+    energy_j = np.bincount(block, results["energy_j"], count)
+    rest_j = float(mapped.total["energy_j"]) - float(energy_j.sum())
     return time_s, energy_j + rest_j * time_s / time_s.sum()
 
 

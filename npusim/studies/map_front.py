@@ -167,8 +167,8 @@ def map_front(
     if scenario.run.requests > 1:
         raise NpusimError("several objectives are for one inference at a time; use the latency hint")
     soc, limits = scenario.machine, limits or Limits()
-    chain, chosen = chain_of(scenario.graph), _devices_of(soc, devices)
-    combinations = list(_combinations(soc, chosen)) if operating_points else [{}]
+    chain, chosen = chain_of(scenario.graph), devices_of(soc, devices)
+    combinations = list(combinations_of(soc, chosen)) if operating_points else [{}]
     first = chain_problem(scenario, chain, chosen)
     made = _Made(first, _letters(chosen))
     points = _points(scenario, chain, made, limits, combinations, tell)
@@ -285,7 +285,8 @@ def _letters(devices: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
+def devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the devices named, in the order of the data sheet; all for None."""
     have = (*soc.array_devices, *soc.hosts)
     for device in devices or ():
         if device not in have:
@@ -293,7 +294,7 @@ def _devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
     return have if devices is None else tuple(device for device in have if device in devices)
 
 
-def _combinations(soc: Soc, devices: Sequence[str]) -> Iterator[dict[str, str]]:
+def combinations_of(soc: Soc, devices: Sequence[str]) -> Iterator[dict[str, str]]:
     """Yield every combination of operating points of the devices and of DRAM, that of the data sheet too."""
     sections: dict[str, Mapping[str, Any]] = {name: soc.device(name).operating_points for name in devices}
     sections["dram"] = soc.dram.operating_points
@@ -336,13 +337,27 @@ def _alone(problem: ChainProblem) -> list[AloneOn]:
     return found
 
 
+def fitness(latency_s: Any, energy_j: Any, alone: Any, exponents: tuple[float, float]) -> Any:
+    """Return the product of energy and latency over those of the best device alone (MaGNAS, Eq. 13).
+
+    Parameters
+    ----------
+    latency_s, energy_j : array
+        Of placements.
+    alone : array, shape (devices, 2)
+        Latency and energy of all blocks on each device that can run them.
+    exponents : tuple of float
+        Of energy and of latency.
+    """
+    best = np.min(alone, axis=0, initial=np.inf)
+    latency, energy = np.where(np.isfinite(best), best, 1.0)
+    return (np.asarray(energy_j) / energy) ** exponents[0] * (np.asarray(latency_s) / latency) ** exponents[1]
+
+
 def _chosen(front: Sequence[PlacedChain], alone: Sequence[AloneOn], exponents: tuple[float, float]) -> int:
-    energy = min((one.energy_j for one in alone), default=1.0)
-    latency = min((one.latency_s for one in alone), default=1.0)
-    scores = [
-        (one.energy_j / energy) ** exponents[0] * (one.latency_s / latency) ** exponents[1] for one in front
-    ]
-    return int(np.argmin(scores))
+    each = np.array([(one.latency_s, one.energy_j) for one in alone]).reshape(-1, 2)
+    found = [np.array([getattr(one, name) for one in front]) for name in ("latency_s", "energy_j")]
+    return int(np.argmin(fitness(found[0], found[1], each, exponents)))
 
 
 def _told(limits: Limits) -> dict[str, float]:
