@@ -11,6 +11,7 @@ import npusim
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Graph, GraphStructure
 from npusim.ops import DType, Storage, Tensor, TensorKind
+from npusim.validation.gcnp import parse_key
 from npusim.validation.running import run_suite
 from npusim.workloads import GnnSpec, build_gnn, load_statistics
 
@@ -223,3 +224,29 @@ def test_the_papers_counts_follow_from_the_networks() -> None:
     judged = run_suite("gcnp")
     assert judged.ok
     assert {"full", "batched", "simplified networks"} <= {g.name.split(",")[0] for g in judged.groups}
+
+
+def test_a_file_of_figures_brings_values_only_for_any_data_set_beside_other_suites(tmp_path: Path) -> None:
+    file = tmp_path / "figures.yaml"
+    file.write_text(
+        "granite: {source: s, fig20: {gcn: 3.0}}\n"
+        "gcnp:\n  source: s\n  full_inference_kmacs_per_node: {reddit: [300, 200], yelp: [1500]}\n"
+        "  batched_kmacs_per_node_cpu_batch512: {products: {plain: [4000], stored: [1600]}}\n"
+    )
+    found = run_suite("gcnp", file).evidence
+    assert list(found.ids)[-1] == "gcnp.batched_kmacs_per_node_cpu_batch512.products.stored.0"
+    assert found.predicted[:3] == pytest.approx([315.64, 171.43, 1483.95], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "full_inference_kmacs_per_node.yelp.3",
+        "full_inference_memory_mb.reddit.0",
+        "batched_kmacs_per_node_cpu_batch512.arxiv.stored.3",
+        "simplified_kmacs_per_node.sgc.1",
+    ],
+)
+def test_figures_are_known_by_their_ids(name: str) -> None:
+    key = parse_key(f"gcnp.{name}")
+    assert key is not None and key.budget == 2.0 ** int(name[-1])

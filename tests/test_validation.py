@@ -54,6 +54,11 @@ def refusal_of(path: Path, columns=COLUMNS) -> str:
     return str(refused.value)
 
 
+def rows_off_by(*errors: float) -> Evidence:
+    measured = np.ones(len(errors))
+    return Evidence(range(len(errors)), {}, measured, measured + errors, "", (), ())
+
+
 class TestReadingCsv:
     HEADER = "npu,direction,bytes,seconds"
 
@@ -166,20 +171,26 @@ class TestGrouping:
 
     def test_rows_that_fit_nothing_are_kept_apart_not_dropped(self):
         names, rules = group_of_rows([Group(group="a", where={"op": Condition(one_of=["a"])})], self.ROWS)
-        groups = errors_by_group(names, rules, np.array([0.1, 0.2, 0.3]))
+        groups = errors_by_group(names, rules, rows_off_by(0.1, 0.2, 0.3))
         assert {group.name: len(group.errors) for group in groups} == {"a": 2, "other rows": 1}
 
     def test_a_limit_binds_the_statistic_that_the_suite_names(self):
-        errors = np.array([0.0, 0.0, 0.3])
+        rows = rows_off_by(0.0, 0.0, 0.3)
         for statistic, kept in (("mean_error", False), ("median_error", True), ("p90_error", False)):
             entry = Group(group="g", limit=0.05, statistic=statistic)
-            (group,) = errors_by_group(["g"] * 3, {"g": entry}, errors)
+            (group,) = errors_by_group(["g"] * 3, {"g": entry}, rows)
             assert group.ok is kept
 
     def test_one_row_beyond_the_limit_of_single_rows_suffices_to_fail(self):
         for largest, kept in ((0.1, True), (0.2, False)):
             entry = Group(group="g", limit=0.05, statistic="median_error", max_error=0.15)
-            (group,) = errors_by_group(["g"] * 3, {"g": entry}, np.array([0.0, 0.0, largest]))
+            (group,) = errors_by_group(["g"] * 3, {"g": entry}, rows_off_by(0.0, 0.0, largest))
+            assert group.ok is kept
+
+    def test_shares_are_judged_by_points_where_the_suite_says_so(self):
+        rows = Evidence([0], {}, np.array([0.001]), np.array([0.05]), "", (), ())
+        for error, kept in (("relative", False), ("points", True)):
+            (group,) = errors_by_group(["g"], {"g": Group(group="g", limit=0.1, error=error)}, rows)
             assert group.ok is kept
 
     def test_an_unknown_column_is_refused(self):
@@ -283,7 +294,7 @@ class TestDocument:
         assert document["schema"] == "npusim.validate/1"
         suite = document["suites"][0]
         assert list(suite) == ["name", "groups", "rows"]
-        statistics = ["mean_error", "median_error", "p90_error", "limit", "ok"]
+        statistics = ["mean_error", "median_error", "p90_error", "limit", "error", "ok"]
         assert list(suite["groups"][0]) == ["group", "rows", *statistics]
         assert list(suite["rows"][0]) == ["id", "group", "measured", "predicted"]
 

@@ -120,7 +120,8 @@ def _errors(group: GroupErrors) -> list[str]:
 def _verdict(group: GroupErrors) -> tuple[Text, Text]:
     if group.rule is None or group.limit is None:
         return Text("-", style="dim"), Text("")
-    limit = Text(f"{_STATISTICS[group.rule.statistic]} {100 * group.limit:.3g}")
+    unit = " points" if group.unit == "points" else ""
+    limit = Text(f"{_STATISTICS[group.rule.statistic]} {100 * group.limit:.3g}{unit}")
     if group.rule.max_error is not None:
         limit.append(f", any {100 * group.rule.max_error:.3g}")
     return limit, Text("kept", style="green") if group.ok else Text("missed", style="bold red")

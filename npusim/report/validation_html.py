@@ -79,13 +79,14 @@ def _row(group: GroupErrors, others: Mapping[str, GroupErrors], beside: bool) ->
     ok = group.ok and (other is None or other.ok)
     limit, verdict = "-", ""
     if group.rule is not None and group.limit is not None:
-        limit = f"{group.rule.statistic.removesuffix('_error')} {100 * group.limit:.3g} %"
+        limit = f"{group.rule.statistic.removesuffix('_error')} {100 * group.limit:.3g} {group.unit}"
         verdict = "kept" if ok else "missed"
     return [*cells, limit, verdict, group.rule.yardstick if group.rule else ""]
 
 
 def _errors(group: GroupErrors) -> list[str]:
-    return [f"{100 * value:.1f} %" for value in (group.mean_error, group.median_error, group.p90_error)]
+    found = (group.mean_error, group.median_error, group.p90_error)
+    return [f"{100 * value:.1f} {group.unit}" for value in found]
 
 
 def _names(judged: Judged) -> list[str]:

@@ -10,7 +10,7 @@ from npusim.documents import Document, Part
 
 
 class GroupResult(Part):
-    """The errors of one group of rows; an error is |predicted - measured| / measured."""
+    """The errors of one group of rows; an error is |predicted - measured|, `relative` over measured."""
 
     group: str
     """Name of the group."""
@@ -25,6 +25,8 @@ class GroupResult(Part):
     limit: float | None
     """Largest error allowed; the suite's file says whether it binds mean or median. None: the group informs
     only."""
+    error: Literal["relative", "points"] = "relative"
+    """`points`: figures are shares, and errors and limit their differences (0.1 is 10 percentage points)."""
     ok: bool
     """Whether the limit is kept, and that of single rows where the suite's file has one; true where there is
     none."""

@@ -36,9 +36,14 @@ class Evidence:
     """What was skipped, and what a reader should know."""
 
     @property
+    def differences(self) -> Floats:
+        """|predicted - measured| of each row."""
+        return np.abs(self.predicted - self.measured)
+
+    @property
     def errors(self) -> Floats:
         """|predicted - measured| / measured of each row."""
-        return np.abs(self.predicted - self.measured) / self.measured
+        return self.differences / self.measured
 
 
 class Predictor(Protocol):

@@ -42,7 +42,7 @@ _PATTERNS = [
     re.compile(rf"gcnp\.(?P<figure>{'|'.join(_BATCHED)})\.{_DATASET}\.(?P<store>plain|stored)\.(?P<place>[0-3])"),
     re.compile(rf"gcnp\.(?P<figure>{_SIMPLIFIED})\.(?P<model>sgc)\.(?P<place>[01])"),
 ]  # fmt: skip
-_BRANCHES = [f"gcnp.{name}" for name in (*_FULL, *_BATCHED, _SIMPLIFIED, "datasets", "source")]
+_BRANCHES = [f"gcnp.{name}" for name in (*_FULL, *_BATCHED, _SIMPLIFIED)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,12 @@ class GroupErrors:
     rule: Group | None
     """The suite's entry that made the group; None for rows that met none."""
     errors: NDArray[np.float64]
-    """|predicted - measured| / measured. Shape (rows,)."""
+    """|predicted - measured|, over measured where the rule does not ask for points. Shape (rows,)."""
+
+    @property
+    def unit(self) -> str:
+        """Unit in which errors are told: % of what was measured, or percentage points."""
+        return "points" if self.rule is not None and self.rule.error == "points" else "%"
 
     @property
     def mean_error(self) -> float:
@@ -87,16 +92,19 @@ def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[st
     return [str(name) for name in names], rules
 
 
-def errors_by_group(
-    names: list[str], rules: Mapping[str, Group], errors: NDArray[np.float64]
-) -> list[GroupErrors]:
+def errors_by_group(names: list[str], rules: Mapping[str, Group], evidence: Evidence) -> list[GroupErrors]:
     """Return the errors of each group: those with a limit first, in the order in which they appear."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(names):
         rows.setdefault(name, []).append(row)
     order = {name: i for i, name in enumerate(rules)}
-    found = [GroupErrors(name, rules.get(name), errors[members]) for name, members in rows.items()]
+    found = [_errors_of(name, rules.get(name), evidence, members) for name, members in rows.items()]
     return sorted(found, key=lambda group: (group.limit is None, order.get(group.name, len(order))))
+
+
+def _errors_of(name: str, rule: Group | None, evidence: Evidence, members: list[int]) -> GroupErrors:
+    in_points = rule is not None and rule.error == "points"
+    return GroupErrors(name, rule, (evidence.differences if in_points else evidence.errors)[members])
 
 
 def _column(columns: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:

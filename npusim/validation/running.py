@@ -74,6 +74,7 @@ class Judged:
                     median_error=group.median_error,
                     p90_error=group.p90_error,
                     limit=group.limit,
+                    error=group.rule.error if group.rule is not None else "relative",
                     ok=group.ok,
                 )
                 for group in self.groups
@@ -129,9 +130,9 @@ def run_suite(name: str, figures: str | Path | None = None) -> Judged:
 def judge(name: str, suite: Suite, evidence: Evidence) -> Judged:
     """Return evidence sorted into the suite's groups."""
     row_groups, rules = group_of_rows(suite.groups, evidence)
-    groups = errors_by_group(row_groups, rules, evidence.errors)
+    groups = errors_by_group(row_groups, rules, evidence)
     parts, part_rules = group_of_rows(suite.breakdown, evidence)
-    groups += [part for part in errors_by_group(parts, part_rules, evidence.errors) if part.rule is not None]
+    groups += [part for part in errors_by_group(parts, part_rules, evidence) if part.rule is not None]
     return Judged(name, suite, evidence, row_groups, parts if suite.breakdown else row_groups, groups)
 
 

@@ -13,6 +13,8 @@ from npusim.units import PositiveRatio, refuse
 
 Statistic = Literal["mean_error", "median_error", "p90_error"]
 """What a limit binds: a statistic over the errors of a group's rows."""
+ErrorKind = Literal["relative", "points"]
+"""What an error is: |predicted - measured| over measured, or of figures that are shares the difference."""
 
 
 class Condition(Section):
@@ -41,6 +43,9 @@ class Group(Section):
     """Conditions by column; none: every row that no group above has taken."""
     limit: PositiveRatio | None = None
     """Largest error allowed; None: the group informs only."""
+    error: ErrorKind = "relative"
+    """`relative`: errors are shares of what was measured; `points`: of figures that are shares themselves,
+    such as miss rates, they are differences, and a limit of 10 % is one of 10 percentage points."""
     statistic: Statistic = "mean_error"
     """What the limit binds."""
     max_error: PositiveRatio | None = None
