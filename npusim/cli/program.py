@@ -36,6 +36,7 @@ COMMANDS = {
     "measure": "npusim.cli.measure",
     "calibrate": "npusim.cli.calibrate",
     "list": "npusim.cli.listing",
+    "learn": "npusim.cli.learn",
     "schema": "npusim.cli.schema",
 }
 """Module of each command, in the order in which `npusim --help` shows them."""

@@ -38,6 +38,7 @@ _LONGEST_LINE = 10_000
 _EXTRA_OF = {
     "dask": "cluster",
     "distributed": "cluster",
+    "anywidget": "learn",
     "marimo": "learn",
     "moocore": "search",
     "nncf": "gnn",

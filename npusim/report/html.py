@@ -31,7 +31,7 @@ _FEW_DECADES = 0.5
 """Powers of ten below which a logarithmic axis would have too few ticks."""
 _LONGEST_NAME = 18
 """Characters in a line of a name beside a plot."""
-_FONT = "system-ui, sans-serif"
+FONT = "system-ui, sans-serif"
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:; form-action 'none'; base-uri 'none'"
@@ -131,7 +131,7 @@ def plot(
     legend = _legend(figure)
     figure.update_layout(
         height=height,
-        font={"family": _FONT, "size": 13},
+        font={"family": FONT, "size": 13},
         template="plotly_white",
         margin={"l": 10, "r": 10, "t": 30, "b": 40, **(margin or {})},
         hoverlabel={"align": "left"},

@@ -1,0 +1,1 @@
+"""Pictures of the lessons as plotly figures: a file per subject."""

@@ -1,0 +1,33 @@
+// A plotly figure that follows its model. The library comes from this server, once a page.
+const library = () =>
+  (globalThis.npusimPlotly ??= new Promise((loaded, failed) => {
+    const script = document.createElement("script");
+    script.src = "/library/plotly.min.js";
+    script.onload = () => loaded(globalThis.Plotly);
+    script.onerror = () => failed(new Error("the plotting library did not load"));
+    document.head.append(script);
+  }));
+
+async function render({ model, el }) {
+  const place = document.createElement("div");
+  el.append(place);
+  const plotly = await library();
+  const draw = async () => {
+    const { data, layout, config, frames } = JSON.parse(model.get("spec"));
+    place.style.minHeight = `${layout.height}px`;
+    await plotly.react(place, data, layout, config);
+    if (place._transitionData?._frames.length) await plotly.deleteFrames(place);
+    if (frames?.length) await plotly.addFrames(place, frames);
+    place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
+  };
+  model.on("change:spec", draw);
+  await draw();
+  const observer = new ResizeObserver(() => plotly.Plots.resize(place));
+  observer.observe(place);
+  return () => {
+    observer.disconnect();
+    plotly.purge(place);
+  };
+}
+
+export default { render };

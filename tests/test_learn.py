@@ -1,0 +1,158 @@
+"""Lessons as scripts, and the server that shows them: to pages of its own, on this machine alone."""
+
+import http.client
+import json
+import re
+import threading
+from contextlib import closing
+from importlib import import_module
+from queue import Queue
+from typing import Any
+
+import pytest
+
+pytest.importorskip("marimo", reason="lessons need the extra `learn`")
+pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
+
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from npusim.cli.running import run
+from npusim.learn.catalogue import Lesson, lessons
+from npusim.learn.parts import checked
+from npusim.learn.server import LOOPBACK, bound_socket, serve
+
+NAMES = [lesson.name for lesson in lessons()]
+
+
+class Answer:
+    """What the server said."""
+
+    def __init__(self, answer: http.client.HTTPResponse) -> None:
+        self.status, self.headers, self.text = answer.status, answer.headers, answer.read().decode()
+
+
+class Client:
+    """Asks a running server as a browser would."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
+        with closing(http.client.HTTPConnection(LOOPBACK, self.port, timeout=60)) as connection:
+            sent = None if body is None else json.dumps(body)
+            connection.request(method, path, sent, {"content-type": "application/json", **headers})
+            return Answer(connection.getresponse())
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    """Return a client of a server that runs until the tests end."""
+    said: Queue[str] = Queue()
+    threading.Thread(target=serve, args=(0, said.put), daemon=True).start()
+    return Client(int(said.get(timeout=120).rstrip("/").rpartition(":")[2]))
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=NAMES)
+def test_a_lesson_runs_as_a_script_and_accepts_its_own_answer(lesson: Lesson) -> None:
+    module = import_module(f"npusim.learn.lessons.{lesson.name}")
+    outputs, defined = module.app.run()
+    assert module.app._config.app_title == f"{lesson.number}. {lesson.title}"
+    shown = " ".join(getattr(output, "text", "") or "" for output in outputs)
+    assert lesson.title in shown and "Exercise." in shown and "First a guess." in shown
+    right = defined["right"]
+    assert "Right." in checked(f"{right:.6g}", right, "Because. So.").text
+    assert "Not yet" in checked(f"{right * 1.3 + 1:.6g}", right, "Because. So.").text
+    assert "Right." not in shown, "the answer stands there before anyone gave it"
+
+
+def test_lessons_are_numbered_from_one() -> None:
+    assert [lesson.number for lesson in lessons()] == list(range(1, len(NAMES) + 1))
+
+
+@pytest.mark.parametrize("given", ["__import__('os').system('true')", "1+1", "nan(", "", "1e999", "<b>7</b>"])
+def test_what_a_visitor_types_is_a_number_or_nothing(given: str) -> None:
+    shown = checked(given, 2.0, "Because. So.").text
+    assert "Right." not in shown and "<b>7" not in shown
+
+
+def test_the_start_page_links_to_every_lesson(client: Client) -> None:
+    page = client.ask("/")
+    assert page.status == 200
+    assert re.findall(r'href="/lessons/(\w+)/"', page.text) == NAMES
+    for name in NAMES:
+        assert client.ask(f"/lessons/{name}/").status == 200
+    assert client.ask("/library/plotly.min.js").headers["content-type"].startswith("text/javascript")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example:{port}"},
+        {"host": f"{LOOPBACK}:1"},
+        {"host": ""},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": f"https://{LOOPBACK}:{{port}}"},
+    ],
+)
+def test_foreign_pages_are_refused(client: Client, headers: dict[str, str]) -> None:
+    sent = {name: value.format(port=client.port) for name, value in headers.items()}
+    for path in ("/", f"/lessons/{NAMES[0]}/", f"/lessons/{NAMES[0]}/api/kernel/run"):
+        assert client.ask(path, **sent).status == 403
+
+
+def test_a_web_socket_of_a_foreign_page_is_refused(client: Client) -> None:
+    address = f"ws://{LOOPBACK}:{client.port}/lessons/{NAMES[0]}/ws?session_id=s"
+    with pytest.raises(InvalidStatus) as refused, connect(address, origin="http://evil.example"):
+        pass
+    assert refused.value.response.status_code == 403
+    with connect(address, origin=f"http://{LOOPBACK}:{client.port}") as own:
+        assert "kernel-ready" in str(own.recv(timeout=60))
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "kernel/run",
+        "kernel/save",
+        "kernel/rename",
+        "kernel/delete",
+        "kernel/scratchpad/run",
+        "kernel/install_missing_packages",
+        "files/create",
+        "files/list_files",
+        "home/shutdown_session",
+        "packages/add",
+        "ai/completion",
+        "datasources/preview_column",
+    ],
+)
+def test_nothing_can_be_edited_or_run(client: Client, endpoint: str) -> None:
+    body = {"cellIds": ["a"], "codes": ["print(1)"], "path": "/", "name": "x", "type": "file"}
+    own = f"http://{LOOPBACK}:{client.port}"
+    answer = client.ask(f"/lessons/{NAMES[0]}/api/{endpoint}", "POST", body, origin=own)
+    assert answer.status in (401, 403, 404, 405)
+
+
+def test_pages_may_load_from_this_server_alone(client: Client) -> None:
+    for path in ("/", f"/lessons/{NAMES[0]}/"):
+        policy = client.ask(path).headers["content-security-policy"]
+        named = re.findall(r"(?:https?|wss?)://[^ ;]+", policy)
+        assert "default-src 'self'" in policy and all(f":{client.port}" in one for one in named)
+
+
+def test_a_taken_port_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with closing(bound_socket(0)) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert taken.getsockname()[0] == LOOPBACK
+        assert run(["learn", "--port", str(port), "--no-browser"]) == 2
+    assert "--port" in capfd.readouterr().err
+
+
+def test_an_unknown_lesson_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["learn", NAMES[0][:-1], "--no-browser"]) == 2
+    said: Any = capfd.readouterr().err
+    assert NAMES[0] in said
