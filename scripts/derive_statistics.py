@@ -26,6 +26,9 @@ BLOCKS = (16, 32, 64)
 DIGITS = 10  # enough for any use, and few enough that every platform prints the same
 
 
+_SPLIT = '"the public split of Planetoid"'
+
+
 def block_density(matrix: sp.coo_matrix, block: int) -> float:
     """Share of `block` x `block` blocks that hold a non-zero; blocks at the right and lower border count as
     whole.
@@ -54,6 +57,11 @@ def statistics_of(data: GraphData) -> dict[str, Any]:
         "feature_density": round(features.nnz / (nodes * features.shape[1]), DIGITS),
         "feature_block_density": {b: block_density(features, b) for b in BLOCKS},
         "adjacency_block_density": {b: block_density(with_loops, b) for b in BLOCKS},
+        "test_share": {"value": round(float(data.test.mean()), DIGITS), "source": _SPLIT},
+        "training_neighbours": {
+            "value": round(float((data.train | data.valid)[source].mean()), DIGITS),
+            "source": _SPLIT,
+        },
         "degree_histogram": np.bincount(np.bincount(target, minlength=nodes)).tolist(),
     }
 

@@ -149,7 +149,7 @@ def test_a_network_of_16s_is_never_slower_on_an_npu_than_the_next_wider_one(budg
 def test_a_batch_answers_for_its_roots_and_reads_stored_features() -> None:
     graph = network(batch={"roots": 20, "stored": 0.5, "hop2": 4})
     assert graph.tensors[graph.outputs[0]].shape == (20, 7)
-    assert graph.tensors["stored"].shape == (80, 64)
+    assert graph.tensors["store/gather"].shape == (80, 64)
     assert graph.tensors["x"].shape == (20 + 160 + 80 * 4, 64)
 
 

@@ -13,6 +13,7 @@ Baselines choose channels at random, or by the L1 norm of the weights that read 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -145,10 +146,16 @@ def like(
     view: object,
     columns: Mapping[tuple[int, int], Tensor] | None = None,
 ) -> Propagation:
-    """Return a module of the same kind with other channels and another view of the graph."""
+    """Return a module of the same kind with other channels and another view of the graph.
+
+    Fewer connections overfit less: dropout goes with the root of a layer's share of them (Han et al.,
+    Learning both Weights and Connections for Efficient Neural Networks, NIPS 2015, section 3.2).
+    """
+    shares = (new.parameters / old.parameters for new, old in zip(layers, module.plan, strict=True))
+    dropout = [rate * math.sqrt(share) for rate, share in zip(module.dropouts, shares, strict=True)]
     return Propagation(
         layers, view, module.mean, columns, module.transform_first,  # type: ignore[arg-type]
-        bias=module.bias, jumping=module.jumping, normalise=module.normalise, dropout=module.dropout,
+        bias=module.bias, jumping=module.jumping, normalise=module.normalise, dropout=dropout,
     )  # fmt: skip
 
 

@@ -33,6 +33,8 @@ class Propagation(nn.Module):
         Whether a branch multiplies before it aggregates.
     bias : bool
         Whether branches have one, added where they multiply; a dense layer always has.
+    dropout : float or sequence of float
+        Share of what a layer reads that is set to zero in training, of all layers or of each.
     """
 
     def __init__(
@@ -46,13 +48,14 @@ class Propagation(nn.Module):
         bias: bool = False,
         jumping: bool = False,
         normalise: bool = False,
-        dropout: float = 0.5,
+        dropout: float | Sequence[float] = 0.5,
     ) -> None:
         super().__init__()
         self.plan, self.view, self.mean = tuple(layers), view, mean
         self.transform_first, self.bias = transform_first, bias
         self.jumping, self.normalise = jumping, normalise
-        self.dropout = dropout
+        self.dropouts = (dropout,) * len(self.plan) if isinstance(dropout, float) else tuple(dropout)
+        self.dropout = self.dropouts[0]  # of the attributes, which the trainer drops
         self.layers = nn.ModuleList(
             nn.ModuleList(
                 nn.Linear(branch.inputs, branch.outputs, bias or not layer_propagates(layer))
@@ -74,8 +77,8 @@ class Propagation(nn.Module):
                 x = torch.cat(results, dim=1)
             if dense and self.normalise:
                 x = functional.normalize(x, dim=1)
-            if i > 0:  # the features' dropout is the trainer's
-                x = functional.dropout(x, self.dropout, self.training)
+            if i > 0:
+                x = functional.dropout(x, self.dropouts[i], self.training)
             x = self.layer(i, x, prepared)
             if i + 1 < len(self.plan):
                 x = torch.relu(x)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from npusim.studies.comparison import WhatIf
     from npusim.studies.placement_document import Placement
     from npusim.studies.side_by_side import Comparison
-    from npusim.studies.stream import Followed, Update
+    from npusim.studies.stream import Followed, StorePlan, Update
 
 _ENGINES = ("analytical", "event")
 
@@ -241,6 +241,7 @@ def stream(
     inferences: int = 1,
     seed: int = 0,
     toolchain: Settings = (),
+    stored: StorePlan | None = None,
     **how: Unpack[How],
 ) -> Followed:
     """Follow a data graph that changes: recompile, pad and mask, keep several versions, or mini-batches.
@@ -266,6 +267,8 @@ def stream(
         Seed of a generated stream.
     toolchain : settings
         Settings of the compiler's data sheet, such as "compile_fixed=5s".
+    stored : StorePlan, optional
+        Batches of target nodes with stored hidden features (sage-concat), run for real where `data` is given.
 
     Examples
     --------
@@ -274,23 +277,26 @@ def stream(
     'recompile'
     """
     from npusim.arch.toolchain import load_toolchain
-    from npusim.studies.stream import follow, generated, read_events
+    from npusim.studies.stream import follow, generated, read_events, stored_features
 
     scenario, drawn = scenario_of(network, soc, how), isinstance(updates, int)
     if isinstance(updates, int):
         updates = generated(updates, seed)
     elif isinstance(updates, str | Path):
         updates = read_events(Path(updates))
-    judge = None
+    judge = run = None
     if data is not None:
         from npusim.accuracy.batches import judge_of
+        from npusim.accuracy.stored_features import runner_of
 
-        judge = judge_of(scenario, Path(data))
-    return follow(
+        judge, run = judge_of(scenario, Path(data)), runner_of(Path(data))
+    features = stored_features(scenario, stored, run) if stored is not None else None
+    found = follow(
         scenario, updates, load_toolchain(overrides=toolchain),
         capacity=capacity, kept=kept, batch=batch, judge=judge, inferences=inferences,
         seed=seed if drawn else None,
     )  # fmt: skip
+    return found.model_copy(update={"stored_features": features})
 
 
 def scenario_of(network: Network | Scenario, soc: Soc | str | Path, how: How) -> Scenario:

@@ -34,7 +34,7 @@ class GraphStructure:
     unvisited_neighbours: float | None = None
     """Neighbours of a target node without stored hidden features, where batches store them."""
     training_neighbours: float | None = None
-    """Share of a node's neighbours that are training nodes."""
+    """Share of a node's neighbours that are training or validation nodes."""
 
     @property
     def nonzeros(self) -> int:

@@ -31,6 +31,7 @@ def stream_page(result: Followed) -> RenderableType:
         Text(),
         _capacities(result),
         Text(),
+        *_stored(result),
         remarks(
             ("Break-even", "cyan", _even(result)),
             ("Lost edges", "yellow", _lost(result)),
@@ -60,6 +61,49 @@ def _strategies(result: Followed) -> Table:
             engineering(strategy.total_s, "s"),
             engineering(strategy.memory_bytes, "B"),
             style="bold green" if strategy is best else "",
+        )
+    return table
+
+
+def _stored(result: Followed) -> list[RenderableType]:
+    """Return batches with stored hidden features, and nodes that arrive batch after batch."""
+    found = result.stored_features
+    if found is None:
+        return []
+    seconds = ("latency_s", "latency_stored_s", "storing_s")
+    headings = ("skipped", "latency", "with store", "storing")
+    table = headed("batches with stored features", *headings, "store")
+    for row in found.batches:
+        times = [engineering(getattr(row, name), "s") for name in seconds]
+        cells = [f"{row.skipped_share:.0%}", *times, engineering(row.store_bytes, "B")]
+        table.add_row(f"{row.roots} roots, {row.stored:.0%} stored", *cells)
+    parts: list[RenderableType] = [table, Text()]
+    if found.arrivals is None:
+        return parts
+    real = headed("counted on real data", *headings)
+    real.add_column("accuracy", justify="right", no_wrap=True)
+    for row in found.batches:
+        assert row.counted is not None, "both come from one run"
+        times = [engineering(getattr(row.counted, name), "s") for name in seconds]
+        judged = f"{100 * row.counted.accuracy:.1f} / {100 * row.counted.accuracy_stored:.1f} %"
+        cells = [f"{row.counted.skipped_share:.0%}", *times, judged]
+        real.add_row(f"{row.roots} roots, {row.stored:.0%} stored", *cells)
+    return [*parts, real, Text(), _periods(result), Text()]
+
+
+def _periods(result: Followed) -> Table:
+    """Return the stream in time, renewal by renewal."""
+    assert result.stored_features is not None and result.stored_features.arrivals is not None
+    table = headed("nodes that arrive", "batches", "skipped", "refill", "longest", "with store")
+    table.add_column("accuracy", justify="right", no_wrap=True)
+    for period in result.stored_features.arrivals.periods:
+        seconds = (period.refill_s, period.longest_latency_s, period.longest_latency_stored_s)
+        table.add_row(
+            f"up to {period.nodes} nodes",
+            str(period.batches),
+            f"{period.skipped_share:.0%}",
+            *(engineering(value, "s") for value in seconds),
+            f"{100 * period.accuracy:.1f} / {100 * period.accuracy_stored:.1f} %",
         )
     return table
 

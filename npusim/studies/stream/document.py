@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
+from npusim.studies.stream.stored import StoredFeatures
 
 
 class Strategy(Part):
@@ -127,5 +128,7 @@ class Followed(Document):
     """Pad and mask with other capacities."""
     notes: list[str]
     """What one should know before believing a row."""
+    stored_features: StoredFeatures | None = None
+    """Batches of target nodes with stored hidden features; null where none were asked for."""
     conclusion: str
     """One sentence: which way is the quickest, and by how much."""

@@ -23,14 +23,14 @@ def entries_changed(model: str, update: Update, size: Size, neighbours: int) -> 
     Parameters
     ----------
     model : str
-        gcn, gat, sage-mean or sage-max.
+        A model of the kind `gnn`; of those by Eq. 1 all but sage-concat have GCN's norm.
     """
     degree = size.degree
     sampled = min(degree, float(neighbours))
     # Entries that change where one node's degree does: its row, and for a symmetric norm its column.
-    per_node = {"gcn": 2.0 * degree + 1.0, "gat": 0.0, "sage-mean": sampled, "sage-max": float(neighbours)}[
-        model
-    ]
+    per_node = {
+        "gat": 0.0, "sage-mean": sampled, "sage-max": float(neighbours), "sage-concat": degree
+    }.get(model, 2.0 * degree + 1.0)  # fmt: skip
     edges = update.counts.get("add_edge", 0) + update.counts.get("remove_edge", 0)
     added, removed = update.counts.get("add_node", 0), update.counts.get("remove_node", 0)
     # An edge stands in two entries; a node in one (its loop); one that leaves takes its edges along.

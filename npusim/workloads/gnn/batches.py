@@ -3,7 +3,9 @@
 Every neighbour of a root is taken, and at most `hop2` of each neighbour farther out. A node is met in
 proportion to its degree, so the neighbours of neighbours are counted by the degrees of edges' ends; without a
 degree histogram each is taken to have `hop2`. Roots' neighbourhoods are counted each for itself (Eq. 3 of
-GCNP), up to the nodes of the graph.
+GCNP), up to the nodes of the graph; or each node once, as a loader of neighbourhoods hands them over. A node
+is then missed where neither it is a root nor any of its neighbours leads to it, all independent of each other
+(the configuration model of a random graph with these degrees).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, NoReturn
 
+import numpy as np
 from pydantic import Field
 
 from npusim.config import Section
@@ -30,6 +33,9 @@ class Batch(Section):
     """Share of the roots' neighbours whose hidden features are stored, so that their own neighbours are not
     needed; `visited`: as the data set's `unvisited_neighbours` says; `training`: as its `training_neighbours`
     does."""
+    counted: Literal["each", "distinct"] = "each"
+    """`each`: the roots' neighbourhoods each for itself, as Eq. 3 of GCNP counts; `distinct`: a node that
+    several of them share counts once, as PyTorch Geometric's NeighborLoader hands it over."""
     capacity: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     """Supporting nodes that the network is compiled for, roots included; None: as many as a batch has."""
 
@@ -64,7 +70,20 @@ def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
     """
     if batch.roots > structure.nodes:
         _refuse("roots", f"{batch.roots}", f"at most {structure.nodes}, the nodes of the graph")
-    share, degree = stored_share(batch, structure), root_degree(structure)
+    share = stored_share(batch, structure)
+    if batch.counted == "distinct":
+        wanted, edges, held = _distinct(batch, structure, layers, share)
+    else:
+        wanted, edges, held = _each(batch, structure, layers, share)
+    nodes = tuple(wanted) if batch.capacity is None else _padded(batch, batch.capacity, wanted)
+    return Support(nodes, tuple(round(e) for e in reversed(edges)), held, nodes[0] - wanted[0])
+
+
+def _each(
+    batch: Batch, structure: GraphStructure, layers: int, share: float
+) -> tuple[list[int], list[float], int]:
+    """Return nodes that each layer reads, edges from the last layer on, stored rows: roots for themselves."""
+    degree = root_degree(structure)
     fanout = neighbour_degree(structure, batch.hop2)
     computed, edges = [float(batch.roots)], [batch.roots * degree]
     fresh = batch.roots * degree * (1.0 - share)  # neighbours whose own neighbours are needed
@@ -73,9 +92,33 @@ def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
         edges.append(edges[0] + (computed[-1] - batch.roots) * fanout)
         fresh *= fanout
     wanted = [min(structure.nodes, round(n)) for n in (batch.roots + edges[-1], *reversed(computed))]
-    held = round(edges[0] * share) if layers > 1 else 0
-    nodes = tuple(wanted) if batch.capacity is None else _padded(batch, batch.capacity, wanted)
-    return Support(nodes, tuple(round(e) for e in reversed(edges)), held, nodes[0] - wanted[0])
+    return wanted, edges, round(edges[0] * share) if layers > 1 else 0
+
+
+def _distinct(
+    batch: Batch, structure: GraphStructure, layers: int, share: float
+) -> tuple[list[int], list[float], int]:
+    """Return what `_each` does, with nodes that several neighbourhoods share counted once."""
+    counts = np.array(structure.degree_histogram, float)
+    degrees = np.arange(len(counts), dtype=float)
+    if not len(counts):
+        degrees, counts = np.array([structure.edges / structure.nodes]), np.array([float(structure.nodes)])
+    ends = degrees * counts / max(1.0, float((degrees * counts).sum()))
+    taken = np.minimum(1.0, batch.hop2 / np.maximum(degrees, 1.0))
+    root = batch.roots / structure.nodes
+    leads = root  # the chance that a neighbour leads to a node: that it is a root, or was expanded
+    computed, edges = [float(batch.roots)], [batch.roots * root_degree(structure)]
+    for depth in range(layers):
+        found = (1.0 - root) * (1.0 - (1.0 - leads) ** degrees) * counts  # by degree, roots left out
+        if depth + 1 < layers:
+            computed.append(batch.roots + (1.0 - share) * float(found.sum()))
+            edges.append(edges[0] + (1.0 - share) * float((found * degrees * taken).sum()))
+        reached = float(found.sum())
+        inner = 1.0 - (1.0 - leads) ** np.maximum(degrees - 1.0, 0.0)
+        leads = root + (1.0 - root) * (1.0 - share) * float((ends * inner * taken).sum())
+    first = float(((1.0 - root) * (1.0 - (1.0 - root) ** degrees) * counts).sum())
+    wanted = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
+    return wanted, edges, round(share * first) if layers > 1 else 0
 
 
 def _padded(batch: Batch, capacity: int, wanted: list[int]) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ def build_propagation(spec: GnnSpec, structure: GraphStructure) -> Graph:
             x = _classifier(editor, spec, results if spec.model == "jk" else results[-1:], layer)
         else:
             if support is not None and support.stored and i + 1 == len(support.edges):
-                x = _with_stored(editor, x, support, spec.dtype)
+                x = _with_stored(editor, x, support, structure.nodes, spec.dtype)
             x = _layer(editor, spec, layer, x, places[i], i)
         last = i + 1 == len(layers)
         if not last:
@@ -225,10 +225,11 @@ def _notes(batch: Batch, support: Support, structure: GraphStructure, layers: in
     return found
 
 
-def _with_stored(editor: Editor, x: str, support: Support, dtype: DType) -> str:
-    """Add the rows of visited nodes, read from the store, behind those just computed."""
+def _with_stored(editor: Editor, x: str, support: Support, nodes: int, dtype: DType) -> str:
+    """Add the rows of visited nodes, gathered from the store of all nodes, behind those just computed."""
     rows, width = editor.tensors[x].shape
     editor.region = "store"
-    table = editor.input("stored", (support.stored, width), dtype)
-    name = "store/join"
+    table = editor.input("stored", (nodes, width), dtype)
+    index = editor.input("stored_index", (support.stored,), DType.INT32)
+    table, name = editor.gather(table, index, "store/gather"), "store/join"
     return editor.op("Concat", (x, table), (rows + support.stored, width), dtype, name, axes=(0,))

@@ -88,8 +88,8 @@ class DatasetStatistics(Section):
     test_degree_ratio: SourcedRatio | None = None
     """Mean degree of these nodes over the mean degree; None: 1."""
     training_neighbours: SourcedShare | None = None
-    """Share of the neighbours of a node that are training nodes: their hidden features can be stored
-    beforehand."""
+    """Share of the neighbours of a node that are training or validation nodes: their hidden features can be
+    stored beforehand."""
     unvisited_neighbours: SourcedRatio | None = None
     """Neighbours of a target node without stored hidden features, where roots, training and validation nodes
     are stored."""

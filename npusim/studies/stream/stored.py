@@ -1,0 +1,268 @@
+"""Batched inference with hidden features stored from earlier batches (GCNP, section 3.3.2).
+
+Batches are drawn from the test nodes until all are answered. Hidden features of training and validation nodes
+are there beforehand, those of each batch's roots are stored as far as is asked for, and dropped once they are
+too old; neighbours of roots whose features are stored need no neighbours of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from npusim.documents import Part
+from npusim.engines.analytical import mapped_estimate
+from npusim.errors import ConfigError, NpusimError
+from npusim.graph import Editor, Graph, GraphMeta, GraphStructure
+from npusim.ops import DType
+from npusim.scenario import Scenario, split_settings
+from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
+from npusim.workloads.gnn.batches import Batch, support_of
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class CountedBatches(Part):
+    """What a run on real data counted: means over the batches, times of one thread of this processor."""
+
+    supporting_nodes: float
+    """Nodes whose attributes a batch reads, without stored features."""
+    supporting_nodes_stored: float
+    """The same with stored features."""
+    skipped_share: float
+    """Share of the supporting nodes that stored features save."""
+    latency_s: float
+    """Median time of a batch without stored features, forming its neighbourhoods included (s)."""
+    latency_stored_s: float
+    """The same with stored features, without storing (s)."""
+    storing_s: float
+    """Median time to store the roots' hidden features, which can be done afterwards (s)."""
+    accuracy: float
+    """Share of the test nodes that are classified correctly without stored features."""
+    accuracy_stored: float
+    """The same with stored features."""
+    mean_age: float
+    """Mean age of the stored features that were read, in batches."""
+    largest_difference: float
+    """Largest difference of a log-probability between features of age 0 and all computed anew, with every
+    neighbour taken."""
+
+
+class StoredBatches(Part):
+    """Batches of one size with one share of visited nodes stored."""
+
+    roots: int
+    """Target nodes of a batch."""
+    stored: Share
+    """Share of the visited roots whose hidden features are stored."""
+    batches: int
+    """Batches that answer for all test nodes."""
+    supporting_nodes: float
+    """Mean nodes whose attributes a batch reads, without stored features, from the degrees of the graph."""
+    supporting_nodes_stored: float
+    """The same with stored features."""
+    skipped_share: float
+    """Share of the supporting nodes that stored features save."""
+    latency_s: float
+    """Latency of a mean batch on the SoC's CPU without stored features, its neighbourhoods formed (s)."""
+    latency_stored_s: float
+    """The same with stored features, which are gathered from the store (s)."""
+    indexing_s: float
+    """Part of that which gathers stored features (s)."""
+    storing_s: float
+    """Time to store the roots' hidden features, which can be done afterwards (s)."""
+    store_bytes: float
+    """Memory of the store at the end, with a 32-bit batch number a node (B)."""
+    counted: CountedBatches | None = None
+    """A run on real data; null where none was asked for."""
+
+
+class Period(Part):
+    """Batches between two renewals of the model, as nodes arrive one batch after the other."""
+
+    batches: int
+    """Batches in it."""
+    nodes: int
+    """Nodes of the graph at its end."""
+    skipped_share: float
+    """Share of the supporting nodes that stored features saved."""
+    refill_s: float
+    """Time to compute the hidden features of training and validation nodes with the renewed model (s)."""
+    longest_latency_s: float
+    """Longest time of a batch without stored features (s)."""
+    longest_latency_stored_s: float
+    """The same with stored features, indexing and storing included (s)."""
+    accuracy: float
+    """Share of the arrived nodes that are classified correctly at once, without stored features."""
+    accuracy_stored: float
+    """The same with stored features, computed before later neighbours arrived."""
+    mean_age: float
+    """Mean age of the stored features that were read, in batches."""
+
+
+class Arrivals(Part):
+    """A stream in time: test nodes arrive with their edges, batches answer for them, the model is renewed."""
+
+    roots: int
+    """Nodes that arrive with each batch."""
+    age_limit: int | None
+    """Batches after which a stored feature is dropped; null: never while its model runs."""
+    renewed_after: int | None
+    """Batches after which the model is renewed, which drops all that is stored; null: never."""
+    periods: list[Period]
+    """In order of time."""
+
+
+class StoredFeatures(Part):
+    """Batched inference with stored hidden features."""
+
+    hop2: int
+    """Neighbours taken of a node that is no root, at most."""
+    age_limit: int | None
+    """Batches after which a stored feature is dropped; null: never."""
+    batches: list[StoredBatches]
+    """By batch size and share stored."""
+    arrivals: Arrivals | None = None
+    """Nodes that arrive one batch after the other; null where nothing was run on real data."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """What is asked about stored features."""
+
+    roots: Sequence[int]
+    """Batch sizes."""
+    stored: Sequence[float] = (1.0,)
+    """Shares of visited roots that are stored."""
+    age_limit: int | None = None
+    """Batches after which a stored feature is dropped."""
+    renewed_after: int | None = None
+    """Batches after which the model is renewed."""
+    hop2: int = 32
+    file: Path | None = None
+    """Where the store is kept between runs."""
+
+
+Runner = Callable[[GnnSpec, StorePlan, list[StoredBatches]], StoredFeatures]
+"""Runs batches on real data, given what was predicted."""
+
+
+def stored_features(scenario: Scenario, plan: StorePlan, run: Runner | None = None) -> StoredFeatures:
+    """Predict, and count where a runner is given, what stored hidden features save.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        A workload `sage-concat` without pruning's batches; a SoC with a CPU.
+    run : callable, optional
+        Counts on real data: `npusim.accuracy.stored_features.runner_of`.
+
+    Raises
+    ------
+    ConfigError
+        For another network, a data set without the share of its test nodes, or impossible sizes.
+    """
+    if not isinstance(scenario.network, str | Path):
+        raise ConfigError(f"the network `{scenario.baseline.name}`", allowed="a workload by name or file")
+    spec = load_gnn(str(scenario.network), split_settings(scenario.settings)[0])
+    structure = load_statistics(spec.dataset)
+    _check(spec, structure, plan)
+    rows = [_predicted(scenario, spec, structure, plan, n, s) for n in plan.roots for s in plan.stored]
+    if run is not None:
+        return run(spec, plan, rows)
+    return StoredFeatures(hop2=plan.hop2, age_limit=plan.age_limit, batches=rows)
+
+
+def _check(spec: GnnSpec, structure: GraphStructure, plan: StorePlan) -> None:
+    if spec.model != "sage-concat" or spec.batch is not None or spec.layers != 2:
+        allowed = "sage-concat of two layers, without `batch`: `--roots` says it"
+        raise ConfigError(f"`{spec.model}`", file="--roots", allowed=allowed)
+    if structure.test_share is None or structure.training_neighbours is None:
+        allowed = "a data set with test_share and training_neighbours, such as cora or citeseer"
+        raise ConfigError(f"`{structure.name}`", key="dataset", allowed=allowed)
+    most = _test_nodes(structure)
+    for roots in plan.roots:
+        if not 1 <= roots <= most:
+            raise NpusimError(f"--roots: found {roots}; allowed: from 1 to {most}, the test nodes")
+    for share in plan.stored:
+        if not 0.0 <= share <= 1.0:
+            raise NpusimError(f"--stored: found {share:g}; allowed: shares from 0 to 1")
+
+
+def _test_nodes(structure: GraphStructure) -> int:
+    return round((structure.test_share or 0.0) * structure.nodes)
+
+
+def known_shares(structure: GraphStructure, plan: StorePlan, roots: int, stored: float) -> list[float]:
+    """Return the share of the roots' neighbours whose features are stored, batch by batch."""
+    count = -(-_test_nodes(structure) // roots)
+    if stored == 0.0:
+        return [0.0] * count
+    limit = count if plan.age_limit is None else plan.age_limit
+    before = [(structure.training_neighbours or 0.0) if b <= limit else 0.0 for b in range(count)]
+    visited = (stored * min(b, limit) * roots / structure.nodes for b in range(count))
+    return [min(1.0, known + share) for known, share in zip(before, visited, strict=True)]
+
+
+def _predicted(
+    scenario: Scenario, spec: GnnSpec, structure: GraphStructure, plan: StorePlan, roots: int, stored: float
+) -> StoredBatches:
+    shares = known_shares(structure, plan, roots, stored)
+    supports = [
+        support_of(_batch(plan, roots, share), structure, spec.layers).nodes[0] for share in [0.0, *shares]
+    ]
+    plain, mean = float(supports[0]), float(np.mean(supports[1:]))
+    middle = float(np.mean(shares))
+    estimates = [_estimate(scenario, spec, structure, plan, roots, share) for share in (0.0, middle)]
+    width = 2 * spec.hidden * spec.dtype.bytes
+    held = stored * min(len(shares), plan.age_limit or len(shares)) * roots
+    held += (structure.training_neighbours or 0.0) * structure.nodes if stored > 0.0 else 0.0
+    return StoredBatches(
+        roots=roots,
+        stored=stored,
+        batches=len(shares),
+        supporting_nodes=plain,
+        supporting_nodes_stored=mean,
+        skipped_share=1.0 - mean / plain,
+        latency_s=estimates[0][0],
+        latency_stored_s=estimates[1][0],
+        indexing_s=estimates[1][1],
+        storing_s=_copied_s(scenario, round(stored * roots), 2 * spec.hidden, spec.dtype),
+        store_bytes=held * width + structure.nodes * 4.0,
+    )
+
+
+def _batch(plan: StorePlan, roots: int, share: float) -> Batch:
+    return Batch(roots=roots, hop2=plan.hop2, stored=share, counted="distinct")
+
+
+def _estimate(
+    scenario: Scenario, spec: GnnSpec, structure: GraphStructure, plan: StorePlan, roots: int, share: float
+) -> tuple[float, float]:
+    """Return the latency of a batch on the CPU, and the part that gathers stored features (s)."""
+    keys = spec.model_dump(exclude_unset=True) | {
+        "form": "csr", "batch": _batch(plan, roots, share).model_dump()
+    }  # fmt: skip
+    estimate = _on_cpu(scenario, build_gnn(GnnSpec.model_validate(keys), structure))
+    gathered = sum(o.latency_s for o in estimate.operators if o.name.startswith("store/"))
+    return estimate.latency_s, gathered
+
+
+def _on_cpu(scenario: Scenario, graph: Graph):  # type: ignore[no-untyped-def]
+    return mapped_estimate(Scenario(graph, scenario.machine, device="cpu").mapped)
+
+
+def _copied_s(scenario: Scenario, rows: int, width: int, dtype: DType) -> float:
+    """Return the time to copy rows to or from random places (s)."""
+    if not rows:
+        return 0.0
+    editor = Editor("store", meta=GraphMeta(model="store", precision=dtype))
+    x = editor.input("x", (rows, width), dtype)
+    index = editor.input("index", (rows,), DType.INT32)
+    editor.outputs = [editor.gather(x, index, "copy")]
+    return float(_on_cpu(scenario, editor.finish()).operators[0].latency_s)
