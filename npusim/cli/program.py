@@ -28,6 +28,7 @@ COMMANDS = {
     "accuracy": "npusim.cli.accuracy",
     "export": "npusim.cli.export",
     "prune": "npusim.cli.prune",
+    "magnas": "npusim.cli.magnas",
     "trace": "npusim.cli.trace",
     "sweep": "npusim.cli.sweep",
     "pareto": "npusim.cli.pareto",

@@ -43,7 +43,9 @@ _EXTRA_OF = {
     "moocore": "search",
     "nncf": "gnn",
     "openvino": "openvino",
+    "PIL": "gnn",
     "pymoo": "search",
+    "sklearn": "gnn",
     "torch": "gnn",
     "torch_geometric": "gnn",
 }

@@ -37,6 +37,7 @@ DOCUMENTS = {
     "trace-diff": "npusim.measure.trace_diff:TraceDiff",
     "accuracy": "npusim.accuracy.document:AccuracyReport",
     "prune": "npusim.accuracy.pruning_document:PruningReport",
+    "magnas-training": "npusim.magnas.document:SupernetTraining",
     "sweep": "npusim.explore:SweepResult",
     "query": "npusim.explore.query:Answer",
     "pareto": "npusim.explore.fronts:Front",

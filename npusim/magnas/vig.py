@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -110,13 +112,17 @@ class Grapher(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [B, C, H, W] of the same."""
-        y = self.pre(x)
+        return self.through(x, self.pre, self.aggregate)
+
+    def through(self, x: Tensor, pre: nn.Module, aggregate: nn.Module) -> Tensor:
+        """Return [B, C, H, W] of the same, with a product and a graph operator of its own or of others."""
+        y = pre(x)
         own = y.flatten(2).transpose(1, 2)
         others = None
         if self.reduction > 1:
             others = functional.avg_pool2d(y, self.reduction).flatten(2).transpose(1, 2)
         near = self.nearest(own, others, self.positions)
-        mixed = self.aggregate(y, own, own if others is None else others, near)
+        mixed = aggregate(y, own, own if others is None else others, near)
         return torch.add(self.post(mixed), x)
 
 
@@ -133,34 +139,57 @@ class FeedForward(nn.Module):
         return torch.add(self.narrow(self.widen(x)), x)
 
 
-class VisionGnn(nn.Module):
-    """A Vision GNN of a specification: images [B, 3, H, W] to scores [B, classes]."""
+def stem_of(spec: VisionGnnSpec) -> nn.Sequential:
+    """Return the convolutions that make nodes of an image."""
+    first, widths = spec.channels[0], spec.stem_channels
+    stem: list[nn.Module] = []
+    for inputs, outputs in zip([3, *widths], widths, strict=False):
+        stem += [convolution(inputs, outputs, 3, 2), nn.GELU()]
+    return nn.Sequential(*stem, convolution(first, first, 3))
 
-    def __init__(self, spec: VisionGnnSpec) -> None:
+
+def downsampling_of(stages: Sequence[Stage], i: int) -> nn.Module:
+    """Return what halves the map before a superblock; nothing where it stays as large."""
+    if i == 0 or stages[i].size == stages[i - 1].size:
+        return nn.Identity()
+    return convolution(stages[i - 1].channels, stages[i].channels, 3, 2)
+
+
+def head_of(spec: VisionGnnSpec, dropout: float) -> nn.Sequential:
+    """Return the classifier of a map of nodes."""
+    return nn.Sequential(
+        nn.AdaptiveAvgPool2d(1),
+        convolution(spec.channels[-1], HEAD_CHANNELS),
+        nn.GELU(),
+        nn.Dropout(dropout),
+        nn.Conv2d(HEAD_CHANNELS, spec.classes, 1),
+    )
+
+
+class VisionGnn(nn.Module):
+    """A Vision GNN of a specification: images [B, 3, H, W] to scores [B, classes].
+
+    Parameters
+    ----------
+    dropout : float
+        Share of the classifier's hidden features that training sets to zero.
+    """
+
+    def __init__(self, spec: VisionGnnSpec, dropout: float = 0.0) -> None:
         super().__init__()
-        first, stages, widths = spec.channels[0], spec.stages, spec.stem_channels
-        stem: list[nn.Module] = []
-        for inputs, outputs in zip([3, *widths], widths, strict=False):
-            stem += [convolution(inputs, outputs, 3, 2), nn.GELU()]
-        self.stem = nn.Sequential(*stem, convolution(first, first, 3))
+        stages = spec.stages
+        self.stem = stem_of(spec)
         size = stages[0].size
-        self.positions = nn.Parameter(torch.zeros(1, first, size, size))
+        self.positions = nn.Parameter(torch.zeros(1, spec.channels[0], size, size))
         body: list[nn.Module] = []
         for i, stage in enumerate(stages):
-            if i and stage.size < stages[i - 1].size:
-                body.append(convolution(stages[i - 1].channels, stage.channels, 3, 2))
+            body.append(downsampling_of(stages, i))
             for knn in stage.knn:
                 body.append(Grapher(stage, knn, spec.model == "pyramid-vig"))
                 if stage.ffn_hidden:
                     body.append(FeedForward(stage.channels, stage.ffn_hidden))
         self.body = nn.Sequential(*body)
-        last = stages[-1].channels
-        self.head = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1),
-            convolution(last, HEAD_CHANNELS),
-            nn.GELU(),
-            nn.Conv2d(HEAD_CHANNELS, spec.classes, 1),
-        )
+        self.head = head_of(spec, dropout)
 
     def forward(self, image: Tensor) -> Tensor:
         """Return scores [B, classes]."""

@@ -1,0 +1,178 @@
+"""Images to train on and to score with: scikit-learn's digits, or a folder of one folder a class."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from npusim.errors import ConfigError, FileError
+
+DIGITS = "digits"
+"""Name of scikit-learn's digits: 1,797 handwritten ones of 8 x 8 pixels in 16 shades (UCI, 1998)."""
+_LEAST_PER_CLASS = 4
+"""Images of a class from which training, scoring and test each get one."""
+_MOST_BYTES = 4 << 30
+"""Bytes of all images at the size of the network, which are held in memory."""
+_EXTRA = 'install it: pip install "npusim[gnn]"'
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images [N, 3, side, side] as bytes, and their classes [N]."""
+
+    images: Tensor
+    classes: Tensor
+
+    def batch(self, places: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Return some images as floats around 0, and their classes."""
+        return self.images[places].float() / 127.5 - 1.0, self.classes[places]
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images in three parts that share none."""
+
+    name: str
+    classes: tuple[str, ...]
+    train: Part
+    score: Part
+    """Images that subnets are scored on."""
+    test: Part
+    """Images that neither training nor any choice among subnets sees."""
+    digest: str
+    """Fingerprint of pixels, classes and parts."""
+
+
+def joined(*parts: Part) -> Part:
+    """Return parts as one."""
+    return Part(torch.cat([one.images for one in parts]), torch.cat([one.classes for one in parts]))
+
+
+def read_images(source: str | Path, side: int, held: float, seed: int) -> Images:
+    """Read images and divide them, the classes of every part in the same shares.
+
+    Parameters
+    ----------
+    source : str or Path
+        ``digits``, or a folder that holds a folder of images for each class, all of one size.
+    side : int
+        Height and width that they are brought to.
+    held : float
+        Share of the images that training does not see; half of them score, half test.
+    seed : int
+        Of the division.
+
+    Raises
+    ------
+    FileError
+        Where the folder is missing or empty, or a file is no image.
+    ConfigError
+        Where there are fewer than two classes, too few images of one, or several sizes.
+    """
+    if str(source) == DIGITS:
+        pixels, classes, names = _digits(side)
+    else:
+        pixels, classes, names = _folder(Path(source).expanduser(), side)
+    parts = _divided(classes, held, seed)
+    told = hashlib.sha256(np.ascontiguousarray(pixels).tobytes())
+    for places in parts:
+        told.update(places.tobytes() + classes[places].tobytes())
+    train, score, test = (
+        Part(torch.from_numpy(pixels[places]), torch.from_numpy(classes[places])) for places in parts
+    )
+    return Images(Path(source).name, names, train, score, test, told.hexdigest()[:16])
+
+
+def _digits(side: int) -> tuple[Any, Any, tuple[str, ...]]:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise FileError("scikit-learn", "is not installed, and has the digits", _EXTRA) from None
+    found = load_digits()
+    grey = torch.from_numpy(found.images.astype(np.float32) * (255.0 / 16.0))[:, None]
+    enlarged = functional.interpolate(grey, size=(side, side), mode="bilinear", align_corners=False)
+    pixels = enlarged.round().clamp(0, 255).byte().expand(-1, 3, -1, -1).contiguous().numpy()
+    return pixels, found.target.astype(np.int64), tuple(str(name) for name in found.target_names)
+
+
+def _folder(folder: Path, side: int) -> tuple[Any, Any, tuple[str, ...]]:
+    """Return pixels [N, 3, side, side], classes [N] and names of classes of a folder."""
+    if not folder.is_dir():
+        raise FileError(str(folder), "is no directory", "name `digits` or a folder of one folder a class")
+    names = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name[:1] != ".")
+    files = [
+        (path, number)
+        for number, name in enumerate(names)
+        for path in sorted((folder / name).iterdir())
+        if path.name[:1] != "."
+    ]
+    layout = "it has to hold a folder of images for each class"
+    if not files:
+        raise FileError(str(folder), "holds no images", layout)
+    counts = np.bincount([number for _, number in files], minlength=len(names))
+    if len(names) < 2:
+        raise ConfigError(f"one class, `{names[0]}`", file=str(folder), allowed="two classes or more")
+    least = int(counts.argmin())
+    if counts[least] < _LEAST_PER_CLASS:
+        raise ConfigError(
+            f"{counts[least]} images of class `{names[least]}`",
+            file=str(folder),
+            allowed=f"at least {_LEAST_PER_CLASS}: training, scoring and test need some each",
+        )
+    if len(files) * 3 * side * side > _MOST_BYTES:
+        most = _MOST_BYTES // (3 * side * side)
+        raise ConfigError(
+            f"{len(files):,} images", file=str(folder), allowed=f"at most {most:,} of this size"
+        )
+    return _pixels(files, side), np.array([number for _, number in files], np.int64), tuple(names)
+
+
+def _pixels(files: Sequence[tuple[Path, int]], side: int) -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise FileError("pillow", "is not installed, and reads images", _EXTRA) from None
+    found = np.empty((len(files), 3, side, side), np.uint8)
+    first: tuple[int, int] | None = None
+    for i, (path, _) in enumerate(files):
+        try:
+            with Image.open(path) as image:
+                size = image.size
+                if first is not None and size != first:
+                    raise ConfigError(
+                        f"{size[0]} x {size[1]} pixels",
+                        file=str(path),
+                        allowed=f"images of one size; {files[0][0]} has {first[0]} x {first[1]}",
+                    )
+                first = size
+                scaled = image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR)
+                found[i] = np.asarray(scaled).transpose(2, 0, 1)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise FileError(str(path), f"is no image that can be read ({error})", "remove it") from None
+    return found
+
+
+def _divided(classes: Any, held: float, seed: int) -> tuple[Any, Any, Any]:
+    """Return the places of training, scoring and test images."""
+    random = np.random.default_rng([seed, 17])
+    parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for one in range(int(classes.max()) + 1):
+        places = random.permutation(np.flatnonzero(classes == one))
+        kept = max(2, round(held * len(places)))
+        for part, taken in zip(
+            parts, (places[kept:], places[: kept // 2], places[kept // 2 : kept]), strict=True
+        ):
+            part.append(taken)
+    train, score, test = (np.sort(np.concatenate(part)) for part in parts)
+    return train, score, test
