@@ -60,6 +60,14 @@ TraceFile = Annotated[
     ),
 ]
 
+EveryTile = Annotated[
+    bool,
+    opt.option(
+        "--every-tile",
+        "Event engine: act out each of a loop's equal steps. Else some are, and the period that they come to "
+        "is repeated; --trace acts out all.",
+    ),
+]
 Advice = Annotated[
     bool,
     opt.option(
@@ -84,6 +92,7 @@ def estimate(
     device: opt.Device = "auto",
     swap_operands: opt.SwapOperands = "none",
     engine: opt.Engine = "analytical",
+    every_tile: EveryTile = False,
     interval: Interval = False,
     details: Details = False,
     trace: TraceFile = None,
@@ -102,12 +111,12 @@ def estimate(
 
     trace_file = _trace_file(trace, engine)
     _refuse_interval(interval, engine)
-    _refuse_advice(advice, engine)
+    _refuse_event_only({"--advice": advice, "--every-tile": every_tile}, engine)
 
     if engine == "event":
         from npusim.engines.event import estimate_with_timeline
 
-        acted = estimate_with_timeline(scenario)
+        acted = estimate_with_timeline(scenario, every_tile or trace_file is not None)
         if trace_file is not None:
             _write_trace(trace_file, acted)
         destination.write(
@@ -157,12 +166,13 @@ def _refuse_interval(wanted: bool, engine: str) -> None:
         raise ConfigError(f"the {engine} engine", file="--interval", allowed="--engine analytical")
 
 
-def _refuse_advice(wanted: bool, engine: str) -> None:
-    """Refuse advice of the analytical engine: `npusim whatif` and `npusim advise` give it."""
+def _refuse_event_only(wanted: dict[str, bool], engine: str) -> None:
+    """Refuse what the analytical engine has not got: no tiles are acted out; `npusim whatif` gives advice."""
     from npusim.errors import ConfigError
 
-    if wanted and engine != "event":
-        raise ConfigError(f"the {engine} engine", file="--advice", allowed="--engine event")
+    for option, given in wanted.items():
+        if given and engine != "event":
+            raise ConfigError(f"the {engine} engine", file=option, allowed="--engine event")
 
 
 def _write_trace(path: Path, acted: EventRun) -> None:

@@ -267,6 +267,8 @@ class Estimate(Document):
     """Figures by the token, of a language model; else null."""
     roofline: Roofline
     """Rates of the operators and what bounds them."""
+    folded_tasks: float = 0.0
+    """Tasks of equal steps that the event engine did not act out, as they repeat others (`--every-tile`)."""
     warnings: list[str]
     """What the estimate could not do as one would expect."""
     provenance: dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -21,20 +22,25 @@ def _ends(done: Emitted) -> list[int]:
     return [done.computed] if done.written == done.computed else [done.computed, done.written]
 
 
-def build_program(mapped: Mapped) -> Program:
+def build_program(mapped: Mapped, most: Callable[[int], int] = lambda operator: 0) -> Program:
     """Write the tasks of one inference.
+
+    Parameters
+    ----------
+    most : callable
+        Of an operator's number: turns of a loop of its tiling to write, where it has many more; 0: all.
 
     Returns
     -------
     Program
         Task 0 begins the inference, the last one ends it.
     """
-    return _Build(mapped).run()
+    return _Build(mapped, most).run()
 
 
 class _Build:
-    def __init__(self, mapped: Mapped) -> None:
-        self.mapped, self.arch = mapped, mapped.arch
+    def __init__(self, mapped: Mapped, most: Callable[[int], int]) -> None:
+        self.mapped, self.arch, self.most = mapped, mapped.arch, most
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph, self.groups)
         units: list[ExecutionUnit] = []
@@ -207,7 +213,10 @@ class _Build:
         op: Any = self.mapped.lowered.ops[index]
         group, result = self.groups[index], self.mapped.results[index]
         arch, units = self.arch[group.device], self.npu_units[group.device]
-        job = job_of(arch, op, result, index, self._macs(group), units, pieces)
+        # Steps of groups that run at the same time wait for each other: they are all written.
+        most = self.most(index) if len(place) == 1 else 0
+        job = job_of(arch, op, result, index, units, pieces, most)
+        job.macs = self._macs(group)
         self._name(job, index, group)
         self._dependencies(job, index, group)
         if len(place) > 1:

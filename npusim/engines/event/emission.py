@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from npusim.engines.event.program import ProgramBuilder
+from npusim.engines.event.program import Loop, ProgramBuilder
 from npusim.engines.event.steps import TilingStep, apportion
 from npusim.engines.timeline import TaskKind
 
@@ -43,6 +43,8 @@ class Job:
     dma: DmaTimes
     work_s: float
     steps: list[TilingStep]
+    loops: list[Loop] = field(default_factory=list)
+    """Loops of its steps of which turns are left out; only of a job that is alone in its chain."""
     macs: float = 0.0
     a_name: str = ""
     a_bytes: float = 0.0
@@ -112,6 +114,8 @@ def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> lis
     for job in jobs:
         emissions.append(_Emission(builder, job, reservations, [emissions[place] for place in job.producers]))
     emissions[-1].advance(1.0)
+    for loop in emissions[-1].job.loops:
+        emissions[-1].note(loop)
     return [emission.emitted() for emission in emissions]
 
 
@@ -130,13 +134,16 @@ class _Emission:
     ) -> None:
         self.builder, self.job, self.reservations, self.producers = builder, job, reservations, producers
         steps = job.steps
-        # The shares of all steps add up to a whole number of passes.
-        self.a = apportion(job.a_bytes * round(sum(s.a for s in steps)), [s.a for s in steps])
-        self.b = apportion(job.b_bytes * round(sum(s.b for s in steps)), [s.b for s in steps])
-        self.out = apportion(job.out_bytes, [s.out for s in steps])
-        self.macs = apportion(job.macs, [s.work for s in steps])
-        self.copies = sum(s.last_of_pass for s in steps) or len(steps)
-        self.ends = [*accumulate(s.work for s in steps[:-1]), 1.0]
+        self.a = self._parts(job.a_bytes, [s.a for s in steps])
+        self.b = self._parts(job.b_bytes, [s.b for s in steps])
+        self.out = self._parts(job.out_bytes, [s.out for s in steps])
+        self.macs = self._parts(job.macs, [s.work for s in steps])
+        self.by_pass = any(s.last_of_pass for s in steps)
+        """Whether copies follow the last step of a pass, not every step."""
+        self.copies = sum(s.times for s in steps if s.last_of_pass or not self.by_pass)
+        self.first_tasks: list[int] = []
+        """The first task of each step."""
+        self.ends = [*accumulate(s.work * s.times for s in steps[:-1]), 1.0]
         """Share of the work that is done after each step."""
         self.resident_buffers: dict[str, int] = {}
         self.waiting: dict[int, list[int]] = {}
@@ -147,6 +154,23 @@ class _Emission:
         self.written: list[int] = []
         self.b_ready: list[int] = []
         self.a_ready: dict[int, list[int]] = {}
+
+    def _parts(self, total: float, shares: list[float]) -> list[float]:
+        """Cut what one pass takes into steps; equal steps that stand for others are equal to the last bit."""
+        if self.job.loops:
+            return [total * share for share in shares]
+        # The shares of all steps add up to a whole number of passes.
+        return apportion(total * round(sum(shares)), shares)
+
+    def _dealt(self, total: float, parts: int) -> list[float]:
+        """Deal an amount out to units: in whole numbers, but where steps stand for others evenly."""
+        return [total / parts] * parts if self.job.loops else apportion(total, [1.0] * parts)
+
+    def note(self, loop: Loop) -> None:
+        """Tell the builder which tasks the turns of a loop are."""
+        tasks = [*self.first_tasks, len(self.builder)]
+        starts = [tasks[step] for step in loop.starts]
+        self.builder.loop(self.job.operator, Loop(loop.turns, loop.level, starts))
 
     def advance(self, share: float) -> None:
         """Write steps until so much of the work is written, producers first.
@@ -174,6 +198,7 @@ class _Emission:
 
     def _step(self, i: int, step: TilingStep, fed: list[int]) -> None:
         builder, job = self.builder, self.job
+        self.first_tasks.append(len(builder))
         if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b_bytes > 0.0):
             self.b_ready = self._bring_b(i, step)
         a_loads, out_buffer = self._bring_a(i, step)
@@ -183,7 +208,7 @@ class _Emission:
         self.computed += work
         for buffer in self.waiting.pop(i, ()):
             builder.release(buffer, work)
-        after = self._copy(step, work, self.copies)
+        after = self._copy(step, work)
         if after is not work:
             self.computed += after
         if self.out[i] > 0.0:
@@ -258,7 +283,7 @@ class _Emission:
     def _move(self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
         """Write one transfer, shared evenly by all engines: no task for nothing."""
         job = self.job
-        each = apportion(size, [1.0] * len(job.engines))
+        each = self._dealt(size, len(job.engines))
         moves = []
         for engine, part in zip(job.engines, each, strict=True):
             if part <= 0.0:
@@ -291,18 +316,18 @@ class _Emission:
             waits = self.builder.dispatched = [self.builder.sync(calls, job.operator)]
         if job.kind is TaskKind.SYNC:
             return [self.builder.sync(waits, job.operator)]
-        macs = apportion(self.macs[i], [1.0] * len(job.units))
+        macs = self._dealt(self.macs[i], len(job.units))
         return [
             self.builder.task(job.kind, unit, job.operator, job.work_s * step.work, after=waits, macs=part)
             for unit, part in zip(job.units, macs, strict=True)
         ]
 
-    def _copy(self, step: TilingStep, after: list[int], copies: int) -> list[int]:
+    def _copy(self, step: TilingStep, after: list[int]) -> list[int]:
         """Write the copies between tiles, or within SRAM, that follow a step."""
-        job = self.job
-        if job.copy_s <= 0.0 or (copies < len(job.steps) and not step.last_of_pass):
+        job, copies = self.job, self.copies
+        if job.copy_s <= 0.0 or (self.by_pass and not step.last_of_pass):
             return after
-        sizes = apportion(job.copy_bytes / copies, [1.0] * len(job.engines))
+        sizes = self._dealt(job.copy_bytes / copies, len(job.engines))
         return [
             self.builder.task(
                 TaskKind.TRANSFER,

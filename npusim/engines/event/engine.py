@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -13,6 +14,7 @@ from npusim.cost import throttled_interval_s
 from npusim.engines.analytical import contexts_with, mapped_estimate
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
+from npusim.engines.event.folding import simulate_folded
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog, Program, refuse_many
@@ -39,8 +41,13 @@ class EventRun:
     timeline: Timeline
 
 
-def estimate_with_timeline(scenario: Scenario) -> EventRun:
+def estimate_with_timeline(scenario: Scenario, every_tile: bool = False) -> EventRun:
     """Estimate what an inference costs by acting it out.
+
+    Parameters
+    ----------
+    every_tile : bool
+        As for `run_events`.
 
     Raises
     ------
@@ -53,27 +60,44 @@ def estimate_with_timeline(scenario: Scenario) -> EventRun:
     >>> run.estimate.engine, run.timeline.makespan_s == run.estimate.latency_s
     ('event', True)
     """
-    return run_events(scenario.mapped)
+    return run_events(scenario.mapped, every_tile)
 
 
-def event_estimate(scenario: Scenario) -> Estimate:
+def event_estimate(scenario: Scenario, every_tile: bool = False) -> Estimate:
     """Return the estimate of `estimate_with_timeline` alone."""
-    return estimate_with_timeline(scenario).estimate
+    return estimate_with_timeline(scenario, every_tile).estimate
 
 
-def run_events(mapped: Mapped) -> EventRun:
+def run_events(mapped: Mapped, every_tile: bool = False) -> EventRun:
     """Execute a mapped graph as discrete events.
 
+    Parameters
+    ----------
+    every_tile : bool
+        Whether to act out each of a loop's equal steps; else some of them are, and the period that they come
+        to is repeated (`npusim.engines.event.folding`): figures differ by less than 0.1 %. With several
+        requests in flight every tile is acted out.
+
+    Notes
+    -----
     With R > 1 requests in flight, R inferences fill the machine, at least R more are measured, and R keep it
     full meanwhile. Throughput is the number measured over the time between the end of the first R and the
     end of those. Contexts that end together would be counted in part if it were no multiple of theirs.
     """
     requests, measured = mapped.run.requests, _measured(mapped)
+    rates = transfer_rates(mapped.arch)
+    if requests == 1 and not every_tile:
+        program, log, times = simulate_folded(partial(build_program, mapped), rates)
+        return _found(mapped, program, log, times)
     inferences = 2 * requests + measured if requests > 1 else 1
     program = build_program(mapped)
     refuse_many(len(program), inferences)
-    log = simulate(program, transfer_rates(mapped.arch), inferences, requests)
-    line = _timeline(mapped, program, log, inferences)
+    log = simulate(program, rates, inferences, requests)
+    return _found(mapped, program, log, np.ones(len(program)))
+
+
+def _found(mapped: Mapped, program: Program, log: EventLog, times: Any) -> EventRun:
+    line = _timeline(mapped, program, log, times)
     return EventRun(_estimate(mapped, line), line)
 
 
@@ -83,19 +107,15 @@ def _measured(mapped: Mapped) -> int:
     return ceil(mapped.run.requests / contexts) * contexts
 
 
-def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) -> Timeline:
-    graph = mapped.graph
-    each = len(program)
+def _timeline(mapped: Mapped, program: Program, log: EventLog, times: Any) -> Timeline:
+    graph, each, inferences = mapped.graph, len(program), len(log.ended)
 
     def column(values: Any, dtype: str) -> Any:
         return np.frombuffer(values, dtype) if len(values) else np.zeros(0, dtype)
 
-    def repeated(values: Any, dtype: str) -> Any:
-        return np.tile(column(values, dtype), inferences)
-
     kind, operator = column(program.kind, "i1"), column(program.operator, "i4")
-    sizes = column(program.bytes, "f8")
-    energy = _energy(mapped, kind, operator, column(program.duration_s, "f8"), sizes)
+    sizes = column(program.bytes, "f8") * np.where(kind == TaskKind.RESERVE, 1.0, times)
+    energy = _energy(mapped, kind, operator, column(program.duration_s, "f8") * times, sizes)
     return Timeline(
         workload=graph.name,
         soc=mapped.soc.name,
@@ -113,7 +133,8 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, inferences: int) 
         end=column(log.end, "f8"),
         cause=column(log.cause, "i8"),
         bytes=np.tile(sizes, inferences),
-        macs=repeated(program.macs, "f8"),
+        macs=np.tile(column(program.macs, "f8") * times, inferences),
+        times=np.tile(times, inferences),
         energy_j=np.tile(energy, inferences),
         idle_w=float(mapped.arch.shared["idle_w"]),
         static_w={name: float(mapped.arch[name]["static_w"]) for name in mapped.arch.arrays},
@@ -172,6 +193,7 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
         "engine": "event",
         **timed,
         "grid_utilisation": grid_utilisation(mapped, interval_s),
+        "folded_tasks": line.folded,
         "sram_peak_bytes": line.sram_peak_bytes,
         "units": {
             name: UnitUse(

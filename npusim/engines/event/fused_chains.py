@@ -87,7 +87,7 @@ def _fits(mapped: Mapped, members: tuple[int, ...], pieces: int, buffers: float,
     """Whether steps of every operator, with what waits for them, fit into SRAM beside the others."""
     arch, ops = mapped.arch[mapped.decisions.groups[members[0]].device], mapped.lowered.ops
     units = NpuUnits(arch)
-    jobs = [job_of(arch, ops[i], mapped.results[i], i, 0.0, units, pieces) for i in members]
+    jobs = [job_of(arch, ops[i], mapped.results[i], i, units, pieces) for i in members]
     sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
     return sum(_needed_bytes(job, buffers) for job in jobs) + beside <= sram_bytes
 

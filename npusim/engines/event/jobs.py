@@ -5,6 +5,7 @@ All times are those of `npusim.cost`: nothing is costed here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from math import ceil
@@ -88,23 +89,25 @@ class NpuUnits:
 
 
 def job_of(
-    arch: Any, op: Any, result: Any, number: int, macs: float, units: NpuUnits, pieces: int = 0
+    arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int = 0, most: int = 0
 ) -> Job:
-    """Return the job of an operator on the NPU, without names and dependencies.
+    """Return the job of an operator on the NPU, without names, dependencies and MACs.
 
     Parameters
     ----------
     pieces : int
         Pieces to cut it into at least; 0: as the SoC's compiler does.
+    most : int
+        Turns of a loop of its tiling to write, where it has many more; 0: all.
     """
     pieces = max(pieces, int(arch["stream_pieces"]))
     product = op["unit"] == Unit.DPU and op["dpu_operation"] in _PRODUCTS
     job = (
-        _product(arch, op, result, number, units, pieces)
+        _product(arch, op, result, number, units, (pieces, most))
         if product
-        else _stream(arch, op, result, number, units, pieces)
+        else _stream(arch, op, result, number, units, (pieces, most))
     )
-    job.macs, job.repeats = macs, float(op["repeats"])
+    job.repeats = float(op["repeats"])
     _serve(job, op, result)
     job.a_s_per_byte = _activation_s_per_byte(job, float(result["dma_s"]) / job.repeats)
     return job
@@ -133,17 +136,23 @@ def _serve(job: Job, op: Any, result: Any) -> None:
 def _activation_s_per_byte(job: Job, dma_s: float) -> float:
     """Spread an operator's DMA time over its bytes; what cut rows cost on top falls to the activations."""
     read_s, write_s = job.dma.read_s_per_byte, job.dma.write_s_per_byte
-    a_bytes = job.a_bytes * round(sum(s.a for s in job.steps))
-    others = job.b_bytes * round(sum(s.b for s in job.steps)) + job.once_bytes
+    a_bytes = job.a_bytes * _passes(s.a * s.times for s in job.steps)
+    others = job.b_bytes * _passes(s.b * s.times for s in job.steps) + job.once_bytes
     smooth_s = (a_bytes + others) * read_s + job.out_bytes * write_s + job.copy_s
     gaps_s = max(0.0, dma_s - smooth_s)
     return read_s + (gaps_s / a_bytes if a_bytes else 0.0)
 
 
-def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int) -> Job:
+def _passes(shares: Iterable[float]) -> int:
+    """Return how many passes the shares of all steps add up to."""
+    return round(sum(shares))
+
+
+def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, cut: tuple[int, int]) -> Job:
     used = int(result["tiles"])
     once = is_fetched_once(op, result)
-    steps = triangle_steps(result) if once else product_steps(op, result, pieces)
+    tiling = triangle_steps(result, cut[1]) if once else product_steps(op, result, *cut)
+    steps = tiling.steps
     split = int(result["split"])
     copied_a = used if split == Split.COLUMNS else 1
     copied_b = used if split == Split.ROWS else 1
@@ -153,7 +162,7 @@ def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piec
     small = float(op["extra_dram_bytes"]) <= arch["dma_page_bytes"] or once
     streamed = 0.0 if small else float(op["extra_dram_bytes"])
     # A second tensor (a residual) comes piece by piece with the activations, but once only.
-    a_passes = max(1, round(sum(s.a for s in steps)))
+    a_passes = max(1, _passes(s.a * s.times for s in steps))
     a_bytes += streamed / a_passes
     work_s = float(result["dpu_s"])
     keeps_sums = once or (result["order"] == Order.OUTPUTS_HELD and result["channel_chunks"] > 1)
@@ -163,7 +172,7 @@ def _product(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piec
         else 0.0
     )
     job = Job(
-        number, TaskKind.DPU, units.dpus(used), units.engines, units.dma, work_s, steps,
+        number, TaskKind.DPU, units.dpus(used), units.engines, units.dma, work_s, steps, tiling.loops,
         a_bytes=a_bytes, a_sram=a_bytes * copied_a, b_bytes=b_bytes, b_sram=b_bytes * copied_b,
         once_bytes=float(op["extra_dram_bytes"]) - streamed, out_bytes=out_bytes,
         out_sram=0.0 if op["c_resident"] else out_bytes, sums_sram=sums,
@@ -184,7 +193,8 @@ def _add_up_sums(arch: Any, op: Any, result: Any, job: Job) -> None:
     job.copy_s = copy_s(arch, job.copy_bytes)
 
 
-def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, pieces: int) -> Job:
+def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, cut: tuple[int, int]) -> Job:
+    pieces, most = cut
     read = float(op["a_dram_bytes"] + op["b_dram_bytes"] + op["extra_dram_bytes"])
     written = float(op["c_dram_bytes"])
     tiles = float(arch["tiles"])
@@ -199,8 +209,9 @@ def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, piece
     elif op["unit"] == Unit.DSP:
         count_of_dsps = 1 if op["dsp"]["serial"] else None
         kind, busy, work_s = TaskKind.DSP, units.dsp_units()[:count_of_dsps], float(result["dsp_s"])
+    tiling = stream_steps(count, most)
     job = Job(
-        number, kind, busy, units.engines, units.dma, work_s, stream_steps(count),
+        number, kind, busy, units.engines, units.dma, work_s, tiling.steps, tiling.loops,
         a_bytes=read, a_sram=read, out_bytes=written, out_sram=0.0 if op["c_resident"] else written,
     )  # fmt: skip
     job.dispatch_s = float(op["dispatches"] * arch["dispatch_s"])

@@ -14,6 +14,21 @@ import numpy as np
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
+PERIODS = (1, 2, 3, 4, 6, 8, 12, 24)
+"""Turns after which a loop may do the same again: divisors of the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop of equal turns of which some are written; the last of `PERIODS` divides what is left out."""
+
+    turns: int
+    """All turns."""
+    level: int
+    """Loops inside it, one in the other, of which turns are left out as well."""
+    starts: list[int]
+    """The first step (later: task) of each turn that is written, and the end of the last."""
+
 
 @dataclass(slots=True)
 class Program:
@@ -54,6 +69,8 @@ class Program:
     """RESERVE task of a buffer."""
     buffer_tensor: list[str] = field(default_factory=list)
     """Whose bytes a buffer holds."""
+    loops: list[tuple[int, Loop]] = field(default_factory=list)
+    """Loops of which turns are left out, with their operator; inner ones first."""
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -85,6 +102,13 @@ class ProgramBuilder:
         """Array device that tasks belong to from here on."""
         self.dispatched: list[int] = []
         """The last call of an operator by the management processor of that device, if any."""
+
+    def __len__(self) -> int:
+        return len(self._program)
+
+    def loop(self, operator: int, loop: Loop) -> None:
+        """Note a loop of which turns are left out: its starts are tasks."""
+        self._program.loops.append((operator, loop))
 
     def task(
         self,

@@ -119,6 +119,8 @@ def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
     arguments: dict[str, Any] = {"inference": int(line.inference[row]), "waited us": _waited(line, row)}
     if line.bytes[row]:
         arguments["bytes"] = float(line.bytes[row])
+    if line.times[row] > 1.0:
+        arguments["equal tasks"] = float(line.times[row])
     if line.macs[row]:
         arguments["MACs"] = float(line.macs[row])
     return {

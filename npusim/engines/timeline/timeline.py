@@ -50,7 +50,8 @@ class Timeline:
     """Columns over tasks; a row is a task of one inference. Times in s from the begin of the run.
 
     Rows stand inference by inference, in program order. Rows of kind SYNC, RESERVE, ENTER and LEAVE take no
-    time and have no unit; they are kept because others wait for them.
+    time and have no unit; they are kept because others wait for them. Where equal steps are folded a row
+    stands for several (`times`), and what is seen in a period is drawn out over all periods like it.
     """
 
     workload: str
@@ -84,6 +85,10 @@ class Timeline:
     """float64 array, shape (tasks,): bytes moved, or reserved."""
     macs: Any
     """float64 array, shape (tasks,)."""
+    times: Any
+    """float64 array, shape (tasks,): tasks of equal steps that a row stands for, itself counted; its bytes,
+    MACs, energy and time are those of all of them.
+    """
     energy_j: Any
     """float64 array, shape (tasks,): energy of the work beyond idle power, spread evenly over the task."""
     idle_w: float
@@ -132,6 +137,11 @@ class Timeline:
     def makespan_s(self) -> float:
         """Time from the begin of the run to its end."""
         return float(self.ended.max())
+
+    @property
+    def folded(self) -> float:
+        """Tasks that others stand for."""
+        return float((self.times - 1.0).sum())
 
     @cached_property
     def working(self) -> Any:
