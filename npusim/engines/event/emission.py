@@ -162,7 +162,7 @@ class _Emission:
         # The shares of all steps add up to a whole number of passes.
         return apportion(total * round(sum(shares)), shares)
 
-    def _dealt(self, total: float, parts: int) -> list[float]:
+    def _divided(self, total: float, parts: int) -> list[float]:
         """Deal an amount out to units: in whole numbers, but where steps stand for others evenly."""
         return [total / parts] * parts if self.job.loops else apportion(total, [1.0] * parts)
 
@@ -283,7 +283,7 @@ class _Emission:
     def _move(self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
         """Write one transfer, shared evenly by all engines: no task for nothing."""
         job = self.job
-        each = self._dealt(size, len(job.engines))
+        each = self._divided(size, len(job.engines))
         moves = []
         for engine, part in zip(job.engines, each, strict=True):
             if part <= 0.0:
@@ -316,7 +316,7 @@ class _Emission:
             waits = self.builder.dispatched = [self.builder.sync(calls, job.operator)]
         if job.kind is TaskKind.SYNC:
             return [self.builder.sync(waits, job.operator)]
-        macs = self._dealt(self.macs[i], len(job.units))
+        macs = self._divided(self.macs[i], len(job.units))
         return [
             self.builder.task(job.kind, unit, job.operator, job.work_s * step.work, after=waits, macs=part)
             for unit, part in zip(job.units, macs, strict=True)
@@ -327,7 +327,7 @@ class _Emission:
         job, copies = self.job, self.copies
         if job.copy_s <= 0.0 or (self.by_pass and not step.last_of_pass):
             return after
-        sizes = self._dealt(job.copy_bytes / copies, len(job.engines))
+        sizes = self._divided(job.copy_bytes / copies, len(job.engines))
         return [
             self.builder.task(
                 TaskKind.TRANSFER,

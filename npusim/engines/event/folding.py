@@ -1,4 +1,4 @@
-"""Equal steps folded: of a loop some turns are acted out, and the period that they come to is repeated.
+"""Equal steps folded: some turns of a loop are acted out, and their period is repeated.
 
 A tiling has loops of thousands of equal turns. After some of them the machine does the same every few turns:
 all that happens between one turn's end (t0) and a later one's (t1) happens again, shifted by t1 - t0. The
@@ -61,10 +61,10 @@ def simulate_folded(
         program = build(lambda operator: most.get(operator, _FEW))
         refuse_many(len(program), 1)
         log = simulate(program, rates)
-        times, unsteady = fold(program, log)
-        if not unsteady:
+        times, missed = fold(program, log)
+        if not missed:
             return program, log, times
-        most.update((operator, _MORE * most.get(operator, _FEW)) for operator in unsteady)
+        most.update((operator, _MORE * most.get(operator, _FEW)) for operator in missed)
 
 
 def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
@@ -76,14 +76,14 @@ def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
         How many tasks each task stands for, float64, and the operators with a loop that came to no period:
         if there are any the log is of no use.
     """
-    times, unsteady = np.ones(len(program)), set[int]()
+    times, missed = np.ones(len(program)), set[int]()
     for level in range(1 + max((loop.level for _, loop in program.loops), default=-1)):
         columns = tuple(np.frombuffer(values) for values in (log.ready, log.start, log.end))
         quiet_s = np.maximum.accumulate(columns[2])
         others_s = np.minimum.accumulate(columns[0][::-1])[::-1]
         windows = []
         for operator, loop in program.loops:
-            if loop.level != level or operator in unsteady:
+            if loop.level != level or operator in missed:
                 continue
             before, after = loop.starts[1] - 1, loop.starts[-2]
             found = _window(loop, columns, float(quiet_s[before]), float(others_s[after]))
@@ -91,9 +91,9 @@ def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
                 windows.append(found)
                 times[found.first : found.last] *= found.times
             else:
-                unsteady.add(operator)
+                missed.add(operator)
         _draw_out(log, windows)
-    return times, unsteady
+    return times, missed
 
 
 def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: float) -> Window | None:
