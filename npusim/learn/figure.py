@@ -1,4 +1,4 @@
-"""Plotly figures on a page of marimo, drawn by the library that this server holds and updated in place."""
+"""Plotly figures on a page of marimo: drawn by this server's own library, updated in place."""
 
 from __future__ import annotations
 

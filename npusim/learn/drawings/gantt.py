@@ -1,0 +1,47 @@
+"""What each unit does when: the tasks of the event engine as bars."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from npusim.engines.timeline import TaskKind, Timeline
+from npusim.report.html import COLOURS, amount_axis
+
+_SHOWN = {
+    TaskKind.DMA_IN: ("DMA in", COLOURS[3]),
+    TaskKind.DPU: ("MAC grid", COLOURS[0]),
+    TaskKind.DSP: ("DSP", COLOURS[5]),
+    TaskKind.DMA_OUT: ("DMA out", COLOURS[1]),
+}
+_MOST = 1500
+
+
+def gantt(line: Timeline) -> go.Figure:
+    """Return the tasks of one inference by unit, launch left out: times count from the first task.
+
+    Parameters
+    ----------
+    line : Timeline
+        More than some thousand tasks are cut off at the end.
+    """
+    rows = [row for row in range(len(line)) if line.kind[row] in _SHOWN][:_MOST]
+    begin = min((float(line.start[row]) for row in rows), default=0.0)
+    figure = go.Figure()
+    for kind, (name, colour) in _SHOWN.items():
+        mine = [row for row in rows if line.kind[row] == kind]
+        if not mine:
+            continue
+        figure.add_bar(
+            base=[float(line.start[row]) - begin for row in mine],
+            x=[float(line.end[row] - line.start[row]) for row in mine],
+            y=[line.track(row) for row in mine],
+            orientation="h",
+            name=name,
+            marker={"color": colour, "line": {"color": "#ffffff", "width": 0.5}},
+        )
+    figure.update_layout(
+        barmode="overlay",
+        xaxis=amount_axis("time", "s"),
+        yaxis={"type": "category", "autorange": "reversed", "categoryorder": "category ascending"},
+    )
+    return figure
