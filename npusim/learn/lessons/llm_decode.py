@@ -40,7 +40,7 @@ def _():
 @app.cell
 def _():
     mo.md(
-        rf"""
+        r"""
         To write a token, a decoder multiplies *one row* by every weight matrix it has. Each weight is read, used once, and dropped: two operations for
         2 bytes, far left on the roofline of lesson 2. Llama 3.2 with 1.24 billion weights reads 2.5 GB for each token. An NPU is compiled for fixed shapes, so the
         *cache* of earlier keys and values has its full length from the first token on, and attention reads all of it (NITRO).
