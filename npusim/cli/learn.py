@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,6 +26,10 @@ def learn(
         str | None, argument("[LESSON]", "Name or number of a lesson to open; none: the list of all.")
     ] = None,
     port: Annotated[int, option("--port N", "Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    data: Annotated[
+        Path | None,
+        option("--data DIR", "Folder of real data sets (cora/raw/ind.cora.x ...), shown in lesson 6."),
+    ] = None,
     no_browser: Annotated[bool, option("--no-browser", "Print the address and open nothing.")] = False,
 ) -> None:
     """Open lessons: the MAC grid, rooflines, GNNs on NPUs, sparsity, fronts, language models and more.
@@ -38,6 +44,12 @@ def learn(
     name = by_number.get(lesson or "", lesson)
     if name is not None and name not in known:
         raise UnknownNameError("lesson", name, known)
+    if data is not None:
+        from npusim.accuracy.planetoid import read_planetoid
+        from npusim.locate import DATA_VARIABLE
+
+        read_planetoid("cora", data)
+        os.environ[DATA_VARIABLE] = str(data)
     from npusim.learn.server import serve
 
     def ready(address: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -160,7 +159,7 @@ def serve(port: int, ready: Callable[[str], None]) -> None:
     """
     with bound_socket(port) as opened:
         actual = opened.getsockname()[1]
-        threading.Thread(target=_warm, daemon=True).start()
+        _warm()
         server = _Server(
             uvicorn.Config(application(actual), log_level="error", lifespan="on", ws="websockets-sansio")
         )
@@ -181,7 +180,10 @@ class _Server(uvicorn.Server):
 
 
 def _warm() -> None:
-    """Load what every lesson needs while the reader reads."""
+    """Load what every lesson needs, before anyone waits for a page.
+
+    Not in a thread beside the server's start: Python 3.11 parses source in two threads at once with errors.
+    """
     import npusim
 
     found: Any = npusim.estimate("gcn-cora", techniques="stagr", interval=False)

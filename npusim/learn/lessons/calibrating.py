@@ -109,8 +109,8 @@ def _(noise, picture, sizes):
     _bandwidth = f"{1e-9 / _found[1]:.0f}" if _found[1] > 0 else r"\text{below zero}"
     mo.md(
         rf"""
-        $$t_0 = {1e3 * _found[0]:.3f}\,\text{{ms}} \pm {100 * _shares[0]:.2g}\,\%, \qquad
-        B = {_bandwidth}\,\text{{GB/s}} \pm {100 * _shares[1]:.2g}\,\%$$
+        $$t_0 = {1e3 * _found[0]:.3f}\,\text{{ms}} \pm {100 * _shares[0]:,.0f}\,\%, \qquad
+        B = {_bandwidth}\,\text{{GB/s}} \pm {100 * _shares[1]:,.0f}\,\%$$
 
         {"**Both are known.**" if max(_shares) < 0.1 else "**One of them is not known**, however good the fit looks: its interval says so."}
         Widen the range: small copies tell the launch, large ones the bandwidth. `npusim calibrate` does the same with all numbers of a machine

@@ -105,8 +105,8 @@ def _(latencies, nodes, picture, recompile):
     )
     _capacity = next(capacity for capacity in latencies if capacity >= nodes.value)
     _left = _capacity - nodes.value
-    _price = latencies[_capacity] - latencies[START]
-    _worth = recompile.value / _price if _price > 0 else 0.0
+    _padding_s = latencies[_capacity] - latencies[START]
+    _worth = recompile.value / _padding_s if _padding_s > 0 else 0.0
     mo.md(
         rf"""
         The smallest of these capacities that holds {nodes.value} nodes is **{_capacity}**: {engineering(latencies[_capacity], "s")}

@@ -53,7 +53,7 @@ def _():
 def _():
     guess = question(
         "5,000 placements are drawn at random. How near do the best of them come to the exact front?",
-        ["they find some of it", "nowhere near it", "they find all of it"],
+        ["the middle of it, but neither end", "all of it", "nowhere near it"],
     )
     guess
     return (guess,)
@@ -63,8 +63,8 @@ def _():
 def _(guess):
     reply(
         guess.value,
-        "nowhere near it",
-        "A random placement changes units at every other block and pays for each change; good ones change once or twice.",
+        "the middle of it, but neither end",
+        "Chance mixes both units about equally and changes at every other block. What is quickest, and what takes least energy, changes once or twice.",
     )
     return
 
