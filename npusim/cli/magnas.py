@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npusim.cli import map as limits
 from npusim.cli import options as opt
+from npusim.cli.magnas_train import TRAIN_EXAMPLES, Seed, spec_of, train
+
+if TYPE_CHECKING:
+    from npusim.explore.architecture_costs import MappedSpace
+    from npusim.explore.architecture_document import ArchitectureSearch
+    from npusim.explore.architecture_search import Plan
+    from npusim.magnas.checkpoint import Checkpoint
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False, no_args_is_help=True)
-
-_TRAIN_EXAMPLES = """
-[dim]Examples[/dim]
-  npusim magnas train -o digits
-  npusim magnas train --epochs 30 --alone 8 -o digits
-  npusim magnas train flowers --workload magnas-vig --epochs 150 --batch 320 -o supernet
-  npusim magnas train -o digits --resume
-"""
 
 
 @app.callback()
@@ -29,174 +32,233 @@ def magnas() -> None:
     """
 
 
-def _space(flags: str, help: str) -> Any:
-    return opt.option(flags, help, panel="Space of architectures", show_default=True)
+_SEARCH_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim magnas search digits -o found
+  npusim magnas search digits --soc jetson-agx-xavier --devices gpu,dla --dvfs -o found
+  npusim magnas search digits --population 40 --generations 12 --max-latency 20ms -o found
+  npusim magnas search digits -o found --resume --generations 100
+"""
+_MAP_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim magnas map a2 --search found
+  npusim magnas map S2pf100-G2f60-S3-G4p --soc core-ultra-series2 --devices npu,gpu
+  npusim magnas map a0 --search found --max-transitions 2 -o front.html
+"""
+_REPORT_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim magnas report found -o found.html
+  npusim magnas report found --format json
+"""
 
 
-def _recipe(flags: str, help: str, **settings: Any) -> Any:
-    return opt.option(flags, help, panel="How it is trained", **settings)
+app.command(epilog=TRAIN_EXAMPLES)(train)
 
 
-_Images = Annotated[
-    str, opt.argument("[IMAGES]", "digits (scikit-learn's), or a folder of a folder a class.")
+def _evolution(flags: str, help: str, **settings: Any) -> Any:
+    return opt.option(flags, help, panel="Evolution", **settings)
+
+
+_Supernet = Annotated[Path, opt.argument("SUPERNET", "Directory that `npusim magnas train` wrote.")]
+_Archive = Annotated[
+    Path, opt.option("--output -o DIR", "New directory for the archive.", show_default=False)
 ]
-_Directory = Annotated[
-    Path, opt.option("--output -o DIR", "New directory for checkpoint and scores.", show_default=False)
+_Costed = Annotated[str, opt.option("--workload NAME|FILE", "Backbone that is costed, of kind vision-gnn.")]
+_Population = Annotated[
+    int, _evolution("--population N", "Architectures of a generation.", min=4, max=100_000)
 ]
-_Backbone = Annotated[str, opt.option("--workload NAME|FILE", "Backbone, a workload of kind vision-gnn.")]
-_Depths = Annotated[str, _space("--depths LIST", "Blocks of a superblock.")]
-_Operators = Annotated[str, _space("--operators LIST", "Graph operators.")]
-_Widths = Annotated[
-    str, _space("--widths LIST", "Hidden features of feed-forward networks, in % of the channels.")
+_Generations = Annotated[int, _evolution("--generations N", "Generations.", min=1, max=1_000_000)]
+_Mutation = Annotated[
+    float, _evolution("--mutation P", "Probability that a superblock is drawn anew.", min=0.0, max=1.0)
 ]
-_Epochs = Annotated[int, _recipe("--epochs N", "Epochs.", min=1, max=100_000)]
-_Batch = Annotated[int, _recipe("--batch N", "Images of a step.", min=2, max=100_000)]
-_Balanced = Annotated[
-    int, _recipe("--balanced N", "Random subnets of a step beside largest and smallest.", min=0, max=64)
-]
-_Rate = Annotated[float, _recipe("--learning-rate X", "Of the first step.", min=0.0, max=1.0)]
-_Decay = Annotated[float, _recipe("--weight-decay X", "Of all weights.", min=0.0, max=1.0)]
-_Dropout = Annotated[float, _recipe("--dropout SHARE", "In the classifier.", min=0.0, max=0.9)]
-_Distillation = Annotated[
-    float, _recipe("--distillation SHARE", "What subnets learn from a teacher.", min=0.0, max=1.0)
-]
-_Shift = Annotated[
-    float, _recipe("--shift SHARE", "Most that images are moved, of their side.", min=0.0, max=0.5)
-]
-_Teacher = Annotated[
-    Path | None,
-    _recipe(
-        "--teacher DIR",
-        "A supernet trained earlier on the same classes.",
-        default="the largest subnet of each step",
-        show_default=False,
-    ),
-]
-_Held = Annotated[
+_Crossover = Annotated[
     float,
-    opt.option(
-        "--held SHARE", "Images that training does not see: half score, half test.", min=0.05, max=0.9
-    ),
+    _evolution("--crossover P", "Probability that it is of the other parent.", min=0.0, max=1.0),
 ]
-_Scored = Annotated[
-    int, opt.option("--scored N", "Random subnets that are scored afterwards.", min=0, max=100_000)
+_Elite = Annotated[
+    float, _evolution("--elite SHARE", "Share of the population that may be parents.", min=0.0, max=1.0)
 ]
-_Alone = Annotated[
-    int,
-    opt.option("--alone N", "So many of these are trained alone too, to compare the order.", min=0, max=1000),
+_Cluster = Annotated[
+    str | None,
+    opt.option("--cluster ADDRESS", "Score on the workers of a Dask scheduler.", show_default=False),
 ]
-_Seed = Annotated[int, opt.option("--seed S", "The same seed gives the same.", min=0)]
 
 
-@app.command(epilog=_TRAIN_EXAMPLES)
-def train(
-    images: _Images = "digits",
-    output: _Directory = Path("supernet"),
-    workload: _Backbone = "magnas-digits",
+@app.command(epilog=_SEARCH_EXAMPLES)
+def search(
+    supernet: _Supernet,
+    output: _Archive,
+    workload: _Costed = "magnas-vig",
+    soc: opt.SocName = opt.DEFAULT_SOC,
     settings: opt.Settings = None,
-    depths: _Depths = "2,3,4",
-    operators: _Operators = "max_relative,edgeconv,graphsage,gin",
-    widths: _Widths = "30,60,100",
-    epochs: _Epochs = 14,
-    batch: _Batch = 32,
-    balanced: _Balanced = 2,
-    learning_rate: _Rate = 0.003,
-    weight_decay: _Decay = 0.05,
-    dropout: _Dropout = 0.2,
-    distillation: _Distillation = 0.5,
-    shift: _Shift = 0.1,
-    teacher: _Teacher = None,
-    held: _Held = 0.5,
-    scored: _Scored = 24,
-    alone: _Alone = 0,
-    seed: _Seed = 0,
+    devices: limits.Devices = None,
+    dvfs: limits.Dvfs = False,
+    max_latency: limits.MaxLatency = None,
+    max_energy: limits.MaxEnergy = None,
+    max_power: limits.MaxPower = None,
+    max_transitions: limits.MaxTransitions = None,
+    max_share: limits.MaxShare = None,
+    population: _Population = 100,
+    generations: _Generations = 50,
+    mutation: _Mutation = 0.4,
+    crossover: _Crossover = 0.5,
+    elite: _Elite = 0.3,
+    seed: Seed = 0,
     resume: opt.Resume = False,
+    cores: opt.Cores = None,
+    cluster: _Cluster = None,
     quiet: opt.Quiet = False,
     form: opt.Format = None,
 ) -> None:
-    """Train a supernet on images: one set of weights for every architecture of the space.
+    """Search a supernet's architectures for accuracy, latency and energy, each with its exact mappings.
 
-    Sandwich rule: each step trains the largest and the smallest subnet, each with one operator throughout,
-    and random ones between, which also learn from the largest. Subnets are scored on images that training
-    did not see. The digits take about 3 minutes on one core. Needs the extra `gnn`.
+    NSGA-II over superblocks, where an architecture counts with every mapping of its blocks that no other
+    beats; beside it the same search on single units, and random search. The archive can be resumed and
+    grown; `npusim magnas report` makes a page of it. Defaults are MaGNAS's. Needs the extras `gnn`, `search`.
     """
+    from npusim.arch import load_soc
     from npusim.cli.output import Destination
-    from npusim.cli.progress import Progress, Stopper
+    from npusim.explore.architecture_costs import MappedSpace
+    from npusim.explore.architecture_search import Plan
+    from npusim.explore.superblocks import Rates
+    from npusim.scenario import split_settings
 
     destination = Destination(None, form)
-    space = _space_of(depths, operators, widths)
-    backbone = _backbone(workload, settings)
-
-    from npusim.magnas.checkpoint import Task, read_checkpoint
-    from npusim.magnas.supernet_training import run_training
-    from npusim.magnas.training import Recipe
-
-    recipe = Recipe(epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed)
-    taught_by = None if teacher is None else read_checkpoint(teacher)
-    task = Task(
-        workload, backbone, space, images, held, recipe, "" if taught_by is None else taught_by.fingerprint
-    )
-    stopper = Stopper("finishing the epoch")
-    with Progress("epochs", quiet) as progress, stopper.listening():
-        found = run_training(
-            task,
-            output.expanduser(),
-            teacher=taught_by,
-            scored=scored,
-            alone=alone,
-            resume=resume,
-            tell=progress.share,
-            stop=stopper,
-        )
-
-    from npusim.report.magnas import training_page
-
-    destination.write(lambda: training_page(found), found)
-
-
-def _space_of(depths: str, operators: str, widths: str) -> Any:
-    """Return the space of architectures that options say."""
-    from npusim.errors import ConfigError, UnknownNameError
-    from npusim.workloads.vision_gnn.space import LETTERS, ArchitectureSpace
-
-    def numbers(option: str, text: str, most: int) -> tuple[int, ...]:
-        parts = [part.strip() for part in text.split(",")]
-        if not all(part.isdigit() and 1 <= int(part) <= most for part in parts):
-            raise ConfigError(
-                f"`{text}`", file=option, allowed=f"whole numbers of 1 to {most} parted by commas"
-            )
-        return tuple(sorted({int(part) for part in parts}))
-
-    named = [name.strip() for name in operators.split(",")]
-    for name in named:
-        if name not in LETTERS:
-            raise UnknownNameError("graph operator", name, LETTERS)
-    return ArchitectureSpace(
-        depths=numbers("--depths", depths, 64),
-        operators=tuple(name for name in LETTERS if name in named),
-        widths_percent=numbers("--widths", widths, 1000),
-    )
-
-
-def _backbone(workload: str, settings: list[str] | None) -> Any:
-    """Return the specification of a backbone; refuse workloads of other kinds and settings of a SoC."""
-    from npusim.errors import ConfigError
-    from npusim.scenario import split_settings
-    from npusim.workloads import load_spec, workload_names
-    from npusim.workloads.vision_gnn import VisionGnnSpec
-
     of_workload, of_soc = split_settings(settings or ())
-    if of_soc:
-        raise ConfigError(
-            f"`{'.'.join(of_soc[0].path)}`",
-            file=of_soc[0].origin,
-            allowed="settings of the workload, such as workload.channels=80: training knows no machine",
-        )
-    spec = load_spec(workload, of_workload)
-    if not isinstance(spec, VisionGnnSpec):
-        known = ", ".join(workload_names("vision-gnn"))
-        raise ConfigError(
-            f"`{workload}`, a workload of kind {spec.kind}",
-            allowed=f"one of kind vision-gnn, such as {known}",
-        )
-    return spec
+    named = None if devices is None else tuple(name.strip().lower() for name in devices.split(","))
+    kept = limits.limits_of(
+        {
+            "max-latency": max_latency,
+            "max-energy": max_energy,
+            "max-power": max_power,
+            "max-transitions": max_transitions,
+            "max-share": max_share,
+        }
+    )
+    backbone, machine = spec_of(workload, of_workload), load_soc(soc, of_soc)
+
+    from npusim.magnas.checkpoint import read_checkpoint
+
+    trained = read_checkpoint(supernet.expanduser())
+    mapped = MappedSpace(backbone, trained.task.space, machine, named, kept, dvfs)
+    plan = Plan(population, generations, Rates(mutation, crossover, elite), seed)
+    with _scores(trained, supernet.expanduser(), cores, cluster) as score:
+        found = _searched(trained, score, mapped, plan, output.expanduser(), workload, resume, quiet)
+
+    from npusim.report.magnas import search_page
+
+    destination.write(lambda: search_page(found), found)
+
+
+def _searched(
+    trained: Checkpoint,
+    score: Any,
+    mapped: MappedSpace,
+    plan: Plan,
+    output: Path,
+    workload: str,
+    resume: bool,
+    quiet: bool,
+) -> ArchitectureSearch:
+    """Search until the last generation, or until somebody wants to stop."""
+    from npusim.cli.progress import Progress, Stopper
+    from npusim.explore.architecture_search import search_architectures
+
+    scores = f"{trained.task.source}, weights {trained.fingerprint}"
+    stopper = Stopper("finishing the generation")
+    with Progress("generations", quiet) as progress, stopper.listening():
+        return search_architectures(
+            mapped, score, scores, output, plan, workload=workload, resume=resume, progress=progress,
+            stop=stopper,
+        )  # fmt: skip
+
+
+@contextmanager
+def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str | None) -> Iterator[Any]:
+    """Lend what scores a supernet's subnets, and keeps the scores beside its checkpoint."""
+    import os
+
+    from npusim.explore.scoring_pool import on_processes
+    from npusim.magnas.checkpoint import checkpoint_file
+    from npusim.magnas.stored_scores import SCORES, StoredScores
+
+    scorer = trained.scorer()
+    if cluster is not None:
+        from npusim.explore.cluster import scored_on_cluster
+
+        spread = scored_on_cluster(scorer, cluster)
+    else:
+        spread = on_processes(scorer, min(cores or os.cpu_count() or 1, os.cpu_count() or 1))
+    with spread as score:
+        file = checkpoint_file(supernet).with_name(SCORES)
+        yield StoredScores(file, trained.fingerprint, trained.digest, score)
+
+
+@app.command(name="map", epilog=_MAP_EXAMPLES)
+def map_(
+    architecture: Annotated[
+        str, opt.argument("ARCHITECTURE", "Such as S2pf100-G2f60-S3-G4p; with --search also a0 to a3.")
+    ],
+    found: Annotated[
+        Path | None,
+        opt.option(
+            "--search DIR", "What `npusim magnas search` wrote: workload and SoC are its.", show_default=False
+        ),
+    ] = None,
+    workload: _Costed = "magnas-vig",
+    soc: opt.SocName = opt.DEFAULT_SOC,
+    settings: opt.Settings = None,
+    devices: limits.Devices = None,
+    mapping: limits.Mapping = None,
+    dvfs: limits.Dvfs = False,
+    max_latency: limits.MaxLatency = None,
+    max_energy: limits.MaxEnergy = None,
+    max_power: limits.MaxPower = None,
+    max_transitions: limits.MaxTransitions = None,
+    max_share: limits.MaxShare = None,
+    exponents: limits.Exponents = "1,1",
+    form: opt.Format = None,
+    output: opt.Output = None,
+) -> None:
+    """Show every mapping of an architecture that no other beats: `npusim map` on its workload."""
+    from npusim.workloads.vision_gnn.space import parse_architecture
+
+    if found is None:
+        chosen = parse_architecture(architecture)
+    else:
+        from npusim.explore.architecture_search import architecture_named, read_search
+
+        document = read_search(found.expanduser())
+        workload, soc = document.workload, document.soc
+        chosen = architecture_named(architecture, document)
+    keys = chosen.keys(spec_of(workload, [one for one in settings or () if one.startswith("workload.")]))
+    named = [f"workload.{key}={json.dumps(value)}" for key, value in keys.items()]
+    limits.map_(
+        workload, soc, minimise="latency,energy", devices=devices, mapping=mapping, dvfs=dvfs,
+        max_latency=max_latency, max_energy=max_energy, max_power=max_power,
+        max_transitions=max_transitions, max_share=max_share, exponents=exponents,
+        settings=[*(settings or ()), *named], form=form, output=output,
+    )  # fmt: skip
+
+
+@app.command(epilog=_REPORT_EXAMPLES)
+def report(
+    found: Annotated[Path, opt.argument("DIR", "What `npusim magnas search` wrote.")],
+    form: opt.Format = None,
+    output: opt.Output = None,
+) -> None:
+    """Show what a search found: fronts, hypervolumes, chosen architectures and their mappings."""
+    from npusim.cli.output import Destination
+    from npusim.explore.architecture_search import explored, read_search
+
+    destination, directory = Destination(output, form), found.expanduser()
+    document = read_search(directory)
+
+    from npusim.report.magnas import search_page
+
+    def html(command: str) -> str:
+        from npusim.report.magnas_html import search_html
+
+        return search_html(document, explored(directory), command)
+
+    destination.write(lambda: search_page(document), document, html)

@@ -12,7 +12,7 @@ from npusim.cli import options as opt
 if TYPE_CHECKING:
     from npusim.mapping import Granularity
     from npusim.scenario import Scenario
-    from npusim.studies.map_front import MapFront
+    from npusim.studies.map_front import Limits, MapFront
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -32,7 +32,7 @@ _BOTH = "latency,energy"
 
 
 def _front(flags: str, help: str, **settings: Any) -> Any:
-    return opt.option(flags, help, panel=f"With --minimise {_BOTH}", **{"show_default": False, **settings})
+    return opt.option(flags, help, panel=f"Front of {_BOTH}", **{"show_default": False, **settings})
 
 
 _Minimise = Annotated[
@@ -44,7 +44,7 @@ _Minimise = Annotated[
         choices=("latency", "energy", _BOTH),
     ),
 ]
-_Devices = Annotated[
+Devices = Annotated[
     str | None,
     opt.option(
         "--devices LIST",
@@ -73,7 +73,7 @@ _Granularity = Annotated[
         show_default=False,
     ),
 ]
-_Mapping = Annotated[
+Mapping = Annotated[
     str | None,
     _front(
         "--mapping STRING",
@@ -81,18 +81,18 @@ _Mapping = Annotated[
         "G/GGGG/DDDD/G.",
     ),
 ]
-_Dvfs = Annotated[bool, _front("--dvfs", "Try every combination of operating points.")]
-_MaxLatency = Annotated[str | None, _front("--max-latency TIME", "At most, such as 20ms.")]
-_MaxEnergy = Annotated[str | None, _front("--max-energy ENERGY", "At most, such as 100mJ.")]
-_MaxPower = Annotated[str | None, _front("--max-power POWER", "Mean of the package, such as 5W.")]
-_MaxTransitions = Annotated[
+Dvfs = Annotated[bool, _front("--dvfs", "Try every combination of operating points.")]
+MaxLatency = Annotated[str | None, _front("--max-latency TIME", "At most, such as 20ms.")]
+MaxEnergy = Annotated[str | None, _front("--max-energy ENERGY", "At most, such as 100mJ.")]
+MaxPower = Annotated[str | None, _front("--max-power POWER", "Mean of the package, such as 5W.")]
+MaxTransitions = Annotated[
     int | None, _front("--max-transitions K", "How often work may pass to another device.", min=0)
 ]
-_MaxShare = Annotated[
+MaxShare = Annotated[
     list[str] | None,
     _front("--max-share DEVICE=SHARE", "Share of the blocks on a device, such as gpu=0.5. Repeatable."),
 ]
-_Exponents = Annotated[
+Exponents = Annotated[
     str,
     _front(
         "--exponents E,L",
@@ -108,17 +108,17 @@ def map_(
     soc: opt.SocName = opt.DEFAULT_SOC,
     techniques: opt.TechniqueStack = "none",
     minimise: _Minimise = "latency",
-    devices: _Devices = None,
+    devices: Devices = None,
     profile: _Profile = None,
     granularity: _Granularity = None,
-    mapping: _Mapping = None,
-    dvfs: _Dvfs = False,
-    max_latency: _MaxLatency = None,
-    max_energy: _MaxEnergy = None,
-    max_power: _MaxPower = None,
-    max_transitions: _MaxTransitions = None,
-    max_share: _MaxShare = None,
-    exponents: _Exponents = "1,1",
+    mapping: Mapping = None,
+    dvfs: Dvfs = False,
+    max_latency: MaxLatency = None,
+    max_energy: MaxEnergy = None,
+    max_power: MaxPower = None,
+    max_transitions: MaxTransitions = None,
+    max_share: MaxShare = None,
+    exponents: Exponents = "1,1",
     settings: opt.Settings = None,
     shapes: opt.Shapes = None,
     hint: opt.Hint = "latency",
@@ -192,16 +192,9 @@ def _front_of(
     mapping: str | None,
 ) -> MapFront:
     from npusim.cli.progress import Progress
-    from npusim.studies.map_front import Limits, map_front
-    from npusim.units import Duration, Energy, Power
+    from npusim.studies.map_front import map_front
 
-    kept = Limits(
-        _amount("max-latency", limits["max-latency"], Duration),
-        _amount("max-energy", limits["max-energy"], Energy),
-        _amount("max-power", limits["max-power"], Power),
-        limits["max-transitions"],
-        dict(_share(text) for text in limits["max-share"] or ()),
-    )
+    kept = limits_of(limits)
     powers = _numbers(exponents)
     with Progress("settings") as progress:
         return map_front(
@@ -213,6 +206,20 @@ def _front_of(
             mapping=mapping,
             tell=progress,
         )
+
+
+def limits_of(given: dict[str, Any]) -> Limits:
+    """Return the limits that options say, by their names."""
+    from npusim.studies.map_front import Limits
+    from npusim.units import Duration, Energy, Power
+
+    return Limits(
+        _amount("max-latency", given["max-latency"], Duration),
+        _amount("max-energy", given["max-energy"], Energy),
+        _amount("max-power", given["max-power"], Power),
+        given["max-transitions"],
+        dict(_share(text) for text in given["max-share"] or ()),
+    )
 
 
 def _amount(option: str, text: str | None, of: Any) -> float | None:

@@ -38,6 +38,8 @@ DOCUMENTS = {
     "accuracy": "npusim.accuracy.document:AccuracyReport",
     "prune": "npusim.accuracy.pruning_document:PruningReport",
     "magnas-training": "npusim.magnas.document:SupernetTraining",
+    "magnas-scores": "npusim.magnas.stored_scores:SubnetScores",
+    "magnas-search": "npusim.explore.architecture_document:ArchitectureSearch",
     "sweep": "npusim.explore:SweepResult",
     "query": "npusim.explore.query:Answer",
     "pareto": "npusim.explore.fronts:Front",

@@ -1,11 +1,12 @@
-"""Evaluates the chunks of a sweep on a Dask cluster; this process writes them.
+"""Evaluates chunks of a sweep, or scores architectures, on a Dask cluster; this process writes them.
 
 Workers need npusim and no common disk; chunks come back as the bytes of their files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -15,6 +16,7 @@ from distributed import Client, as_completed, get_worker
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
 from npusim.explore.manifest import changed_inputs, inputs_of
+from npusim.explore.scoring_pool import Score, in_portions
 from npusim.explore.spaces import Space, networks_of, space_of
 from npusim.explore.sweep import Runner, chunk_bytes
 from npusim.scenario import Network
@@ -41,16 +43,52 @@ def on_cluster(address: str) -> Runner:
 
     def run(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
         text = space.model_dump_json(by_alias=True)
-        try:
-            client = Client(address, timeout=f"{_CONNECT_S}s", set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise NpusimError(
-                f"no Dask scheduler answers at {address} ({error}); start one: dask scheduler"
-            ) from None
-        with client:
+        with _client(address) as client:
             yield from _collect(client, text, networks_of(space), iter(chunks))
 
     return run
+
+
+def _client(address: str) -> Any:
+    try:
+        return Client(address, timeout=f"{_CONNECT_S}s", set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise NpusimError(
+            f"no Dask scheduler answers at {address} ({error}); start one: dask scheduler"
+        ) from None
+
+
+@contextmanager
+def scored_on_cluster(score: Score, address: str) -> Iterator[Score]:
+    """Lend a scorer of architectures that works on the workers of a Dask scheduler.
+
+    Parameters
+    ----------
+    score : callable
+        Can be pickled; it is sent to every worker once.
+
+    Raises
+    ------
+    NpusimError
+        Where nobody answers there.
+    """
+    with _client(address) as client:
+        held = client.scatter(score, broadcast=True, hash=False)
+
+        def spread(texts: Sequence[str]) -> list[float]:
+            return in_portions(
+                texts,
+                lambda portions: iter(
+                    client.gather([client.submit(_scored, held, one, retries=_RETRIES) for one in portions])
+                ),
+            )
+
+        yield spread
+
+
+def _scored(score: Score, texts: list[str]) -> list[float]:
+    with _ONE_AT_A_TIME:  # a scorer keeps what it computed last
+        return score(texts)
 
 
 def _collect(

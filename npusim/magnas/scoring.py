@@ -8,7 +8,8 @@ and what subnets with the same first superblocks share is computed once.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from npusim.magnas.images import Images, Part
 from npusim.magnas.supernet import Supernet
 from npusim.magnas.training import one_thread
 from npusim.magnas.vig import VisionGnn
-from npusim.workloads.vision_gnn.space import Architecture, Superblock
+from npusim.workloads.vision_gnn.space import Architecture, Superblock, parse_architecture
 
 _CALIBRATION = 256
 """Training images from which means and variances are taken."""
@@ -39,6 +40,14 @@ class Scorer:
                 module.momentum = 1.0  # those of the last batch
         self._kept: OrderedDict[tuple[Superblock, ...], _Nodes] = OrderedDict()
         self._bytes = 0
+
+    def __call__(self, texts: Sequence[str]) -> list[float]:
+        """Return the scores of architectures given as texts; those that begin alike one after the other."""
+        scores = {text: self.score(parse_architecture(text)) for text in sorted(set(texts))}
+        return [scores[text] for text in texts]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": OrderedDict(), "_bytes": 0}
 
     def score(self, architecture: Architecture) -> float:
         """Return the share of the scoring images that a subnet classifies correctly."""

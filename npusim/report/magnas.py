@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from npusim.report.accuracy import share
-from npusim.report.terminal import headed
+from npusim.report.engineering import engineering, factor
+from npusim.report.terminal import headed, title
 
 if TYPE_CHECKING:
+    from npusim.explore.architecture_document import ArchitectureSearch
     from npusim.magnas.document import SupernetTraining
 
 _MOST_ROWS = 16
@@ -52,3 +54,63 @@ def _alone(found: SupernetTraining) -> Table:
     for one in found.alone:
         table.add_row(one.architecture, share(one.accuracy), share(one.alone_accuracy))
     return table
+
+
+def search_page(found: ArchitectureSearch) -> RenderableType:
+    """Return a search for the terminal: baselines, chosen architectures, hypervolumes, verdict."""
+    letters = ", ".join(f"{letter} {unit}" for unit, letter in found.units.items())
+    last = found.steps[-1]
+    head = (
+        f"{last.evaluated:,} architectures of {found.points:.3g}, {last.generation} generations; "
+        f"{letters}; accuracy of {found.scores}"
+    )
+    hypervolumes = (
+        f"hypervolume: nested {last.nested:.3f}, single units {last.single_unit:.3f}, "
+        f"random {last.chance:.3f}; {found.distributed_share:.0%} of the front on several units"
+    )
+    return Group(
+        title(found.workload, found.soc, "none"),
+        Text(head, style="dim"),
+        Text(),
+        _architectures(found),
+        Text(),
+        *(Text(f"a{i} {one.mapping}", style="dim") for i, one in enumerate(found.chosen)),
+        Text(),
+        Text(hypervolumes),
+        Text(search_verdict(found), style="bold"),
+    )
+
+
+def _architectures(found: ArchitectureSearch) -> Table:
+    table = headed("architecture", ratio=1)
+    for heading in ("accuracy", "latency", "energy", "quicker", "less energy", *found.units):
+        table.add_column(heading, justify="right", no_wrap=True)
+    reference = found.baselines[found.reference]
+    for one in found.baselines:
+        letters = one.mapping.replace("/", "")
+        table.add_row(
+            f"{one.operator} on the {one.unit.upper()}", share(one.accuracy),
+            engineering(one.latency_s, "s"), engineering(one.energy_j, "J"),
+            factor(reference.latency_s / one.latency_s), factor(reference.energy_j / one.energy_j),
+            *(share(letters.count(letter) / len(letters)) for letter in found.units.values()),
+        )  # fmt: skip
+    for i, chosen in enumerate(found.chosen):
+        table.add_row(
+            f"a{i} {chosen.architecture}", share(chosen.accuracy), engineering(chosen.latency_s, "s"),
+            engineering(chosen.energy_j, "J"), factor(chosen.speedup), factor(chosen.energy_gain),
+            *(share(chosen.unit_use[unit]) for unit in found.units), style="green",
+        )  # fmt: skip
+    return table
+
+
+def search_verdict(found: ArchitectureSearch) -> str:
+    """Return what the search gained, in one sentence."""
+    dominated = sum(one.dominated_by is not None for one in found.baselines)
+    best = max(found.chosen, key=lambda one: one.speedup * one.energy_gain)
+    reference = found.baselines[found.reference]
+    return (
+        f"the front dominates {dominated} of {len(found.baselines)} baselines; {best.architecture} is "
+        f"{factor(best.speedup)} as fast as {reference.operator} on the {reference.unit.upper()} with "
+        f"{factor(best.energy_gain)} less energy, at {share(best.accuracy)} "
+        f"against {share(reference.accuracy)}"
+    )

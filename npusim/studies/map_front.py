@@ -170,7 +170,7 @@ def map_front(
     chain, chosen = chain_of(scenario.graph), devices_of(soc, devices)
     combinations = list(combinations_of(soc, chosen)) if operating_points else [{}]
     first = chain_problem(scenario, chain, chosen)
-    made = _Made(first, _letters(chosen))
+    made = _Made(first, letters_of(chosen))
     points = _points(scenario, chain, made, limits, combinations, tell)
     front = _not_beaten(points)
     alone = _alone(first)
@@ -214,12 +214,12 @@ class _Made:
 
     def written(self, units: Sequence[str]) -> str:
         """Return a placement as letters."""
-        parts = _parts(self.problem.blocks)
+        parts = parts_of(self.problem.blocks)
         return "/".join("".join(self.letters[units[i]] for i in part) for part in parts)
 
     def given(self, mapping: str) -> PlacedChain:
         """Return the placement that letters say."""
-        parts, said = _parts(self.problem.blocks), mapping.upper().replace("-", "").split("/")
+        parts, said = parts_of(self.problem.blocks), mapping.upper().replace("-", "").split("/")
         lengths = "/".join(str(len(part)) for part in parts)
         if [len(part) for part in parts] != [len(letters) for letters in said]:
             found = "/".join(str(len(letters)) for letters in said)
@@ -265,7 +265,7 @@ def _points(
     return points
 
 
-def _parts(blocks: Sequence[str]) -> list[list[int]]:
+def parts_of(blocks: Sequence[str]) -> list[list[int]]:
     """Return which blocks each part of a mapping stands for: of a Vision GNN four, else one of all."""
     graphers = [i for i, block in enumerate(blocks) if _GRAPHER.match(block)]
     ffns = [i for i, block in enumerate(blocks) if _FFN.match(block)]
@@ -276,7 +276,7 @@ def _parts(blocks: Sequence[str]) -> list[list[int]]:
     return [part for part in (before, graphers, ffns, behind) if part]
 
 
-def _letters(devices: Sequence[str]) -> dict[str, str]:
+def letters_of(devices: Sequence[str]) -> dict[str, str]:
     """Return a letter for each device: the first of its name that no other has."""
     found: dict[str, str] = {}
     for device in devices:

@@ -1,0 +1,59 @@
+"""Scores architectures on several cores: a process each, with a scorer of its own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Any
+
+Score = Callable[[Sequence[str]], list[float]]
+"""Returns the accuracy of architectures, given as texts."""
+
+_PORTION = 8
+"""Architectures that a process scores at once: those that begin alike share work."""
+_scorer: list[Any] = []
+
+
+@contextmanager
+def on_processes(score: Score, cores: int) -> Iterator[Score]:
+    """Lend a scorer that works on so many processes; on one core, the scorer itself.
+
+    Parameters
+    ----------
+    score : callable
+        Can be pickled; its answer for an architecture does not depend on what was asked before.
+    """
+    if cores < 2:
+        yield score
+        return
+    context = get_context("spawn")
+    with ProcessPoolExecutor(cores, context, _take, (pickle.dumps(score),)) as pool:
+
+        def spread(texts: Sequence[str]) -> list[float]:
+            return in_portions(texts, lambda portions: pool.map(_scored, portions))
+
+        yield spread
+
+
+def in_portions(texts: Sequence[str], run: Callable[[list[list[str]]], Iterator[list[float]]]) -> list[float]:
+    """Return scores in the order of `texts`, portions of which are scored by `run`, in order."""
+    order = sorted(range(len(texts)), key=lambda i: texts[i])
+    portions = [order[first : first + _PORTION] for first in range(0, len(order), _PORTION)]
+    scores = [0.0] * len(texts)
+    answers = run([[texts[i] for i in portion] for portion in portions])
+    for portion, found in zip(portions, answers, strict=True):
+        for i, score in zip(portion, found, strict=True):
+            scores[i] = score
+    return scores
+
+
+def _take(content: bytes) -> None:
+    _scorer[:] = [pickle.loads(content)]
+
+
+def _scored(texts: list[str]) -> list[float]:
+    found: list[float] = _scorer[0](texts)
+    return found

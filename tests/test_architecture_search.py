@@ -1,0 +1,204 @@
+"""Architecture search: laws of its fronts, archives that go on, baselines, bad input."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npusim.arch import load_soc
+from npusim.cli.running import run
+from npusim.errors import InfeasibleError, NpusimError
+from npusim.explore.architecture_costs import MappedSpace
+from npusim.explore.architecture_search import Plan, read_search, search_architectures
+from npusim.explore.scoring_pool import in_portions
+from npusim.explore.superblocks import Rates, SuperblockEvolution, ranked
+from npusim.explore.sweep import Interrupted
+from npusim.studies.map_front import Limits
+from npusim.workloads import load_spec
+from npusim.workloads.vision_gnn.space import ArchitectureSpace, parse_architecture
+
+pytest.importorskip("pymoo")
+pytest.importorskip("moocore")
+
+PLAN = Plan(population=12, generations=4)
+
+
+def score(texts):
+    """Return accuracies that grow with depth, and differ a little from architecture to architecture."""
+    found = []
+    for text in texts:
+        depth = sum(one.depth for one in parse_architecture(text).superblocks)
+        noise = int(hashlib.sha256(text.encode()).hexdigest()[:4], 16) / 65536
+        found.append(0.8 + 0.01 * depth + 0.02 * noise)
+    return found
+
+
+@pytest.fixture(scope="module")
+def mapped() -> MappedSpace:
+    backbone = load_spec("magnas-vig", ["workload.image=64", "workload.channels=64", "workload.knn=4"])
+    soc = load_soc("core-ultra-series2")
+    space = ArchitectureSpace(depths=(1, 2), operators=("max_relative", "gin"))
+    return MappedSpace(backbone, space, soc, ("npu", "gpu"))
+
+
+def searched(mapped, directory, plan=PLAN, **options):
+    return search_architectures(mapped, score, "a test", directory, plan, workload="magnas-vig", **options)
+
+
+@pytest.fixture(scope="module")
+def archive(mapped, tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("archive") / "found"
+    searched(mapped, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def found(archive):
+    return read_search(archive)
+
+
+def values(points):
+    return np.array([(1.0 - one.accuracy, one.latency_s, one.energy_j) for one in points])
+
+
+def test_no_point_of_a_front_beats_another(found):
+    for points in (found.front, found.single_unit_front, found.chance_front):
+        each = values(points)
+        for one in each:
+            assert not ((each <= one).all(1) & (each < one).any(1)).any()
+
+
+def test_hypervolumes_never_fall_and_mappings_of_single_units_are_single(found):
+    for name in ("nested", "single_unit", "chance"):
+        assert (np.diff([getattr(step, name) for step in found.steps]) >= -1e-12).all()
+    assert all(len(set(one.mapping) - {"/"}) == 1 for one in found.single_unit_front)
+    assert 0.0 <= found.distributed_share <= 1.0
+    assert found.steps[-1].evaluated == PLAN.population * PLAN.generations
+
+
+def test_points_cost_what_their_mapping_costs(mapped, found):
+    for one in (found.front[0], found.front[-1]):
+        spec = parse_architecture(one.architecture).spec(mapped.backbone)
+        stem, graphers, *ffns, head = one.mapping.split("/")
+        in_order, left = stem, list(ffns[0]) if ffns else []
+        stages = iter(spec.stages)
+        letters = iter(graphers)
+        for stage in stages:
+            for _ in range(stage.depth):
+                in_order += next(letters) + (left.pop(0) if stage.ffn_hidden else "")
+        unit_of = {letter: mapped.table.units.index(unit) for unit, letter in mapped.letters.items()}
+        placement = np.array([[unit_of[letter] for letter in in_order + head]])
+        costs = mapped.table.evaluate(mapped.table.encoded([spec]), np.zeros(1, int), placement)[0]
+        assert costs == pytest.approx([one.latency_s, one.energy_j])
+
+
+def test_baselines_are_homogeneous_and_what_is_said_to_dominate_them_does(found):
+    assert len(found.baselines) == 4
+    for one in found.baselines:
+        assert parse_architecture(one.architecture).is_homogeneous
+        if one.dominated_by is not None:
+            better = found.front[one.dominated_by]
+            assert (values([better]) <= values([one])).all()
+    reference = found.baselines[found.reference]
+    assert reference.operator == "max_relative"
+    assert all(one.accuracy >= reference.accuracy for one in found.chosen)
+
+
+def test_a_search_that_is_stopped_and_resumed_writes_the_same_bytes(mapped, archive, tmp_path):
+    with pytest.raises(Interrupted, match="1 of 4 generations"):
+        searched(mapped, tmp_path / "found", stop=lambda: True)
+    searched(mapped, tmp_path / "found", resume=True)
+    for path in [one for one in archive.rglob("*") if one.is_file()]:
+        other = tmp_path / "found" / path.relative_to(archive)
+        assert other.read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_longer_search_goes_on_where_a_shorter_one_ended(mapped, archive, tmp_path):
+    longer = Plan(PLAN.population, 5)
+    searched(mapped, tmp_path / "whole", longer)
+    asked = []
+
+    def asking(texts):
+        asked.extend(texts)
+        return score(texts)
+
+    searched(mapped, tmp_path / "grown")
+    search_architectures(
+        mapped, asking, "a test", tmp_path / "grown", longer, workload="magnas-vig", resume=True
+    )
+    assert 0 < len(asked) <= 3 * PLAN.population + 4  # and the baselines
+    for name in ("search.json", "chunks/00000004.parquet"):
+        assert (tmp_path / "grown" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_limits_hold_in_every_point_and_what_nothing_keeps_is_refused(mapped, archive, tmp_path):
+    within = mapped.within(Limits(transitions=1, latency_s=2e-3))
+    found = searched(within, tmp_path / "found", Plan(12, 2))
+    assert all(one.latency_s <= 2e-3 * (1 + 1e-9) for one in found.front)
+    letters = [one.mapping for one in found.front]
+    assert all(len(set(text) - {"/"}) <= 2 for text in letters)
+    with pytest.raises(InfeasibleError, match="has a mapping that keeps the limits"):
+        searched(mapped.within(Limits(latency_s=1e-9)), tmp_path / "never", Plan(12, 1))
+
+
+@pytest.mark.parametrize(
+    ("plan", "scores", "named"),
+    [
+        (Plan(12, 4, seed=1), "a test", "another seed"),
+        (Plan(13, 4), "a test", "another population"),
+        (Plan(12, 4, Rates(mutation=0.8)), "a test", "another mutation"),
+        (PLAN, "other weights", "another scores"),
+    ],
+)
+def test_an_archive_of_something_else_is_not_gone_on_with(mapped, archive, plan, scores, named):
+    before = (archive / "search.json").read_bytes()
+    with pytest.raises(NpusimError, match=named):
+        search_architectures(mapped, score, scores, archive, plan, workload="magnas-vig", resume=True)
+    with pytest.raises(NpusimError, match="is not empty; add --resume"):
+        searched(mapped, archive)
+    assert (archive / "search.json").read_bytes() == before
+
+
+def test_an_archive_of_another_space_is_not_gone_on_with(mapped, archive):
+    other = dataclasses.replace(mapped, space=ArchitectureSpace(depths=(1, 3)))
+    with pytest.raises(NpusimError, match="another space"):
+        searched(other, archive, resume=True)
+
+
+def test_the_report_is_a_page_and_a_document(archive, capsys, tmp_path):
+    assert run(["magnas", "report", str(archive), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "npusim.magnas-search/1"
+    assert run(["magnas", "report", str(archive)]) == 0
+    assert "the front dominates" in capsys.readouterr().out
+    assert run(["magnas", "report", str(archive), "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    for heading in ("Architectures and mappings", "Hypervolume", "Chosen architectures"):
+        assert heading in page
+    assert run(["magnas", "report", str(tmp_path)]) == 2
+    assert "search.json" in capsys.readouterr().err
+
+
+def test_a_rank_is_that_of_the_best_point_and_whole_architectures_leave_the_next_front():
+    best, mixed, worst = np.array([[0, 5, 5]]), np.array([[1, 1, 1], [9, 9, 9]]), np.array([[2, 2, 2.0]])
+    assert set(ranked([worst, mixed, best], 2)) == {1, 2}
+    assert ranked([worst, mixed, best, np.empty((0, 3))], 4)[2:] == [0]
+
+
+@pytest.mark.parametrize(("mutation", "crossover"), [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0)])
+def test_children_take_whole_superblocks_of_the_elite(mutation, crossover):
+    evolution = SuperblockEvolution([50] * 8, 2, 10, Rates(mutation, crossover, 0.3), [0])
+    first = evolution.ask(str)
+    evolution.tell(first, [np.array([[i, i, i]], float) for i in range(10)])
+    elite = {tuple(one[k : k + 2]) for one in first[:3] for k in range(0, 8, 2)}
+    children = evolution._children()
+    taken = [tuple(one[k : k + 2]) in elite for one in children for k in range(0, 8, 2)]
+    assert all(taken) if mutation == 0.0 else np.mean(taken) < 0.2
+
+
+def test_scores_in_portions_stand_in_the_order_that_was_asked():
+    texts = [f"{i * 7 % 30:02d}" for i in range(30)]
+    found = in_portions(texts, lambda portions: ([float(one) for one in each] for each in portions))
+    assert found == [float(text) for text in texts]
