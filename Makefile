@@ -22,7 +22,7 @@ PIN_FILES := pyproject.toml constraints.txt
 $(shell test -x $(VENV_PYTHON) || rm -f $(VENV)/.created $(VENV)/.core-installed $(VENV)/.dev-installed)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench fit slow calm clean check-python
+.PHONY: help demo test lint format bench site fit slow calm clean check-python
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile
@@ -45,6 +45,9 @@ format: $(VENV)/.dev-installed  ## let ruff lay out the code
 
 bench: $(VENV)/.dev-installed  ## measure speed and memory before and after, write docs/performance.md; ROWS="sram pareto" for some
 	$(VENV_PYTHON) -m benchmarks.harness $(ROWS) $(if $(BASE),--base $(BASE))
+
+site: $(VENV)/.dev-installed  ## build the documentation site into site/
+	$(VENV_PYTHON) -m mkdocs build --strict
 
 fit: $(VENV)/.dev-installed  ## fit the units' numbers anew and write them into configs/
 	for unit in dma dpu dsp; do $(VENV_PYTHON) -m npusim.calibrate.units $$unit --write || exit 1; done

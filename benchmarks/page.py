@@ -10,7 +10,7 @@ from benchmarks import growth, peers
 _HEAD = """# Performance
 
 Written by `make bench`, which measures all of it anew in some ten minutes; `make bench ROWS="sram pareto"`
-measures single rows. Each row is a file of [benchmarks/rows](../benchmarks/rows). *Before* is revision
+measures single rows. Each row is a file of `benchmarks/rows`. *Before* is revision
 `{base}`, checked out into a temporary folder; before and after are measured by turns in one run, each in a
 process of its own, kernels compiled before, the median of the turns. The ratio is that of processor time,
 which depends less than wall time on what else the machine does. Measured on {machine}.

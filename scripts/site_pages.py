@@ -1,0 +1,98 @@
+"""Pages of the documentation site that are made from the package: calls, commands, files and documents.
+
+A hook of mkdocs (`hooks` in mkdocs.yml): the pages are made at each build and are nowhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from npusim.cli.program import COMMANDS
+from npusim.cli.schema import DOCUMENTS, FILES, MODELS
+from npusim.config import schema_of
+from npusim.lazy import lazy_names
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made from the package."""
+    made = {"calls": calls(), "commands": commands(), "files": documents()}
+    for name, content in made.items():
+        files.append(File.generated(config, f"reference/{name}.md", content=content))
+    return files
+
+
+def calls() -> str:
+    """Return the page of the Python interface: each public name from its docstring."""
+    _, _, names = lazy_names("npusim")
+    entries = "\n\n".join(f"::: npusim.{name}" for name in sorted(names, key=str.lower))
+    lead = "Everything that `import npusim` offers; [Python](../python.md) shows how it is used."
+    return f"# Calls\n\n{lead}\n\n{entries}\n"
+
+
+def commands() -> str:
+    """Return the page of commands: what each says of itself."""
+    from importlib import import_module
+
+    from typer.main import get_command
+
+    parts = ["# Commands\n\nWhat `npusim COMMAND --help` says.\n"]
+    for name, module in COMMANDS.items():
+        command = get_command(import_module(module).app)
+        parts.append(f"## npusim {name}\n\n{_help(command)}")
+        for below in getattr(command, "commands", {}).values():
+            parts.append(f"### npusim {name} {below.name}\n\n{_help(below)}")
+    return "\n".join(parts)
+
+
+def _help(command: Any) -> str:
+    rows = []
+    for parameter in command.params:
+        if getattr(parameter, "hidden", False) or not getattr(parameter, "help", None):
+            continue
+        names = ", ".join(
+            f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts) if one.startswith("-")
+        )
+        shown = names or f"`{parameter.metavar or parameter.name}`"
+        rows.append(f"| {shown} | {_cell(parameter.help)} |")
+    table = "\n".join(["| | |", "| --- | --- |", *rows]) if rows else ""
+    examples = re.sub(r"\[/?[a-z ]+\]", "", command.epilog or "").replace("Examples", "").strip("\n")
+    block = f"```console\n{_dedented(examples)}\n```" if examples.strip() else ""
+    return "\n\n".join(part for part in (command.help or "", table, block) if part) + "\n"
+
+
+def _dedented(text: str) -> str:
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def documents() -> str:
+    """Return the page of files that npusim reads and documents that it writes: each key with its meaning."""
+    from importlib import import_module
+
+    parts = [
+        "# Files and documents\n\nEvery key with its meaning; `npusim schema NAME` prints the JSON schema. "
+        "SI units throughout.\n"
+    ]
+    for title, kinds in (("Files that are read", FILES), ("Documents that are written", DOCUMENTS)):
+        parts.append(f"## {title}\n")
+        for name in kinds:
+            module, model = MODELS[name].split(":")
+            found = getattr(import_module(module), model)
+            schema = schema_of(found if isinstance(found, type) else found())
+            parts.append(f"### {name}\n\n{_cell(schema.get('description', ''))}\n\n{_keys(schema)}")
+    return "\n".join(parts)
+
+
+def _keys(schema: dict[str, Any]) -> str:
+    rows = [
+        f"| `{key}` | {_cell(str(entry.get('description', '')))} |"
+        for key, entry in schema.get("properties", {}).items()
+    ]
+    return "\n".join(["| key | meaning |", "| --- | --- |", *rows]) + "\n" if rows else ""
