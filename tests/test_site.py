@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, has every call and command, loads nothing from elsewhere."""
+"""The documentation site builds without a warning, has every call and command, loads nothing foreign."""
 
 import re
 import subprocess
