@@ -19,7 +19,13 @@ from npusim.cost import (
 from npusim.errors import IllegalTechniqueError
 from npusim.graph import Graph, GraphStructure
 from npusim.techniques import apply, legal
-from npusim.techniques.feature_decomposition import divisor
+from npusim.techniques.feature_decomposition import (
+    DecompositionParameters,
+    chunks_of,
+    divisor,
+    moved_bytes,
+    segments,
+)
 from npusim.validation.running import run_suite
 from npusim.workloads import GnnSpec, build_gnn
 
@@ -89,6 +95,23 @@ def test_auto_takes_the_fewest_chunks_that_fit() -> None:
     tight = apply(graph, "feature-decomposition:chunks=auto:memory_gb=0.02")
     repeats = [max(op.repeats for op in g) for g in (loose, tight)]
     assert repeats[0] == 1 < repeats[1] < 32
+
+
+def test_auto_takes_the_chunks_that_move_the_fewest_bytes_through_a_cache() -> None:
+    structure = GraphStructure("g", 200_000, 20_000_000, 32, 8)
+    told = {"model": "gcn", "form": "edges", "dataset": "g", "hidden": 64, "precision": "fp32"}
+    graph = build_gnn(GnnSpec.model_validate(told), structure)
+    segment = segments(graph)[0]
+    quickest = {}
+    for cache_mb in (0.001, 16.0, 1000.0):
+        parameters = DecompositionParameters(chunks="auto", cache_mb=cache_mb)
+        found = chunks_of(graph, segment, parameters)
+        moved = {p: moved_bytes(graph, segment, p, cache_mb * 1e6) for p in (1, 2, 4, 8, 16, 32, 64)}
+        assert found == min(moved, key=lambda p: moved[p])
+        quickest[cache_mb] = found
+    assert quickest[0.001] == quickest[1000.0] == 1 < quickest[16.0] < 64
+    both = DecompositionParameters(chunks="auto", cache_mb=1000.0, memory_gb=4.0)
+    assert 1 < chunks_of(graph, segment, both) <= 8
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_the_schema_describes_every_key() -> None:
     text = schema_of(MeasurementSuite)
     for part in (text, *text["$defs"].values()):
         assert all(field.get("description") for field in part["properties"].values())
-    assert suite_names() == ["default"]
+    assert suite_names() == ["aggregation", "default"]
 
 
 def test_ids_name_the_operator_the_sizes_and_a_format_of_bytes() -> None:

@@ -41,7 +41,7 @@ def measure(
     device : str
         NPU, GPU or CPU; GPU.1 for the second of several.
     suite : str or Path
-        Name or file of a suite of measurements.
+        Name or file of a suite of measurements; `aggregation` runs PyTorch Geometric on the CPU.
     hint : {"latency", "throughput", "both"}
         One inference at a time, several in flight, or a row of each.
     requests, tiles : int, optional
@@ -84,6 +84,10 @@ def measure(
             rows, sources = items_of(asked, hint, requests)
             items += rows
             files |= sources
+    if any(item.of_pytorch for item in items):
+        from npusim.accuracy.aggregation import measure_aggregations
+
+        return measure_aggregations(items, budget_s=seconds, progress=progress)
     return run(
         items, device, precision=precision, budget_s=seconds, tiles=tiles, files=files, progress=progress
     )

@@ -37,6 +37,7 @@ _EXAMPLES = """
 [dim]Examples[/dim]
   npusim measure --device NPU -o run.json
   npusim measure --device CPU -o cpu.json --seconds 1
+  npusim measure --suite aggregation -o aggregation.json
   npusim measure gcn-cora --techniques stagr+quantgr --device NPU
   npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
   npusim measure out/ --from benchmark_app -o run.json
@@ -234,7 +235,10 @@ def measure(
         asked = Scenario(workload, techniques=techniques, settings=settings or (), shapes=given)
         items, files = items_of(asked, hint, requests)
     how = {name: value for name, value in running.items() if value is not None}
-    result = _measured(items, device or "NPU", quiet, {"files": files, **how})
+    if any(item.of_pytorch for item in items):
+        result = _aggregations(items, device, quiet, running)
+    else:
+        result = _measured(items, device or "NPU", quiet, {"files": files, **how})
     _hand_over(result, file, shown)
     if not result.complete:
         _say_what_is_kept(f"{len(result.rows)} of {len(items)} rows", file.path)
@@ -263,6 +267,29 @@ def _measured(items: tuple[Item, ...], device: str, quiet: bool, how: dict[str, 
     try:
         with Progress("rows", quiet) as progress, stop.listening():
             return run(items, device, progress=progress, stop=stop, **how)
+    except NothingMeasuredError:
+        if stop.wanted:
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _aggregations(
+    items: tuple[Item, ...], device: str | None, quiet: bool, running: Mapping[str, object]
+) -> Measurement:
+    """Measure what PyTorch Geometric runs."""
+    from npusim.accuracy.aggregation import measure_aggregations
+    from npusim.cli.progress import Progress, Stopper
+    from npusim.measure.running import NothingMeasuredError
+
+    budget = running["budget_s"]
+    others = {"--precision": running["precision"], "--tiles": running["tiles"], "--hwinfo": running["hwinfo"]}
+    _refuse(others, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
+    _refuse({"--device": device if device not in (None, "CPU") else None}, "CPU for this suite")
+    stop = Stopper("finishing this repetition")
+    try:
+        with Progress("rows", quiet) as progress, stop.listening():
+            seconds = {} if budget is None else {"budget_s": float(str(budget))}
+            return measure_aggregations(items, progress=progress, stop=stop, **seconds)
     except NothingMeasuredError:
         if stop.wanted:
             raise KeyboardInterrupt from None

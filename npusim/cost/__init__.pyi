@@ -66,6 +66,7 @@ from npusim.cost.lowering import lower_plans as lower_plans
 from npusim.cost.message_passing import CacheHierarchy as CacheHierarchy
 from npusim.cost.message_passing import MessagePassing as MessagePassing
 from npusim.cost.message_passing import MissRates as MissRates
+from npusim.cost.message_passing import aggregation_bytes as aggregation_bytes
 from npusim.cost.message_passing import edges_read as edges_read
 from npusim.cost.message_passing import miss_rates as miss_rates
 from npusim.cost.message_passing import peak_memory_bytes as peak_memory_bytes

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _INDEX_BYTES, _VALUE_BYTES = 8.0, 4.0
+_SORTED_COLUMNS = 16
+"""Columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,23 @@ def peak_memory_bytes(work: MessagePassing, features: int, listed: int, heads: i
     lists = 2.0 * _INDEX_BYTES * (listed + (work.edges if work.edges != listed else 0))
     weights = work.edges * heads * _VALUE_BYTES if work.scaled else work.nodes * _VALUE_BYTES
     return tables + lists + weights + copies * work.edges * work.chunk_width * _VALUE_BYTES
+
+
+def aggregation_bytes(work: MessagePassing, compressed: bool = False) -> float:
+    """Count what an aggregation alone occupies at its worst moment in today's PyTorch Geometric (B).
+
+    Features and sums; chunks' sums and where they are joined; edges and weights; messages and their scaled
+    copy. Messages at least a cache line wide are sorted by target: two lists of targets and places, and two
+    more to sort into. In compressed rows edges are sorted the same way, and nothing is written for an edge.
+    """
+    tables = work.nodes * work.width * _VALUE_BYTES * (2.0 if work.chunks == 1 else 3.0)
+    lists = work.edges * (2.0 * _INDEX_BYTES + (_VALUE_BYTES if work.scaled else 0.0))
+    sorting = 4.0 * work.edges * _INDEX_BYTES
+    if compressed:
+        return tables + lists + sorting
+    copies = 2.0 if work.scaled else 1.0
+    messages = copies * work.edges * work.chunk_width * _VALUE_BYTES
+    return tables + lists + messages + (sorting if work.chunk_width >= _SORTED_COLUMNS else 0.0)
 
 
 def edges_read(work: MessagePassing) -> float:

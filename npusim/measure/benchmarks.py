@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.graph import Editor, Graph, GraphMeta
-from npusim.ops import DType, Operator, Role, Tensor
+from npusim.ops import DType, Operator, Role, Storage, Tensor
 
 _COPIED = 256
 """Numbers of a row of each half of a copy: long enough for every cache line to be used whole."""
+
+_LINE_COLUMNS = 16
+"""Numbers of a row in a cache line of 64 bytes."""
+_SORTED_FROM = 16
+"""Columns from which PyTorch sorts the messages of a scatter (can_use_expanded_index_path in its
+TensorAdvancedIndexing.cpp)."""
 
 Sizes = Mapping[str, int]
 Build = Callable[[Editor, Sizes, DType], str]
@@ -181,7 +188,7 @@ _PLANE = ("rows", "columns")
 _TABLE = ("rows", "table", "features")
 _NEIGHBOURS = ("rows", "neighbours", "features")
 
-OPERATORS: Mapping[str, Microbenchmark] = {
+OPERATORS: dict[str, Microbenchmark] = {
     "MatMul": Microbenchmark(("m", "k", "n"), _matmul, int8=True),
     "Aggregate": Microbenchmark(("m", "k", "n"), _aggregate, int8=True),
     **{name: Microbenchmark(_PLANE, _binary(name)) for name in ("Add", "Multiply", "Divide")},
@@ -203,6 +210,73 @@ OPERATORS: Mapping[str, Microbenchmark] = {
     "Empty": Microbenchmark((), _empty),
 }
 """Every micro-benchmark, by its operator."""
+
+
+def _chunk(sizes: Sizes) -> int:
+    """Return the width of a chunk; a `ConfigError` where chunks do not divide the features."""
+    chunks, hidden = sizes.get("chunks", 1), sizes["hidden"]
+    if chunks > hidden or hidden % chunks:
+        allowed = f"a divisor of the {hidden} hidden features"
+        raise ConfigError(f"`{chunks}`", file="aggregation", key="chunks", allowed=allowed)
+    return hidden // chunks
+
+
+def _message_passing(editor: Editor, sizes: Sizes, dtype: DType, scaled: bool = True) -> str:
+    """Return sums of messages [nodes, hidden] as PyTorch Geometric makes them, a chunk after the other.
+
+    A chunk's part of a row is fetched with the cache line that it lies in, in rows however narrow. PyTorch
+    sorts wide messages by target and adds whole rows; narrow ones it adds number by number, column by column.
+    """
+    nodes, edges, chunks, width = sizes["nodes"], sizes["edges"], sizes.get("chunks", 1), _chunk(sizes)
+    x = editor.input("x", (nodes, max(width, _LINE_COLUMNS)), dtype)
+    source, target = (editor.input(name, (edges,), DType.INT32) for name in ("source", "target"))
+    messages = editor.op("Gather", (x, source), (edges, max(width, 2)), dtype, "gather", axes=(0,))
+    names = [messages]
+    if scaled:
+        weight = editor.input("weight", (edges, 1), dtype)
+        messages = editor.op("Multiply", (messages, weight), (edges, width), dtype, "scale")
+        names.append(messages)
+    if width >= _SORTED_FROM:
+        names.append(_compressed(editor, (nodes, edges), (source, target), edges, dtype))
+        result = editor.op("SparseMatMul", (names[-1], messages), (nodes, width), dtype, "sum")
+    else:
+        numbers = editor.op("Reshape", (messages,), (edges * width, 1), dtype, "numbers")
+        index = editor.input("index", (edges * width, 1), DType.INT32)
+        blank = editor.constant("blank", (nodes * width, 1), dtype, density=0.0)
+        inputs, shape = (blank, index, numbers), (nodes * width, 1)
+        result = editor.op("ScatterElementsUpdate", inputs, shape, dtype, "sum", axes=(0,), reduction="sum")
+    names.append(result)
+    if chunks == 1:
+        return result
+    for name in names:
+        editor.change_operator(name, repeats=chunks)
+    return editor.op("Concat", (result,) * chunks, (nodes, sizes["hidden"]), dtype, "join", axes=(1,))
+
+
+def _compressed(
+    editor: Editor, shape: tuple[int, int], ends: tuple[str, str], edges: int, dtype: DType
+) -> str:
+    """Return a matrix in compressed rows, sorted from the edges."""
+    fields = {"density": min(1.0, edges / (shape[0] * shape[1])), "storage": Storage.CSR}
+    return editor.op("EdgesToCsr", ends, shape, dtype, "sort", tensor=fields, normalise="none")
+
+
+def _csr_product(editor: Editor, sizes: Sizes, dtype: DType) -> str:
+    """Return [nodes, hidden] as a matrix in compressed rows gives it, sorted from the edges each time."""
+    nodes, edges = sizes["nodes"], sizes["edges"]
+    x = editor.input("x", (nodes, sizes["hidden"]), dtype)
+    source, target = (editor.input(name, (edges,), DType.INT32) for name in ("source", "target"))
+    matrix = _compressed(editor, (nodes, nodes), (source, target), edges, dtype)
+    return editor.op("SparseMatMul", (matrix, x), (nodes, sizes["hidden"]), dtype, "sum")
+
+
+_GRAPH = ("nodes", "edges", "hidden")
+AGGREGATIONS: dict[str, Microbenchmark] = {
+    "MessagePassing": Microbenchmark((*_GRAPH, "chunks"), _message_passing),
+    "MeanPassing": Microbenchmark((*_GRAPH, "chunks"), partial(_message_passing, scaled=False)),
+    "CsrProduct": Microbenchmark(_GRAPH, _csr_product),
+}
+"""Aggregations that PyTorch Geometric runs: weighted sums, means, products in compressed rows."""
 
 
 def benchmark_graph(
@@ -268,6 +342,7 @@ def benchmark_id(operator: str, sizes: Sizes, dtype: DType = DType.FP32) -> str:
 
 
 def _kind(operator: str) -> Microbenchmark:
-    if operator not in OPERATORS:
-        raise UnknownNameError("benchmark", operator, OPERATORS)
-    return OPERATORS[operator]
+    known = OPERATORS | AGGREGATIONS
+    if operator not in known:
+        raise UnknownNameError("benchmark", operator, known)
+    return known[operator]

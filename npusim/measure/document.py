@@ -240,6 +240,10 @@ class Row(Part):
     """Time of one inference, without profiling."""
     throughput_per_s: Positive | None = None
     """Inferences per second."""
+    peak_memory_bytes: Positive | None = None
+    """Memory that it occupied at its worst moment, in a process of its own; null where that was not read."""
+    counted_memory_bytes: Positive | None = None
+    """The same as npusim counts it; null where it does not."""
     energy_j: Positive | None = None
     """Energy of one inference; null where it is not available, never 0."""
     energy_source: EnergySource | None = None

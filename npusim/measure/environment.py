@@ -99,6 +99,15 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
     )
 
 
+def processor_name(root: Path = Path("/")) -> str:
+    """Return the processor's commercial name as the operating system tells it, or "unknown"."""
+    with suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", (root / "proc" / "cpuinfo").read_text(), re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return platform.processor() or "unknown"
+
+
 def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
     """Return the highest clock of a class of device (Hz); None where the operating system does not tell."""
     sys = root / "sys"

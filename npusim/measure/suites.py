@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from npusim.config import Section, load_model
 from npusim.errors import NpusimError, UnknownNameError, nearest
 from npusim.locate import resource, resource_names
-from npusim.measure.benchmarks import OPERATORS, benchmark_id
+from npusim.measure.benchmarks import AGGREGATIONS, OPERATORS, benchmark_graph, benchmark_id
 from npusim.measure.document import Benchmark, ModelRef, Workload
 from npusim.ops import DType
 from npusim.techniques import parse
@@ -42,6 +42,11 @@ class Item:
     requests: int | None = None
     """Inferences in flight; None leaves it to the device."""
 
+    @property
+    def of_pytorch(self) -> bool:
+        """Whether PyTorch Geometric runs it, and not OpenVINO."""
+        return isinstance(self.model, Benchmark) and self.model.operator in AGGREGATIONS
+
 
 class BenchmarkGrid(Section):
     """Micro-benchmarks of one operator, in several sizes."""
@@ -50,7 +55,8 @@ class BenchmarkGrid(Section):
 
     operator: str
     """The operator: an OpenVINO operation name, or Aggregate (a product with a constant on its left), Copy or
-    Empty."""
+    Empty; or what PyTorch Geometric runs: MessagePassing (weighted sums along edges), MeanPassing, CsrProduct
+    (a product in compressed rows, sorted from the edges)."""
     dtype: list[Literal["fp32", "int8"]] = Field(["fp32"], min_length=1)
     """Number formats: fp32 stands for the floating-point format that the device computes in; int8 where the
     operator has it."""
@@ -64,13 +70,14 @@ class BenchmarkGrid(Section):
     @field_validator("operator")
     @classmethod
     def _operator_is_known(cls, value: str) -> str:
-        if value not in OPERATORS:
-            refuse(f"`{value}`", ", ".join(OPERATORS), nearest(value, OPERATORS))
+        known = OPERATORS | AGGREGATIONS
+        if value not in known:
+            refuse(f"`{value}`", ", ".join(known), nearest(value, known))
         return value
 
     @model_validator(mode="after")
     def _sizes_fit_the_operator(self) -> BenchmarkGrid:
-        kind = OPERATORS[self.operator]
+        kind = (OPERATORS | AGGREGATIONS)[self.operator]
         if "int8" in self.dtype and not kind.int8:
             others = ", ".join(name for name, other in OPERATORS.items() if other.int8)
             refuse("`int8`", f"fp32 for {self.operator}; int8 for {others}", at="dtype")
@@ -91,7 +98,18 @@ class BenchmarkGrid(Section):
                 refuse(f"`{size}`", f"a multiple of {kind.granule} for {self.operator}", at=key)
         if kind.sizes and not given:
             refuse("no sizes", f"`grid` or `cases` with {', '.join(kind.sizes)}")
+        if self.operator in AGGREGATIONS:
+            self._chunks_divide()
         return self
+
+    def _chunks_divide(self) -> None:
+        """Refuse chunks that do not divide the features."""
+        for item in self.items():
+            assert isinstance(item.model, Benchmark)
+            try:
+                benchmark_graph(self.operator, item.model.sizes)
+            except NpusimError as error:
+                refuse(item.id, f"chunks that divide the hidden features ({error})", at="grid.chunks")
 
     def items(self) -> Iterator[Item]:
         """Return the rows: the grid first, then the cases, each in every format and under every hint."""
@@ -183,6 +201,8 @@ class MeasurementSuite(Section):
                 seen.add(item.id)
         if not seen:
             refuse("no row", "at least one of `benchmarks` and `networks`")
+        if 0 < sum(item.of_pytorch for item in self.items) < len(self.items):
+            refuse("rows of OpenVINO and of PyTorch Geometric", "a suite of one of them", at="benchmarks")
         return self
 
     def _grids(self) -> Iterator[tuple[str, BenchmarkGrid | Networks]]:

@@ -80,6 +80,9 @@ def _rows(measurement: Measurement) -> Table:
     has_energy = _has_energy(measurement)
     for heading in ("latency", "spread", "throughput", *(["energy"] if has_energy else [])):
         table.add_column(heading, justify="right", no_wrap=True)
+    has_memory = any(row.peak_memory_bytes for row in rows)
+    for heading in ("memory", "counted") if has_memory else ():
+        table.add_column(heading, justify="right", no_wrap=True)
     has_operators = any(row.operators for row in rows)
     if has_operators:
         table.add_column("operators by time", overflow="fold", ratio=3)
@@ -93,6 +96,9 @@ def _rows(measurement: Measurement) -> Table:
         ]
         if has_energy:
             cells.append(engineering(row.energy_j, "J") if row.energy_j else Text(_UNAVAILABLE, style="dim"))
+        if has_memory:
+            memory = (row.peak_memory_bytes, row.counted_memory_bytes)
+            cells += [engineering(value, "B") if value else _UNAVAILABLE for value in memory]
         table.add_row(*cells, *([_operators(row)] if has_operators else []))
     return table
 

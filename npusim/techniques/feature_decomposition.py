@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -14,8 +15,8 @@ from npusim.techniques.aggregation import before_broadcast
 from npusim.techniques.preprocessing import MATRIX_ROLES, feature_independent, unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique
 
-_INDEX_BYTES = 16
-"""Bytes of an edge in a list: two 64-bit node numbers."""
+_INDEX_BYTES, _LINE_BYTES = 16, 64.0
+"""Bytes of an edge in a list, two 64-bit node numbers; bytes that memory hands over at a time."""
 
 
 class DecompositionParameters(Parameters):
@@ -23,9 +24,11 @@ class DecompositionParameters(Parameters):
 
     chunks: Annotated[int, Field(ge=1, le=1_000_000)] | Literal["auto"] = 2
     """Chunks of each aggregation; the next number that divides its width is taken. `auto`: as few as fit
-    `memory_gb`."""
+    `memory_gb`; with `cache_mb`, of those that fit, as many as move the fewest bytes."""
     memory_gb: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
     """Memory that messages, indices and inputs of an aggregation may take (GB); for `chunks=auto`."""
+    cache_mb: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
+    """Cache that serves again what it holds of the features (MB); for `chunks=auto`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +108,13 @@ def chunks_of(graph: Graph, segment: Segment, parameters: DecompositionParameter
     width = segment.width(graph)
     if parameters.chunks != "auto":
         return divisor(width, parameters.chunks)
-    limit = (parameters.memory_gb or 0.0) * 1e9
+    limit = math.inf if parameters.memory_gb is None else parameters.memory_gb * 1e9
     counts = [p for p in range(1, width + 1) if width % p == 0]
-    return next((p for p in counts if peak_bytes(graph, segment, p) <= limit), width)
+    fitting = [p for p in counts if peak_bytes(graph, segment, p) <= limit] or [width]
+    if parameters.cache_mb is None:
+        return fitting[0]
+    cache_bytes = parameters.cache_mb * 1e6
+    return min(fitting, key=lambda p: moved_bytes(graph, segment, p, cache_bytes))
 
 
 def divisor(width: int, chunks: int) -> int:
@@ -133,11 +140,36 @@ def peak_bytes(graph: Graph, segment: Segment, chunks: int) -> float:
     return kept + sum(t.bytes / chunks for t in messages) + _INDEX_BYTES * messages[0].shape[0]
 
 
+def moved_bytes(graph: Graph, segment: Segment, chunks: int, cache_bytes: float) -> float:
+    """Count the bytes between a cache and memory that depend on the chunks (section II-B of the paper).
+
+    Edges are read anew for each chunk; a row of the features comes from memory, with its cache line, by the
+    share of the chunk's table that the cache does not hold.
+    """
+    table = graph.tensors[segment.features]
+    first = segment.operators[0]
+    if len(segment.operators) == 1:
+        matrix = graph.tensors[first.inputs[0]]
+        edges, listed = float(matrix.nonzeros), float(matrix.bytes)
+    else:
+        edges = float(graph.tensors[first.outputs[0]].shape[0])
+        listed = _INDEX_BYTES * edges
+    held = float(table.bytes) / chunks
+    row_bytes = held / table.shape[0]
+    missed = max(0.0, 1.0 - cache_bytes / held)
+    return chunks * (listed + edges * missed * max(row_bytes, _LINE_BYTES))
+
+
 def _check(graph: Graph, parameters: DecompositionParameters) -> str | None:
     found = segments(graph)
     if parameters.chunks == "auto":
+        if parameters.memory_gb is None and parameters.cache_mb is None:
+            return (
+                "feature-decomposition needs memory_gb with chunks=auto, such as chunks=auto:memory_gb=8, or "
+                "cache_mb, such as chunks=auto:cache_mb=16"
+            )
         if parameters.memory_gb is None:
-            return "feature-decomposition needs memory_gb with chunks=auto, such as chunks=auto:memory_gb=8"
+            return None
         worst = min(
             (parameters.memory_gb * 1e9 - peak_bytes(graph, s, s.width(graph)) for s in found), default=0
         )
