@@ -186,11 +186,12 @@ class DmaEngine(ComputeUnit):
         seconds = program.duration_s[number]
         top_speed, on_dram = self._speed[program.kind[number]]
         rate = program.bytes[number] / seconds if on_dram else 0.0
-        machine.memory.begin(self._flow, seconds, top_speed, rate)
+        near = program.shared_bytes[number] / seconds
+        machine.memory.begin(self._flow, seconds, top_speed, rate, near=near, moves=on_dram)
 
 
 class SharedMemory:
-    """DRAM bandwidth under max-min fairness.
+    """Bandwidth of DRAM, then of levels that devices share, under max-min fairness.
 
     Flows are counted in seconds: what is left of a flow is the time it would take with all DMA engines at
     work and nobody else.
@@ -203,11 +204,16 @@ class SharedMemory:
         Further flows.
     done : callable
         Called with the number of a flow when it has ended.
+    levels : sequence of float
+        What each shared level moves (bytes/s).
+    level_of : sequence of int
+        Shared level of each device; -1: none.
     """
 
     def __init__(
-        self, clock: Clock, homes: Sequence[int], hosts: int, bytes_per_s: float, done: Callable[[int], None]
-    ) -> None:
+        self, clock: Clock, homes: Sequence[int], hosts: int, bytes_per_s: float,
+        done: Callable[[int], None], levels: Sequence[float] = (), level_of: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         engines = len(homes)
         count = engines + hosts
         self._homes = [*homes]
@@ -217,6 +223,9 @@ class SharedMemory:
         self._speed = [0.0] * count
         self._top = [0.0] * count
         self._rate = [0.0] * count
+        self._moves = [False] * count
+        self._levels, self._near = levels, [[0.0] * count for _ in levels]
+        self._level_of_flow = [level_of[home] if level_of else -1 for home in self._homes]
         self._active: list[int] = []
         self._hosts_active = 0
         self._since = 0.0
@@ -226,7 +235,10 @@ class SharedMemory:
         self.bytes_per_s = array("d")
         """... and to what, over all flows."""
 
-    def begin(self, flow: int, seconds: float, top_speed: float, bytes_per_s: float) -> None:
+    def begin(
+        self, flow: int, seconds: float, top_speed: float, bytes_per_s: float, near: float = 0.0,
+        moves: bool | None = None,
+    ) -> None:  # fmt: skip
         """Start a flow.
 
         Parameters
@@ -237,9 +249,16 @@ class SharedMemory:
             How much faster it may be where the others leave room.
         bytes_per_s : float
             Bytes of DRAM it moves at speed 1; 0 where it does not touch DRAM.
+        near : float
+            Bytes of the level that its device shares.
+        moves : bool
+            Whether it shares the engines of its device with others.
         """
         self._advance()
         self._left_s[flow], self._top[flow], self._rate[flow] = seconds, top_speed, bytes_per_s
+        self._moves[flow] = flow < self._engines and (bytes_per_s > 0.0 if moves is None else moves)
+        if flow < self._engines and self._level_of_flow[flow] >= 0:
+            self._near[self._level_of_flow[flow]][flow] = near
         self._active.append(flow)
         if flow >= self._engines:
             self._hosts_active += 1
@@ -256,18 +275,19 @@ class SharedMemory:
 
     def _share(self) -> None:
         """Divide the bandwidth again and set the timer for the next flow to end."""
-        engines, rate, speed = self._engines, self._rate, self._speed
+        rate, speed = self._rate, self._speed
         homes, on_dram = self._homes, [0] * len(self._engines_of)
         for flow in self._active:
-            if flow < engines and rate[flow] > 0.0:
+            if self._moves[flow]:
                 on_dram[homes[flow]] += 1
         limits = [own / using if using else 0.0 for own, using in zip(self._engines_of, on_dram, strict=True)]
         for flow in self._active:
             top = self._top[flow]
-            moves = flow < engines and rate[flow] > 0.0
-            speed[flow] = limits[homes[flow]] if moves and limits[homes[flow]] < top else top
+            speed[flow] = limits[homes[flow]] if self._moves[flow] and limits[homes[flow]] < top else top
         if self._hosts_active or len(on_dram) - on_dram.count(0) > 1:
-            self._fill()
+            self._fill(rate, self._total)
+            for near, level in zip(self._near, self._levels, strict=True):
+                self._fill(near, level)
         self._note(sum([speed[flow] * rate[flow] for flow in self._active]))
         if self._active:
             left = self._left_s
@@ -283,11 +303,11 @@ class SharedMemory:
             times.append(now)
             self.bytes_per_s.append(bytes_per_s)
 
-    def _fill(self) -> None:
-        """Limit flows to DRAM's bandwidth by max-min fairness: an equal share each, or the demand."""
-        speed, rate = self._speed, self._rate
+    def _fill(self, rate: list[float], total: float) -> None:
+        """Limit flows to a memory's bandwidth by max-min fairness: an equal share each, or the demand."""
+        speed = self._speed
         asking = sorted((speed[flow] * rate[flow], flow) for flow in self._active if rate[flow] > 0.0)
-        left, count = self._total, len(asking)
+        left, count = total, len(asking)
         for wanted, flow in asking:
             given = min(wanted, left / count)
             speed[flow] = given / rate[flow]
@@ -358,7 +378,10 @@ class Machine:
         engines = [i for i, name in enumerate(names) if name.endswith(".dma")]
         home = [devices.index(device_of(program.units[i])) for i in engines]
         hosts = [i for i, name in enumerate(names) if "." not in name]
-        self.memory = SharedMemory(self.clock, home, len(hosts), rates.dram_bytes_per_s, self._flow_done)
+        self.memory = SharedMemory(
+            self.clock, home, len(hosts), rates.dram_bytes_per_s, self._flow_done,
+            rates.levels_bytes_per_s, rates.level_of,
+        )  # fmt: skip
         self.units: list[Any] = []
         for i, _ in enumerate(names):
             if i in engines:

@@ -80,7 +80,7 @@ def test_levels_serve_no_more_than_is_moved_and_each_byte_once(data):
         arch["level_operands"][k] = float(data.draw(st.integers(1, 7)))
         arch["level_is_cache"][k] = float(data.draw(st.booleans()))
     for name in ("a", "b", "extra", "c"):
-        op[f"{name}_dram_bytes"], op[f"{name}_between_bytes"] = data.draw(SIZES), data.draw(SIZES)
+        op[f"{name}_dram_bytes"], op["between"][name] = data.draw(SIZES), data.draw(SIZES)
     op["a_pinned"], op["pinned_bytes"] = data.draw(st.integers(0, 1)), data.draw(SIZES)
     served, more = np.zeros(2, SERVED_DTYPE)
     fill_served(arch, op, served)

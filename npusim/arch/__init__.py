@@ -16,6 +16,7 @@ from npusim.arch.dsp import Dsp, DspGeneration, DspKernel
 from npusim.arch.loading import load_soc, sheet_text, soc_file, soc_names, with_overrides
 from npusim.arch.npu import Dma, DmaModel, Npu, NpuPoint, Schedule, Sparsity, Sram, Symg
 from npusim.arch.power import DevicePower, NpuPower, Package, SharePerHint
+from npusim.arch.shared_levels import outer_levels
 from npusim.arch.soc import Device, Soc
 from npusim.arch.technology import AreaCosts, EnergyCosts, Technology
 
@@ -55,6 +56,7 @@ __all__ = [
     "Symg",
     "Technology",
     "load_soc",
+    "outer_levels",
     "sheet_text",
     "soc_file",
     "soc_names",

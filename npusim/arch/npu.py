@@ -51,6 +51,8 @@ class Sram(Section):
     """Bytes of one word: reads and writes are whole words."""
     read_ports: PositiveCount
     """Words the DPU can read in a cycle."""
+    holds_results: bool = True
+    """Whether results may wait in it for the next operator. False: each one leaves for DRAM."""
 
 
 _WHOLE_ROWS = "suites of transfers read it; what an estimate writes or copies lies in one piece"
@@ -196,6 +198,9 @@ class Npu(Section):
     """Power beside that of the work."""
     levels: dict[LevelName, OuterLevel] = Field(default_factory=dict, max_length=OUTER_LEVELS)
     """Memory levels between the SRAM of the tiles and DRAM by name, nearest to the tiles first."""
+    shared_level: LevelName | None = None
+    """Level of the SoC's `levels` that lies outside these, and that other devices may use, too. None: there
+    is none."""
     states: StateHandling = StateHandling()
     """How its runtime keeps states."""
     packed_weights: PackedWeights = PackedWeights()

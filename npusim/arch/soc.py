@@ -14,9 +14,11 @@ from npusim.arch.device import Cpu, DeviceName, Gpu, RooflineDevice
 from npusim.arch.dram import Dram
 from npusim.arch.dsp import library_generation, library_generations
 from npusim.arch.fallback import refuse_wrong_fallbacks
+from npusim.arch.levels import LevelName, OuterLevel
 from npusim.arch.npu import ALL_TILES, Npu
 from npusim.arch.operating_points import known_point, refuse_unknown_points, set_operating_point
 from npusim.arch.power import Package, keep_rated_points
+from npusim.arch.shared_levels import refuse_wrong_levels
 from npusim.arch.technology import Technology
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
@@ -51,6 +53,8 @@ class Soc(Section):
     """Main memory."""
     technology: Technology | None = None
     """Process node; a SoC with an NPU needs it."""
+    levels: dict[LevelName, OuterLevel] = Field(default_factory=dict)
+    """Memory levels that several devices may use: those that name one as their `shared_level`."""
     devices: dict[DeviceName, Device] = Field(min_length=1)
     """Devices by name; paths of settings begin with that name: `npu.sram.per_tile`."""
     default_device: DeviceName | None = None
@@ -112,6 +116,11 @@ class Soc(Section):
             meant = nearest(self.default_device, self.devices)
             refuse(f"the device `{self.default_device}`", ", ".join(self.devices), meant, at="default_device")
         refuse_wrong_fallbacks({name: device.fallback for name, device in self.devices.items()})
+        return self
+
+    @model_validator(mode="after")
+    def _shared_levels_exist(self) -> Soc:
+        refuse_wrong_levels(self.levels, self.array_devices)
         return self
 
     @model_validator(mode="after")

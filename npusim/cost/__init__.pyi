@@ -55,6 +55,7 @@ from npusim.cost.interval import interval_s as interval_s
 from npusim.cost.jit import compiled as compiled
 from npusim.cost.jit import compiled_or_plain as compiled_or_plain
 from npusim.cost.jit import compiled_parallel as compiled_parallel
+from npusim.cost.levels import shared_bytes_per_s as shared_bytes_per_s
 from npusim.cost.liveness import Liveness as Liveness
 from npusim.cost.liveness import Roots as Roots
 from npusim.cost.liveness import packing as packing
@@ -74,6 +75,7 @@ from npusim.cost.message_passing import traffic_bytes as traffic_bytes
 from npusim.cost.plan_table import PlanTable as PlanTable
 from npusim.cost.plan_table import operators_of as operators_of
 from npusim.cost.power import throttled_interval_s as throttled_interval_s
+from npusim.cost.records import rows_of as rows_of
 from npusim.cost.tables import DSP_KERNEL_DTYPE as DSP_KERNEL_DTYPE
 from npusim.cost.tables import OP_DTYPE as OP_DTYPE
 from npusim.cost.tables import RESULT_DTYPE as RESULT_DTYPE

@@ -89,6 +89,10 @@ class SearchedColumns:
     """Operands that pass through it, a bit each (`npusim.cost.levels`)."""
     level_is_cache: _Levels
     """1 where a cache decides what it holds, 0 where software does."""
+    shared_place: Number
+    """Place of the level that it shares with other devices, counted from 1; 0: it shares none."""
+    shared_level: Number
+    """Which of the SoC's levels that is, counted from 1."""
     array: ArrayRecord
     """The MACs of a tile as a dataflow has them; nothing where the grid's stencils do."""
 
@@ -153,6 +157,8 @@ class ArchRecord(PrimitiveColumns):
     """Tiles that an inference uses."""
     contexts: Number
     """Inferences that work side by side, each on `tiles` of its own; at least 1."""
+    sharers: Number
+    """Inferences that work side by side on all devices that share its level; at least 1."""
     dpu_pixel_lanes_w: Elements
     """Pixels that the grid takes along the width."""
     dpu_pixel_lanes_h: Elements
@@ -276,6 +282,9 @@ def derive_arrays(archs: Archs, points: int) -> None:
             shared.area_mm2 += array.area_mm2
             shared.peak_ops_per_s += array.peak_ops_per_s
             shared.idle_w += array.npu_idle_w
+        for d in range(archs.arrays.shape[1]):
+            if archs.arrays[p, d].shared_place > 0.0:
+                _derive_sharers(archs.arrays[p], d, shared.requests)
         for h in range(archs.hosts.shape[1]):
             shared.idle_w += archs.hosts[p, h].idle_w
         shared.idle_w += shared.dram_idle_w
@@ -296,10 +305,21 @@ def _derive_array(arch: ArchRecord, shared: SharedRecord) -> None:
     if arch.array.axes > 0.0:
         sram = int(arch.array.levels) - 2
         arch.array.level_width_bits[sram] = 8.0 * arch.dpu_sram_word_bytes * arch.dpu_read_ports
+        arch.array.level_words[sram] = arch.dpu_read_ports
     arch.dram_bytes_per_s = shared.dram_bytes_per_s
     _energy(arch, shared)
     _area(arch, shared)
     arch.peak_ops_per_s = 2.0 * fastest * _mpes(arch) * arch.npu_tiles * arch.dpu_clock_hz
+
+
+@compiled
+def _derive_sharers(arrays: Any, d: int, requests: float) -> None:
+    """Count the inferences that work side by side on the devices that share a device's level."""
+    sharers = 0.0
+    for other in range(arrays.shape[0]):
+        if arrays[other].shared_level == arrays[d].shared_level:
+            sharers += arrays[other].contexts
+    arrays[d].sharers = max(1.0, min(sharers, requests))
 
 
 @compiled

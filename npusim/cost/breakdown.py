@@ -26,7 +26,7 @@ from npusim.cost.dsp import dsp_time_s
 from npusim.cost.energy import dsp_lane_cycles, dynamic_energies, fixed_work, grid_written_bytes
 from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
 from npusim.cost.jit import compiled, compiled_or_plain
-from npusim.cost.levels import SERVED_DTYPE, fill_all_served, read_bytes_served, served_bytes
+from npusim.cost.levels import SERVED_DTYPE, fill_all_served, read_bytes_served, served_bytes, shared_bytes
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
 from npusim.cost.products import tile_share
 from npusim.cost.search import plain_ms, search_rows
@@ -88,6 +88,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, served, rates, point)
         result.level_bytes = served_bytes(served, candidate)
+        result.shared_bytes = shared_bytes(served, candidate)
         result.dram_bytes = candidate.dram_bytes - result.level_bytes
         result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[_SRAM, 0])
         result.dram_read_bytes = candidate.read_bytes - read_bytes_served(served, candidate)
@@ -191,6 +192,7 @@ def _repeat(result: ResultRecord, times: float) -> None:
     result.dma_s *= times
     result.dram_bytes *= times
     result.level_bytes *= times
+    result.shared_bytes *= times
     result.dram_read_bytes *= times
     result.streamed_bytes *= times
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch import Npu, Soc
+from npusim.arch import Npu, Soc, outer_levels
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel
 from npusim.arch.technology import Technology
@@ -176,6 +176,7 @@ def arch_row(soc: Soc, tiles: float | Mapping[str, float], requests: float, hint
     for name, npu in arrays.items():
         row[name]["wanted_tiles"] = tiles[name] if isinstance(tiles, Mapping) else tiles
         _fill_npu(row[name], npu)
+        _fill_levels(row[name], npu, soc)
     for name, host in hosts.items():
         fill_host(row[name], host, hint)
         row[name]["bytes_per_s"] *= soc.dram.clock_ratio
@@ -235,18 +236,25 @@ def _fill_npu(record: Any, npu: Npu) -> None:
     record["stream_pieces"] = npu.schedule.stream_pieces
     record["sram_tile_bytes"], record["sram_reserved_bytes"] = npu.sram.per_tile, npu.sram.reserved
     record["dma_engines"], record["dma_engine_bytes_per_cycle"] = npu.dma.engines, npu.dma.width
-    for k, level in enumerate(npu.levels.values()):
-        record["level_bytes"][k], record["level_bytes_per_s"][k] = level.capacity, level.bytes_per_s
-        record["level_latency_s"][k] = level.latency
-        record["level_operands"][k] = sum(BIT_OF[operand] for operand in level.operands)
-        record["level_is_cache"][k] = float(level.managed_by == "cache")
-        record["level_read_j"][k], record["level_write_j"][k] = level.read_energy, level.write_j_per_byte
     for name in DmaModel.model_fields:
         record[f"dma_{name}"] = getattr(npu.dma.model, name)
     record["symg_transposed_rate"], record["active_w"] = npu.symg.transposed_read_rate, npu.power.active
     record["npu_idle_w"], rated = npu.power.idle, npu.power.rated_at
     record["rated_clock_hz"], record["rated_voltage"] = rated.clock, rated.voltage
     record["dsps_per_tile"], record["dsp_lanes"] = npu.dsp.per_tile, npu.dsp.lanes.fp16
+
+
+def _fill_levels(record: Any, npu: Npu, soc: Soc) -> None:
+    levels = outer_levels(npu, soc.levels)
+    for k, level in enumerate(levels.values()):
+        record["level_bytes"][k], record["level_bytes_per_s"][k] = level.capacity, level.bytes_per_s
+        record["level_latency_s"][k] = level.latency
+        record["level_operands"][k] = sum(BIT_OF[operand] for operand in level.operands)
+        record["level_is_cache"][k] = float(level.managed_by == "cache")
+        record["level_read_j"][k], record["level_write_j"][k] = level.read_energy, level.write_j_per_byte
+    if npu.shared_level is not None:
+        record["shared_place"] = len(levels)
+        record["shared_level"] = 1 + list(soc.levels).index(npu.shared_level)
 
 
 def _fill_technology(record: Any, technology: Technology) -> None:

@@ -34,7 +34,7 @@ def serial_s(times: DeviceTimes, launches_s: float) -> float:
 
 @compiled
 def fill_interval_bounds_s(
-    requests: float, times: DeviceTimes, launches_s: float, dram_s: float, bounds: Any
+    requests: float, times: DeviceTimes, launches_s: float, memory_s: float, bounds: Any
 ) -> None:
     """Write lower bounds of the time between two inferences (s), each linear in the times.
 
@@ -44,11 +44,11 @@ def fill_interval_bounds_s(
         Inferences in flight; with one there is one bound.
     launches_s : float
         Time of all calls of runtimes.
-    dram_s : float
-        Time that DRAM takes for all bytes of an inference.
+    memory_s : float
+        Time that the busiest memory that devices share, DRAM or a level, takes for an inference's bytes.
     bounds : array of float64, shape (2 * devices + 2,)
-        Written: by each device, by the DMA engines of each, by DRAM, by requests in flight. Engines serve all
-        contexts of a device; with one context they are no bound of their own, for its work holds their time.
+        Written: by each device, by the DMA engines of each, by memory, by requests in flight. Engines serve
+        all contexts of a device; with one context they are no bound of their own: its work holds their time.
     """
     bounds[:] = 0.0
     devices = times.work_s.shape[0]
@@ -56,7 +56,7 @@ def fill_interval_bounds_s(
     if requests <= 1.0:
         return
     bounds[2 * devices + 1] /= requests
-    bounds[2 * devices] = dram_s
+    bounds[2 * devices] = memory_s
     for d in range(devices):
         bounds[d] = times.work_s[d] / times.contexts[d]
         bounds[devices + d] = times.dma_s[d] if times.contexts[d] > 1.0 else 0.0
@@ -82,12 +82,12 @@ def contention_interval_s(contexts: float, npu_s: float, dma_s: float) -> float:
 
 
 @compiled
-def interval_s(requests: float, times: DeviceTimes, launches_s: float, dram_s: float, bounds: Any) -> float:
+def interval_s(requests: float, times: DeviceTimes, launches_s: float, memory_s: float, bounds: Any) -> float:
     """Return the time between two inferences (s): the largest bound, or more where contexts wait for DMA.
 
     Parameters as of `fill_interval_bounds_s`; `bounds` is scratch.
     """
-    fill_interval_bounds_s(requests, times, launches_s, dram_s, bounds)
+    fill_interval_bounds_s(requests, times, launches_s, memory_s, bounds)
     longest = bounds[0]
     for b in range(1, len(bounds)):  # the array's own maximum makes loading import linear algebra
         longest = max(longest, bounds[b])

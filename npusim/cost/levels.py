@@ -15,6 +15,11 @@ nobody but the same device reads need never reach DRAM where software knows that
 Rates: a byte from a level takes as long as the DMA engines or the level take, whichever is longer, and never
 longer than from the level outside. The first piece, which nothing hides, is counted at DRAM's rate. No
 capacity serves nothing, and more of it never less: so it is never slower.
+
+A level that several devices share is the outermost one of each. What all of them touch passes through it, so
+distances between uses are counted over all of them, and what one makes the other finds there. Inferences that
+work side by side have an even part of its capacity each, as contexts of one device have of its own levels.
+What all devices move through it takes as long as its banks need for it, as with DRAM.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npusim.arch.levels import OPERANDS, OUTER_LEVELS
+from npusim.cost.between import Between
 from npusim.cost.candidates import CandidateRecord
 from npusim.cost.dma import CMX2CMX, latency_s, width_bytes_per_s
 from npusim.cost.jit import compiled
@@ -62,6 +68,8 @@ class ServedRecord:
     """Share of it that levels serve."""
     is_any: Number
     """Whether any level serves anything; 0 or 1."""
+    shared_place: Number
+    """Place of the level that several devices share, counted from 1; 0: there is none."""
 
 
 SERVED_DTYPE = dtype_of(ServedRecord)
@@ -98,40 +106,46 @@ def compulsory_bytes(op: OpRecord) -> float:
 
 
 @compiled
+def _between(op: OpRecord, is_shared: bool) -> Between:
+    return op.between_shared if is_shared else op.between
+
+
+@compiled
 def fill_served(arch: Any, op: OpRecord, served: ServedRecord) -> None:
     """Fill in what the levels of a device serve of one operator.
 
     Parameters
     ----------
     arch : record of ARCH_DTYPE
-        Of its capacity each of the contexts that work side by side has its part.
+        Of its capacity each of the inferences that work side by side has its part.
     """
     left = op.a_triangle_bytes if op.triangle else op.a_dram_bytes
     served.compulsory_bytes = compulsory_bytes(op)
     first = again = written = 0.0
-    served.is_any = 0.0
+    served.is_any, served.shared_place = 0.0, arch.shared_place
     for k in range(LEVELS):
         served.first_bytes[k] = served.again_share[k] = served.written_bytes[k] = 0.0
-        capacity, operands = arch.level_bytes[k] / arch.contexts, arch.level_operands[k]
-        if capacity <= 0.0:
+        if arch.level_bytes[k] <= 0.0:
             continue
+        is_shared, operands = k + 1 == int(arch.shared_place), arch.level_operands[k]
+        capacity = arch.level_bytes[k] / (arch.sharers if is_shared else arch.contexts)
+        passed = _between(op, is_shared)
         is_cache = arch.level_is_cache[k] > 0.0
-        pinned = 0.0 if is_cache else min(1.0, capacity / max(1.0, op.pinned_bytes))
-        rest = capacity if is_cache else max(0.0, capacity - op.pinned_bytes)
+        pinned_bytes = op.pinned_shared_bytes if is_shared else op.pinned_bytes
+        pinned = 0.0 if is_cache else min(1.0, capacity / max(1.0, pinned_bytes))
+        rest = capacity if is_cache else max(0.0, capacity - pinned_bytes)
         a = b = extra = c = 0.0
         if _passes(operands, INPUTS):
-            a = left * share_held(rest, op.a_between_bytes, left, is_cache)
-            if op.a_pinned > 0.0 and op.a_between_bytes > 0.0:
+            a = left * share_held(rest, passed.a, left, is_cache)
+            if op.a_pinned > 0.0 and passed.a > 0.0:
                 a = max(a, left * pinned)
         if _passes(operands, WEIGHTS):
-            b = op.b_dram_bytes * share_held(rest, op.b_between_bytes, op.b_dram_bytes, is_cache)
-            if op.b_pinned > 0.0 and op.b_between_bytes > 0.0:
+            b = op.b_dram_bytes * share_held(rest, passed.b, op.b_dram_bytes, is_cache)
+            if op.b_pinned > 0.0 and passed.b > 0.0:
                 b = max(b, op.b_dram_bytes * pinned)
-            extra = op.extra_dram_bytes * share_held(
-                rest, op.extra_between_bytes, op.extra_dram_bytes, is_cache
-            )
+            extra = op.extra_dram_bytes * share_held(rest, passed.extra, op.extra_dram_bytes, is_cache)
         if not is_cache and _passes(operands, OUTPUTS) and _passes(operands, INPUTS):
-            c = op.c_dram_bytes * share_held(rest, op.c_between_bytes, op.c_dram_bytes, False)
+            c = op.c_dram_bytes * share_held(rest, passed.c, op.c_dram_bytes, False)
         footprint = served.compulsory_bytes + op.c_dram_bytes
         held = share_held(rest, 1.0, footprint, is_cache) if _passes(operands, INPUTS) else 0.0
         if not _passes(operands, WEIGHTS):
@@ -172,6 +186,43 @@ def served_bytes(served: ServedRecord, candidate: CandidateRecord) -> float:
         for k in range(LEVELS):
             total += read_served(served, candidate, k) + served.written_bytes[k]
     return float(total)
+
+
+@compiled
+def shared_bytes(served: ServedRecord, candidate: CandidateRecord) -> float:
+    """Return the bytes of these that a level serves which several devices share."""
+    if served.is_any == 0.0 or served.shared_place == 0.0:
+        return 0.0
+    k = int(served.shared_place) - 1
+    return float(read_served(served, candidate, k) + served.written_bytes[k])
+
+
+@compiled
+def shared_bytes_per_s(arch: Any) -> float:
+    """Return what the level moves that a device shares (B/s); as everywhere, no less than DRAM."""
+    return float(max(arch.level_bytes_per_s[int(arch.shared_place) - 1], arch.dram_bytes_per_s))
+
+
+@compiled
+def shared_levels_s(arrays: Any, moved: Any, point: int) -> float:
+    """Return the time that the busiest level needs for what all devices move that share it (s).
+
+    Parameters
+    ----------
+    arrays : array of ARCH_DTYPE, shape (array devices,)
+    moved : array of float64, shape (array devices, points)
+        Bytes of each device.
+    """
+    longest_s = 0.0
+    for d in range(arrays.shape[0]):
+        if arrays[d].shared_place == 0.0:
+            continue
+        total = 0.0
+        for other in range(arrays.shape[0]):
+            if arrays[other].shared_level == arrays[d].shared_level:
+                total += moved[other, point]
+        longest_s = max(longest_s, total / shared_bytes_per_s(arrays[d]))
+    return float(longest_s)
 
 
 @compiled

@@ -124,8 +124,9 @@ class _Lowering:
             self.table["host_network_bytes"][there] = self.table["host_fresh_bytes"][there].sum()
         if not place[0]:  # nothing but views: the runtime is called all the same
             self.table["launches"][:1] = 1.0
-        if any(device.levels for device in soc.array_devices.values()):
-            fill_reuse(self.table, graph, groups, self.operands, self.root, self.leaving)
+        shared = {name: one.shared_level for name, one in soc.array_devices.items() if one.shared_level}
+        if shared or any(device.levels for device in soc.array_devices.values()):
+            fill_reuse(self.table, graph, groups, self.operands, self.root, self.leaving, shared)
         self.users: dict[str, list[int]] = {}
         """Groups on the NPU that read or write each tensor."""
         for i, operands in self.operands.items():

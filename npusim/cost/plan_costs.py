@@ -19,7 +19,7 @@ from npusim.cost.candidate_latency import (
 from npusim.cost.candidates import reads_dram, refills
 from npusim.cost.interval import DeviceTimes, interval_s
 from npusim.cost.jit import compiled
-from npusim.cost.levels import ServedRecord, served_bytes
+from npusim.cost.levels import ServedRecord, served_bytes, shared_bytes, shared_levels_s
 from npusim.cost.plan_independent import PlanIndependent
 from npusim.cost.plan_table import NO_LEAF
 from npusim.cost.tables import OpRecord, Unit
@@ -31,8 +31,8 @@ _TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
 
 
 # Rows of the table of sums that a plan makes at each point: these for each array device, one after the other.
-WORK_S, DRAM, SRAM_TRAFFIC, _SRAM_PEAK, DPU_S, DMA_S, LEVEL_J = range(7)
-SUMS = 7
+WORK_S, DRAM, SRAM_TRAFFIC, _SRAM_PEAK, DPU_S, DMA_S, LEVEL_J, SHARED = range(8)
+SUMS = 8
 # Rows of the table of sums over a row-wise fusion: time of each unit, and of what cannot overlap.
 _FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_PAGE_WALKS, _FUSED_APART = (
     range(7)
@@ -40,8 +40,8 @@ _FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_
 FUSED_SUMS = 7
 # Rows of the table of what one operator comes to at each point.
 _BEST_S, _WAIT_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAGE_WALKS_S = range(5)
-_ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_TRAFFIC, _ITEM_LEVEL_J, _ITEM_SRAM = range(5, 11)
-TERMS = 11
+_ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_TRAFFIC, _ITEM_LEVEL_J, _ITEM_SHARED, _ITEM_SRAM = range(5, 12)
+TERMS = 12
 
 
 @compiled
@@ -72,6 +72,7 @@ def fill_terms(
         # What is copied within SRAM is read and written.
         terms[_ITEM_TRAFFIC, p] = candidate.grid_traffic_bytes + 2.0 * candidate.copied_bytes + near
         terms[_ITEM_LEVEL_J, p] = level_energy_j(candidate, served, rates, p)
+        terms[_ITEM_SHARED, p] = shared_bytes(served, candidate)
         terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[_SRAM, p])
     if op.repeats != 1.0:
         for term in range(_ITEM_SRAM):
@@ -90,6 +91,7 @@ def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> Non
         sums[DPU_S, p] += terms[_ITEM_DPU_S, p]
         sums[DMA_S, p] += terms[_ITEM_DMA_S, p]
         sums[LEVEL_J, p] += terms[_ITEM_LEVEL_J, p]
+        sums[SHARED, p] += terms[_ITEM_SHARED, p]
 
 
 @compiled
@@ -277,8 +279,9 @@ def keep_better_plan(
                 times.dma_s[d], times.contexts[d] = sums[d, DMA_S, p], archs.arrays[p, d].contexts
             for h in range(hosts):
                 times.work_s[arrays + h] = independent.hosts_s[h, p]
-            dram_s = dram / shared.dram_bytes_per_s
-            interval = interval_s(shared.requests, times, launches_s, dram_s, bounds)
+            levels_s = shared_levels_s(archs.arrays[p], sums[:, SHARED], p)
+            memory_s = max(dram / shared.dram_bytes_per_s, levels_s)
+            interval = interval_s(shared.requests, times, launches_s, memory_s, bounds)
             latency = max(latency, shared.requests * interval)
         # The total's throughput holds the interval until all plans are compared.
         if plans[first + p] >= 0:

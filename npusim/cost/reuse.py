@@ -3,15 +3,16 @@
 Tensors are taken in the order of execution, each as a whole, with the bytes that DMA moves of it. Everything
 that a device touches between two uses counts, whether a residency plan keeps it in SRAM or not: so the counts
 belong to the network, not to a plan or a machine, and err on the side of fewer hits. What another device
-touches in between is found in DRAM, by everybody.
+touches in between is found in DRAM, by everybody. Devices that share a level are one device to that level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
+from npusim.cost.between import Between
 from npusim.cost.decisions import Group
 from npusim.graph import Graph
 from npusim.ops import TensorKind
@@ -30,19 +31,9 @@ class Use:
     """Results by their bytes."""
 
 
-class Between(NamedTuple):
-    """Bytes that pass before each operand is used again, and one more; 0: it was not used before, or lost."""
-
-    a: float = 0.0
-    b: float = 0.0
-    extra: float = 0.0
-    c: float = 0.0
-    """Up to the last use of the results."""
-
-
 def fill_reuse(
     table: Any, graph: Graph, groups: Sequence[Group], operands: Mapping[int, Any], roots: Mapping[str, Any],
-    leaving: Collection[str],
+    leaving: Collection[str], shared: Mapping[str, str],
 ) -> None:  # fmt: skip
     """Fill in the columns of the operator table that memory levels live on.
 
@@ -52,10 +43,11 @@ def fill_reuse(
         Of each group on an array device what it reads and makes (`npusim.cost.lowering`).
     leaving : collection of str
         Tensors that the network returns.
+    shared : mapping of str to str
+        Of each device that shares a level, which.
     """
     kept = {t.name for t in graph.tensors.values() if t.cached and t.kind is not TensorKind.ACTIVATION}
     uses: list[Use | None] = []
-    moved: dict[str, float] = {}
     for i, group in enumerate(groups):
         found = operands.get(i)
         if not group.device:
@@ -68,17 +60,32 @@ def fill_reuse(
                 a = dict.fromkeys(a, found.triangle_bytes / len(a))
             made = {result.name: result.bytes for result in found.results}
             uses.append(Use(group.device, a, found.b, found.extra, made))
-            moved |= {name: size for one in (a, found.b) for name, size in (one or {}).items()}
-    pinned = kept & moved.keys()
+    _fill(table, uses, leaving, kept, ("between", "pinned_bytes"))
+    if shared:
+        places = {device: f"level {level}" for device, level in shared.items()}
+        as_one = [use and replace(use, device=places.get(use.device, use.device)) for use in uses]
+        _fill(table, as_one, leaving, kept, ("between_shared", "pinned_shared_bytes"))
+
+
+def _fill(
+    table: Any, uses: Sequence[Use | None], leaving: Collection[str], kept: Collection[str],
+    columns: tuple[str, str],
+) -> None:  # fmt: skip
+    """Fill in what passes and what is marked to stay, each into its column."""
+    moved: dict[str, dict[str, float]] = {}
+    for use in uses:
+        for one in (use.a, use.b) if use is not None else ():
+            marked = {name: size for name, size in (one or {}).items() if name in kept}
+            moved.setdefault(use.device, {}).update(marked)
+    pinned = {name for found in moved.values() for name in found}
     for row, use, between in zip(table, uses, bytes_between(uses, leaving, pinned), strict=True):
         if use is None:
             continue
-        for name, size in between._asdict().items():
-            row[f"{name}_between_bytes"] = size
+        row[columns[0]] = between
         row["a_pinned"], row["b_pinned"] = (
             bool(one) and pinned.issuperset(one or ()) for one in (use.a, use.b)
         )
-        row["pinned_bytes"] = sum(moved[name] for name in pinned)
+        row[columns[1]] = sum(moved.get(use.device, {}).values())
 
 
 def _on_host(graph: Graph, group: Group, roots: Mapping[str, Any]) -> Use:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
+from npusim.cost.between import Between
 from npusim.cost.records import (
     Bytes,
     Cycles,
@@ -235,20 +236,18 @@ class OpRecord:
     """1 where the activations are a stored triangle (SymG)."""
     a_triangle_bytes: Bytes
     """Bytes of that triangle; `a_dram_bytes` are then those of the dense matrix."""
-    a_between_bytes: Bytes
-    """What passes on the device since the last use of `a`, and one byte more; 0: it was not used before."""
-    b_between_bytes: Bytes
-    """The same for `b` ..."""
-    extra_between_bytes: Bytes
-    """... and for all other operands."""
-    c_between_bytes: Bytes
-    """The same from the operator to the last use of its result; 0: others need it, too."""
+    between: Between
+    """What passes between two uses of its operands by the device ..."""
+    between_shared: Between
+    """... or by any device that shares a memory level with it; 0: there is no such level."""
     a_pinned: int
     """Whether `a` is marked to stay, and has room of its own in a memory level (CacheG) ..."""
     b_pinned: int
     """... and `b`."""
     pinned_bytes: Bytes
-    """All that is marked so."""
+    """All that is marked so and read on the device ..."""
+    pinned_shared_bytes: Bytes
+    """... or on one that shares a level with it."""
     fused_chain: int
     """Operators of one number above 0 are row-fused: they work at the same time."""
     copy_bytes: Bytes
@@ -318,6 +317,8 @@ class ResultRecord:
     """Of these, read."""
     level_bytes: Bytes
     """Moved between memory levels and SRAM instead."""
+    shared_bytes: Bytes
+    """Of these, by the level that several devices share."""
     streamed_bytes: Bytes
     """Of these, what takes time: on a host, what its caches do not hold."""
     sram_peak_bytes: Bytes

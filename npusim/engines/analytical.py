@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npusim import __version__
+from npusim.arch import outer_levels
 from npusim.arch.levels import capacity_warnings
 from npusim.cost import Unit
 from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
@@ -123,7 +124,8 @@ def _warnings(mapped: Mapped) -> list[str]:
     for name, device in mapped.soc.array_devices.items():
         if any(group.device == name for group in mapped.decisions.groups):
             inside, outside = device.sram_bytes(), float(mapped.soc.dram.capacity)
-            found += [f"{name}: {text}" for text in capacity_warnings(device.levels, inside, outside)]
+            levels = outer_levels(device, mapped.soc.levels)
+            found += [f"{name}: {text}" for text in capacity_warnings(levels, inside, outside)]
     if not any(g.unit.is_array for g in mapped.decisions.groups):
         techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
         for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from npusim.arch import Soc
 from npusim.cost import Group, Plan, Plans, Roots, Unit, is_state_copy, roots
 from npusim.graph import Graph
 from npusim.mapping.fusion import row_fusable
@@ -52,12 +53,15 @@ class _Use(NamedTuple):
     """One for each group that makes or reads it."""
 
 
-def plans(graph: Graph, groups: tuple[Group, ...]) -> Plans:
+def plans(graph: Graph, groups: tuple[Group, ...], soc: Soc) -> Plans:
     """Return every residency plan worth costing, the one that keeps nothing first."""
     root = roots(graph, groups)
-    uses = _uses(graph, groups, root)
+    unable = {name for name, device in soc.array_devices.items() if not device.sram.holds_results}
+    sent = {t for g in groups if g.device in unable for t in graph.operators[(g.main, *g.fused)[-1]].outputs}
+    """Results that SRAM cannot hold."""
+    uses = {name: use for name, use in _uses(graph, groups, root).items() if name not in sent}
     marked = _marked(graph, groups, root)
-    row_fused = row_fusable(graph, groups, root)
+    row_fused = row_fusable(graph, groups, root) - sent
     fuses = bool(row_fused)
     beside = {name: use for name, use in uses.items() if name not in row_fused}
     steps = [Plan(False)]

@@ -49,5 +49,5 @@ def plan_tables(
 ) -> PlanTables:
     """Lower a graph under every residency plan worth costing."""
     groups = fuse(graph, soc, device, swap_operands)
-    choices = plans(graph, groups)
+    choices = plans(graph, groups, soc)
     return PlanTables(groups, choices, *lower_plans(graph, groups, soc, choices))

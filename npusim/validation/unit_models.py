@@ -21,6 +21,7 @@ from npusim.cost import (
     eltwise_cycles,
     matmul_cycles,
     maxpool_cycles,
+    rows_of,
     transfer_s,
 )
 from npusim.validation.suite import MachineAt
@@ -32,7 +33,7 @@ _MATMUL, _CONVOLUTION, _MAXPOOL = (
 )
 _ELTWISE = int(DpuOperation.ELTWISE)
 
-DPU_ROW = np.dtype(
+DPU_ROW = rows_of(
     [
         ("dpu_operation", "i8"),
         ("out_w", "f8"),

@@ -53,6 +53,8 @@ class ArrayRecord:
     """1 where the PEs of an axis share an instance."""
     level_ports: Annotated[Vector, LEVELS, ""]
     """Ports of an instance: one, one for reads and one for writes, two of each."""
+    level_words: Annotated[Vector, LEVELS, ""]
+    """Words that a port moves side by side, each for another operand if need be: banks, ports of one word."""
     level_copies: Annotated[Vector, LEVELS, ""]
     """Copies that a level keeps of what is not all of a tensor: 2 where it is double-buffered."""
     level_width_bits: _Levels
@@ -106,7 +108,7 @@ def _fill_level(record: Any, i: int, level: ArrayLevel, axes: Sequence[str]) -> 
     least = level.width if level.least_access is None else min(level.least_access, level.width)
     record["level_least_bits"][i] = 8.0 * least
     record["level_ports"][i] = _PORTS.index(level.ports)
-    record["level_copies"][i] = 1.0
+    record["level_copies"][i] = record["level_words"][i] = 1.0
     record["level_read_j"][i] = level.read_energy / 8.0
     record["level_write_j"][i] = level.write_j_per_byte / 8.0
     for operand, held in enumerate(OPERANDS):

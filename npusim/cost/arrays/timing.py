@@ -98,17 +98,23 @@ def _port(machine: ArrayRecord, level: int, flow: int) -> int:
 
 
 @compiled
+def port_cycles(machine: ArrayRecord, level: int, bits: float) -> float:
+    """Return the cycles of a level's port that so many bits take: whole words, several side by side."""
+    words = machine.level_words[level]
+    return float(np.ceil(bits / machine.level_width_bits[level] * words) / words)
+
+
+@compiled
 def link_cycles(
     machine: ArrayRecord, unrolling: Unrolling, found: Links, operand: int, place: int
 ) -> tuple[float, float]:
     """Return the cycles that a transfer takes at the lower and at the upper level."""
     bits = found.held[1, operand, place] * found.bits[operand, place]
     level = unrolling.chain[operand, place]
-    high = np.ceil(bits * unrolling.feeds[1, operand, place] / machine.level_width_bits[level])
+    high = port_cycles(machine, level, bits * unrolling.feeds[1, operand, place])
     if place == 0:
-        return 0.0, float(high)
-    below = unrolling.chain[operand, place - 1]
-    return float(np.ceil(bits / machine.level_width_bits[below])), float(high)
+        return 0.0, high
+    return port_cycles(machine, unrolling.chain[operand, place - 1], bits), high
 
 
 @compiled
@@ -150,7 +156,7 @@ def list_transfers(
                 bits = found.held[1, operand, place] * found.bits[operand, place]
                 bits *= unrolling.feeds[1, operand, place] if is_upper else 1.0
                 moves.rate[count] = bits / (machine.level_width_bits[at] * period)
-                moves.least[count] = np.ceil(nearest / machine.level_width_bits[at])
+                moves.least[count] = port_cycles(machine, at, nearest)
                 is_back = is_up != is_output
                 moves.link[count] = -1 if is_back else link_index(1 if is_upper else 0, operand, place)
                 count += 1

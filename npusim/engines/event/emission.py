@@ -83,6 +83,8 @@ class Job:
     """Share of what is read that memory levels serve, not DRAM ..."""
     write_served: float = 0.0
     """... and of what is written."""
+    shared_served: float = 0.0
+    """Share of these bytes that the level serves which devices share."""
     residents: list[tuple[str, float]] = field(default_factory=list)
     """Resident tensors that are allocated here: (name, bytes)."""
 
@@ -259,26 +261,19 @@ class _Emission:
         job = self.job
         first = i == 0
         extra = job.once_bytes if first and job.b_bytes <= 0.0 else 0.0
-        wanted = [
-            (job.a_name, job.a_sram * step.a),
-            (f"partial sums of {job.out_name}", job.sums_sram * step.sums),
-            (job.out_name, job.out_sram * step.out),
-        ]
+        wanted = [(job.a_name, job.a_sram * step.a), (job.out_name, job.out_sram * step.out)]
         residents = job.residents if first else []
-        buffers = self._reserve(job.a_after if first else (), [*wanted, *residents])
-        waiting = [(self.waiting, i + step.a_until), (self.waiting, i + step.sums_until), (None, 0)]
-        out_buffer = -1
-        taken = iter(buffers)
-        for (_, size), (_, until) in zip(wanted[:2], waiting[:2], strict=True):
-            if size > 0.0:
-                self.waiting.setdefault(until, []).append(next(taken))
-        if wanted[2][1] > 0.0:
-            out_buffer = next(taken)
+        taken = iter(self._reserve(job.a_after if first else (), [*wanted, *residents]))
+        if wanted[0][1] > 0.0:
+            self.waiting.setdefault(i + step.a_until, []).append(next(taken))
+        out_buffer = next(taken) if wanted[1][1] > 0.0 else -1
         self.resident_buffers.update((name, next(taken)) for name, size in residents if size > 0.0)
         s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
-        return self._move(
-            TaskKind.DMA_IN, self.a[i] + extra, s_per_byte, [self.reservations.last]
-        ), out_buffer
+        loads = self._move(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte, [self.reservations.last])
+        # Sums have one place: activations come while those before are still added to.
+        for buffer in self._reserve((), [(f"partial sums of {job.out_name}", job.sums_sram * step.sums)]):
+            self.waiting.setdefault(i + step.sums_until, []).append(buffer)
+        return loads, out_buffer
 
     def _move(self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
         """Write one transfer, shared evenly by all engines: no task for nothing."""
@@ -298,6 +293,7 @@ class _Emission:
                 self.builder.task(
                     kind, engine, job.operator, moved * len(each) * s_per_byte,
                     after=after, fixed_s=job.repeats * latency, bytes_=moved * (1.0 - served),
+                    shared_bytes=moved * served * job.shared_served,
                 )
             )  # fmt: skip
         return moves

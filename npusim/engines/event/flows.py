@@ -1,8 +1,9 @@
-"""DMA transfers and host traffic on shared DRAM, in time; bandwidth is divided by max-min fairness.
+"""DMA transfers and host traffic on shared memories, in time; bandwidth is divided by max-min fairness.
 
 Flows are counted in seconds: what is left of a flow is the time it would take with all DMA engines at work
 and nobody else. When one begins or ends, all speeds are worked out again and one timer is set for the next
-end.
+end. DRAM limits them first, then each memory level that several devices share; what a level holds back is not
+given to others on DRAM.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def _share(real: Any, whole: Any, at: Places, agenda: Any) -> None:
         whole[at.moving + device] = 0
     for a in range(1, active + 1):
         flow = whole[at.active + a]
-        if flow < at.engines and real[at.rate + flow] > 0.0:
+        if whole[at.moves + flow]:
             home = at.moving + whole[at.home + flow]
             using += whole[home] == 0
             whole[home] += 1
@@ -62,11 +63,13 @@ def _share(real: Any, whole: Any, at: Places, agenda: Any) -> None:
         flow = whole[at.active + a]
         top = real[at.top + flow]
         real[at.speed + flow] = top
-        if flow < at.engines and real[at.rate + flow] > 0.0:
+        if whole[at.moves + flow]:
             home = whole[at.home + flow]
             real[at.speed + flow] = min(top, whole[at.own_engines + home] / whole[at.moving + home])
     if whole[at.hosts_active] or using > 1:
-        _fill(real, whole, at)
+        _fill(real, whole, at, at.rate, real[at.dram])
+        for level in range(at.levels):
+            _fill(real, whole, at, at.near + level * at.flows, real[at.level_bytes_per_s + level])
     bytes_per_s, soonest = 0.0, np.inf
     for a in range(1, active + 1):
         flow = whole[at.active + a]
@@ -78,24 +81,31 @@ def _share(real: Any, whole: Any, at: Places, agenda: Any) -> None:
 
 
 @compiled
-def _fill(real: Any, whole: Any, at: Places) -> None:
-    """Limit flows to DRAM's bandwidth by max-min fairness: an equal share each, or the demand."""
+def _fill(real: Any, whole: Any, at: Places, rates: int, left: float) -> None:
+    """Limit flows to a memory's bandwidth by max-min fairness: an equal share each, or the demand.
+
+    Parameters
+    ----------
+    rates : int
+        Where the bytes per second begin that each flow asks of the memory at speed 1.
+    left : float
+        What the memory moves (bytes/s).
+    """
     count, flows = 0, at.asked + whole[at.active]
     for a in range(1, whole[at.active] + 1):
         flow = whole[at.active + a]
-        if real[at.rate + flow] > 0.0:
-            wanted, place = real[at.speed + flow] * real[at.rate + flow], count
+        if real[rates + flow] > 0.0:
+            wanted, place = real[at.speed + flow] * real[rates + flow], count
             while place > 0 and (real[at.asked + place - 1], real[flows + place - 1]) > (wanted, float(flow)):
                 real[at.asked + place] = real[at.asked + place - 1]
                 real[flows + place] = real[flows + place - 1]
                 place -= 1
             real[at.asked + place], real[flows + place] = wanted, float(flow)
             count += 1
-    left = real[at.dram]
     for place in range(count):
         flow = int(real[flows + place])
         given = min(real[at.asked + place], left / (count - place))
-        real[at.speed + flow] = given / real[at.rate + flow]
+        real[at.speed + flow] = given / real[rates + flow]
         left -= given
 
 

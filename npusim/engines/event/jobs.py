@@ -117,6 +117,7 @@ def _serve(job: Job, op: Any, result: Any) -> None:
     """Let memory levels serve their part of what a job moves: at a rate between theirs and DRAM's."""
     if not result["level_bytes"]:
         return
+    job.shared_served = float(result["shared_bytes"] / result["level_bytes"])
     moved = float(result["dram_bytes"] + result["level_bytes"]) / job.repeats
     read = moved - float(op["c_dram_bytes"])
     job.read_served = 1.0 - float(result["dram_read_bytes"]) / job.repeats / read if read > 0.0 else 0.0

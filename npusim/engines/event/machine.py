@@ -52,6 +52,8 @@ class Machine:
             "devices": self._devices,
             "units": len(names),
             "engines": len(engines),
+            "flows": len(engines) + len(hosts),
+            "levels": len(rates.levels_bytes_per_s),
             "buffers": len(program.buffer_bytes),
             "sources": len(sources),
             "reserves": max(1, self.in_flight * int(np.count_nonzero(kinds == TaskKind.RESERVE))),
@@ -60,6 +62,7 @@ class Machine:
         flows = {unit: flow for flow, unit in enumerate((*engines, *hosts))}
         found |= self._tasks(sources, rates)
         found |= self._units(flows, homes)
+        found["near"] = self._reals.add(size=len(flows) * len(rates.levels_bytes_per_s))
         found |= self._log()
         self.at = Places(**found)
         self.real, self.whole = self._reals.joined(), self._wholes.joined()
@@ -73,8 +76,10 @@ class Machine:
         return {
             "now": real([0.0]), "since": real([0.0]), "peak": real([0.0]),
             "capacity": real(self._capacity), "dram": real([rates.dram_bytes_per_s]),
+            "level_bytes_per_s": real(rates.levels_bytes_per_s), "level_of": whole(rates.level_of),
             "duration_s": real(program.duration_s), "fixed_s": real(program.fixed_s),
-            "bytes": real(program.bytes), "buffer_bytes": real(program.buffer_bytes),
+            "bytes": real(program.bytes), "shared_bytes": real(program.shared_bytes),
+            "buffer_bytes": real(program.buffer_bytes),
             "top_speed": real([top for top, _ in speeds]),
             "on_dram": whole([on_dram for _, on_dram in speeds]),
             "actions": whole([0]), "begun": whole([0]), "ended": whole([0]), "hosts_active": whole([0]),
@@ -128,7 +133,7 @@ class Machine:
             "entering": whole(size=self._devices * (enters + 2)),
             "first_context": whole(self._starts), "home": whole(homes),
             "own_engines": whole(np.bincount(np.array(homes, np.int64), minlength=self._devices)),
-            "moving": whole(size=self._devices),
+            "moving": whole(size=self._devices), "moves": whole(size=len(flows)),
         }  # fmt: skip
 
     def _log(self) -> dict[str, int]:

@@ -29,6 +29,9 @@ class Places(NamedTuple):
     units: int
     engines: int
     """Flows up to here are those of DMA engines, the others hosts'."""
+    flows: int
+    levels: int
+    """Memory levels that devices share."""
     buffers: int
     sources: int
     """Tasks that wait for nothing."""
@@ -43,11 +46,15 @@ class Places(NamedTuple):
     """Bytes of SRAM of each context."""
     dram: int
     """What DRAM sustains (bytes/s)."""
+    level_bytes_per_s: int
+    """What each shared level moves."""
     peak: int
     """Most bytes of SRAM in use at any time in one context."""
     duration_s: int
     fixed_s: int
     bytes: int
+    shared_bytes: int
+    """Of a task: bytes of the shared level of its device."""
     buffer_bytes: int
     top_speed: int
     """Of each device by kind of task: how much faster one engine moves alone."""
@@ -58,6 +65,8 @@ class Places(NamedTuple):
     speed: int
     top: int
     rate: int
+    near: int
+    """Bytes per second of each shared level by flow, at speed 1."""
     asked: int
     """Bytes per second that a flow asks for, and as many places for the flows."""
     pending_s: int
@@ -114,6 +123,10 @@ class Places(NamedTuple):
     """Device of an engine."""
     own_engines: int
     """Of each device."""
+    level_of: int
+    """Shared level of each device; -1: none."""
+    moves: int
+    """Of a flow: whether it shares the engines of its device with others, from or to DRAM or a level."""
     moving: int
     """Scratch, for each device."""
     is_open: int

@@ -53,6 +53,8 @@ class Program:
     """DMA: latency, over while others still move. CPU and GPU: the part that moves nothing."""
     bytes: array[float] = field(default_factory=lambda: array("d"))
     """DRAM bytes moved; bytes reserved by RESERVE; SRAM bytes moved by TRANSFER."""
+    shared_bytes: array[float] = field(default_factory=lambda: array("d"))
+    """Of DMA: bytes of the memory level that devices share."""
     macs: array[float] = field(default_factory=lambda: array("d"))
     waits: array[int] = field(default_factory=lambda: array("i"))
     """Tasks that must end first."""
@@ -120,6 +122,7 @@ class ProgramBuilder:
         after: Iterable[int] = (),
         fixed_s: float = 0.0,
         bytes_: float = 0.0,
+        shared_bytes: float = 0.0,
         macs: float = 0.0,
     ) -> int:
         """Write a task and return its number; see `Program` for the columns."""
@@ -134,6 +137,7 @@ class ProgramBuilder:
         p.duration_s.append(duration_s)
         p.fixed_s.append(fixed_s)
         p.bytes.append(bytes_)
+        p.shared_bytes.append(shared_bytes)
         p.macs.append(macs)
         p.waits.append(0)
         for other in after:

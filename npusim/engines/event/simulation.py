@@ -289,10 +289,14 @@ def _go(real: Any, whole: Any, at: Places, agenda: Any, unit: int) -> None:
     elif kind == HOST:
         after(real, whole, at, agenda, real[at.fixed_s + local], MOVE, unit)
     else:
-        speed = whole[at.home + whole[at.flow + unit]] * KINDS + whole[at.kind + local]
+        flow = whole[at.flow + unit]
+        home = whole[at.home + flow]
+        speed, level = home * KINDS + whole[at.kind + local], whole[at.level_of + home]
+        whole[at.moves + flow] = whole[at.on_dram + speed]
         rate = real[at.bytes + local] / seconds if whole[at.on_dram + speed] else 0.0
-        top = real[at.top_speed + speed]
-        begin_flow(real, whole, at, agenda, whole[at.flow + unit], seconds, top, rate)
+        if level >= 0:
+            real[at.near + level * at.flows + flow] = real[at.shared_bytes + local] / seconds
+        begin_flow(real, whole, at, agenda, flow, seconds, real[at.top_speed + speed], rate)
 
 
 @compiled
