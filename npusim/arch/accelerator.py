@@ -112,10 +112,15 @@ class Accelerator(Npu):
     def _tiles_are_there(cls, data: Any) -> Any:
         return data if not isinstance(data, dict) or "tiles" in data else data | {"tiles": _absent(1)}
 
+    @property
+    def has_vector_units(self) -> bool:
+        """Whether it has units for what the array cannot do."""
+        return self.dsp.kernel_generation != "none"
+
     @model_validator(mode="after")
     def _somebody_runs_the_rest(self) -> Accelerator:
         own = {*_ON_ARRAY, *self.dpu.fused_ops}
-        if self.dsp.kernel_generation != "none":
+        if self.has_vector_units:
             return self
         if self.ops is None:
             refuse("nothing", f"the operator types it runs, some of {', '.join(sorted(own))}", at="ops")

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from npusim.arch.array import ArrayShape, GridOrDataflow
 from npusim.arch.device import FusedOpName, GridFormat, OpName
+from npusim.arch.levels import OPERANDS
 from npusim.config import Section
 from npusim.errors import UnknownNameError
 from npusim.units import (
@@ -185,6 +186,21 @@ class Dpu(Section):
             if level.read_energy > 0.0 or level.write_energy is not None:
                 allowed = "nothing: technology.energy.mac includes it"
                 refuse("an energy", allowed, at=f"array.levels.{name}.read_energy")
+        return self
+
+    @model_validator(mode="after")
+    def _the_dataflow_fits_the_array(self) -> Self:
+        if isinstance(self.dataflow, str):
+            return self
+        axes = ["first", "second"] if self.array is None else list(self.array.axes)
+        if len(self.dataflow.unroll) > len(axes):
+            found = f"loops on {len(self.dataflow.unroll)} axes"
+            refuse(found, f"at most {len(axes)}: the array has {', '.join(axes)}", at="dataflow.unroll")
+        stays, levels = self.dataflow.stationary, self.array.levels if self.array is not None else {}
+        if stays in OPERANDS and levels and not any(stays in one.operands for one in levels.values()):
+            have = "; ".join(f"{name}: {', '.join(one.operands)}" for name, one in levels.items())
+            allowed = f"an operand that some level of the array holds ({have}), none, or any"
+            refuse(f"{stays} that stay, with no level to stay in", allowed, at="dataflow")
         return self
 
     @property

@@ -91,7 +91,7 @@ class OuterLevel(MemoryLevel):
 
 
 def capacity_warnings(
-    levels: Mapping[str, MemoryLevel], inside_bytes: float, outside_bytes: float
+    levels: Mapping[str, MemoryLevel], paths: Mapping[str, str], inside_bytes: float, outside_bytes: float
 ) -> list[str]:
     """Return a warning for each level that is larger than the one outside it, or DRAM.
 
@@ -99,6 +99,8 @@ def capacity_warnings(
     ----------
     levels : mapping
         The nearest first.
+    paths : mapping
+        Of each level the path of its settings.
     inside_bytes, outside_bytes : float
         Capacity of what the levels lie around, and of DRAM.
     """
@@ -107,7 +109,8 @@ def capacity_warnings(
     for name, size in [*sizes, ("DRAM", outside_bytes)] if sizes else []:
         if held > size:
             found.append(
-                f"{inner} holds {held / 2**20:.4g} MiB, more than {name} outside it, {size / 2**20:.4g} MiB"
+                f"{inner} holds {held / 2**20:.4g} MiB, more than {name} outside it, {size / 2**20:.4g} MiB "
+                f"({paths.get(name, 'dram')}.capacity)"
             )
         inner, held = name, size
     return found

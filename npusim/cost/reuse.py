@@ -63,7 +63,9 @@ def fill_reuse(
     _fill(table, uses, leaving, kept, ("between", "pinned_bytes"))
     if shared:
         places = {device: f"level {level}" for device, level in shared.items()}
-        as_one = [use and replace(use, device=places.get(use.device, use.device)) for use in uses]
+        as_one = [
+            None if use is None else replace(use, device=places.get(use.device, use.device)) for use in uses
+        ]
         _fill(table, as_one, leaving, kept, ("between_shared", "pinned_shared_bytes"))
 
 

@@ -125,7 +125,10 @@ def _warnings(mapped: Mapped) -> list[str]:
         if any(group.device == name for group in mapped.decisions.groups):
             inside, outside = device.sram_bytes(), float(mapped.soc.dram.capacity)
             levels = outer_levels(device, mapped.soc.levels)
-            found += [f"{name}: {text}" for text in capacity_warnings(levels, inside, outside)]
+            own = {one: f"{name}.levels.{one}" for one in device.levels}
+            paths = {one: own.get(one, f"levels.{one}") for one in levels}
+            told = capacity_warnings(levels, paths, inside, outside)
+            found += [f"{name}: {text}" for text in told]
     if not any(g.unit.is_array for g in mapped.decisions.groups):
         techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
         for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):

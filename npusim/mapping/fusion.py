@@ -46,6 +46,7 @@ class _Place(NamedTuple):
 
 
 _NOWHERE = _Place("", Unit.VIEW)
+_PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION, DpuOperation.DEPTHWISE)
 
 
 def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice, whole: bool = False) -> _Place:
@@ -95,18 +96,24 @@ def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice, whole: 
     return _Place(target, Unit.DPU if on_grid else Unit.DSP)
 
 
-def can_run(op: Operator, soc: Soc, device: str) -> bool:
-    """Whether a device can run an operator: its data sheet lists it, and no unit is missing for it."""
+def can_run(op: Operator, graph: Graph, soc: Soc, device: str) -> bool:
+    """Whether a device can run an operator: its data sheet lists it, and no unit is missing for it.
+
+    An array without vector units multiplies in its own formats and no others.
+    """
     ops = soc.devices[device].ops
     if ops is not None and op.type.lower() not in ops and listed_as(op) not in ops:
         return op.family is Family.VIEW  # the same bytes under another shape
-    return device in soc.hosts or not execution_of(op.traits).host_only
+    execution, array = execution_of(op.traits), soc.devices[device]
+    if isinstance(array, Accelerator) and not array.has_vector_units and execution.dpu in _PRODUCTS:
+        return _grid_can(op, execution.dpu, graph, array)
+    return device in soc.hosts or not execution.host_only
 
 
 def _runner(op: Operator, graph: Graph, soc: Soc, wanted: str) -> str:
     """Return the device that runs an operator: the one wanted, or the first of its fallbacks that can."""
     device, tried = wanted, [wanted]
-    while not can_run(op, soc, device):
+    while not can_run(op, graph, soc, device):
         following = soc.devices[device].fallback
         if following is None:
             why = execution_of(op.traits).host_only
@@ -144,7 +151,7 @@ def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> 
         )
     if not known:
         return False
-    if operation in (DpuOperation.MATMUL, DpuOperation.CONVOLUTION, DpuOperation.DEPTHWISE):
+    if operation in _PRODUCTS:
         return True
     if operation is not DpuOperation.ELTWISE:
         return not isinstance(npu, Accelerator)  # a grid pools; an array multiplies

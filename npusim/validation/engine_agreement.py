@@ -1,20 +1,26 @@
-"""Event against analytical engine, for every named workload, allowed stack and SoC with an NPU.
+"""Event against analytical engine, over machines, dataflows, memory levels, networks and technique stacks.
 
-One inference at a time, and some of them with several in flight. Where the engines differ by more than 5 %,
-the timeline tells what the closed form does not see.
+`validate/definitions/engines.yaml` says which. One inference at a time, and some of them with several in
+flight. Where the engines differ by more than 5 %, the timeline tells what the closed form does not see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
+from pydantic import Field
 
-from npusim.arch import load_soc, soc_names
+from npusim.arch import load_soc
+from npusim.config import Section, load_model
 from npusim.engines.event import run_events
 from npusim.engines.timeline import Timeline, critical_path, path_summary
+from npusim.graph import Graph
+from npusim.locate import resource
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 from npusim.techniques import apply, stacks
@@ -28,7 +34,7 @@ _WORTH_A_REASON = 0.05
 _MOST_REASONS = 12
 _IN_FLIGHT_STACKS = ("none", "graphsplit", "stagr", "graphsplit+preg+stagr")
 _IN_FLIGHT_GRAPH = "-cora"
-"""What is compared with several inferences in flight, too: simulating that takes many inferences."""
+"""What is compared with several inferences in flight where a machine does not say: it takes many of them."""
 
 
 @dataclass(frozen=True)
@@ -73,40 +79,80 @@ class _Engines:
         )
 
 
-def _rows() -> Iterator[_Row]:
-    graphs = {name: load_workload(name) for name in workload_names("gnn")}
+class EngineCase(Section):
+    """A machine that both engines are run on."""
+
+    soc: str
+    """Name of a shipped SoC."""
+    settings: dict[str, str] = Field(default_factory=dict, alias="set")
+    """What is set on top, by path."""
+    device: str = "auto"
+    """Device that runs what it can."""
+    workloads: list[str] | None = None
+    """Named workloads. None: those of GNNs."""
+    stacks: list[str] | None = None
+    """Technique stacks, of which each network takes those that it allows. None: all named ones."""
+    in_flight: bool | None = None
+    """Whether several inferences in flight are compared, too. None: of some stacks on Cora."""
+
+
+class EngineCases(Section):
+    """Machines of the suite: `validate/definitions/engines.yaml`."""
+
+    schema_name: Literal["npusim.engines-definitions/1"] = Field(alias="schema")
+    """Version of this file format: npusim.engines-definitions/1."""
+    machines: dict[str, EngineCase]
+    """By the name that groups and rows use."""
+
+
+@cache
+def engine_cases() -> Mapping[str, EngineCase]:
+    """Return the machines of the suite by name."""
+    return load_model(resource("validate", "definitions", "engines.yaml"), EngineCases).machines
+
+
+@cache
+def _rewritten(workload: str, stack: str) -> Graph | None:
+    """Return a network under a stack; None where it does not allow it."""
+    graph = load_workload(workload)
+    return apply(graph, stack) if legal(graph, stack) is None else None
+
+
+def _rows(cases: Mapping[str, EngineCase] | None = None) -> Iterator[_Row]:
     listed = dict.fromkeys(str(stack) for named in stacks().values() for stack in named)
-    rewritten = {
-        (name, stack): apply(graph, stack)
-        for name, graph in graphs.items()
-        for stack in listed
-        if legal(graph, stack) is None
-    }
-    for name in soc_names(variants=False):
-        soc = load_soc(name)
-        if soc.has("npu"):
-            for (workload, stack), graph in rewritten.items():
-                yield _compare(workload, stack, Scenario(graph, soc).mapped)
-                if workload.endswith(_IN_FLIGHT_GRAPH) and stack in _IN_FLIGHT_STACKS:
-                    yield _compare_in_flight(workload, stack, Scenario(graph, soc, hint="throughput").mapped)
+    for name, case in (cases or engine_cases()).items():
+        soc = load_soc(case.soc, case.settings)
+        for workload in case.workloads if case.workloads is not None else workload_names("gnn"):
+            for stack in case.stacks if case.stacks is not None else listed:
+                graph = _rewritten(workload, stack)
+                if graph is None:
+                    continue
+                told = (name, workload, stack)
+                yield _compare(told, Scenario(graph, soc, device=case.device).mapped)
+                in_flight = case.in_flight
+                if in_flight is None and case.stacks is None:
+                    in_flight = workload.endswith(_IN_FLIGHT_GRAPH) and stack in _IN_FLIGHT_STACKS
+                if in_flight:
+                    scenario = Scenario(graph, soc, device=case.device, hint="throughput")
+                    yield _compare_in_flight(told, scenario.mapped)
 
 
-def _compare(workload: str, stack: str, mapped: Mapped) -> _Row:
+def _compare(told: Sequence[str], mapped: Mapped) -> _Row:
     """Compare the latency of one inference."""
     simulated = run_events(mapped)
     analytical_s, event_s = float(mapped.total["latency_s"]), simulated.estimate.latency_s
     differing = abs(analytical_s / event_s - 1.0) > _WORTH_A_REASON
     why = reasons(mapped, simulated.timeline) if differing else ""
-    soc = mapped.soc.name
-    return _Row(f"{soc}.{workload}.{stack}", soc, workload, mapped.run.hint, analytical_s, event_s, why)
+    machine, workload, _ = told
+    return _Row(".".join(told), machine, workload, mapped.run.hint, analytical_s, event_s, why)
 
 
-def _compare_in_flight(workload: str, stack: str, mapped: Mapped) -> _Row:
+def _compare_in_flight(told: Sequence[str], mapped: Mapped) -> _Row:
     """Compare the time between two inferences with several in flight."""
     event_s = 1.0 / run_events(mapped).estimate.throughput_per_s
     analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
-    soc, hint = mapped.soc.name, mapped.run.hint
-    return _Row(f"{soc}.{workload}.{stack}.{hint}", soc, workload, hint, analytical_s, event_s, "")
+    (machine, workload, _), hint = told, mapped.run.hint
+    return _Row(".".join((*told, hint)), machine, workload, hint, analytical_s, event_s, "")
 
 
 def reasons(mapped: Mapped, line: Timeline) -> str:

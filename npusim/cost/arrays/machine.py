@@ -94,8 +94,10 @@ def fill_array(record: Any, array: ArrayShape, dataflow: Dataflow, levels: Seque
     for name in dataflow.inner:
         record["inner"][LOOPS.index(name)] = 1.0
     record["is_systolic"], record["is_serial"] = array.transfer == "systolic", array.folds == "serial"
-    # A level of no capacity is as though it were not there.
-    there = [level for level in levels if level.capacity > 0.0]
+    # A level of no capacity is as though it were not there, but the only home of what stays has no room then.
+    homes = [level for level in levels[:-2] if dataflow.stationary in level.operands]
+    homeless = [] if any(level.capacity > 0.0 for level in homes) else homes
+    there = [level for level in levels if level.capacity > 0.0 or level in homeless]
     record["levels"] = len(there)
     for i, level in enumerate(there):
         _fill_level(record, i, level, list(array.axes))

@@ -105,7 +105,7 @@ def placement_problem(
 
 
 def _can_run(graph: Graph, soc: Soc, group: Group, device: str) -> bool:
-    return all(can_run(graph.operators[name], soc, device) for name in (group.main, *group.fused))
+    return all(can_run(graph.operators[name], graph, soc, device) for name in (group.main, *group.fused))
 
 
 def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Group, ...]:
