@@ -75,8 +75,8 @@ def _fill(
 ) -> None:  # fmt: skip
     """Fill in what passes and what is marked to stay, each into its column."""
     moved: dict[str, dict[str, float]] = {}
-    for use in uses:
-        for one in (use.a, use.b) if use is not None else ():
+    for use in filter(None, uses):
+        for one in (use.a, use.b):
             marked = {name: size for name, size in (one or {}).items() if name in kept}
             moved.setdefault(use.device, {}).update(marked)
     pinned = {name for found in moved.values() for name in found}
