@@ -75,10 +75,10 @@ def _fill(
 ) -> None:  # fmt: skip
     """Fill in what passes and what is marked to stay, each into its column."""
     moved: dict[str, dict[str, float]] = {}
-    for use in filter(None, uses):
-        for one in (use.a, use.b):
-            marked = {name: size for name, size in (one or {}).items() if name in kept}
-            moved.setdefault(use.device, {}).update(marked)
+    for mover in (one for one in uses if one is not None):
+        for operand in (mover.a, mover.b):
+            marked = {name: size for name, size in (operand or {}).items() if name in kept}
+            moved.setdefault(mover.device, {}).update(marked)
     pinned = {name for found in moved.values() for name in found}
     for row, use, between in zip(table, uses, bytes_between(uses, leaving, pinned), strict=True):
         if use is None:
