@@ -5,6 +5,9 @@ from dataclasses import fields
 import naive_event
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import convolutions, graphs
 from test_levels import LEVEL
 
 import npusim
@@ -18,7 +21,8 @@ from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog
-from npusim.errors import ConfigError
+from npusim.engines.timeline import TaskKind
+from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Editor
 from npusim.mapping import map_graph
 from npusim.ops import DType
@@ -146,6 +150,35 @@ def test_it_is_an_axis_that_sets_every_device_that_names_it(tmp_path):
         found = npusim.estimate("mobilenet-v2", soc, device="vision")
         assert row["latency_s"] == pytest.approx(found.latency_s, rel=1e-9)
     assert len({row["latency_s"] for row in rows}) == 2
+
+
+@given(st.data())
+@settings(max_examples=30)
+def test_bytes_are_conserved_at_every_level_in_both_engines(data):
+    """What an operator moves comes from DRAM or from the level, byte for byte; SRAM sees all of it."""
+    capacity = data.draw(st.sampled_from(["64KiB", "1MiB", "16MiB"]))
+    sram = data.draw(st.sampled_from(["128KiB", "512KiB", "1440KiB"]))
+    rule = data.draw(st.sampled_from(["software", "cache"]))
+    changed = {"levels.l2.capacity": capacity, "levels.l2.managed_by": rule, "npu.sram.per_tile": sram}
+    soc = with_overrides(TWO, {**changed, "vision.sram.per_tile": sram})
+    graph = data.draw(st.one_of(graphs(), convolutions(), st.just(by_turns())))
+    try:
+        one = map_graph(graph, soc, resolve_run(soc, device=data.draw(st.sampled_from(["npu", "vision"]))))
+    except InfeasibleError:
+        assume(False)
+    results, line = one.results, run_events(one, every_tile=True).timeline
+    arrays = np.array([group.unit.is_array for group in one.decisions.groups])
+    assert (results["shared_bytes"] == results["level_bytes"])[arrays].all()
+    assert one.total["dram_bytes"] == pytest.approx(results["dram_bytes"].sum())
+    sram_bytes = (results["sram_read_bytes"] + results["sram_written_bytes"])[arrays]
+    assert (sram_bytes >= (results["dram_bytes"] + results["level_bytes"])[arrays] * (1.0 - 1e-9)).all()
+    program = build_program(one)
+    operator = np.maximum(np.array(program.operator), 0)
+    near = np.bincount(operator, np.array(program.shared_bytes), len(results))
+    assert near == pytest.approx(results["level_bytes"], rel=1e-9, abs=1e-3)
+    moved = line.bytes * np.isin(line.kind, [TaskKind.DMA_IN, TaskKind.DMA_OUT])
+    found = np.bincount(np.maximum(line.operator, 0), moved, len(results))
+    assert found[arrays] == pytest.approx(results["dram_bytes"][arrays], rel=1e-9, abs=1e-3)
 
 
 BAD = {
