@@ -245,6 +245,8 @@ class TestAccelerator:
         [
             ("dla.dpu.dataflow", "grid", "a dataflow of configs/dataflows.yaml"),
             ("dla.dpu.eltwise_ops", ["add"], "vector units run them"),
+            ("dla.dpu.dataflow", {"unroll": [["batch"]] * 3, "stationary": "any"}, "on two axes|at most 2"),
+            ("dla.dpu.dataflow", "input_stationary", "inputs that stay, with no level to stay in"),
         ],
     )
     def test_what_an_array_cannot_be_is_refused(self, key, value, what):

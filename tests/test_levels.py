@@ -14,7 +14,7 @@ from npusim.cost.architecture import ARCH_DTYPE
 from npusim.cost.levels import LEVELS, SERVED_DTYPE, fill_served, share_held
 from npusim.cost.reuse import Use, bytes_between
 from npusim.cost.tables import empty_ops
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, InfeasibleError
 
 SERIES2 = load_soc("core-ultra-series2")
 SIDE = "npu.levels.side_cache"
@@ -152,6 +152,25 @@ def test_a_level_is_an_axis_of_a_sweep_from_0_up(tmp_path):
             {"dram.bandwidth": f"{row['dram.bandwidth']:.0f}B/s"},
         )
         assert row["latency_s"] == pytest.approx(estimate(soc, "stagr").latency_s, rel=1e-9)
+
+
+WEIGHTS = "tpu.dpu.array.levels.weights.capacity"
+
+
+def test_points_where_what_stays_has_no_room_count_as_infeasible_and_fail_nothing(tmp_path):
+    """A register of 0 B, of half a weight, of one: only the last one is a machine that runs the network."""
+    space = {
+        "schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr+quantgr", "soc": "tpu-v1",
+        "keep": "all", "minimise": ["latency_s", "energy_j"],
+        "axes": {WEIGHTS: {"values": ["0B", "0.5B", "2B"]}},
+    }  # fmt: skip
+    npusim.sweep(space, tmp_path / "found")
+    rows = npusim.query(tmp_path / "found", "select * from points").to_pylist()
+    assert [row[WEIGHTS] for row in rows if row["latency_s"] is not None] == [2.0]
+    found = npusim.whatif("gcn-cora", "tpu-v1", stacks=["stagr+quantgr"], over={WEIGHTS: ["0.5B", "2B"]})
+    assert found is not None
+    with pytest.raises(InfeasibleError):
+        estimate(load_soc("tpu-v1", {WEIGHTS: "0B"}), "stagr+quantgr")
 
 
 # ------------------------------------------------------------------------------------------------ bad input

@@ -94,6 +94,27 @@ def grid_network(dtype: DType) -> Graph:
     return editor.finish()
 
 
+@cache
+def array_network(dtype: DType) -> Graph:
+    """Work of an accelerator: convolutions, one of few channels, products, what is fused and what is not."""
+    editor = Editor(f"array {dtype}")
+    for i, (image, out, stride) in enumerate(
+        [((64, 14, 14), 64, 1), ((3, 33, 33), 32, 2), ((256, 7, 7), 128, 1), ((16, 28, 28), 512, 1)]
+    ):
+        _convolution(editor, f"c{i}", dtype, image, out, stride)
+    x, w = editor.input("x", (1, 32, 28, 28), dtype), editor.constant("w", (32, 32, 3, 3), dtype)
+    x = editor.op("Convolution", (x, w), (1, 32, 28, 28), dtype, "first", strides=(1, 1))
+    x = editor.unary("Relu", x, "relu")
+    for type_ in ("MaxPool", "AvgPool"):
+        pooled = editor.op(type_, (x,), (1, 32, 14, 14), dtype, type_, kernel=(2, 2), strides=(2, 2))
+        editor.outputs.append(pooled)
+    a, b = editor.input("a", (200, 300), dtype), editor.constant("b", (300, 640), dtype)
+    editor.outputs.append(editor.unary("Softmax", editor.matmul(a, b, "product"), "softmax", axes=(1,)))
+    a, b = editor.input("sa", (300, 300), dtype), editor.input("sb", (300, 300), dtype)
+    editor.outputs.append(editor.eltwise("Add", a, b, "sum"))
+    return editor.finish()
+
+
 def _operator(editor: Editor, type_: str, size: tuple[int, int], name: str) -> str:
     """Add an operator of a type on a matrix."""
     family = OPERATORS[type_].family if type_ in OPERATORS else Family.UNKNOWN
@@ -183,10 +204,14 @@ def compressed() -> Graph:
 
 
 # ------------------------------------------------------------------------------------------------ probes
-def probes(path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
+def probes(soc: Soc, path: str) -> Iterator[tuple[Graph, dict[str, Any]]]:
     """Networks and ways to run them that a number may bear on, the likeliest first."""
     parts = path.split(".")
-    if parts[:3] == ["npu", "dsp", "kernels"] and len(parts) > 5:
+    if soc.has("accelerator") and parts[0] != "cpu":
+        for dtype in (INT8, FP16):
+            yield array_network(dtype), {}
+            yield array_network(dtype), {"hint": "throughput"}
+    if parts[1:3] == ["dsp", "kernels"] and len(parts) > 5:
         yield element_network(types_of(parts[5]) or ("NobodyKnowsThis",)), {}
     if parts[0] == "package":
         yield small(), {"device": "cpu"}
@@ -235,19 +260,17 @@ def company(path: str) -> list[str]:
     parts = path.split(".")
     if "operating_points" in parts:
         return [f"{parts[0]}.operating_point={parts[2]}"]
-    if ".levels." in path:
-        return [
-            "npu.levels.side_cache.managed_by=software",
-            *(["npu.levels.side_cache.capacity=16MiB"] if parts[-1] != "capacity" else []),
-        ]
+    if "levels" in parts[:2]:  # of a device, or shared; those of an array are always used
+        level = path.rpartition(".")[0]
+        return [f"{level}.managed_by=software"] + [f"{level}.capacity=16MiB"] * (parts[-1] != "capacity")
     if parts[-1] == "leakage_share":
         return [f"{parts[0]}.voltage=0.7 V"]
     if parts[0] == "package":
         return ["package.throttle=true", "package.power_limit=15 W"]
     if ".dpu.model.row_" in path:
         return ["npu.dpu.model.row_reuse_channels=32", "npu.dpu.model.row_reuse_kernel_w=3"]
-    if parts[:3] == ["npu", "dsp", "kernels"]:
-        return [f"npu.dsp.kernel_generation={parts[3]}"]
+    if parts[1:3] == ["dsp", "kernels"]:
+        return [f"{parts[0]}.dsp.kernel_generation={parts[3]}"]
     return []
 
 
@@ -273,7 +296,7 @@ def moves(soc: Soc, path: str, number: Quantity | Count) -> bool:
             if "peak_bandwidth" in str(error):  # a limit, which is what it is for
                 return True
             continue
-        for graph, run in probes(path):
+        for graph, run in probes(soc, path):
             before = _before(soc.name, beside, graph, tuple(run.items()))
             try:
                 after = figures(machine, graph, run)
