@@ -1,4 +1,4 @@
-"""Event against analytical engine, over machines, dataflows, memory levels, networks and technique stacks.
+"""Event against analytical engine, over machines, dataflows, memory levels, networks and stacks.
 
 `validate/definitions/engines.yaml` says which. One inference at a time, and some of them with several in
 flight. Where the engines differ by more than 5 %, the timeline tells what the closed form does not see.
