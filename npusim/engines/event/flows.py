@@ -1,4 +1,4 @@
-"""Transfers and host traffic on memories that devices share, in time: max-min fairness divides bandwidth.
+"""Transfers and host traffic on shared memories, in time: max-min fairness divides bandwidth.
 
 Flows are counted in seconds: what is left of a flow is the time it would take with all DMA engines at work
 and nobody else. When one begins or ends, all speeds are worked out again and one timer is set for the next
