@@ -87,9 +87,8 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         result.latency_s = choices[_BEST, 0] + wait_s + op.dispatches * arch.dispatch_s
         result.dpu_s, result.dsp_s = candidate.grid_cycles * rates[_CYCLE, 0], dsp_s
         result.dma_s = dma_time_s(candidate, served, rates, point)
-        result.level_bytes = served_bytes(served, candidate)
-        result.shared_bytes = shared_bytes(served, candidate)
-        result.dram_bytes = candidate.dram_bytes - result.level_bytes
+        near, result.shared_bytes = served_bytes(served, candidate), shared_bytes(served, candidate)
+        result.level_bytes, result.dram_bytes = near, candidate.dram_bytes - near
         result.sram_peak_bytes = min(candidate.sram_peak_bytes, rates[_SRAM, 0])
         result.dram_read_bytes = candidate.read_bytes - read_bytes_served(served, candidate)
         result.streamed_bytes = result.dram_bytes
