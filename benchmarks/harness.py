@@ -10,8 +10,9 @@ is a file of benchmarks/rows that declares
     COMMANDS  case to arguments of Python: whole processes, start included; {out} is an empty folder; or
     CASES     names of cases, with `prepare(case)` and `work(case)`: a process each, `work` alone is measured
     AMOUNTS   of commands, how much of UNIT each case does; `work` returns it
-    TURNS     how often each is measured (3), the median counts; LIMIT_S what is stopped after that (60)
-    WENT      where the time went before, found by a sampling profiler
+    TURNS     how often each is measured at most (3), the median counts; what takes long is measured once
+    LIMIT_S   what is stopped after that (60); BEFORE_S of single cases, for the revision before
+    PROFILE   the case of which shares of processor time are shown; the last one without
 
 so it imports nothing of the harness, and the revision before needs no benchmarks.
 """
@@ -36,12 +37,15 @@ from typing import Any
 
 from benchmarks import growth, page, peers
 from benchmarks.one import load_row
+from npusim.locate import cache_dir
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS, PAGE = HERE / "results.json", ROOT / "docs" / "performance.md"
 BASE = "ea1ea17"
 """The revision before the first of these rows was worked on."""
+_ENOUGH_S = 6.0
+"""What has been measured for that long is not measured again."""
 Figures = dict[str, Any]
 """wall_s, processor_s, memory_mb, amount of one case; or `over_s` where it was stopped."""
 
@@ -63,8 +67,8 @@ def checked_out(revision: str) -> Iterator[Path]:
         yield tree
 
 
-def run_case(row: ModuleType, case: str, tree: Path, limit_s: float) -> Figures:
-    """Measure one case of a row once on one tree."""
+def run_case(row: ModuleType, case: str, tree: Path, limit_s: float, profile: Path | None = None) -> Figures:
+    """Measure one case of a row once on one tree; with a profile, sample it instead."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     commands = getattr(row, "COMMANDS", None)
     with tempfile.TemporaryDirectory() as folder:
@@ -73,6 +77,9 @@ def run_case(row: ModuleType, case: str, tree: Path, limit_s: float) -> Figures:
             arguments = [part.replace("{out}", str(out)) for part in commands[case]]
         else:
             arguments = ["-P", str(HERE / "one.py"), str(row.__file__), case]
+        if profile is not None:
+            sampled = arguments if commands else ["run", *arguments[1:]]
+            arguments = ["-P", str(HERE / "sampling.py"), str(profile), *sampled]
         with (Path(folder) / "said").open("w+b") as said, (Path(folder) / "told").open("w+b") as told:
             began = time.perf_counter()
             child = subprocess.Popen(
@@ -119,13 +126,37 @@ def measure(row: ModuleType, trees: dict[str, Path]) -> dict[str, dict[str, Figu
     turns, limit_s = getattr(row, "TURNS", 3), getattr(row, "LIMIT_S", 60)
     found: dict[str, dict[str, Figures]] = {}
     for case in getattr(row, "COMMANDS", None) or row.CASES:
+        limits_s = {"before": getattr(row, "BEFORE_S", {}).get(case, limit_s)}
         taken: dict[str, list[Figures]] = {name: [] for name in trees}
-        for turn in range(turns):
+        for _ in range(turns):
             for name, tree in trees.items():
-                if turn == 0 or taken[name][0].get("wall_s", limit_s) < limit_s / 6:
-                    taken[name].append(run_case(row, case, tree, limit_s))
+                spent_s = sum(one.get("wall_s", _ENOUGH_S) for one in taken[name])
+                if spent_s < _ENOUGH_S:
+                    taken[name].append(_warm(row, case, tree, limits_s.get(name, limit_s)))
         found[case] = {name: _median(figures) for name, figures in taken.items()}
     return found
+
+
+def _warm(row: ModuleType, case: str, tree: Path, limit_s: float) -> Figures:
+    """Measure a case, and once more where that compiled something."""
+    before = _compiled()
+    figures = run_case(row, case, tree, limit_s)
+    return figures if before == _compiled() else run_case(row, case, tree, limit_s)
+
+
+def _compiled() -> int:
+    """Return how many files of compiled code there are."""
+    return sum(1 for _ in cache_dir("kernels").rglob("*.nb*"))
+
+
+def profiled(row: ModuleType, tree: Path) -> Figures:
+    """Return where the processor time of one case goes, by a sampling profiler."""
+    cases = list(getattr(row, "COMMANDS", None) or row.CASES)
+    case = getattr(row, "PROFILE", cases[-1])
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "profile.json"
+        run_case(row, case, tree, getattr(row, "LIMIT_S", 60), out)
+        return {"case": case, **json.loads(_text(str(out)) or "{}")}
 
 
 _WARMING = (
@@ -200,7 +231,7 @@ def main() -> None:
 def _measure_all(names: list[str], base: str, results: dict[str, Any]) -> None:
     """Measure what is asked for; what is measured is kept after each row."""
     with checked_out(base) as before:
-        trees = {"before": before, "after": ROOT}
+        trees, profiles = {"before": before, "after": ROOT}, dict[str, Figures]()
         for tree in trees.values():
             compile_kernels(tree)
         for name in names:
@@ -211,8 +242,11 @@ def _measure_all(names: list[str], base: str, results: dict[str, Any]) -> None:
             elif name == "peers":
                 found = peers.measure()
             else:
-                found = measure(load_row(rows()[name]), trees)
+                row = load_row(rows()[name])
+                found = measure(row, trees)
+                profiles[name] = profiled(row, ROOT)
             results[name] = {"figures": found, "machine": machine(), "base": base, "revision": revision()}
+            results[name] |= {"profile": profiles[name]} if name in profiles else {}
             RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
             print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
 

@@ -7,13 +7,15 @@ from typing import Any
 
 from benchmarks import growth, peers
 
+_MOST_SHARES = 7
 _HEAD = """# Performance
 
 Written by `make bench`, which measures all of it anew in some ten minutes; `make bench ROWS="sram pareto"`
 measures single rows. Each row is a file of `benchmarks/rows`. *Before* is revision
 `{base}`, checked out into a temporary folder; before and after are measured by turns in one run, each in a
-process of its own, kernels compiled before, the median of the turns. The ratio is that of processor time,
-which depends less than wall time on what else the machine does. Measured on {machine}.
+process of its own, kernels compiled before, the median of the turns (one turn where a case takes six
+seconds). The ratio is that of processor time, which depends less than wall time on what else the machine
+does. Measured on {machine}.
 """
 
 
@@ -29,7 +31,7 @@ def written(rows: dict[str, ModuleType], results: dict[str, Any]) -> str:
     """
     first = next(iter(results.values()), {"base": "none", "machine": "nothing"})
     parts = [_HEAD.format(base=first["base"], machine=first["machine"]), _table(rows, results)]
-    parts.append(_profiles(rows))
+    parts.append(_profiles(rows, results))
     if "growth" in results:
         parts.append(growth.section(results["growth"]["figures"]))
     if "peers" in results:
@@ -67,7 +69,7 @@ def _line(row: ModuleType, case: str, before: dict[str, Any], after: dict[str, A
 
 def _time(figures: dict[str, Any], key: str, unit: str) -> str:
     if "failed" in figures:
-        return "fails"
+        return f"fails: {figures['failed'][:80]}" if key == "wall_s" else ""
     if "over_s" in figures:
         return f"over {figures['over_s']:g} s"
     seconds = figures[key]
@@ -92,7 +94,20 @@ def _scalings(rows: dict[str, ModuleType], results: dict[str, Any]) -> list[str]
     return found
 
 
-def _profiles(rows: dict[str, ModuleType]) -> str:
-    lines = ["## Where the time went", "", "| what | before |", "| --- | --- |"]
-    lines += [f"| {row.WHAT} | {row.WENT} |" for row in rows.values() if getattr(row, "WENT", "")]
+def _profiles(rows: dict[str, ModuleType], results: dict[str, Any]) -> str:
+    lines = [
+        "## Where the time goes now",
+        "",
+        "Shares of processor time by a sampling profiler (`benchmarks/sampling.py`), which counts time in",
+        "libraries and compiled code to the package of npusim that calls them, start and preparation too.",
+        "",
+        "| what | case | processor time | shares |",
+        "| --- | --- | ---: | --- |",
+    ]
+    for name, row in rows.items():
+        found = results.get(name, {}).get("profile", {})
+        if "shares" in found:
+            largest = [item for item in found["shares"].items() if item[1] >= 0.02][:_MOST_SHARES]
+            shares = ", ".join(f"{part} {share:.0%}" for part, share in largest)
+            lines.append(f"| {row.WHAT} | {found['case']} | {found['processor_s']:.3g} s | {shares} |")
     return "\n".join([*lines, ""])

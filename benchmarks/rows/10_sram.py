@@ -2,10 +2,6 @@ WHAT = "sweep over SRAM sizes and grids, each point a tiling search"
 WANTED = "100,000 points/s on 2 cores, 1.9 times one"
 UNIT = "points"
 CASES = ("one core", "two cores", "grids alone, two cores", "a convolutional network, two cores")
-WENT = (
-    "the tiling search, made anew for each size of SRAM: 185 of 188 us of processor time a point; where the "
-    "pixels of a stencil vary, lowering in Python, 40 ms for each value"
-)
 _SRAM = {"npu.sram.per_tile": {"from": "256KiB", "to": "8MiB", "count": 2048}}
 _GRIDS = {
     "npu.tiles": {"from": 1, "to": 8, "step": 1},

@@ -4,8 +4,3 @@ UNIT = "points"
 _COMMAND = ["-m", "npusim", "sweep", "gcn-cora", "-o", "{out}", "--keep", "pareto", "--quiet", "--cores"]
 COMMANDS = {"one core": [*_COMMAND, "1"], "two cores": [*_COMMAND, "2"]}
 AMOUNTS = {"one core": 13_996_800, "two cores": 13_996_800}
-WENT = (
-    "evaluation of points 78 %, decoding of their numbers 2 %, selection of objectives 2 %, fronts of chunks "
-    "4 %, start 10 %. Of the evaluation a twentieth is search; the rest is candidates' latencies, plans' "
-    "sums and energies of each point, a microsecond in all"
-)

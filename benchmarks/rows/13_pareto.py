@@ -2,7 +2,6 @@ WHAT = "pareto of 10^7 kept points"
 WANTED = "5 s, 1 GB"
 CASES = ("",)
 TURNS = 1
-WENT = "all columns of all points read and sorted (DuckDB), then copied; the front itself 0.4 s"
 _AXES = {
     "npu.sram.per_tile": {"from": "384KiB", "to": "6MiB", "count": 5},
     "npu.dma.engines": {"values": [1, 2, 3, 4]},

@@ -4,7 +4,6 @@ UNIT = "points"
 CASES = ("",)
 TURNS = 1
 LIMIT_S = 90
-WENT = "as the shipped space"
 _AXES = {
     "npu.tiles": {"from": 1, "to": 8, "step": 1},
     "npu.sram.per_tile": {"from": "384KiB", "to": "6MiB", "count": 5},

@@ -16,4 +16,3 @@ _CODE = (
     "from npusim.cli import main; sys.exit(main())"
 )
 COMMANDS = {"": ["-c", _CODE]}
-WENT = "imports 1.0 of 1.33 s without load"

@@ -8,5 +8,5 @@ COMMANDS = {
     f"{n:,}": ["-c", _CODE.format(n=n, call="estimate", more=', engine="event"')]
     for n in (100, 1_000, 10_000)
 }
-LIMIT_S = 100
-WENT = "as the estimate, which it begins with; tasks written 20 %, acted out 25 %"
+LIMIT_S, BEFORE_S = 100, {"10,000": 20}
+"""Before, 10,000 operators never end."""

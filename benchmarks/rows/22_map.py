@@ -9,4 +9,3 @@ COMMANDS = {
     "GAT of 16 layers": ["-m", "npusim", "map", "gat-cora", "--set", "workload.layers=16"],
 }
 LIMIT_S, TURNS = 100, 2
-WENT = "the cost of each of 6,000 cuts, added up from nothing (`Problem.loads`), 85 %; lowering 10 %"

@@ -1,4 +1,3 @@
 WHAT = "event engine's table of resnet-50"
 WANTED = "6 s, advice on request"
 COMMANDS = {"": ["-m", "npusim", "estimate", "resnet-50", "--engine", "event"]}
-WENT = "nine more runs for what would help; `--advice` asks for them now"

@@ -21,4 +21,3 @@ COMMANDS = {
     "GAT, effop, 16 times": ["-c", _CODE, "16", "gat-cora", "effop"],
 }
 LIMIT_S, TURNS = 240, 1
-WENT = "nine more runs for what would help 90 %; of one run, acting out 60 %, writing the tasks 30 %"

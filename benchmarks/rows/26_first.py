@@ -10,4 +10,3 @@ COMMANDS = {
     "resnet-50": ["-c", _CODE, "resnet-50"],
 }
 LIMIT_S, TURNS = 120, 1
-WENT = "compilation 96 %"
