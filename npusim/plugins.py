@@ -10,8 +10,11 @@ Groups: `npusim.workloads`, `npusim.techniques`, `npusim.operators`, `npusim.rep
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import metadata
 from typing import Any, Generic, TypeVar
 
@@ -126,7 +129,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if self._complete:
             return
         self._complete = True  # before: a package that is being loaded may look at the registry
-        for entry in metadata.entry_points(group=self.group):
+        for entry in _entries(self.group):
             if entry in self._added:
                 continue
             try:
@@ -146,7 +149,18 @@ class Registry(Mapping[str, T], Generic[T]):
 
 def plugin_packages() -> list[str]:
     """Return name and version of each installed package that adds to a registry of npusim, sorted."""
-    return sorted({_package_of(entry) for group in GROUPS for entry in metadata.entry_points(group=group)})
+    return sorted({_package_of(entry) for group in GROUPS for entry in _entries(group)})
+
+
+def _entries(group: str) -> metadata.EntryPoints:
+    """Return the entry points of a group; packages are looked for once while folders stay as they are."""
+    folders = tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder))
+    return _all_entries(folders).select(group=group)
+
+
+@lru_cache(maxsize=1)
+def _all_entries(folders: tuple[tuple[str, int], ...]) -> metadata.EntryPoints:
+    return metadata.entry_points()
 
 
 def _package_of(entry: metadata.EntryPoint) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from npusim.arch.calibration import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped
-from npusim.studies.comparison import RestsOn
 from npusim.studies.perturbation import (
     Uncertain,
     evaluated,
@@ -38,6 +37,9 @@ from npusim.studies.perturbation import (
     uncertain_numbers,
     with_library,
 )
+
+if TYPE_CHECKING:
+    from npusim.studies.comparison import RestsOn
 
 METHOD = (
     "90 % intervals: {samples} machines drawn from the data sheet's uncertainties (seed {seed}); what the "
@@ -170,6 +172,8 @@ def rests_on(mapped: Mapped, draws: Draws, i: int) -> RestsOn | None:
     stated, kernel = number_at(soc, number.path), number_at(soc, number.path[:-1])
     texts = (getattr(stated, "source", ""), getattr(stated, "note", ""), getattr(kernel, "source", ""))
     source = "; ".join(filter(None, texts))
+    from npusim.studies.comparison import RestsOn  # documents of comparisons, which an estimate needs not
+
     uncertainty = float(stated.uncertainty or 0.0)
     return RestsOn(number=number.name, value=stated.text, uncertainty=uncertainty, source=source, share=share)
 
