@@ -197,7 +197,8 @@ def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str
 @app.command(name="map", epilog=_MAP_EXAMPLES)
 def map_(
     architecture: Annotated[
-        str, opt.argument("ARCHITECTURE", "Such as S2pf100-G2f60-S3-G4p; with --search also a0 to a3.")
+        str,
+        opt.argument("ARCHITECTURE", "Such as S2pf100-G2f60-S3-G4p; with --search also a0, a1 and so on."),
     ],
     found: Annotated[
         Path | None,

@@ -41,7 +41,7 @@ class ChosenArchitecture(MappedArchitecture):
     """A point of the front as Table 2 of the paper has it."""
 
     chosen_for: str
-    """What it is the best in."""
+    """What it is the best in: least latency, energy or product of both, or most accurate."""
     operators: str
     """Letter of each superblock's operator."""
     ffn_use: float

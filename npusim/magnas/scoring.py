@@ -21,7 +21,7 @@ from npusim.magnas.training import one_thread
 from npusim.magnas.vig import VisionGnn
 from npusim.workloads.vision_gnn.space import Architecture, Superblock, parse_architecture
 
-_CALIBRATION = 256
+_CALIBRATION = 128
 """Training images from which means and variances are taken."""
 _BATCH = 256
 _MOST_KEPT_BYTES = 512 << 20
@@ -84,9 +84,9 @@ class Scorer:
     def _through(self, stage: Callable[[Tensor], Tensor], before: _Nodes) -> _Nodes:
         """Take means and variances from the first batch; return what a stage makes of each."""
         _normalise_by_batch(self.net, True)
-        stage(before[0])
+        first = stage(before[0])
         _normalise_by_batch(self.net, False)
-        return [stage(one) for one in before]
+        return [first, *(stage(one) for one in before[1:])]
 
     def _keep(self, chosen: tuple[Superblock, ...], nodes: _Nodes) -> None:
         def size(held: _Nodes) -> int:
@@ -99,7 +99,7 @@ class Scorer:
 
     @staticmethod
     def _accuracy(answers: Tensor, part: Part) -> float:
-        return float((answers.argmax(1) == part.classes).float().mean())
+        return float((answers.argmax(1) == part.classes).double().mean())
 
 
 def calibrated(net: VisionGnn, train: Part) -> VisionGnn:

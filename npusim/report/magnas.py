@@ -74,7 +74,14 @@ def search_page(found: ArchitectureSearch) -> RenderableType:
         Text(),
         _architectures(found),
         Text(),
-        *(Text(f"a{i} {one.mapping}", style="dim") for i, one in enumerate(found.chosen)),
+        *(
+            Text(
+                f"a{i} {one.architecture} {one.mapping} {one.operating_points}".rstrip()
+                + f" ({one.chosen_for})",
+                style="dim",
+            )
+            for i, one in enumerate(found.chosen)
+        ),
         Text(),
         Text(hypervolumes),
         Text(search_verdict(found), style="bold"),
@@ -82,23 +89,21 @@ def search_page(found: ArchitectureSearch) -> RenderableType:
 
 
 def _architectures(found: ArchitectureSearch) -> Table:
-    table = headed("architecture", ratio=1)
-    for heading in ("accuracy", "latency", "energy", "quicker", "less energy", *found.units):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = headed("", "accuracy", "latency", "energy", "quicker", "less energy", "units")
     reference = found.baselines[found.reference]
     for one in found.baselines:
-        letters = one.mapping.replace("/", "")
         table.add_row(
-            f"{one.operator} on the {one.unit.upper()}", share(one.accuracy),
+            f"{one.operator}, {one.unit.upper()}", share(one.accuracy),
             engineering(one.latency_s, "s"), engineering(one.energy_j, "J"),
             factor(reference.latency_s / one.latency_s), factor(reference.energy_j / one.energy_j),
-            *(share(letters.count(letter) / len(letters)) for letter in found.units.values()),
+            f"{found.units[one.unit]} 100%",
         )  # fmt: skip
     for i, chosen in enumerate(found.chosen):
+        uses = (f"{found.units[unit]} {use:.0%}" for unit, use in chosen.unit_use.items() if use)
         table.add_row(
-            f"a{i} {chosen.architecture}", share(chosen.accuracy), engineering(chosen.latency_s, "s"),
-            engineering(chosen.energy_j, "J"), factor(chosen.speedup), factor(chosen.energy_gain),
-            *(share(chosen.unit_use[unit]) for unit in found.units), style="green",
+            f"a{i} {chosen.operators}",
+            share(chosen.accuracy), engineering(chosen.latency_s, "s"), engineering(chosen.energy_j, "J"),
+            factor(chosen.speedup), factor(chosen.energy_gain), " ".join(uses), style="green",
         )  # fmt: skip
     return table
 

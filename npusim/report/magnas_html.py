@@ -22,6 +22,7 @@ _SEARCHES = {
     "chance": ("random search", COLOURS[3]),
 }
 Explored = Sequence[tuple[float, float, float]]
+_MOST_ROWS = 400
 
 
 def search_html(found: ArchitectureSearch, explored: Explored, command: str = "") -> str:
@@ -50,7 +51,7 @@ def search_html(found: ArchitectureSearch, explored: Explored, command: str = ""
         _chosen(found),
         _baselines(found),
         "<h2>Mappings</h2>" + _mappings(found),
-        "<h2>The front</h2>" + records_table("front", [one.model_dump() for one in found.front], most=400),
+        "<h2>The front</h2>" + _front(found),
         lead=search_verdict(found),
         notes=_notes(found),
         command=command,
@@ -136,7 +137,7 @@ def _hypervolumes(found: ArchitectureSearch) -> str:
 
 def _chosen(found: ArchitectureSearch) -> str:
     """Return the chosen architectures as Table 2 of the paper has them."""
-    heads = ["model", "best in", "accuracy", "graph ops", "FFN use", "pre-processing", "latency", "energy"]
+    heads = ["model", "chosen for", "accuracy", "graph ops", "FFN use", "pre-processing", "latency", "energy"]
     heads += [f"{unit.upper()} use" for unit in found.units] + ["quicker", "less energy"]
     rows: list[list[Cell]] = []
     for i, one in enumerate(found.chosen):
@@ -166,6 +167,21 @@ def _baselines(found: ArchitectureSearch) -> str:
         name = f"{one.operator} on the {one.unit.upper()}"
         rows.append([name, share(one.accuracy), Amount(one.latency_s, "s"), Amount(one.energy_j, "J"), by])
     return "<h2>One operator on one unit</h2>" + table(heads, rows, (0, 4), name="baselines")
+
+
+def _front(found: ArchitectureSearch) -> str:
+    rows = [
+        (
+            one.architecture, one.mapping, one.operating_points,
+            Amount(one.accuracy, shown=share(one.accuracy)),
+            Amount(one.latency_s, "s"), Amount(one.energy_j, "J"),
+        )
+        for one in found.front[:_MOST_ROWS]
+    ]  # fmt: skip
+    heads = ("architecture", "mapping", "operating points", "accuracy", "latency", "energy")
+    left = len(found.front) - len(rows)
+    rest = text(f"and {left:,} more, which --format json has", "note") if left else ""
+    return table(heads, rows, (0, 1, 2), name="front") + rest
 
 
 def _mappings(found: ArchitectureSearch) -> str:
