@@ -29,6 +29,7 @@ COMMANDS = {
     "export": "npusim.cli.export",
     "prune": "npusim.cli.prune",
     "magnas": "npusim.cli.magnas",
+    "report": "npusim.cli.report",
     "trace": "npusim.cli.trace",
     "sweep": "npusim.cli.sweep",
     "pareto": "npusim.cli.pareto",

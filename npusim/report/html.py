@@ -102,6 +102,11 @@ def page(title: str, *parts: str, lead: str = "", notes: Iterable[str] = (), com
     )
 
 
+def body_of(page_: str) -> str:
+    """Return what a page shows, to stand within another one."""
+    return page_.partition("<body>")[2].rpartition("</body>")[0]
+
+
 def plot(
     figure: go.Figure,
     height: int,
