@@ -24,7 +24,7 @@ from npusim.accuracy.models import propagation, trainable  # noqa: E402
 from npusim.accuracy.planetoid import GraphData  # noqa: E402
 from npusim.accuracy.pruned_networks import Plan, module_of, run_pruning  # noqa: E402
 from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
-from npusim.cli.prune import parse_budgets  # noqa: E402
+from npusim.cli.prune import parse_budgets, parse_multiple  # noqa: E402
 from npusim.errors import ConfigError  # noqa: E402
 from npusim.workloads import GnnSpec  # noqa: E402
 from npusim.workloads.gnn.channels import BranchChannels, Layer, Pruning  # noqa: E402
@@ -155,6 +155,14 @@ def test_a_model_by_equation_1_answers_alike_along_edges_and_by_a_matrix(model: 
 def test_budgets_that_prune_nothing_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="numbers above 1"):
         parse_budgets(text)
+
+
+def test_channels_snap_to_what_a_machine_works_on_side_by_side() -> None:
+    assert parse_multiple("4", []) == 4
+    assert parse_multiple("auto", ["core-ultra-series2", "generic-cpu"]) == 16
+    for text, socs in (("auto", []), ("0", []), ("x", ["generic-cpu"]), ("1.5", [])):
+        with pytest.raises(ConfigError, match="or auto with --soc"):
+            parse_multiple(text, socs)
 
 
 @pytest.mark.parametrize(

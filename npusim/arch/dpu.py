@@ -204,6 +204,11 @@ class Dpu(Section):
         return self
 
     @property
+    def channel_lanes(self) -> int:
+        """Channels of a result that the grid works on side by side."""
+        return int(self.grid.mpe) ** 2
+
+    @property
     def mpes(self) -> int:
         """MPEs of one tile: M * M * N * N, or the PEs of an array."""
         if self.array is not None and self.dataflow != "grid":

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npusim.cli.options import Data, Format, GnnName, Output, Settings, option
 from npusim.errors import ConfigError
+
+if TYPE_CHECKING:
+    from npusim.arch import Soc
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -37,8 +40,13 @@ def prune(
         ),
     ] = "full",
     multiple: Annotated[
-        int, option("--multiple N", "Channels of a branch are kept in multiples of N; 16 suits a MAC grid.")
-    ] = 1,
+        str,
+        option(
+            "--multiple N|auto",
+            "Channels of a branch are kept in multiples of N; auto: of what the machines of --soc work on "
+            "side by side, 16 on a MAC grid.",
+        ),
+    ] = "1",
     data: Data = None,
     seeds: Annotated[str, option("--seeds LIST", "Trainings, such as 0-2 or 0,3,7.")] = "0",
     soc: Annotated[
@@ -74,23 +82,49 @@ def prune(
     if of_soc:
         path, allowed = ".".join(of_soc[0].path), "settings of the workload, such as workload.hidden=128"
         raise ConfigError(f"`{path}`", file=of_soc[0].origin, allowed=allowed)
-    if multiple < 1:
-        raise ConfigError(f"`{multiple}`", file="--multiple", allowed="a whole number of at least 1")
     budgets, parsed_seeds = parse_budgets(budget), parse_seeds(seeds)
+    socs = [name.strip() for name in soc.split(",")] if soc else []
+    kept = parse_multiple(multiple, socs)
 
     from npusim.accuracy.pruned_networks import Plan, run_pruning
-    from npusim.arch import load_soc
 
-    socs = [name.strip() for name in soc.split(",")] if soc else []
-    for name in socs:
-        load_soc(name)  # a misspelt name is told before minutes of work, not after
-    plan = Plan(budgets, scheme, multiple, seeds=parsed_seeds, socs=socs)
+    plan = Plan(budgets, scheme, kept, seeds=parsed_seeds, socs=socs)
     with Progress(lines=False) as tell:
         report = run_pruning(workload, plan, data, models, of_workload, tell.share)
 
     from npusim.report.pruning import pruning_page
 
     destination.write(lambda: pruning_page(report), report)
+
+
+def parse_multiple(text: str, socs: list[str]) -> int:
+    """Return the multiple in which channels are kept; a misspelt machine is told before minutes of work.
+
+    Raises
+    ------
+    ConfigError
+        For anything but a whole number of at least 1, or ``auto`` without a machine.
+    UnknownNameError
+        For a machine that there is not.
+    """
+    from npusim.arch import load_soc
+
+    machines = [load_soc(name) for name in socs]
+    if text == "auto" and machines:
+        return max(_side_by_side(machine) for machine in machines)
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 4096:
+        allowed = "a whole number from 1 to 4096, or auto with --soc"
+        raise ConfigError(f"`{text}`", file="--multiple", allowed=allowed)
+    return int(text)
+
+
+def _side_by_side(machine: Soc) -> int:
+    """Return the channels that a machine's MAC grid, or without one its host, works on side by side."""
+    from npusim.arch import Npu
+
+    grids = [device.dpu.channel_lanes for device in machine.devices.values() if isinstance(device, Npu)]
+    lanes = (getattr(device, "product_lanes", None) or 1.0 for device in machine.devices.values())
+    return max(grids) if grids else int(max(lanes))
 
 
 def parse_budgets(text: str) -> list[float]:

@@ -95,18 +95,23 @@ def peak_memory_bytes(work: MessagePassing, features: int, listed: int, heads: i
 def aggregation_bytes(work: MessagePassing, compressed: bool = False) -> float:
     """Count what an aggregation alone occupies at its worst moment in today's PyTorch Geometric (B).
 
-    Features and sums; chunks' sums and where they are joined; edges and weights; messages and their scaled
-    copy. Messages at least a cache line wide are sorted by target: two lists of targets and places, and two
-    more to sort into. In compressed rows edges are sorted the same way, and nothing is written for an edge.
+    There are features, edges and weights all the time. A chunk's messages are fetched while those of the
+    chunk before are still held; its messages and their scaled copy are summed, sorted by target where
+    they are at least a cache line wide (targets, places, and two lists to sort into); at the end chunks'
+    sums and what they are joined to lie side by side, with the last messages. In compressed rows edges
+    are sorted, and the sums are held twice.
     """
-    tables = work.nodes * work.width * _VALUE_BYTES * (2.0 if work.chunks == 1 else 3.0)
+    table = work.nodes * work.width * _VALUE_BYTES
     lists = work.edges * (2.0 * _INDEX_BYTES + (_VALUE_BYTES if work.scaled else 0.0))
     sorting = 4.0 * work.edges * _INDEX_BYTES
     if compressed:
-        return tables + lists + sorting
-    copies = 2.0 if work.scaled else 1.0
-    messages = copies * work.edges * work.chunk_width * _VALUE_BYTES
-    return tables + lists + messages + (sorting if work.chunk_width >= _SORTED_COLUMNS else 0.0)
+        return 3.0 * table + lists + sorting
+    messages = work.edges * work.chunk_width * _VALUE_BYTES
+    held = messages * (2.0 if work.scaled else 1.0)
+    held += sorting if work.chunk_width >= _SORTED_COLUMNS else 0.0
+    if work.chunks > 1:
+        held = max(held, 2.0 * messages, table + messages)
+    return 2.0 * table + lists + held
 
 
 def edges_read(work: MessagePassing) -> float:
