@@ -188,6 +188,8 @@ def test_a_training_goes_on_only_as_it_began(
     same = ["--resume", "--epochs=2"]
     assert "other space.widths_percent" in refused(*same, "--widths=50")
     assert "other recipe.seed, images" in refused(*same, "--seed=1")
+    digits = message(capsys, "digits", "-o", str(tmp_path / "net"), *OPTIONS, f"--teacher={trained}")
+    assert "found a supernet with classes 2; allowed: classes 10" in digits
     (tmp_path / "supernet.pt").write_bytes(b"no checkpoint")
     command = [str(folder), "-o", str(tmp_path), *OPTIONS, "--resume"]
     assert "no checkpoint of a supernet, or damaged" in message(capsys, *command)

@@ -22,8 +22,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False, no_args_is_help=True)
 
+_EXAMPLES = """
+[dim]Examples[/dim]
+  npusim magnas train -o digits
+  npusim magnas search digits --population 24 --generations 8 -o found
+  npusim magnas report found -o found.html
+"""
 
-@app.callback()
+
+@app.callback(epilog=_EXAMPLES)
 def magnas() -> None:
     """Search Vision GNNs for accuracy, latency and energy: architecture, units and clocks (MaGNAS).
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from scipy.stats import spearmanr
 
-from npusim.errors import FileError, NpusimError
+from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.magnas.checkpoint import CHECKPOINT, Checkpoint, Task, read_checkpoint, refuse_other
 from npusim.magnas.document import AloneSubnet, BestSubnet, ImagesUsed, ScoredSubnet, SupernetTraining
 from npusim.magnas.images import Images, joined
@@ -66,6 +66,8 @@ def run_training(
     """
     images = task.images()
     task = task.of_classes(len(images.classes))
+    if teacher is not None:
+        _refuse_teacher(teacher, task)
     checkpoint = _begun(task, images, directory, resume)
     net = _trained(task, images, checkpoint, directory, teacher, tell, stop)
     scorer = Scorer(net.net(), images)
@@ -140,6 +142,14 @@ def _trained(
             raise Stopped(f"stopped after {epoch + 1} of {task.recipe.epochs} epochs; --resume goes on")
     assert found is not None  # a recipe has at least one epoch
     return found
+
+
+def _refuse_teacher(teacher: Checkpoint, task: Task) -> None:
+    """Refuse a teacher that does not know the same classes, or looks at images of another size."""
+    for key in ("classes", "image"):
+        own, wanted = getattr(teacher.task.backbone, key), getattr(task.backbone, key)
+        if own != wanted:
+            raise ConfigError(f"a supernet with {key} {own}", file="--teacher", allowed=f"{key} {wanted}")
 
 
 def _teacher(checkpoint: Checkpoint, images: Images) -> VisionGnn:
