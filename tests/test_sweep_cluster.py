@@ -16,7 +16,7 @@ from npusim.explore.sweep import sweep
 
 pytest.importorskip("distributed")
 
-from npusim.explore.cluster import on_cluster
+from npusim.explore.cluster import on_cluster, scored_on_cluster
 
 SPACE = changed(QUICK, keep="all")
 
@@ -79,6 +79,8 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_bytes(cluster, tmp_path):
 
     with Client(address) as client:
         client.wait_for_workers(2, timeout=900)
+    with scored_on_cluster(lambda texts: [float(len(text)) for text in texts], address) as score:
+        assert score(["a", "bbb", "cc"] * 9) == [1.0, 3.0, 2.0] * 9
     killed: list[int] = []
 
     def kill_one(done: int, total: int) -> None:

@@ -29,5 +29,6 @@ def main() -> None:
         status = error.exit_status
     except KeyboardInterrupt:  # while the program was still loading
         status = 130
-    gc.freeze()  # the end of the process frees everything
+    if "duckdb" not in sys.modules:  # which complains at the end about what is not freed one by one
+        gc.freeze()  # the end of the process frees everything
     sys.exit(status)

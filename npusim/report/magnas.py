@@ -93,7 +93,7 @@ def _architectures(found: ArchitectureSearch) -> Table:
     reference = found.baselines[found.reference]
     for one in found.baselines:
         table.add_row(
-            f"{one.operator}, {one.unit.upper()}", share(one.accuracy),
+            one.operator, share(one.accuracy),
             engineering(one.latency_s, "s"), engineering(one.energy_j, "J"),
             factor(reference.latency_s / one.latency_s), factor(reference.energy_j / one.energy_j),
             f"{found.units[one.unit]} 100%",
