@@ -86,6 +86,17 @@ def test_a_subnet_answers_as_the_supernet_does_with_its_choices(operator):
             assert torch.allclose(net(images, architecture), net.subnet(architecture)(images), atol=1e-5)
 
 
+def test_a_pyramid_has_subnets_too():
+    from npusim.magnas.supernet import Supernet
+
+    sizes = ["image=64", "channels=[8,16,16,32]", "knn=2", "precision=fp32"]
+    backbone = load_spec("pyramid-vig-m", [f"workload.{one}" for one in sizes])
+    net, images = Supernet(backbone, SPACE).eval(), torch.rand(1, 3, 64, 64)
+    architecture = parse_architecture("S2pf100-G1f60-M1-E2p")
+    with torch.no_grad():
+        assert torch.allclose(net(images, architecture), net.subnet(architecture)(images), atol=1e-5)
+
+
 def test_a_subnet_is_the_network_that_is_costed():
     from graph_agreement import assert_agreement
 
