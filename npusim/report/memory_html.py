@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -15,27 +15,45 @@ from npusim.report.engineering import engineering, percent
 from npusim.report.html import COLOURS, amount_axis, plot, seconds_axis, table, text
 
 if TYPE_CHECKING:
-    from npusim.mapping import Mapped
+    from npusim.mapping import Mapped, SramContents
 
 
 def sram_plot(mapped: Mapped) -> str:
-    """Return what lies in SRAM while each operator runs, tensor by tensor, over time."""
+    """Return what lies in SRAM while each operator runs, tensor by tensor, over time, as part of a page."""
     found = sram_contents(mapped)
     if not found.operators:
         return ""
+    layers = _layers(found)
+    rows = [
+        (name, *(engineering(float(held[i]), "B") for held in layers.values()))
+        for i, name in enumerate(found.operators)
+    ]
+    listed = table(("operator", *layers), rows, name="sram")
+    return plot(sram_figure(mapped), 420, "What lies in SRAM", data=listed)
+
+
+def _layers(found: SramContents) -> dict[str, Any]:
+    """Return the bytes of each tensor while each operator runs, what is never there left out."""
+    layers = {
+        **found.tensors,
+        "other tensors that stay": found.others,
+        "tiles of the operator": found.working,
+    }
+    return {name: held for name, held in layers.items() if held.any()}
+
+
+def sram_figure(mapped: Mapped) -> go.Figure:
+    """Return what lies in SRAM over time, tensor by tensor; an empty figure where nothing does."""
+    found = sram_contents(mapped)
+    if not found.operators:
+        return go.Figure()
     latency = {
         g.main: float(r["latency_s"]) for g, r in zip(mapped.decisions.groups, mapped.results, strict=True)
     }
     ends = np.cumsum([latency[name] for name in found.operators])
     times = np.concatenate(([0.0], np.repeat(ends, 2)[:-1]))
     figure = go.Figure()
-    layers = {
-        **found.tensors,
-        "other tensors that stay": found.others,
-        "tiles of the operator": found.working,
-    }
-    layers = {name: held for name, held in layers.items() if held.any()}
-    for number, (name, held) in enumerate(layers.items()):
+    for number, (name, held) in enumerate(_layers(found).items()):
         colour = "#dddddd" if name == "tiles of the operator" else COLOURS[number % len(COLOURS)]
         figure.add_scatter(
             x=times, y=np.repeat(held, 2), stackgroup="sram", name=name, mode="lines",
@@ -52,12 +70,7 @@ def sram_plot(mapped: Mapped) -> str:
         xaxis=seconds_axis("time, operator after operator", log=False),
         yaxis=amount_axis("bytes in SRAM", "B"),
     )
-    rows = [
-        (name, *(engineering(float(held[i]), "B") for held in layers.values()))
-        for i, name in enumerate(found.operators)
-    ]
-    listed = table(("operator", *layers), rows, name="sram")
-    return plot(figure, 420, "What lies in SRAM", data=listed)
+    return figure
 
 
 _OF_GRAPH = (Role.NORM, Role.ADJACENCY, Role.MASK)

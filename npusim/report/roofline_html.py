@@ -16,11 +16,20 @@ if TYPE_CHECKING:
 
 
 def roofline_plot(estimate: Estimate) -> str:
+    """Return the roofline as part of a page, with its table; nothing where no operator uses DRAM."""
+    figure = roofline_figure(estimate)
+    if not figure.data:
+        return ""
+    listed = records_table("roofline.points", [p.model_dump(mode="json") for p in estimate.roofline.points])
+    return plot(figure, 520, "Roofline: each operator below the ceilings of its unit", data=listed)
+
+
+def roofline_figure(estimate: Estimate) -> go.Figure:
     """Return each operator between the ceilings of its unit: operations a second over operations per byte."""
     points = [point for point in estimate.roofline.points if point.intensity.get("dram")]
-    if not points:
-        return ""
     figure = go.Figure()
+    if not points:
+        return figure
     low = min(point.intensity["dram"] for point in points) / 4
     high = max(point.intensity["dram"] for point in points) * 4
     rates = [point.ops_per_s for point in points]
@@ -47,8 +56,7 @@ def roofline_plot(estimate: Estimate) -> str:
         xaxis=log_axis("operations for each byte of DRAM", "", low, high),
         yaxis=log_axis("operations a second", "op/s", min(rates) / 2, max([*rates, *tops]) * 1.5),
     )
-    listed = records_table("roofline.points", [p.model_dump(mode="json") for p in estimate.roofline.points])
-    return plot(figure, 520, "Roofline: each operator below the ceilings of its unit", data=listed)
+    return figure
 
 
 def _ceilings(figure: go.Figure, estimate: Estimate, low: float, high: float) -> None:
