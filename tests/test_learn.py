@@ -3,9 +3,11 @@
 import http.client
 import json
 import re
+import shlex
 import threading
 from contextlib import closing
 from importlib import import_module
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -17,8 +19,10 @@ pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+import npusim
 from npusim.cli.running import run
 from npusim.learn.catalogue import Lesson, lessons
+from npusim.learn.design import KNOBS, Design, offered
 from npusim.learn.parts import checked
 from npusim.learn.server import LOOPBACK, bound_socket, serve
 
@@ -156,3 +160,35 @@ def test_an_unknown_lesson_is_refused(capfd: pytest.CaptureFixture[str]) -> None
     assert run(["learn", NAMES[0][:-1], "--no-browser"]) == 2
     said: Any = capfd.readouterr().err
     assert NAMES[0] in said
+
+
+def test_a_design_of_the_explorer_is_its_command_and_its_sheet(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    soc = "core-ultra-series2"
+    values = {knob.path: knob.sheet_value(soc) for knob in KNOBS}
+    plain = Design.of(soc, "gcn-cora", "stagr", values)
+    assert plain.settings == ()
+    values |= {KNOBS[0].path: KNOBS[0].values(soc)[-1], KNOBS[3].path: KNOBS[3].values(soc)[0]}
+    design = Design.of(soc, "gcn-cora", "stagr", values)
+    assert len(design.settings) == 2
+    for one in (plain, design):
+        latency_s = one.estimate().latency_s
+        assert run([*shlex.split(one.command)[1:], "--format", "json"]) == 0
+        assert json.loads(capfd.readouterr().out)["latency_s"] == latency_s
+        (tmp_path / "explored.yaml").write_text(one.sheet)
+        explored = npusim.estimate(
+            "gcn-cora", npusim.load_soc(tmp_path / "explored.yaml"), techniques="stagr", interval=False
+        )
+        assert explored.latency_s == latency_s
+
+
+def test_the_explorer_runs_as_a_script_on_every_machine_it_offers() -> None:
+    socs, kinds = offered()
+    assert {"core-ultra-series1", "core-ultra-series2"} <= set(socs) and "gcn-cora" in kinds
+    for soc in socs:
+        for knob in KNOBS:
+            assert knob.sheet_value(soc) in knob.values(soc)
+    module = import_module("npusim.learn.explorer")
+    _, defined = module.app.run()
+    assert set(defined["found"]) == {"A", "B"}

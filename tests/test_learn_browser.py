@@ -3,6 +3,8 @@
 Skipped where Playwright, a Chromium or the extra `learn` is missing.
 """
 
+import json
+import shlex
 import shutil
 import threading
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ import pytest
 pytest.importorskip("marimo", reason="lessons need the extra `learn`")
 pytest.importorskip("anywidget", reason="lessons need the extra `learn`")
 
+from npusim.cli.running import run
 from npusim.learn.catalogue import lessons
 from npusim.learn.server import serve
 
@@ -135,3 +138,21 @@ def test_two_tabs_do_not_disturb_each_other(browser: Any, address: str) -> None:
     for tab in tabs:
         assert tab.complaints == []
         tab.close()
+
+
+def test_the_command_of_the_explorer_reproduces_its_latency(
+    browser: Any, address: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = opened(browser, f"{address}explorer/")
+    slider = page.locator("[role=slider]").first
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    command = page.locator("code").filter(has_text="npusim estimate").first
+    expect(page, lambda: "--set" in command.inner_text())
+    page.wait_for_timeout(500)
+    shown = page.get_by_text("latency_s A").first.locator("..").inner_text()
+    capfd.readouterr()
+    assert run([*shlex.split(command.inner_text())[1:], "--format", "json"]) == 0
+    assert repr(json.loads(capfd.readouterr().out)["latency_s"]) in shown
+    assert page.complaints == []
+    page.close()

@@ -16,6 +16,7 @@ _EXAMPLES = """
 [dim]Examples[/dim]
   npusim learn
   npusim learn roofline
+  npusim learn explorer
   npusim learn --port 8080 --no-browser
 """
 
@@ -23,7 +24,7 @@ _EXAMPLES = """
 @app.command(epilog=_EXAMPLES)
 def learn(
     lesson: Annotated[
-        str | None, argument("[LESSON]", "Name or number of a lesson to open; none: the list of all.")
+        str | None, argument("[LESSON]", "Name or number of a lesson to open, or `explorer`; none: the list.")
     ] = None,
     port: Annotated[int, option("--port N", "Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
     data: Annotated[
@@ -42,8 +43,8 @@ def learn(
     known = {one.name: one for one in lessons()}
     by_number = {str(one.number): one.name for one in lessons()}
     name = by_number.get(lesson or "", lesson)
-    if name is not None and name not in known:
-        raise UnknownNameError("lesson", name, known)
+    if name not in (None, "explorer", *known):
+        raise UnknownNameError("lesson", str(name), ["explorer", *known])
     if data is not None:
         from npusim.accuracy.planetoid import read_planetoid
         from npusim.locate import DATA_VARIABLE
@@ -53,7 +54,9 @@ def learn(
     from npusim.learn.server import serve
 
     def ready(address: str) -> None:
-        opened = address if name is None else f"{address}lessons/{name}/"
+        opened = address
+        if name is not None:
+            opened += "explorer/" if name == "explorer" else f"lessons/{name}/"
         typer.echo(f"Lessons at {opened}  (Ctrl-C ends)")
         if not no_browser:
             import webbrowser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import marimo
@@ -23,6 +24,7 @@ from npusim.learn.catalogue import lessons
 from npusim.learn.start_page import start_page
 
 LOOPBACK = "127.0.0.1"
+EXPLORER = Path(__file__).with_name("explorer.py")
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
@@ -106,6 +108,7 @@ def application(port: int) -> ASGIApp:
     notebooks = marimo.create_asgi_app(quiet=True, include_code=False)
     for lesson in lessons():
         notebooks = notebooks.with_app(path=f"/lessons/{lesson.name}", root=str(lesson.path))
+    notebooks = notebooks.with_app(path="/explorer", root=str(EXPLORER))
     return Starlette(
         routes=[
             Route("/", _start),

@@ -23,5 +23,6 @@ def start_page(known: Iterable[Lesson]) -> str:
             "and ends with an exercise. Figures come from the same model as `npusim estimate`."
         ),
         f"<ol>{entries}</ol>",
+        '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>',
         lead="Why is a graph neural network slow on an NPU, and what helps?",
     )

@@ -1,4 +1,4 @@
-"""One page of several results: a summary, then the page of each with the command or file behind it."""
+"""Several results on one page: a summary, then the page of each with the command or file behind it."""
 
 from __future__ import annotations
 
