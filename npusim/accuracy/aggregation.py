@@ -1,4 +1,4 @@
-"""Aggregations with PyTorch Geometric on this CPU, measured in interleaved turns, each in its own process."""
+"""Aggregations with PyTorch Geometric, measured on this CPU in turns, each in its own process."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def measure(
     device : str
         NPU, GPU or CPU; GPU.1 for the second of several.
     suite : str or Path
-        Name or file of a suite of measurements; `aggregation` runs PyTorch Geometric on the CPU.
+        Name or file of a suite; `aggregation` runs PyTorch Geometric on the CPU.
     hint : {"latency", "throughput", "both"}
         One inference at a time, several in flight, or a row of each.
     requests, tiles : int, optional
@@ -85,12 +85,17 @@ def measure(
             items += rows
             files |= sources
     if any(item.of_pytorch for item in items):
-        from npusim.accuracy.aggregation import measure_aggregations
+        return _aggregations(items, seconds, progress)
+    how: dict[str, Any] = {"precision": precision, "tiles": tiles, "files": files}
+    return run(items, device, budget_s=seconds, progress=progress, **how)
 
-        return measure_aggregations(items, budget_s=seconds, progress=progress)
-    return run(
-        items, device, precision=precision, budget_s=seconds, tiles=tiles, files=files, progress=progress
-    )
+
+def _aggregations(
+    items: Sequence[Item], seconds: float, progress: Callable[[float, int, str], None] | None
+) -> Measurement:
+    from npusim.accuracy.aggregation import measure_aggregations
+
+    return measure_aggregations(items, budget_s=seconds, progress=progress)
 
 
 def calibrate(
