@@ -85,7 +85,7 @@ class EngineCase(Section):
     soc: str
     """Name of a shipped SoC."""
     settings: dict[str, str] = Field(default_factory=dict, alias="set")
-    """What is set on top, by path."""
+    """What is set on top, by path; `workload.KEY` of the networks."""
     device: str = "auto"
     """Device that runs what it can."""
     workloads: list[str] | None = None
@@ -112,19 +112,20 @@ def engine_cases() -> Mapping[str, EngineCase]:
 
 
 @cache
-def _rewritten(workload: str, stack: str) -> Graph | None:
+def _rewritten(workload: str, stack: str, settings: tuple[str, ...] = ()) -> Graph | None:
     """Return a network under a stack; None where it does not allow it."""
-    graph = load_workload(workload)
+    graph = load_workload(workload, settings)
     return apply(graph, stack) if legal(graph, stack) is None else None
 
 
 def _rows(cases: Mapping[str, EngineCase] | None = None) -> Iterator[_Row]:
     listed = dict.fromkeys(str(stack) for named in stacks().values() for stack in named)
     for name, case in (cases or engine_cases()).items():
-        soc = load_soc(case.soc, case.settings)
+        of_networks = tuple(f"{k}={v}" for k, v in case.settings.items() if k.startswith("workload."))
+        soc = load_soc(case.soc, {k: v for k, v in case.settings.items() if not k.startswith("workload.")})
         for workload in case.workloads if case.workloads is not None else workload_names("gnn"):
             for stack in case.stacks if case.stacks is not None else listed:
-                graph = _rewritten(workload, stack)
+                graph = _rewritten(workload, stack, of_networks)
                 if graph is None:
                     continue
                 told = (name, workload, stack)
