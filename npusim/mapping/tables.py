@@ -15,10 +15,10 @@ from npusim.graph import Graph
 from npusim.mapping.fusion import DeviceChoice, fuse
 from npusim.mapping.residency import plans
 
-_READ_BY_LOWERING = ("dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle")
+_READ_BY_LOWERING = ("dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle", "shared_level")
 """Numbers of a device that change the tables although the design point holds them too: blocks of rows are
-sized by the pixels of a stencil, a grid without a format leaves it to the DSPs, and a host that is no faster
-in fp16 keeps fp32."""
+sized by the pixels of a stencil, a grid without a format leaves it to the DSPs, a host that is no faster in
+fp16 keeps fp32, and devices with a level of both find there what the other touched."""
 
 
 def is_read_by_lowering(path: str) -> bool:
