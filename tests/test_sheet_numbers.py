@@ -251,7 +251,7 @@ def numbers(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Quant
     elif isinstance(value, dict):
         for key, inside in value.items():
             yield from numbers(inside, (*path, str(key)))
-    elif isinstance(value, Quantity | Count) and value.source != "absent":
+    elif isinstance(value, Quantity | Count) and not str(value.source).startswith("absent"):
         yield ".".join(path[1:] if path[0] == "devices" else path), value
 
 

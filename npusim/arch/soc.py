@@ -148,6 +148,10 @@ class Soc(Section):
         if self.technology is None:
             return self
         energy, area = self.technology.energy.mac, self.technology.area.mac
+        for name, array in self.array_devices.items():
+            has_lanes = not isinstance(array, Accelerator) or array.has_vector_units
+            if has_lanes and self.technology.energy.dsp_op.source == "absent":
+                refuse("nothing", f"what {name}'s vector units take", at="technology.energy.dsp_op")
         for device in self.devices.values():
             for dtype in device.dpu.macs_per_mpe if isinstance(device, Npu) else ():
                 for costs, at in ((energy, "technology.energy.mac"), (area, "technology.area.mac")):

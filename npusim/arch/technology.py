@@ -13,6 +13,7 @@ from npusim.units import (
     EnergyPerMac,
     EnergyPerOp,
     PowerPerArea,
+    Quantity,
     Voltage,
 )
 
@@ -26,8 +27,8 @@ class EnergyCosts(Section):
     """One byte read from, or written to, a tile's SRAM."""
     dram: EnergyPerByte
     """One byte read from, or written to, DRAM: device, interface and controller."""
-    dsp_op: EnergyPerOp
-    """One operation of one lane of a DSP, instruction fetch included."""
+    dsp_op: EnergyPerOp = Quantity(0.0, "J/op", source="absent")
+    """One operation of one lane of a DSP, instruction fetch included; a SoC with such units needs it."""
 
 
 class AreaCosts(Section):
