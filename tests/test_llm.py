@@ -110,7 +110,7 @@ def test_static_tokens_are_those_of_the_dynamic_model(folder):
     """Greedy: prompt and ten tokens, the scores of every step beside a model whose cache grows."""
     import torch
 
-    from npusim.llm.generating import Generator
+    from npusim.measure.generating import Generator
     from npusim.llm.llama import DynamicLlama, made_up_weights
 
     spec = load_spec(TINY, [SHORT, PROMPT])

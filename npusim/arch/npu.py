@@ -205,6 +205,9 @@ class Npu(Section):
     """How its runtime keeps states."""
     packed_weights: PackedWeights = PackedWeights()
     """Where it unpacks weights."""
+    toolchain: str | None = None
+    """Its compiler: a name of `configs/toolchains` or the path of a YAML file. None: time and memory of
+    compiling are not told."""
 
     @model_validator(mode="before")
     @classmethod

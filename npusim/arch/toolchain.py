@@ -9,7 +9,7 @@ from pydantic import Field
 from npusim.config import Section, Settings, load_model
 from npusim.errors import UnknownNameError
 from npusim.locate import resource, resource_names
-from npusim.units import Bandwidth, BytesOrZero, Duration
+from npusim.units import Bandwidth, BytesOrZero, Duration, Quantity, Ratio
 
 
 class Toolchain(Section):
@@ -31,11 +31,20 @@ class Toolchain(Section):
     """Size of a compiled version without constants: tables, headers."""
     version_per_operator: BytesOrZero
     """Size that each operator adds: its descriptors."""
+    memory_fixed: BytesOrZero = Quantity(0.0, "B", source="absent")
+    """Memory that compiling the smallest network takes at its peak."""
+    memory_per_constant_byte: Ratio = Quantity(0.0, "", source="absent")
+    """Memory at that peak for each byte of constants: the model as it was read, and copies laid out anew. 0:
+    not known."""
 
     def compile_s(self, operators: int, constant_bytes: float) -> float:
         """Return the time to compile a network (s)."""
         layout_s = constant_bytes / self.compile_bandwidth
         return float(self.compile_fixed + operators * self.compile_per_operator + layout_s)
+
+    def memory_bytes(self, constant_bytes: float) -> float:
+        """Return the memory that compiling a network takes at its peak (B)."""
+        return float(self.memory_fixed + self.memory_per_constant_byte * constant_bytes)
 
     def version_bytes(self, operators: int, constant_bytes: float) -> float:
         """Return the memory that a compiled network takes (B)."""

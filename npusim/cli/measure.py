@@ -40,6 +40,7 @@ _EXAMPLES = """
   npusim measure --suite aggregation -o aggregation.json
   npusim measure gcn-cora --techniques stagr+quantgr --device NPU
   npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
+  npusim measure tiny/ --device NPU -o tiny.json
   npusim measure out/ --from benchmark_app -o run.json
   npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
 """
@@ -71,8 +72,8 @@ Measured = Annotated[
     str | None,
     argument(
         "WORKLOAD",
-        "A workload's name or YAML file, an OpenVINO .xml or an .onnx file; with --from what the "
-        "other tool wrote. [dim]\\[default: the suite][/dim]",
+        "A workload's name or YAML file, an OpenVINO .xml or an .onnx file, or a language model's "
+        "folder of `npusim export`; with --from what the other tool wrote. [dim]\\[default: the suite][/dim]",
         autocompletion=complete_workload,
     ),
 ]

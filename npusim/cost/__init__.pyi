@@ -47,6 +47,7 @@ from npusim.cost.execution import listed_as as listed_as
 from npusim.cost.granularity import halo_factor as halo_factor
 from npusim.cost.grid import DpuWorkload as DpuWorkload
 from npusim.cost.host_lowering import hand_over as hand_over
+from npusim.cost.host_lowering import host_facts as host_facts
 from npusim.cost.hosts import cost_host as cost_host
 from npusim.cost.hosts import host_waits_s as host_waits_s
 from npusim.cost.interval import DeviceTimes as DeviceTimes

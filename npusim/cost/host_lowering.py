@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
@@ -90,7 +90,7 @@ def _fill_sparse_product(
         row["host_macs"] *= left.density
     nonzeros, table_bytes = float(left.nonzeros), traffic.size(table)
     row_bytes = table_bytes * row["out_c"] / max(1, table.elements)
-    line = float(traffic.device.cache_line)
+    line = host_facts(traffic.device).cache_line
     row["host_results"] = float("inf")
     row["host_rows"][ROW_KINDS.index("aggregate")] += nonzeros
     row["host_fetched_bytes"], row["host_gathers"] = nonzeros * row_bytes, nonzeros
@@ -204,11 +204,27 @@ def _random(row: Any, graph: Graph, op: Operator, device: Cpu | Gpu) -> None:
     inputs, work = graph.inputs_of(op), graph.work(op)
     table = inputs[0]
     row_bytes = work.row_length * table.dtype.bytes
-    lines = max(1.0, -(-row_bytes // float(device.cache_line)))
-    row["host_reach_bytes"] = min(float(table.bytes), work.rows * lines * float(device.cache_line))
+    line = host_facts(device).cache_line
+    lines = max(1.0, -(-row_bytes // line))
+    row["host_reach_bytes"] = min(float(table.bytes), work.rows * lines * line)
     row["host_gathers" if op.family is Family.GATHER else "host_scatters"] = work.rows
     if op.family is not Family.GATHER:
         row["host_columns"] = work.row_length
+
+
+class HostFacts(NamedTuple):
+    """All that the host columns of a row depend on of a device."""
+
+    widens: bool
+    """Whether it multiplies fp16 no faster than fp32: it works on fp32."""
+    cache_line: float
+    """Bytes."""
+
+
+def host_facts(device: Cpu | Gpu) -> HostFacts:
+    """Return what rows of a device depend on."""
+    rates = device.macs_per_cycle
+    return HostFacts(rates.get("fp16", 0.0) <= rates.get("fp32", 0.0), float(device.cache_line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +248,8 @@ class _Traffic:
         return float(tensor.elements * each + tensor.scales_bytes)
 
     def _widens(self, tensor: Tensor) -> bool:
-        rates = self.device.macs_per_cycle
         moves = not execution_of(self.members[0].traits).computes
-        return tensor.dtype.is_float and rates.get("fp16", 0.0) <= rates.get("fp32", 0.0) and not moves
+        return tensor.dtype.is_float and host_facts(self.device).widens and not moves
 
     def read(self) -> list[Tensor]:
         """Tensors that come from outside."""

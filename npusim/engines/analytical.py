@@ -11,9 +11,10 @@ from npusim import __version__
 from npusim.arch import outer_levels
 from npusim.arch.levels import capacity_warnings
 from npusim.cost import Unit
+from npusim.engines.compilation import compilation, memory_warnings
 from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
 from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w
-from npusim.engines.parts import language_figures, launch_each_s, part_costs
+from npusim.engines.parts import constants_bytes, language_figures, launch_each_s, part_costs
 from npusim.engines.roofline import roofline
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
@@ -47,6 +48,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         operator_cost(mapped, i, group, span_s)
         for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
     ]
+    compiling = compilation(mapped, constants_bytes(mapped))
     return Estimate(
         workload=graph.name,
         soc=mapped.soc.name,
@@ -70,6 +72,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         },
         operators=operators,
         parts=part_costs(mapped, operators),
+        compilation=compiling,
         language=language_figures(mapped, float(total["latency_s"]), float(total["energy_j"])),
         energy=EnergyByPart(**metrics_in(EnergyByPart, total)),
         peak_power_w=peak_power_w(mapped),
@@ -78,7 +81,7 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         level_bytes=float(mapped.results["level_bytes"].sum()),
         sram_read_bytes=float(mapped.results["sram_read_bytes"].sum()),
         roofline=roofline(mapped),
-        warnings=_warnings(mapped),
+        warnings=[*_warnings(mapped), *memory_warnings(compiling, mapped.soc)],
         provenance=_provenance(mapped),
         **metrics_in(Estimate, total),
     )

@@ -166,6 +166,28 @@ class PartCost(Part):
     """Weights and other constants that it reads, in bytes."""
 
 
+class Compilation(Part):
+    """What compiling a network for its NPU takes, by the data sheet of the compiler."""
+
+    toolchain: str
+    """Name of the compiler's data sheet."""
+    models: int
+    """Models that are compiled: one, or one for each part."""
+    compile_s: float
+    """Time to compile all, in s."""
+    compile_interval_s: tuple[float, float]
+    """90 % interval of that, in s."""
+    memory_peak_bytes: float | None
+    """Most memory in use while a part is compiled, those compiled before included, in bytes; null where the
+    data sheet does not tell."""
+    memory_peak_interval_bytes: tuple[float, float] | None
+    """90 % interval of that, in bytes."""
+    largest_part: str
+    """Part that takes most; empty of a network in one piece."""
+    source: str
+    """Where the memory comes from."""
+
+
 class LanguageFigures(Part):
     """What a user of a language model sees, from one inference."""
 
@@ -263,6 +285,8 @@ class Estimate(Document):
     """One entry per operator, in order of execution."""
     parts: list[PartCost] = Field(default_factory=list)
     """One entry per part, in order, of a network that is compiled in parts; else empty."""
+    compilation: Compilation | None = None
+    """Time and memory of compiling; null where no NPU of the SoC says what compiles for it."""
     language: LanguageFigures | None = None
     """Figures by the token, of a language model; else null."""
     roofline: Roofline

@@ -16,7 +16,7 @@ def part_costs(mapped: Mapped, operators: Sequence[OperatorCost]) -> list[PartCo
     graph = mapped.graph
     if len(graph.parts) == 1:
         return []
-    constants = _constants_bytes(mapped)
+    constants = constants_bytes(mapped)
     return [
         _part(mapped, name, [i for i, op in enumerate(operators) if op.part == name], operators, constants)
         for name in graph.parts
@@ -71,7 +71,7 @@ def launch_each_s(mapped: Mapped, group: Group) -> float:
     return float(mapped.arch[device]["launch_s"]) if device else 0.0
 
 
-def _constants_bytes(mapped: Mapped) -> dict[str, float]:
+def constants_bytes(mapped: Mapped) -> dict[str, float]:
     """Return the bytes of the constants that each part reads."""
     graph = mapped.graph
     found = dict.fromkeys(graph.parts, 0.0)

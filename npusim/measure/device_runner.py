@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from npusim.errors import NpusimError
 from npusim.measure.counters import profile_operators
 from npusim.measure.devices import Setting
-from npusim.measure.document import Counter, Device, Row
+from npusim.measure.document import Counter, Device, Row, Workload
 from npusim.measure.energy import EnergyReading, Meter
 from npusim.measure.environment import describe, written
+from npusim.measure.generating import Generator, TimedTokens, exported_parts
 from npusim.measure.loading import footprint_bytes, model_of, short_reason
 from npusim.measure.models import Sources
 from npusim.measure.timing import TimeBudget, TimedNetwork
@@ -90,7 +91,14 @@ class DeviceRunner:
     _disturbed: list[str] = field(default_factory=list)
 
     def load(self, item: Item) -> LoadedModel:
-        """Return a row's model with its inputs; NpusimError where it cannot be built."""
+        """Return a row's model with its inputs; NpusimError where it cannot be built.
+
+        An exported language model is compiled at once: the rows that it gives share its parts.
+        """
+        if item.folder is not None:
+            properties = self.setting.properties(item.hint, item.requests, profiling=False)
+            size = sum(file.with_suffix(".bin").stat().st_size for file in exported_parts(item.folder))
+            return LoadedModel(Generator(item.folder, self.setting.device, properties), [], size)
         model, feed = model_of(self.core, item.model, self.setting.precision, self.files)
         return LoadedModel(model, feed, footprint_bytes(model))
 
@@ -111,11 +119,15 @@ class DeviceRunner:
 
     def prepare(self, item: Item, loaded: LoadedModel) -> RowRun:
         """Compile a network and warm it up."""
-        compiled = self.compile(item, loaded)
+        compiled = loaded.model.compiled[0] if item.folder is not None else self.compile(item, loaded)
         if self.device is None:
             self.device = describe(self.core, self.setting.device, compiled, self.root)
         requests = item.requests or (1 if item.hint == "latency" else None)
-        timed = TimedNetwork.prepare(compiled, loaded.feed, requests)
+        if item.folder is not None:
+            alone = isinstance(item.model, Workload) and item.model.settings.get("host_work") == "false"
+            timed: TimedNetwork = TimedTokens(loaded.model, [], 1, with_host=not alone)
+        else:
+            timed = TimedNetwork.prepare(compiled, loaded.feed, requests)
         run = RowRun(item, loaded, timed, self._precision(item, compiled))
         run.timed.warm_up(self.budget)
         return run

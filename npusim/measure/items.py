@@ -9,6 +9,7 @@ from typing import get_args
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError, ModelFileError, UnknownNameError
 from npusim.measure.document import Given, ModelFile, ModelRef, Workload
+from npusim.measure.generating import exported_parts, exported_settings, exported_spec
 from npusim.measure.models import Sources, graph_of
 from npusim.measure.suites import Hint, Item
 from npusim.scenario import Scenario, is_module, name_of, split_settings
@@ -32,7 +33,8 @@ def items_of(
     Raises
     ------
     NpusimError
-        For what cannot be built, techniques or settings on a model file, settings of a SoC.
+        For what cannot be built, techniques or settings on a model file or an exported language model,
+        settings of a SoC.
     """
     if hint not in (*HINTS, "both"):
         raise UnknownNameError("performance hint", hint, (*HINTS, "both"))
@@ -40,6 +42,8 @@ def items_of(
     if not isinstance(network, str | Path):
         ref: ModelRef = Given(name=name_of(network), techniques=str(parse(str(asked.techniques))))
         files: Sources = {name_of(network): asked}
+    elif Path(network).expanduser().is_dir():
+        return _exported(asked, Path(network).expanduser(), hint, requests), {}
     elif Path(network).suffix in _MODEL_FILES:
         ref, files = _model_file(asked, Path(network).expanduser())
     else:
@@ -48,6 +52,27 @@ def items_of(
         graph_of(ref, files=files)  # what cannot be built is refused in its own words, before anything runs
     hints = HINTS if hint == "both" else [one for one in HINTS if one == hint]
     return tuple(Item(_row_name(ref, one), ref, one, requests) for one in hints), files
+
+
+def _exported(asked: Scenario, folder: Path, hint: str, requests: int | None) -> tuple[Item, ...]:
+    """Return two rows of an exported language model: an inference, and its parts without the host's work."""
+    spec, settings = exported_spec(folder), as_overrides(asked.settings)
+    given = {
+        "--techniques": str(asked.techniques) != "none", "--set": bool(settings),
+        "--shape": bool(asked.shapes), "--hint throughput": hint == "throughput",
+        "--requests": (requests or 1) > 1,
+    }  # fmt: skip
+    for option, is_given in given.items():
+        if is_given:
+            found = f"{option} with the exported language model `{folder.name}`"
+            raise ConfigError(found, allowed="the model as it was exported, one inference at a time")
+    exported_parts(folder)
+    own = exported_settings(spec)
+    refs = [
+        Workload(workload=spec.model, settings={**own, "host_work": "true"} if "host_work" in own else own),
+        Workload(workload=spec.model, settings={**own, "host_work": "false"}),
+    ]
+    return tuple(Item(_row_name(ref, "latency"), ref, "latency", 1, folder) for ref in refs)
 
 
 def _workload(asked: Scenario, name: str) -> tuple[ModelRef, Sources]:

@@ -246,13 +246,14 @@ def _turn(run: RowRun, budget: TimeBudget) -> bool:
 def _finish(runner: DeviceRunner, run: RowRun, progress_sum: _ProgressSum) -> None:
     """Read energy and counters of a network whose turns are over.
 
-    Counters need one inference at a time: those of several at once overlap.
+    Counters need one inference at a time: those of several at once overlap. Of an exported language model
+    they would take its memory a second time, and are left out.
     """
     row = run.item.id
     if runner.budget.energy_s > 0 and not runner.stop():
         progress_sum.show(f"energy of {row}")
         runner.attempt(row, partial(runner.measure_energy, run))
-    if run.item.hint == "latency" and not runner.stop():
+    if run.item.hint == "latency" and run.item.folder is None and not runner.stop():
         progress_sum.show(f"operators of {row}")
         runner.attempt(row, partial(runner.profile, run))
     progress_sum.add(1.0 - _RUN)
@@ -284,7 +285,7 @@ class _ProgressSum:
 
 def _key(item: Item) -> str:
     """Return what two rows have in common that run the same network."""
-    return str(item.model.model_dump_json())
+    return str(item.folder or item.model.model_dump_json())
 
 
 def _group_bytes(runner: DeviceRunner) -> float:

@@ -41,6 +41,8 @@ class Item:
     """Performance hint."""
     requests: int | None = None
     """Inferences in flight; None leaves it to the device."""
+    folder: Path | None = None
+    """Exported language model that runs, the workload that `model` names."""
 
     @property
     def of_pytorch(self) -> bool:

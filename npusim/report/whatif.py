@@ -17,6 +17,7 @@ from npusim.studies.comparison import Untouched, Variant
 from npusim.techniques import NONE
 
 if TYPE_CHECKING:
+    from npusim.engines.estimate import Compilation
     from npusim.studies.comparison import Crossover, WhatIf
 
 _JOINTS = "+:"
@@ -203,6 +204,7 @@ def over_page(result: WhatIf) -> RenderableType:
     for values in product(*others.values()):
         fixed = dict(zip(others, values, strict=True))
         parts += [Text(), _Chart(result, axis, fixed)]
+    parts += _compiling(result)
     foot = remarks(
         ("Crossover", "yellow", crossing_lines(result.crossovers)),
         ("Left out", "yellow", _left_out(result)),
@@ -211,6 +213,35 @@ def over_page(result: WhatIf) -> RenderableType:
     if foot.row_count:
         parts += [Text(), foot]
     return Group(*parts, Text(), Text(result.conclusion, style="bold"))
+
+
+def compiled_variants(result: WhatIf) -> list[tuple[Variant, Compilation]]:
+    """Return the baseline's points with what compiling takes, where their numbers of models differ."""
+    found = [(v, v.compilation) for v in result.variants if v.stack == result.baseline and v.compilation]
+    return found if len({compilation.models for _, compilation in found}) > 1 else []
+
+
+def _compiling(result: WhatIf) -> list[RenderableType]:
+    """Return launches beside time and memory of compiling, point by point."""
+    found = compiled_variants(result)
+    if not found:
+        return []
+    heads = ("models", "launches", "latency", "compile", "90 %", "memory", "90 %")
+    table = headed("launches and compiling", *heads, gap=1)
+    for variant, one in found:
+        last = last_digit(one.memory_peak_interval_bytes)
+        span = "-".join(engineering(b, "B", last) for b in one.memory_peak_interval_bytes or ())
+        table.add_row(
+            ", ".join(f"{path.rpartition('.')[2]}={value}" for path, value in variant.at.items()),
+            str(one.models),
+            str(variant.launches),
+            engineering(variant.latency_s, "s", last_digit(variant.latency_interval_s)),
+            engineering(one.compile_s, "s", last_digit(one.compile_interval_s)),
+            _span(one.compile_interval_s),
+            "-" if one.memory_peak_bytes is None else engineering(one.memory_peak_bytes, "B", last),
+            span,
+        )
+    return [Text(), table, Text(f"memory at the peak of compiling: {found[0][1].source}", style="dim")]
 
 
 class _Chart:

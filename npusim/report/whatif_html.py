@@ -25,7 +25,7 @@ from npusim.report.html import (
     text,
 )
 from npusim.report.terminal import conditions
-from npusim.report.whatif import crossing_lines
+from npusim.report.whatif import compiled_variants, crossing_lines
 from npusim.studies.comparison import Untouched
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def whatif_html(result: WhatIf, command: str = "") -> str:
         f"<h2>Crossovers</h2>{crossings}" if crossings else "",
         "<h2>Figures</h2>",
         _table(result),
+        _compiling(result),
         f"<h2>Without techniques, by device</h2>{_devices(result)}" if result.devices else "",
         f"<h2>Left out</h2>{skipped}" if skipped else "",
         lead=result.conclusion,
@@ -239,6 +240,35 @@ def _table(result: WhatIf) -> str:
     keys = [*([""] if result.over else []), shown, *_COLUMNS, "bound"]
     words = [*range(len(heads) - len(_COLUMNS) - 1), len(heads) - 1]
     return table(heads, rows, words, name="variants", keys=keys)
+
+
+def _compiling(result: WhatIf) -> str:
+    """Return launches beside time and memory of compiling; nothing where no number of models is varied."""
+    rows: list[list[Cell]] = [
+        [
+            ", ".join(f"{path}={value}" for path, value in variant.at.items()),
+            Amount(one.models), Amount(variant.launches),
+            Amount(one.compile_s, "s"),
+            Amount(list(one.compile_interval_s), "s", _span(one.compile_interval_s)),
+            Amount(one.memory_peak_bytes, "B"),
+            Amount(
+                list(one.memory_peak_interval_bytes or ()), "B", _span(one.memory_peak_interval_bytes, "B")
+            ),
+        ]
+        for variant, one in compiled_variants(result)
+    ]  # fmt: skip
+    heads = ["at", "models", "launches", "compile time", "90 %", "compile memory", "90 %"]
+    keys = [
+        "", "compilation.models", "launches", "compilation.compile_s", "compilation.compile_interval_s",
+        "compilation.memory_peak_bytes", "compilation.memory_peak_interval_bytes",
+    ]  # fmt: skip
+    shown = table(heads, rows, [0], name="compiling", keys=keys)
+    return f"<h2>Launches and compiling</h2>{shown}" if rows else ""
+
+
+def _span(interval: tuple[float, float] | None, unit: str = "s") -> str:
+    last = last_digit(interval)
+    return " to ".join(engineering(bound, unit, last) for bound in interval or ())
 
 
 def _devices(result: WhatIf) -> str:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from npusim.documents import Document, Part
+from npusim.engines.estimate import Compilation
 from npusim.studies.elasticity import Elasticity
 
 Interval = tuple[float, float]
@@ -71,6 +72,10 @@ class Variant(Part):
     """As `speedup_uncertain_by`, for the step."""
     bound: str
     """Unit that is busy the largest share of the time."""
+    launches: int = 1
+    """Calls of runtimes in an inference."""
+    compilation: Compilation | None = None
+    """Time and memory of compiling; null where no NPU of the SoC says what compiles for it."""
     kept_in_sram: dict[str, float]
     """Share of each tensor that cacheg keeps in SRAM across layers."""
     dominated_by: str | None

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from npusim.arch import Soc
 from npusim.config.paths import children, field_key, kind_of
-from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, kernel_of, lower
+from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, host_facts, kernel_of, lower
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity
 
@@ -191,7 +191,8 @@ def evaluated(mapped: Mapped, machine: Soc, arch: Any, table: Any = None) -> Any
 def lowered_on(mapped: Mapped, machine: Soc) -> Any:
     """Return the operator table of a mapped graph, with what depends on the machine's numbers made again."""
     groups = mapped.decisions.groups
-    if any(group.unit.is_host for group in groups):
+    hosts = {group.device for group in groups if group.unit.is_host}
+    if any(host_facts(machine.hosts[name]) != host_facts(mapped.soc.hosts[name]) for name in hosts):
         return lower(mapped.graph, mapped.decisions, machine).ops
     ops = mapped.lowered.ops.copy()
     for i, group in enumerate(groups):

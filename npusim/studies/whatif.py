@@ -202,6 +202,8 @@ def _variant(i: int, estimates: Sequence[Estimate], draws: Draws | None, rests: 
         step_interval=None if draws is None or before is None else draws.speedup_interval(i, before),
         step_uncertain_by={} if draws is None or before is None else draws.sources(i, before),
         bound=e.bound,
+        launches=sum(part.launches for part in e.parts) or 1,
+        compilation=e.compilation,
         kept_in_sram=e.provenance["kept_in_sram"],
         dominated_by=dominator_of(e, estimates),
     )

@@ -58,10 +58,11 @@ def _rewrite(graph: Graph, parameters: QuantgrParameters) -> Graph:
 def _convert(editor: Editor, graph: Graph, name: str, readers: list[Operator], device: str | None) -> None:
     """Put a Convert between a tensor that stays floating and its quantised readers, on the maker's device."""
     tensor, writer = graph.tensors[name], graph.writer(name)
-    editor.region = (writer if writer is not None else readers[0]).region
+    beside = writer if writer is not None else readers[0]
     rounded = unique_name(editor, f"{name}/int8")
     made = tensor.with_(name=rounded, dtype=DType.INT8, kind=TensorKind.ACTIVATION, structural=False)
-    editor.add_operator(Operator(rounded, "Convert", (name,), (rounded,), {}, editor.region, device), [made])
+    rounding = Operator(rounded, "Convert", (name,), (rounded,), {}, beside.region, device, part=beside.part)
+    editor.add_operator(rounding, [made])
     editor.rewire(name, rounded, only=[op.name for op in readers])
 
 
