@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from npusim.cli.options import Format, Output, Settings, SocName, argument, option
+from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import DEFAULT_SOC
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -15,6 +16,8 @@ _EXAMPLES = """
 [dim]Examples[/dim]
   npusim llm --soc core-ultra-nitro
   npusim llm llama3.2-1b --weights int8,int4 --devices gpu --set workload.max_sequence=2048
+  npusim llm llama3-8b --soc core-ultra-nitro --weights fp16 --growth 128,2048
+  npusim llm --soc core-ultra-nitro -o models.html
   npusim llm llama3-8b --devices gpu --draft llama3.2-1b --draft-device npu --acceptance 0.7
 """
 _FORMATS = ("fp16", "int8", "int4")
@@ -37,6 +40,10 @@ def llm(
     acceptance: Annotated[
         float, option("--acceptance SHARE", "Guesses that are accepted.", min=0.0, max=0.99)
     ] = 0.7,
+    growth: Annotated[
+        str | None,
+        option("--growth SHORT,LONG", "Also each pass over a cache of so many places, short and long."),
+    ] = None,
     settings: Settings = None,
     form: Format = None,
     output: Output = None,
@@ -44,7 +51,6 @@ def llm(
     """Compare language models on a machine: time of a token, time to the first one, memory, energy."""
     from npusim.arch import load_soc
     from npusim.cli.output import Destination
-    from npusim.errors import UnknownNameError
     from npusim.scenario import split_settings
     from npusim.studies.language import language_models, speculation
 
@@ -59,7 +65,8 @@ def llm(
         for name in given:
             if name not in known:
                 raise UnknownNameError(what, name, known)
-    found = language_models(models or _MODELS, machine, formats, wanted, of_workload)
+    lengths = _lengths(growth) if growth is not None else None
+    found = language_models(models or _MODELS, machine, formats, wanted, of_workload, lengths)
     if draft is not None:
         pairs = [(model, device) for model in models or _MODELS for device in wanted]
         guessed = [
@@ -71,3 +78,14 @@ def llm(
     from npusim.report.language import language_page
 
     destination.write(lambda: language_page(found), found)
+
+
+def _lengths(text: str) -> tuple[int, int]:
+    """Return two lengths of the cache, the shorter one first."""
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
+        raise ConfigError(f"`{text}`", file="--growth", allowed="two numbers of places, such as 128,2048")
+    short, long = sorted(int(part) for part in parts)
+    if short == long:
+        raise ConfigError(f"`{text}`", file="--growth", allowed="two different numbers of places")
+    return short, long

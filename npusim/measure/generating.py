@@ -162,7 +162,7 @@ def _tokens(generator: Generator, with_host: bool) -> Callable[[int], Batch]:
         for _ in range(count):
             if generator.position + spec.new_tokens > spec.max_sequence:
                 generator.reset()
-            _, seconds = generator.timed(random.integers(0, spec.vocabulary, spec.new_tokens))
+            _, seconds = generator.timed(random.integers(0, spec.vocabulary, spec.new_tokens).tolist())
             latencies.append(seconds if with_host else generator.device_s)
         return Batch(latencies, time.perf_counter() - begun)
 

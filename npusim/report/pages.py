@@ -33,6 +33,7 @@ _HTML = {
     "pareto": "npusim.report.pareto_html:pareto_html",
     "calibration": "npusim.report.calibration_html:calibration_html",
     "compare": "npusim.report.study_html:compare_html",
+    "llm": "npusim.report.language_html:language_html",
     "map": "npusim.report.study_html:placement_html",
     "map-front": "npusim.report.map_front:map_front_html",
     "stream": "npusim.report.study_html:stream_html",

@@ -10,11 +10,37 @@ from pydantic import Field
 from npusim.arch import Soc
 from npusim.config.overrides import Settings, as_overrides
 from npusim.documents import Document, Part
-from npusim.engines import Estimate, estimate
+from npusim.engines.analytical import mapped_estimate
+from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, InfeasibleError
+from npusim.graph import Graph
+from npusim.mapping import Mapped
+from npusim.ops import TensorKind
 from npusim.scenario import Scenario, split_settings
+from npusim.studies.cache_growth import CacheGrowth, cache_growth
+from npusim.studies.uncertainty import draw
 from npusim.workloads import load_spec
 from npusim.workloads.llm import LlmSpec
+
+_DRAWS = 24
+"""Machines drawn for the interval of a row that unpacks weights by operators."""
+
+
+class LanguageMemory(Part):
+    """DRAM that a model for single tokens occupies on a device, and what compiling it takes."""
+
+    file_bytes: float
+    """Weights in the file, with their scales, in bytes."""
+    weights_bytes: float
+    """Weights as the device holds them: unpacked or widened copies where it works on these, in bytes."""
+    states_bytes: float
+    """Keys and values, with copies of them that are written, in bytes."""
+    other_bytes: float
+    """Inputs, outputs and intermediate results, in bytes."""
+    compile_peak_bytes: float | None
+    """Memory at the peak of compiling; null where no data sheet of a compiler tells, in bytes."""
+    compile_interval_bytes: tuple[float, float] | None
+    """90 % interval of that, in bytes."""
 
 
 class LanguageRow(Part):
@@ -38,6 +64,13 @@ class LanguageRow(Part):
     """DRAM that the model for single tokens occupies."""
     energy_per_token_j: float | None
     """Energy of the package for a token, in J."""
+    token_interval_s: tuple[float, float] | None = None
+    """90 % interval of `token_s` where the device unpacks weights by operators, from no longer than weights
+    unpacked ahead would take; null elsewhere, in s."""
+    direct_token_s: float | None = None
+    """Time of a token if the device multiplied packed weights as they are; null where it does, in s."""
+    memory: LanguageMemory | None = None
+    """What `memory_bytes` is made of."""
 
 
 class Speculation(Part):
@@ -78,13 +111,25 @@ class LanguageModels(Document):
     """Places of the cache."""
     rows: list[LanguageRow]
     speculation: list[Speculation]
-    """One entry where a draft was named."""
+    """One entry for each target and device where a draft was named."""
+    growth: list[CacheGrowth] = Field(default_factory=list)
+    """Passes over the cache at two lengths, by model and device, where lengths were named."""
 
 
 def language_models(
-    models: Sequence[str], soc: Soc, weights: Sequence[str], devices: Sequence[str], settings: Settings = ()
+    models: Sequence[str],
+    soc: Soc,
+    weights: Sequence[str],
+    devices: Sequence[str],
+    settings: Settings = (),
+    lengths: tuple[int, int] | None = None,
 ) -> LanguageModels:
     """Estimate models in formats on devices.
+
+    Parameters
+    ----------
+    lengths : pair of int, optional
+        Places of a short and a long cache whose passes are compared, with weights in the first format.
 
     Raises
     ------
@@ -101,7 +146,26 @@ def language_models(
         max_sequence=specs[0].max_sequence,
         rows=rows,
         speculation=[],
+        growth=[
+            _growth(
+                row.model,
+                soc,
+                row.device,
+                [*as_overrides(settings), *as_overrides([f"workload.weights={weights[0]}"])],
+                lengths,
+            )
+            for row in rows
+            if lengths is not None and row.weights == weights[0] and not row.problem
+        ],
     )
+
+
+def _growth(model: str, soc: Soc, device: str, settings: Settings, lengths: tuple[int, int]) -> CacheGrowth:
+    mapped = {
+        places: scenario_of(model, soc, device, settings, [f"workload.max_sequence={places}"]).mapped
+        for places in lengths
+    }
+    return cache_growth(model, device, mapped)
 
 
 def language_spec(model: str, settings: Settings = ()) -> LlmSpec:
@@ -120,14 +184,16 @@ def _row(model: str, soc: Soc, weights: str, device: str, settings: Settings) ->
         first_token_s=None, prefill_s=None, memory_bytes=None, energy_per_token_j=None,
     )  # fmt: skip
     try:
-        decode, prefill = (
-            _estimated(
+        asked, at_once = (
+            scenario_of(
                 model, soc, device, settings, [f"workload.weights={weights}", f"workload.phase={phase}"]
             )
             for phase in ("decode", "prefill")
         )
+        mapped, prefill = asked.mapped, at_once.mapped
     except InfeasibleError as error:
         return row.model_copy(update={"problem": str(error).partition(";")[0]})
+    decode = mapped_estimate(mapped)
     found = decode.language
     assert found is not None, "a language model has figures by the token"
     return row.model_copy(
@@ -135,16 +201,54 @@ def _row(model: str, soc: Soc, weights: str, device: str, settings: Settings) ->
             "token_s": found.token_s,
             "tokens_per_s": found.tokens_per_s,
             "first_token_s": found.time_to_first_token_s,
-            "prefill_s": prefill.latency_s,
+            "prefill_s": float(prefill.total["latency_s"]),
             "memory_bytes": decode.memory.dram_peak_bytes,
             "energy_per_token_j": found.energy_per_token_j,
+            "memory": _memory(decode, asked.graph),
+            **_other_readings(model, soc, weights, device, settings, mapped),
         }
     )
 
 
-def _estimated(model: str, soc: Soc, device: str, settings: Settings, more: Sequence[str]) -> Estimate:
+def _memory(decode: Estimate, graph: Graph) -> LanguageMemory:
+    use, compiling = decode.memory, decode.compilation
+    stored = (t for t in graph.tensors.values() if t.kind is TensorKind.CONSTANT)
+    return LanguageMemory(
+        file_bytes=sum(t.stored_bytes for t in stored),
+        weights_bytes=use.constants_bytes,
+        states_bytes=use.states_bytes,
+        other_bytes=use.dram_peak_bytes - use.constants_bytes - use.states_bytes,
+        compile_peak_bytes=None if compiling is None else compiling.memory_peak_bytes,
+        compile_interval_bytes=None if compiling is None else compiling.memory_peak_interval_bytes,
+    )
+
+
+def _other_readings(
+    model: str, soc: Soc, weights: str, device: str, settings: Settings, mapped: Mapped
+) -> dict[str, object]:
+    """Return what the device would take that multiplies packed weights, and what its own time rests on."""
+    handling = getattr(soc.devices[device], "packed_weights", None)
+    how = getattr(handling, weights, "product")
+    if how == "product":
+        return {}
+
+    def token_s(reading: str) -> float:
+        asked = [f"workload.weights={weights}", f"{device}.packed_weights.{weights}={reading}"]
+        other = scenario_of(model, soc, device, settings, asked).mapped
+        return float(other.total["latency_s"]) / (other.graph.meta.new_tokens or 1)
+
+    found: dict[str, object] = {"direct_token_s": token_s("product")}
+    if how == "kernel":
+        low, high = draw([mapped], _DRAWS).latency_interval(0)
+        tokens = mapped.graph.meta.new_tokens or 1
+        found["token_interval_s"] = (min(low / tokens, token_s("ahead")), high / tokens)
+    return found
+
+
+def scenario_of(model: str, soc: Soc, device: str, settings: Settings, more: Sequence[str]) -> Scenario:
+    """Return a model on a device under settings of workload and SoC, and some more."""
     of_workload, of_soc = split_settings([*as_overrides(settings), *as_overrides(more)])
-    return estimate(Scenario(model, soc, device=device, settings=[*of_workload, *of_soc]))
+    return Scenario(model, soc, device=device, settings=[*of_workload, *of_soc])
 
 
 def speculation(
@@ -163,9 +267,13 @@ def speculation(
     and target work one after the other.
     """
     one, many = ("workload.tokens=1", f"workload.tokens={guesses + 1}")
-    draft_s = _estimated(draft[0], soc, draft[1], settings, [one]).latency_s
-    alone_s = _estimated(target[0], soc, target[1], settings, [one]).latency_s
-    checked_s = _estimated(target[0], soc, target[1], settings, [many]).latency_s
+
+    def latency_s(who: tuple[str, str], tokens: str) -> float:
+        return float(scenario_of(who[0], soc, who[1], settings, [tokens]).mapped.total["latency_s"])
+
+    draft_s = latency_s(draft, one)
+    alone_s = latency_s(target, one)
+    checked_s = latency_s(target, many)
     round_s = guesses * draft_s + checked_s
 
     def tokens(share: float) -> float:
