@@ -195,8 +195,13 @@ def lowered_on(mapped: Mapped, machine: Soc) -> Any:
     if any(host_facts(machine.hosts[name]) != host_facts(mapped.soc.hosts[name]) for name in hosts):
         return lower(mapped.graph, mapped.decisions, machine).ops
     ops = mapped.lowered.ops.copy()
+    made: dict[tuple[str, str, bytes], int] = {}  # layers repeat: operators alike there are alike here
     for i, group in enumerate(groups):
         if group.unit is Unit.DSP:
-            npu = machine.array_devices[group.device]
-            fill_dsp(ops[i]["dsp"], mapped.graph, mapped.graph.operators[group.main], npu, [])
+            op, npu = mapped.graph.operators[group.main], machine.array_devices[group.device]
+            first = made.setdefault((group.device, op.type, ops[i]["dsp"].tobytes()), i)
+            if first == i:
+                fill_dsp(ops[i]["dsp"], mapped.graph, op, npu, [])
+            else:
+                ops[i]["dsp"] = ops[first]["dsp"]
     return ops
