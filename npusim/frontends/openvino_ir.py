@@ -54,6 +54,10 @@ def unreported() -> Iterator[None]:
             os.environ[_NO_REPORTS] = before
 
 
+_LARGE_BYTES, _VERY_LARGE_BYTES = 1 << 20, 1 << 28
+"""Weights, and sum of weights, from which on they are set aside while a model is optimised."""
+
+
 def openvino(purpose: str = "model files are read with it") -> Any:
     """Return the module openvino, or say how to install it.
 
@@ -281,10 +285,61 @@ def optimise(model: Any) -> None:
     """
     from openvino._offline_transformations import apply_moc_transformations
 
+    weights = _set_aside(model)
     nodes = 0
     while nodes != len(model.get_ops()):  # what one pass joins another may find more to join with
         nodes = len(model.get_ops())
         apply_moc_transformations(model, cf=False, smart_reshape=False)
+    for stand_in, output in weights:
+        for target in stand_in.output(0).get_target_inputs():
+            target.replace_source_output(output)
+        model.remove_parameter(stand_in)
+
+
+def _set_aside(model: Any) -> list[tuple[Any, Any]]:
+    """Put inputs in the place of the weights of a very large model; return them with what they stand for.
+
+    The optimisations write fp16 weights anew in fp32 and read all of them in every round: seconds and twice
+    the file's memory for a language model, for nothing. Weights that something might be folded into stay.
+    """
+    found = []
+    for node in model.get_ops():
+        if node.get_type_name() == "Constant" and node.get_element_type().is_real():
+            output = node.output(0)
+            readers = list(output.get_target_inputs())
+            if len(readers) == 1 and readers[0].get_node().get_type_name() == "Convert":
+                output = readers[0].get_node().output(0)
+                readers = list(output.get_target_inputs())
+            if node.get_byte_size() >= _LARGE_BYTES and all(map(_reads_weights_alone, readers)):
+                found.append((node.get_byte_size(), output, readers))
+    if sum(size for size, _, _ in found) < _VERY_LARGE_BYTES:
+        return []
+    ov = openvino("it holds the model")
+    held = []
+    for _, output, readers in found:
+        stand_in = ov.op.Parameter(output.get_element_type(), output.get_partial_shape())
+        for reader in readers:
+            reader.replace_source_output(stand_in.output(0))
+        model.add_parameters([stand_in])
+        held.append((stand_in, output))
+    return held
+
+
+def _reads_weights_alone(reader: Any) -> bool:
+    """Whether an operator takes weights in which nothing that follows it can be folded."""
+    node, kind = reader.get_node(), reader.get_node().get_type_name()
+    if kind == "Gather":
+        return bool(reader.get_index() == 0)
+    if kind != "MatMul" or reader.get_index() != 1:
+        return False
+    after = [target.get_node() for target in node.output(0).get_target_inputs()]
+    factors = [
+        port.get_source_output().get_node()
+        for one in after
+        if one.get_type_name() in ("Multiply", "Divide")
+        for port in one.inputs()
+    ]
+    return all(factor.get_type_name() != "Constant" for factor in factors)
 
 
 def input_name(port: Any) -> str:
