@@ -110,8 +110,8 @@ def test_static_tokens_are_those_of_the_dynamic_model(folder):
     """Greedy: prompt and ten tokens, the scores of every step beside a model whose cache grows."""
     import torch
 
-    from npusim.measure.generating import Generator
     from npusim.llm.llama import DynamicLlama, made_up_weights
+    from npusim.measure.generating import Generator
 
     spec = load_spec(TINY, [SHORT, PROMPT])
     weights = {k: v.half().float() for k, v in made_up_weights(spec).items()}  # as stored
@@ -315,3 +315,171 @@ def test_nitros_figures_are_known_by_their_keys():
     growth = "nitro.increase_s_per_token_seq128_to_2048_llama3_8b"
     assert parse_key(f"{growth}.npu") == ("increase_s", "llama3-8b", "npu")
     assert parse_key("nitro.npu.tiles") is None
+
+
+def test_an_exported_model_is_measured_by_the_token_with_and_without_the_host(folder, capsys):
+    """Rows name the workload that was exported, so that predictions stand beside them."""
+    from npusim.measure.document import Measurement
+    from npusim.measure.models import graph_of
+
+    asked = ["measure", str(folder), "--device", "cpu", "--seconds", "0.05", "-q", "--format", "json"]
+    assert run(asked) == 0
+    found = Measurement.model_validate_json(capsys.readouterr().out)
+    own = {"max_sequence": "16", "prompt": "5", "position": "5"}
+    assert [row.model.settings for row in found.rows] == [own, {**own, "host_work": "false"}]
+    assert all(row.latency_s.repetitions >= 5 and not row.operators for row in found.rows)
+    hosts = [any(op.device == "cpu" for op in graph_of(row.model)) for row in found.rows]
+    assert hosts == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (["-t", "quantgr"], "--techniques with the exported language model"),
+        (["--set", "workload.hidden=64"], "--set with the exported"),
+        (["--hint", "throughput"], "--hint throughput"),
+        (["--requests", "2"], "--requests"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[0],
+)
+def test_an_exported_model_is_measured_as_it_is(folder, option, told, capsys):
+    assert run(["measure", str(folder), "--device", "CPU", *option]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_folder_without_a_model_cannot_be_measured(tmp_path, capsys):
+    assert run(["measure", str(tmp_path), "--device", "CPU"]) == 2
+    assert "is no exported language model" in capsys.readouterr().err
+
+
+def test_other_forms_give_the_dynamic_models_scores(tmp_path):
+    """Several tokens at once, positions in the graph, caches as inputs."""
+    torch = pytest.importorskip("torch")
+    from npusim.llm.llama import DynamicLlama, made_up_weights
+    from npusim.measure.generating import Generator
+
+    how = [SHORT, PROMPT, "workload.tokens=3", "workload.rope=graph", "workload.cache=input"]
+    how += ["workload.layers=2", "workload.chunks=1"]
+    told = [text for one in how for text in ("--set", one)]
+    assert run(["export", TINY, "-o", str(tmp_path / "tiny"), *told]) == 0
+    spec = load_spec(TINY, how)
+    weights = {k: v.half().float() for k, v in made_up_weights(spec).items()}
+    static, dynamic = Generator(tmp_path / "tiny"), DynamicLlama(spec, weights)
+    for tokens in ([3, 141, 59], [26, 7, 11]):
+        theirs = dynamic(torch.tensor(tokens))[-1].numpy()
+        np.testing.assert_allclose(static.step(tokens), theirs, atol=2e-3 * np.abs(theirs).max())
+    with pytest.raises(ConfigError, match="1 tokens; allowed: 3 at a time"):
+        static.step(5)
+
+
+def test_compiling_in_one_piece_passes_what_nitro_had():
+    """96 GB, the paper's one bound; its two parts of layers fit."""
+    whole, parts = (
+        npusim.estimate("llama3-8b", soc="core-ultra-nitro", settings=[f"workload.chunks={n}"])
+        for n in (0, 2)
+    )
+    assert whole.compilation.memory_peak_bytes > 96e9 > parts.compilation.memory_peak_bytes
+    assert "compile it in more parts" in " ".join(whole.warnings) and not parts.warnings
+    assert (whole.compilation.models, parts.compilation.models) == (1, 4)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.sampled_from([1, 2]), st.sampled_from(["fp16", "int8"]))
+def test_more_parts_take_less_memory_to_compile_and_more_launches(chunks, weights):
+    few, many = (
+        npusim.estimate(TINY, settings=[f"workload.chunks={n}", f"workload.weights={weights}"])
+        for n in (chunks, 2 * chunks)
+    )
+    assert many.compilation.memory_peak_bytes <= few.compilation.memory_peak_bytes
+    low, high = many.compilation.memory_peak_interval_bytes
+    assert low < many.compilation.memory_peak_bytes < high
+    assert many.compilation.compile_s >= few.compilation.compile_s
+    assert many.launch_s > few.launch_s
+    assert npusim.estimate(TINY, device="gpu").compilation is None
+
+
+def test_launches_stand_beside_the_memory_of_compiling(capsys):
+    asked = ["whatif", TINY, "--stack", "none", "--device", "npu", "--over", "workload.chunks=1,4"]
+    assert run([*asked, "--format", "table"]) == 0
+    told = capsys.readouterr().out
+    assert "launches and compiling" in told.replace("\n", " ") and "chunks=4" in told
+
+
+def test_quantised_operators_stay_in_their_part():
+    graph = npusim.apply(load_workload(TINY), "quantgr")
+    assert graph.parts == load_workload(TINY).parts
+
+
+def test_passes_over_the_cache_add_up_and_grow():
+    from npusim.scenario import Scenario
+    from npusim.studies.cache_growth import cache_growth
+
+    lengths = (64, 512)
+    mapped = {
+        n: Scenario(TINY, settings=[f"workload.max_sequence={n}"], device="npu").mapped for n in lengths
+    }
+    found = cache_growth(TINY, "npu", mapped, samples=4)
+    for i, n in enumerate(lengths):
+        launches_s = npusim.estimate(TINY, device="npu", settings=[f"workload.max_sequence={n}"]).launch_s
+        assert sum(one.time_s[i] for one in found.passes) + launches_s == pytest.approx(found.latency_s[i])
+    assert found.growth_interval_s[0] <= found.growth_interval_s[1]
+    counts = {one.name: one.count for one in found.passes}
+    layers = load_spec(TINY).layers
+    for name in ("cache/slice", "cache/concat", "keys/broadcast", "values/transpose"):
+        assert counts.get(name, 2 * layers) in (layers, 2 * layers)
+
+
+def test_memory_says_what_it_holds_and_packed_weights_both_readings(capsys):
+    asked = ["llm", TINY, "--soc", "core-ultra-nitro", "--devices", "npu,cpu", "--weights", "fp16,int4"]
+    assert run([*asked, "--format", "json", "--growth", "64,128"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    for row in document["rows"]:
+        held = row["memory"]
+        parts = held["weights_bytes"] + held["states_bytes"] + held["other_bytes"]
+        assert parts == pytest.approx(row["memory_bytes"])
+    by = {(row["weights"], row["device"]): row for row in document["rows"]}
+    packed = by["int4", "npu"]
+    assert packed["direct_token_s"] < packed["token_s"]
+    low, high = packed["token_interval_s"]
+    assert low <= by["fp16", "npu"]["token_s"] * 1.01 and packed["token_s"] < high
+    assert by["int4", "cpu"]["direct_token_s"] is None
+    assert [(one["device"], one["max_sequence"]) for one in document["growth"]] == [
+        ("npu", [64, 128]),
+        ("cpu", [64, 128]),
+    ]
+    assert run(["llm", TINY, "--growth", "128"]) == 2
+    assert "two numbers of places" in capsys.readouterr().err
+
+
+def test_the_question_of_the_laptop_has_a_page(tmp_path):
+    target = tmp_path / "models.html"
+    assert run(["llm", TINY, "--weights", "fp16", "-o", str(target)]) == 0
+    page = target.read_text(encoding="utf-8")
+    for heading in ("Time of a token", "Time to the first token", "Memory", "Energy of a token", "Figures"):
+        assert f"<h2>{heading}</h2>" in page
+
+
+def test_weights_that_are_set_aside_come_back(folder, monkeypatch):
+    from npusim.frontends import openvino_ir
+
+    file = folder / "model" / "1.xml"
+    whole = openvino_ir.import_model(file)
+    monkeypatch.setattr(openvino_ir, "_LARGE_BYTES", 1024)
+    monkeypatch.setattr(openvino_ir, "_VERY_LARGE_BYTES", 0)
+    apart = openvino_ir.import_model(file)
+    assert_agreement(apart, whole)
+
+
+@pytest.mark.parametrize("device", ["npu", "cpu", "auto"])
+def test_a_machine_with_other_numbers_has_the_table_of_a_lowering_from_scratch(device):
+    """What stays of a mapped graph's rows, and what is made again."""
+    from npusim.cost import lower
+    from npusim.scenario import Scenario
+    from npusim.studies.perturbation import lowered_on, sampled, uncertain_numbers, with_library
+
+    mapped = Scenario(TINY, settings=["workload.layers=2", "workload.chunks=1"], device=device).mapped
+    soc, used = with_library(mapped.soc, [mapped])
+    numbers = uncertain_numbers(soc, used)
+    machine = sampled(soc, numbers, np.linspace(-1.5, 1.5, len(numbers)))
+    again = lower(mapped.graph, mapped.decisions, machine).ops
+    assert lowered_on(mapped, machine).tobytes() == again.tobytes()

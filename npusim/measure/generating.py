@@ -98,8 +98,7 @@ class Generator:
         for request, names in zip(self.requests, self.names, strict=True):
             found = request.infer({name: value for name, value in fed.items() if name in names})
             self.device_s += request.latency * 1e-3
-            fed["x"] = found[0]
-            fed |= self._kept(found)
+            fed["x"] = self._handed_on(found)
         self.position += len(tokens)
         return np.array(fed["x"][0, -1], np.float32)
 
@@ -112,13 +111,16 @@ class Generator:
         turns = positions if self.spec.rope == "graph" else self.angles[positions]
         return {"mask": self.mask, "freqs_cis": turns, **self.caches}
 
-    def _kept(self, found: Any) -> dict[str, Any]:
-        """Return the caches that a part hands back; none where they are its states."""
-        for port, value in found.items() if self.caches else ():
-            for name in port.get_names():
-                if (cache := name.removesuffix("_out")) in self.caches:
-                    self.caches[cache] = np.array(value)
-        return self.caches
+    def _handed_on(self, found: Any) -> Any:
+        """Return the result of a part; caches that it hands back are kept for the next step."""
+        result = None
+        for port, value in found.items():
+            cache = next((name for name in port.get_names() if name.startswith("cache_")), "")
+            if cache:
+                self.caches[cache.removesuffix("_out")] = np.array(value)
+            else:
+                result = value
+        return result
 
     def generate(self, prompt: Sequence[int], count: int) -> Generated:
         """Take in a prompt token by token, and `count` times the token with the highest score."""
