@@ -1,4 +1,4 @@
-"""Tokens of an exported folder on a device of OpenVINO, as NITRO's pipeline makes them, and their times.
+"""Tokens of an exported folder on a device of OpenVINO, made by NITRO's pipeline, and their times.
 
 The host makes the mask and looks up rotary embeddings, hands features from part to part, and takes the token
 with the highest score.
@@ -60,7 +60,7 @@ class Generator:
             settings = {"INFERENCE_PRECISION_HINT": "f32"} if device == "CPU" else {}
         self.compiled = [core.compile_model(file, device, dict(settings)) for file in files]
         self.requests = [one.create_infer_request() for one in self.compiled]
-        self.names = [{port.get_any_name() for port in one.inputs} for one in self.compiled]
+        self.names = [{name for port in one.inputs for name in port.get_names()} for one in self.compiled]
         self.angles = rotary_angles(self.spec, 2 * self.spec.max_sequence).astype(np.float32)
         self.mask, self.position = np.empty(0, np.float32), 0
         self.caches: dict[str, npt.NDArray[np.float32]] = {}
@@ -80,7 +80,7 @@ class Generator:
         self.caches = {name: np.zeros(shape, np.float32) for name in held}
 
     def step(self, token: int | Sequence[int]) -> Scores:
-        """Take in a token, or as many as an inference does, and return the score of each that may follow.
+        """Take in the tokens of an inference and return the score of each that may follow.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Generator:
         for request, names in zip(self.requests, self.names, strict=True):
             found = request.infer({name: value for name, value in fed.items() if name in names})
             self.device_s += request.latency * 1e-3
-            fed["x"] = self._handed_on(found)
+            fed["x"] = self._result_of(found)
         self.position += len(tokens)
         return np.array(fed["x"][0, -1], np.float32)
 
@@ -111,8 +111,8 @@ class Generator:
         turns = positions if self.spec.rope == "graph" else self.angles[positions]
         return {"mask": self.mask, "freqs_cis": turns, **self.caches}
 
-    def _handed_on(self, found: Any) -> Any:
-        """Return the result of a part; caches that it hands back are kept for the next step."""
+    def _result_of(self, found: Any) -> Any:
+        """Return what a part gives to the next; caches that it hands back are kept for the next step."""
         result = None
         for port, value in found.items():
             cache = next((name for name in port.get_names() if name.startswith("cache_")), "")

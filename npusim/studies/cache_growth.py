@@ -1,4 +1,4 @@
-"""Passes over the cache of a language model: what each costs at two lengths of it, device by device."""
+"""Passes over the cache of a language model, each costed at two lengths of it."""
 
 from __future__ import annotations
 
