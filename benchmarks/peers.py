@@ -89,7 +89,6 @@ for name, (m, k, n) in json.loads(sys.argv[1]).items():
     found[name] = [time.perf_counter() - began, float(s.get_total_cycles())]
 print(json.dumps(found))
 """
-_ACCELFORGE = "import accelforge, json; print(json.dumps({}))"
 _NPUSIM = """
 import json, sys, time
 import npusim
@@ -116,6 +115,7 @@ class Peer(NamedTuple):
     package: str
     """What pip installs; empty where there is no package."""
     code: str
+    """What times it; empty where it could not be installed when this was written."""
     machine: str
 
 
@@ -123,7 +123,7 @@ PEERS = (
     Peer("npusim", "", _NPUSIM, "core-ultra-series2, its tiling searched"),
     Peer("ZigZag", "zigzag-dse==3.9.1 six", _ZIGZAG, "tpu_like as shipped, 32 x 32, its mapping searched"),
     Peer("SCALE-Sim", "scalesim==3.0.0", _SCALESIM, "32 x 32, outputs stationary, one mapping, every cycle"),
-    Peer("AccelForge", "accelforge==1.0.467", _ACCELFORGE, ""),
+    Peer("AccelForge", "accelforge==1.0.467", "", ""),
     Peer("MAESTRO", "", "", ""),
 )
 
@@ -134,8 +134,8 @@ def measure() -> dict[str, Any]:
 
 
 def _measured(peer: Peer) -> dict[str, Any]:
-    if not peer.code:
-        return {"missing": "a C++ program, in no package registry"}
+    if not peer.package and not peer.code:
+        return {"missing": "a C++ program, in no package registry (`maestro` there is another program)"}
     with tempfile.TemporaryDirectory(prefix="npusim-peer-") as folder:
         python = sys.executable
         if peer.package:
@@ -143,8 +143,13 @@ def _measured(peer: Peer) -> dict[str, Any]:
             python = str(Path(folder) / "env" / "bin" / "python")
             try:
                 _run([python, "-m", "pip", "install", "--quiet", *peer.package.split()], folder, _INSTALL_S)
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-                return {"missing": f"pip does not install {peer.package}: its requirements cannot be met"}
+            except subprocess.TimeoutExpired:
+                return {"missing": f"not installed within {_INSTALL_S} s"}
+            except subprocess.CalledProcessError as error:
+                said = [line for line in error.stderr.splitlines() if line.startswith("ERROR:")][-1:]
+                return {"missing": f"pip does not install {peer.package}: {' '.join(said)[7:200]}"}
+        if not peer.code:
+            return {"missing": "installs, but nothing is written here that runs it"}
         try:
             said = _run([python, "-c", peer.code, json.dumps(PRODUCTS)], folder, _RUN_S)
         except subprocess.TimeoutExpired:

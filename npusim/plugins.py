@@ -152,14 +152,14 @@ def plugin_packages() -> list[str]:
     return sorted({_package_of(entry) for group in GROUPS for entry in _entries(group)})
 
 
-def _entries(group: str) -> metadata.EntryPoints:
+def _entries(group: str) -> Any:
     """Return the entry points of a group; packages are looked for once while folders stay as they are."""
     folders = tuple((folder, os.stat(folder).st_mtime_ns) for folder in sys.path if os.path.isdir(folder))
     return _all_entries(folders).select(group=group)
 
 
 @lru_cache(maxsize=1)
-def _all_entries(folders: tuple[tuple[str, int], ...]) -> metadata.EntryPoints:
+def _all_entries(folders: tuple[tuple[str, int], ...]) -> Any:
     return metadata.entry_points()
 
 

@@ -100,7 +100,7 @@ def dispatcher_of(function: Callable[..., Any], folder: str | None, options: dic
     # Nobody calls a kernel from C.
     made = numba.njit(error_model="numpy", no_cfunc_wrapper=True, **options)(function)
     if options.get("parallel"):
-        function.__globals__.setdefault("prange", numba.prange)
+        function.__globals__["prange"] = numba.prange
     if folder is not None:
         # numba fixes a function's cache folder when its cache is made; other users of numba in this
         # process keep theirs.

@@ -196,5 +196,6 @@ def compiled_or_plain(duration_ms: Duration, in_lists: bool = False) -> Callable
 
 
 def compiled_parallel(function: _Function) -> _Function:
-    """Compile a loop that runs over all cores (`numba.prange`)."""
+    """Compile a loop that runs over all cores (`numba.prange`); as plain Python it runs over a range."""
+    function.__globals__.setdefault("prange", range)
     return _compile(function, lambda *_: math.inf, parallel=True, nogil=True)
