@@ -103,7 +103,7 @@ def product_s(host: Any, op: Any) -> float:
     busy = max(1.0, op.host_results * rounded(columns))
     macs *= max(1.0, host.cores * host.busy_outputs / busy)
     rate = host.macs_per_cycle[op.host_format] * host.dense_efficiency
-    return float(macs / (host.cores * host.clock_hz * rate))
+    return float(macs / (host.cores * host.clock_hz * rate)) + float(host.product_overhead_s)
 
 
 def host_row(**changes: Any) -> Any:
@@ -111,7 +111,15 @@ def host_row(**changes: Any) -> Any:
     row = np.zeros(1, HOST_DTYPE)[0]
     plain = dict.fromkeys(HOST_PRIMITIVES, 1.0)
     plain |= dict.fromkeys(
-        ("cache_bytes", "dispatch_s", "result_macs", "scatter_columns", "core_bytes_per_s"), 0.0
+        (
+            "cache_bytes",
+            "dispatch_s",
+            "product_overhead_s",
+            "result_macs",
+            "scatter_columns",
+            "core_bytes_per_s",
+        ),
+        0.0,
     )
     for name, value in (plain | changes).items():
         row[name] = value

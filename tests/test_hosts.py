@@ -58,6 +58,7 @@ def hosts(draw):
         "core_bytes_per_s": draw(st.one_of(st.just(0.0), st.floats(1e8, 1e12))),
         "bytes_per_s": draw(st.floats(1e8, 1e13)),
         "dispatch_s": draw(st.floats(0.0, 1e-3)),
+        "product_overhead_s": draw(st.one_of(st.just(0.0), st.floats(0.0, 1e-3))),
     }
 
 

@@ -187,6 +187,9 @@ class RooflineDevice(Section):
     product_lanes: PositiveRatio | None = None
     """Columns of a product that a core works out side by side; a product of fewer, or of a few more, takes as
     long as one of the next multiple. None: columns are not rounded up."""
+    product_overhead: Duration | None = None
+    """Fixed time of a product or convolution beside `dispatch_overhead`: operands are laid out anew for its
+    kernel, which fills and drains. None: none."""
     result_macs: Ratio | None = None
     """Multiply-accumulates that starting and storing a result of a product takes the time of. None: none."""
     element_cycles: dict[ElementKind, CyclesPerElement] = Field(default_factory=dict)
@@ -208,6 +211,9 @@ class RooflineDevice(Section):
     fused_ops: list[FusedOpName] = Field(default_factory=list)
     """Operator types that are done together with the operator whose result they read: what lies between them
     is neither written nor read, and nothing is dispatched again."""
+    in_place_ops: list[Literal["concat"]] = Field(default_factory=list)
+    """Operators that move nothing where the device itself makes all that is joined: producers write into the
+    joined tensor."""
     caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)
     """Cache levels by name, nearest to the core first."""
     write_cost: PositiveRatio | None = None

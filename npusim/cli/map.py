@@ -102,6 +102,21 @@ Exponents = Annotated[
 ]
 
 
+_Method = Annotated[
+    str | None,
+    _front(
+        "--method",
+        "How placements are found.",
+        choices=("exact", "nsga2", "random"),
+        default="exact for chains of blocks, nsga2 for other networks",
+    ),
+]
+_Evaluations = Annotated[
+    int, _front("--evaluations N", "Placements that a search costs.", min=1, show_default=True)
+]
+_Seed = Annotated[int, _front("--seed N", "Of a search.", min=0, show_default=True)]
+
+
 @app.command(name="map", epilog=_EXAMPLES)
 def map_(
     workload: opt.WorkloadName,
@@ -119,6 +134,9 @@ def map_(
     max_transitions: MaxTransitions = None,
     max_share: MaxShare = None,
     exponents: Exponents = "1,1",
+    method: _Method = None,
+    evaluations: _Evaluations = 5000,
+    seed: _Seed = 0,
     settings: opt.Settings = None,
     shapes: opt.Shapes = None,
     hint: opt.Hint = "latency",
@@ -131,8 +149,8 @@ def map_(
 
     Counts what every operator costs on each device, the launches, and transfers between devices; the table
     shows what a split after each operator would cost. With several inferences in flight, latency means the
-    time between two of them. With --minimise latency,energy the answer is a front: exact, by dynamic
-    programming over blocks and devices, within the limits.
+    time between two of them. With --minimise latency,energy the answer is a front within the limits: of a
+    chain of blocks exact, by dynamic programming over blocks and devices; of other networks by NSGA-II.
     """
     from npusim.cli.inputs import scenario_of
     from npusim.cli.output import Destination
@@ -149,15 +167,20 @@ def map_(
         "max-share": max_share,
     }
     if minimise == _BOTH:
-        finer = granularity if granularity != "block" else None
-        _refuse({"profile": profile, "granularity": finer}, f"one objective, not --minimise {_BOTH}")
-        found = _front_of(scenario, named, limits, dvfs, exponents, mapping)
+        _refuse({"profile": profile}, f"one objective, not --minimise {_BOTH}")
+        how = {
+            "method": method,
+            "granularity": granularity or "block",
+            "evaluations": evaluations,
+            "seed": seed,
+        }
+        found = _front_of(scenario, named, limits, dvfs, exponents, mapping, how)
 
         from npusim.report.map_front import map_front_page
 
         destination.write(lambda: map_front_page(found), found)
         return
-    _refuse({**limits, "dvfs": dvfs, "mapping": mapping}, f"--minimise {_BOTH}")
+    _refuse({**limits, "dvfs": dvfs, "mapping": mapping, "method": method}, f"--minimise {_BOTH}")
 
     from npusim.api import place
 
@@ -190,8 +213,10 @@ def _front_of(
     dvfs: bool,
     exponents: str,
     mapping: str | None,
+    how: dict[str, Any],
 ) -> MapFront:
     from npusim.cli.progress import Progress
+    from npusim.studies.evolved_mapping import Budget
     from npusim.studies.map_front import map_front
 
     kept = limits_of(limits)
@@ -204,6 +229,9 @@ def _front_of(
             operating_points=dvfs,
             exponents=powers,
             mapping=mapping,
+            method=how["method"],
+            granularity=how["granularity"],
+            budget=Budget(evaluations=how["evaluations"], seed=how["seed"]),
             tell=progress,
         )
 

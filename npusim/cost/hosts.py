@@ -5,7 +5,8 @@
 **Products.** Multiply-accumulates over the part of the peak that dense products reach. Columns are worked
 out so many side by side, so their number is rounded up to whole lanes (a product of a vector lays the depth
 there instead, where that is less); each result takes the time of some more for being started and stored; and
-too few results leave cores idle.
+too few results leave cores idle. Each product has a fixed time, too: operands are laid out anew, the kernel
+fills and drains.
 
 **Elements.** So many cycles of a core for each, by the kind of work, and for each row. Cores share a scatter
 by columns, so that narrow rows keep few of them busy.
@@ -95,6 +96,8 @@ class HostPrimitives:
     """Bandwidth from DRAM of one core; 0: that of all."""
     dispatch_s: Seconds
     """Start of an operator."""
+    product_overhead_s: Seconds
+    """Fixed time of a product on top."""
     launch_s: Seconds
     """Call of the device's runtime."""
     busy_w: Watts
@@ -167,6 +170,8 @@ def fill_host(record: Any, device: Cpu | Gpu, hint: str) -> None:
     record["bytes_per_s"], record["busy_w"] = device.dram_bandwidth, device.power.busy
     record["idle_w"], record["is_gpu"] = device.power.idle, float(isinstance(device, Gpu))
     record["dispatch_s"], record["launch_s"] = device.dispatch_overhead, device.launch_overhead
+    overhead = device.product_overhead
+    record["product_overhead_s"] = overhead if overhead is not None else 0.0
     power, rated = device.power, device.power.rated_at
     record["voltage"], record["rated_voltage"] = device.voltage, rated.voltage
     share = rated.sustained_clock_share
@@ -288,7 +293,7 @@ def _product_s(host: HostRecord, op: OpRecord) -> float:
         macs = min(by_column, by_depth)
     macs *= max(1.0, host.cores * host.busy_outputs / max(1.0, op.host_results * wide))
     peak = host.macs_per_cycle[op.host_format] * host.cores * host.clock_hz
-    return float(macs / (peak * host.dense_efficiency))
+    return float(host.product_overhead_s + macs / (peak * host.dense_efficiency))
 
 
 @compiled

@@ -12,7 +12,8 @@ import numpy as np
 from npusim.arch import Soc
 from npusim.errors import InfeasibleError
 from npusim.studies.block_table import BlockTable, block_table, blocks_of, covering_specs
-from npusim.studies.map_front import Limits, letters_of, parts_of
+from npusim.studies.map_front import Limits
+from npusim.studies.mapping_letters import letters_of, parts_of
 from npusim.workloads.vision_gnn.space import Architecture, ArchitectureSpace
 from npusim.workloads.vision_gnn.spec import VisionGnnSpec
 

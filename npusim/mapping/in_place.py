@@ -7,6 +7,9 @@ the grid reads contiguous blocks. Any other is a copy by DMA.
 
 Images are stored with their channels innermost, other tensors in the order of their axes.
 
+A CPU's or GPU's runtime joins in place what it makes itself, where the data sheet says so
+(`gpu.in_place_ops`).
+
 Source: the pass CMXConcat of OpenVINO's NPU compiler (getInputPattern, inputConcatOnlyMeetRequirement,
 areNCEOutputsAligned, isSplitSupportedOnDPU).
 """
@@ -36,13 +39,17 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
     groups : tuple of Group
         With a copy by DMA for each join and split.
     """
-    if not any(group.unit is Unit.DMA for group in groups):
+    if not any(group.unit is Unit.DMA or _joins_on_host(group, graph, soc) for group in groups):
         return groups
     returned = _returned(graph)
     unit = {name: group.unit for group in groups for name in (group.main, *group.fused)}
     device = {name: group.device for group in groups for name in (group.main, *group.fused)}
     for group in reversed(groups):  # readers first
         op = graph.operators[group.main]
+        if _joins_on_host(group, graph, soc):
+            if _is_made_on(group.device, op, graph, device, unit):
+                unit[op.name] = Unit.VIEW
+            continue
         if group.unit is not Unit.DMA:
             continue
         schedule = soc.array_devices[group.device].schedule
@@ -60,6 +67,26 @@ def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, 
         replace(group, unit=Unit.VIEW, device="") if unit[group.main] is Unit.VIEW else group
         for group in groups
     )
+
+
+def _joins_on_host(group: Group, graph: Graph, soc: Soc) -> bool:
+    """Whether a group is nothing but an operator that its host does in place."""
+    if not group.unit.is_host or group.fused:
+        return False
+    return listed_as(graph.operators[group.main]) in soc.hosts[group.device].in_place_ops
+
+
+def _is_made_on(
+    host: str, op: Operator, graph: Graph, device: Mapping[str, str], unit: Mapping[str, Unit]
+) -> bool:
+    """Whether a host makes every input of an operator itself, as such or under another shape."""
+    for name in op.inputs:
+        writer = graph.writer(name)
+        while writer is not None and unit[writer.name] is Unit.VIEW and writer.inputs:
+            writer = graph.writer(writer.inputs[0])
+        if writer is None or device[writer.name] != host or writer.repeats > 1:
+            return False
+    return len(set(op.inputs)) == len(op.inputs)
 
 
 def _parts(op: Operator, graph: Graph) -> tuple[Tensor, tuple[Tensor, ...]]:

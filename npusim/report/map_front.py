@@ -24,7 +24,7 @@ _MOST_ROWS = 24
 def map_front_page(found: MapFront) -> RenderableType:
     """Return a front for the terminal: devices alone, placements by latency, notes, verdict."""
     letters = ", ".join(f"{letter} {device}" for device, letter in found.devices.items())
-    head = f"{len(found.blocks)} blocks on {letters}; least latency and energy"
+    head = f"{len(found.blocks)} {found.granularity}s on {letters}; least latency and energy"
     if found.limits:
         head += f"; within {', '.join(f'{name} {value:.4g}' for name, value in found.limits.items())}"
     return Group(
@@ -76,12 +76,16 @@ def _shown(count: int, chosen: int) -> list[int]:
 def _notes(found: MapFront) -> list[str]:
     settings = f" at {found.settings} settings of operating points" if found.settings > 1 else ""
     said = [f"exact: no other of {found.placements:.2g} placements{settings} is better in both"]
+    if found.evaluations is not None:
+        method = "NSGA-II" if found.method == "nsga2" else "drawn at random"
+        said = [f"{method}: {found.evaluations} of {found.placements:.2g} placements were costed"]
+    if found.hypervolume_share is not None:
+        said.append(f"dominates {found.hypervolume_share:.1%} of the area that the exact front does")
     shown = len(_shown(len(found.points), found.chosen))
     if shown < len(found.points):
         said.append(f"{shown} of {len(found.points)} placements are shown; --format json has all")
-    said.append(
-        "a block costs what it does where one device runs all; where devices differ results go through DRAM"
-    )
+    if found.granularity == "block" and found.method == "exact":
+        said.append("a block costs what it does where one device runs all; between devices lies DRAM")
     return said
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +87,11 @@ class BlockCosts:
     """The same for energy."""
     passing: Passing
 
+    def problem(self, chain: Chain, devices: Sequence[str]) -> ChainProblem:
+        """Return the blocks as a chain to place on the devices."""
+        crossing_s, crossing_j = self.passing.crossings(chain.handed_bytes)
+        return ChainProblem(chain.blocks, tuple(devices), self.time_s, self.energy_j, crossing_s, crossing_j)
+
 
 def chain_problem(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> ChainProblem:
     """Return the costs of a chain's blocks on devices, and of handing results from device to device.
@@ -109,43 +114,53 @@ def block_costs(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> Blo
     InfeasibleError
         Where none of the devices can run the network.
     """
-    shape, soc = (len(chain.blocks), len(devices)), scenario.machine
-    time_s, energy_j = np.full(shape, np.inf), np.full(shape, np.inf)
-    launch_s = np.zeros(len(devices))
+    mapped: dict[str, Mapped | None] = {}
     reasons = []
-    for d, device in enumerate(devices):
+    for device in devices:
         try:
-            mapped = scenario.with_(device=device).mapped
+            mapped[device] = scenario.with_(device=device).mapped
         except InfeasibleError as error:
+            mapped[device] = None
             reasons.append(str(error))
-            continue
-        launch_s[d] = float(mapped.arch[device]["launch_s"])
-        time_s[:, d], energy_j[:, d] = _on_one(mapped, chain)
-    if not np.isfinite(time_s).any():
+    if not any(mapped.values()):
         raise InfeasibleError(reasons[0])
-    byte_s = np.array([_seconds_per_byte(soc, device) for device in devices])
+    return costs_of_mapped(mapped, chain, scenario.machine)
+
+
+def costs_of_mapped(mapped: Mapping[str, Mapped | None], chain: Chain, soc: Soc) -> BlockCosts:
+    """Return what each block costs on devices that a network is mapped to; None: one cannot run it."""
+    shape = (len(chain.blocks), len(mapped))
+    time_s, energy_j = np.full(shape, np.inf), np.full(shape, np.inf)
+    launch_s = np.zeros(len(mapped))
+    for d, (device, one) in enumerate(mapped.items()):
+        if one is not None:
+            launch_s[d] = float(one.arch[device]["launch_s"])
+            time_s[:, d], energy_j[:, d] = _on_one(one, chain)
+    byte_s = np.array([_seconds_per_byte(soc, device) for device in mapped])
     byte_j = float(soc.technology.energy.dram) if soc.technology is not None else 0.0
-    return BlockCosts(time_s, energy_j, Passing(launch_s, byte_s, soc.idle_w, byte_j))
+    passing = Passing(launch_s, byte_s, soc.idle_w, byte_j * soc.dram.voltage_ratio**2)
+    return BlockCosts(time_s, energy_j, passing)
 
 
 def _on_one(mapped: Mapped, chain: Chain) -> tuple[Any, Any]:
     """Return time and energy of each block of a network that is mapped to one device.
 
-    Launches, also those of a device that runs what this one cannot, are of the block that needs them; power
-    that does not depend on the work goes with the time.
+    Launches, also those of a device that runs what this one cannot, are of the block that needs them. Static
+    power of an array device goes with the time that it works, idle power of the package with all time.
     """
     number, regions = {block: i for i, block in enumerate(chain.blocks)}, mapped.graph.regions
-    groups, results = mapped.decisions.groups, mapped.results
+    groups, results, arch = mapped.decisions.groups, mapped.results, mapped.arch
     block = np.array([number[regions[group.main].block] for group in groups])
+    static_w = {name: float(arch[name]["static_w"]) for name in arch.arrays}
     launches_s = mapped.lowered.ops["launches"] * [launch_each_s(mapped, group) for group in groups]
+    static_j = results["critical_s"] * [static_w.get(group.device, 0.0) for group in groups]
     count = len(chain.blocks)
     time_s = np.bincount(block, results["critical_s"] + launches_s, count)
-    energy_j = np.bincount(block, results["energy_j"], count)
-    rest_j = float(mapped.total["energy_j"]) - float(energy_j.sum())
-    return time_s, energy_j + rest_j * time_s / time_s.sum()
+    energy_j = np.bincount(block, results["energy_j"] + static_j, count)
+    return time_s, energy_j + float(arch.shared["idle_w"]) * time_s
 
 
 def _seconds_per_byte(soc: Soc, device: str) -> float:
-    """Return the time of a byte between a device and DRAM."""
+    """Return the time of a byte between a device and DRAM, at its clock."""
     bandwidth = soc.hosts[device].dram_bandwidth if device in soc.hosts else soc.dram.bandwidth
-    return 1.0 / float(bandwidth)
+    return 1.0 / (float(bandwidth) * soc.dram.clock_ratio)

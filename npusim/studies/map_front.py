@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +13,11 @@ from pydantic import Field
 
 from npusim.arch import Soc
 from npusim.documents import Document, Part
-from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
+from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
+from npusim.graph import Graph
 from npusim.mapping import (
     ChainProblem,
+    Granularity,
     Limit,
     chain_front,
     energy_limit,
@@ -27,9 +28,12 @@ from npusim.mapping import (
 )
 from npusim.scenario import Scenario
 from npusim.studies.chain import Chain, chain_of, chain_problem
+from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
+from npusim.studies.mapping_letters import letters_of, placement_of, written
+from npusim.studies.placed_units import PlacedUnits, coarser_start, placed_units
 
-_GRAPHER = re.compile(r"grapher\d+$")
-_FFN = re.compile(r"ffn\d+$")
+_BEYOND = 1.001
+"""Latency and energy up to which hypervolumes count, over those of the worst device alone."""
 
 
 class PlacedChain(Part):
@@ -90,6 +94,15 @@ class MapFront(Document):
     """All blocks on one device, at the operating points of the data sheet."""
     points: list[PlacedChain]
     """The front, by rising latency."""
+    granularity: Granularity = "block"
+    """What a letter stands for: a block, a layer or an operator."""
+    method: Literal["exact", "nsga2", "random"] = "exact"
+    """How placements were found."""
+    evaluations: int | None = None
+    """Placements that were costed; null where the front is exact."""
+    hypervolume_share: float | None = None
+    """Area of latency and energy that the front dominates, up to the worst device alone, over that of the
+    exact front; null where the front is exact or the network no chain."""
     chosen: int
     """Point of the front with the least product of energy and latency, each over that of the best device
     alone and to the power of its exponent."""
@@ -124,6 +137,25 @@ class Limits:
             found.append(share_limit(problem, device, share))
         return found
 
+    def kept(self, values: Any, placements: Any, units: Sequence[str]) -> Any:
+        """Return which placements keep the limits, array of bool; see `ChainProblem.evaluate`."""
+        latency_s, energy_j = values.T
+        moves = (placements[:, 1:] != placements[:, :-1]).sum(1)
+        kept = np.isfinite(latency_s)
+        for amount, most in (
+            (latency_s, self.latency_s),
+            (energy_j, self.energy_j),
+            (moves, self.transitions),
+        ):
+            kept = kept if most is None else kept & (amount <= most)
+        if self.power_w is not None:
+            kept = kept & (energy_j <= self.power_w * latency_s)
+        for device, share in self.shares.items():
+            if device not in units:
+                raise UnknownNameError("device to limit", device, units)
+            kept = kept & ((placements == list(units).index(device)).mean(1) <= share)
+        return kept
+
 
 def map_front(
     scenario: Scenario,
@@ -133,9 +165,15 @@ def map_front(
     operating_points: bool = False,
     exponents: tuple[float, float] = (1.0, 1.0),
     mapping: str | None = None,
+    method: Literal["exact", "nsga2", "random"] | None = None,
+    granularity: Granularity = "block",
+    budget: Budget | None = None,
     tell: Callable[[int, int], object] = lambda done, of: None,
 ) -> MapFront:
-    """Return every placement of a network's blocks that no other beats in latency and energy.
+    """Return the placements of a network's blocks that no other beats in latency and energy.
+
+    Of a chain of blocks the front is exact. Other networks, and finer units than blocks, are searched by
+    NSGA-II, finer ones from the placements of coarser ones on.
 
     Parameters
     ----------
@@ -149,13 +187,20 @@ def map_front(
         Of energy and of latency in the product that picks one point.
     mapping : str, optional
         A placement to cost beside the front, as `PlacedChain.mapping` is written.
+    method : {"exact", "nsga2", "random"}, optional
+        None: exact for chains of blocks, else NSGA-II.
+    granularity : {"block", "layer", "operator"}
+        What is placed as one.
+    budget : Budget, optional
+        Of a search.
     tell : callable
         Called with settings done, and in all.
 
     Raises
     ------
     NpusimError
-        Where the network is no chain of blocks, or several requests are in flight.
+        Where several requests are in flight, or an exact front or operating points are asked of what is no
+        chain of blocks.
     InfeasibleError
         Where no placement keeps the limits.
 
@@ -167,11 +212,18 @@ def map_front(
     if scenario.run.requests > 1:
         raise NpusimError("several objectives are for one inference at a time; use the latency hint")
     soc, limits = scenario.machine, limits or Limits()
-    chain, chosen = chain_of(scenario.graph), devices_of(soc, devices)
+    chosen, chain = devices_of(soc, devices), _chain(scenario.graph, method, granularity)
+    exact = chain is not None and method in (None, "exact")
+    if operating_points and not exact:
+        raise NpusimError("operating points are tried with exact fronts of chains of blocks alone")
     combinations = list(combinations_of(soc, chosen)) if operating_points else [{}]
-    first = chain_problem(scenario, chain, chosen)
-    made = _Made(first, letters_of(chosen))
-    points = _points(scenario, chain, made, limits, combinations, tell)
+    first = chain_problem(scenario, chain, chosen) if chain else placed_units(scenario, chosen, granularity)
+    made, share, budget = _Made(first, letters_of(chosen)), None, budget or Budget()
+    if exact and chain is not None and isinstance(first, ChainProblem):
+        points = _points(scenario, chain, first, made, limits, combinations, tell)
+    else:
+        how: SearchMethod = "random" if method == "random" else "nsga2"
+        points, share = _searched(scenario, made, limits, how, budget, granularity)
     front = _not_beaten(points)
     alone = _alone(first)
     return MapFront(
@@ -179,31 +231,83 @@ def map_front(
         soc=soc.name,
         techniques=scenario.graph.techniques,
         devices=dict(made.letters),
-        blocks=list(chain.blocks),
-        placements=float(len(chosen)) ** len(chain.blocks) * len(combinations),
+        blocks=list(first.blocks),
+        placements=float(len(chosen)) ** len(first.blocks) * len(combinations),
         settings=len(combinations),
         limits=_told(limits),
         alone=alone,
         points=front,
+        granularity=granularity,
+        method="exact" if exact else how,
+        evaluations=None if exact else budget.evaluations,
+        hypervolume_share=share,
         chosen=_chosen(front, alone, exponents),
         exponents=exponents,
         given=None if mapping is None else made.given(mapping),
     )
 
 
+def _chain(graph: Graph, method: str | None, granularity: Granularity) -> Chain | None:
+    """Return a network as a chain of blocks; None where it is none, or placed by finer units."""
+    if granularity != "block":
+        if method == "exact":
+            raise NpusimError("exact fronts are of chains of blocks: --granularity block")
+        return None
+    try:
+        return chain_of(graph)
+    except NpusimError:
+        if method == "exact":
+            raise
+        return None
+
+
+def _searched(
+    scenario: Scenario,
+    made: _Made,
+    limits: Limits,
+    method: SearchMethod,
+    budget: Budget,
+    granularity: Granularity,
+) -> tuple[list[PlacedChain], float | None]:
+    """Return what a search finds, and its hypervolume over that of the exact front where there is one."""
+    problem = made.problem
+
+    def values(placements: Any) -> Any:
+        found = problem.evaluate(placements)
+        found[~limits.kept(found, placements, problem.units)] = np.inf
+        return found
+
+    start = None
+    if isinstance(problem, PlacedUnits) and method == "nsga2" and granularity != "block":
+        start = coarser_start(scenario, problem, granularity, budget)
+    found = searched(Genes(problem.allowed, values), method, budget, start)
+    if not len(found.placements):
+        raise InfeasibleError(f"none of {budget.evaluations} placements searched keeps all limits")
+    share = None
+    if isinstance(problem, ChainProblem):
+        best = chain_front(problem, limits.of(problem))
+        exact = np.stack([best.latency_s, best.energy_j], -1)
+        worst = np.array([(one.latency_s, one.energy_j) for one in _alone(problem)]).max(0)
+        worst = np.maximum(worst, exact.max(0)) * _BEYOND
+        share = hypervolume(found.values, worst) / hypervolume(exact, worst)
+    return [made.placed(problem, one, {}) for one in found.placements], share
+
+
 @dataclass(frozen=True)
 class _Made:
     """Makes rows of the document."""
 
-    problem: ChainProblem
+    problem: ChainProblem | PlacedUnits
     letters: Mapping[str, str]
 
-    def placed(self, problem: ChainProblem, placement: np.ndarray, points: Mapping[str, str]) -> PlacedChain:
+    def placed(
+        self, problem: ChainProblem | PlacedUnits, placement: np.ndarray, points: Mapping[str, str]
+    ) -> PlacedChain:
         latency_s, energy_j = (float(x) for x in problem.evaluate(placement[None])[0])
         units = [problem.units[u] for u in placement]
         counts = Counter(units)
         return PlacedChain(
-            mapping=self.written(units),
+            mapping=written(self.problem.blocks, self.letters, units),
             latency_s=latency_s,
             energy_j=energy_j,
             power_w=energy_j / latency_s,
@@ -212,26 +316,9 @@ class _Made:
             operating_points=dict(points),
         )
 
-    def written(self, units: Sequence[str]) -> str:
-        """Return a placement as letters."""
-        parts = parts_of(self.problem.blocks)
-        return "/".join("".join(self.letters[units[i]] for i in part) for part in parts)
-
     def given(self, mapping: str) -> PlacedChain:
         """Return the placement that letters say."""
-        parts, said = parts_of(self.problem.blocks), mapping.upper().replace("-", "").split("/")
-        lengths = "/".join(str(len(part)) for part in parts)
-        if [len(part) for part in parts] != [len(letters) for letters in said]:
-            found = "/".join(str(len(letters)) for letters in said)
-            raise ConfigError(f"`{mapping}`, {found} letters", file="--mapping", allowed=f"{lengths} letters")
-        unit_of = {letter: self.problem.units.index(unit) for unit, letter in self.letters.items()}
-        placement = np.zeros(len(self.problem.blocks), np.int64)
-        for part, letters in zip(parts, said, strict=True):
-            for i, letter in zip(part, letters, strict=True):
-                if letter not in unit_of:
-                    known = ", ".join(f"{letter} ({unit})" for unit, letter in self.letters.items())
-                    raise ConfigError(f"`{letter}` in `{mapping}`", file="--mapping", allowed=known)
-                placement[i] = unit_of[letter]
+        placement = placement_of(self.problem.blocks, self.problem.units, mapping.split("/"), "--mapping")
         if not np.isfinite(self.problem.evaluate(placement[None])[0, 0]):
             raise InfeasibleError(f"--mapping {mapping}: a device cannot run a block that it is given")
         return self.placed(self.problem, placement, {})
@@ -240,6 +327,7 @@ class _Made:
 def _points(
     scenario: Scenario,
     chain: Chain,
+    first: ChainProblem,
     made: _Made,
     limits: Limits,
     combinations: Sequence[Mapping[str, str]],
@@ -251,7 +339,7 @@ def _points(
     for done, points_of in enumerate(combinations):
         tell(done, len(combinations))
         settings = [f"{device}.operating_point={name}" for device, name in points_of.items()]
-        problem = made.problem
+        problem = first
         if settings:
             problem = chain_problem(scenario.with_settings(settings), chain, problem.units)
         try:
@@ -263,26 +351,6 @@ def _points(
     if not points:
         raise refused[0]
     return points
-
-
-def parts_of(blocks: Sequence[str]) -> list[list[int]]:
-    """Return which blocks each part of a mapping stands for: of a Vision GNN four, else one of all."""
-    graphers = [i for i, block in enumerate(blocks) if _GRAPHER.match(block)]
-    ffns = [i for i, block in enumerate(blocks) if _FFN.match(block)]
-    if not graphers:
-        return [list(range(len(blocks)))]
-    before = list(range(graphers[0]))
-    behind = [i for i in range(graphers[0], len(blocks)) if i not in {*graphers, *ffns}]
-    return [part for part in (before, graphers, ffns, behind) if part]
-
-
-def letters_of(devices: Sequence[str]) -> dict[str, str]:
-    """Return a letter for each device: the first of its name that no other has."""
-    found: dict[str, str] = {}
-    for device in devices:
-        free = [c.upper() for c in (*device, *"abcdefghijklmnopqrstuvwxyz") if c.isalpha()]
-        found[device] = next(c for c in free if c not in found.values())
-    return found
 
 
 def devices_of(soc: Soc, devices: Sequence[str] | None) -> tuple[str, ...]:
@@ -328,7 +396,7 @@ def _not_beaten(points: Sequence[PlacedChain]) -> list[PlacedChain]:
     return front
 
 
-def _alone(problem: ChainProblem) -> list[AloneOn]:
+def _alone(problem: ChainProblem | PlacedUnits) -> list[AloneOn]:
     found = []
     for d, device in enumerate(problem.units):
         latency_s, energy_j = problem.evaluate(np.full((1, len(problem.blocks)), d))[0]

@@ -28,6 +28,7 @@ PREDICTORS = {
     "costmodel-sparse": "npusim.validation.costmodel_figures:SPARSE_PRODUCTS",
     "dsp": "npusim.validation.dsp_figures:KERNELS",
     "engines": "npusim.validation.engine_agreement:ENGINES",
+    "magnas": "npusim.validation.magnas:FIGURES",
     "nitro": "npusim.validation.nitro:FIGURES",
     "networks": "npusim.validation.network_figures:PUBLISHED",
     "peers": "npusim.validation.peer_figures:PEERS",

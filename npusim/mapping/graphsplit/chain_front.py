@@ -59,6 +59,11 @@ class ChainProblem:
     crossing_j: Any
     """The same for energy."""
 
+    @property
+    def allowed(self) -> Any:
+        """Which unit can run which block, bool array of shape (blocks, units)."""
+        return np.isfinite(self.time_s)
+
     def evaluate(self, placements: Any) -> Any:
         """Return latency (s) and energy (J) of placements.
 

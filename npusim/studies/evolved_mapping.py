@@ -1,0 +1,147 @@
+"""Placements by evolution or at random, for graphs that are no chains and to show what evolution misses.
+
+MaGNAS's inner search (section 4.3.2): NSGA-II over a genome with a gene for each block, the unit that runs
+it. Source of the defaults: section 4.3.2 (mutation 0.4, crossover 0.8) and 5.1.3 (population 200).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+SearchMethod = Literal["nsga2", "random"]
+"""NSGA-II, or placements drawn at random."""
+
+
+@dataclass(frozen=True)
+class Genes:
+    """What a search draws from: units of each block, and what placements cost."""
+
+    allowed: Any
+    """Which unit may run each block, bool array of shape (blocks, units)."""
+    evaluate: Callable[[Any], Any]
+    """From placements, int64 of shape (placements, blocks), to latency (s) and energy (J), shape
+    (placements, 2); infinite where limits are broken."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to search, and how."""
+
+    evaluations: int = 5000
+    population: int = 200
+    mutation: float = 0.4
+    """Share of children of which one block or more goes to another unit."""
+    crossover: float = 0.8
+    """Share of pairs that exchange units of blocks."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """Placements found, by rising latency: none beats another in both."""
+
+    values: Any
+    """Latency (s) and energy (J), shape (placements, 2)."""
+    placements: Any
+    """Shape (placements, blocks)."""
+
+
+def searched(genes: Genes, method: SearchMethod, budget: Budget, first: Any = None) -> Evolved:
+    """Return the best placements of a search.
+
+    Parameters
+    ----------
+    first : array of int64, shape (placements, blocks), optional
+        Placements that it starts with.
+    """
+    random = np.random.default_rng(budget.seed)
+    start = np.empty((0, len(genes.allowed)), np.int64) if first is None else first
+    kept, values = start, genes.evaluate(start) if len(start) else np.empty((0, 2))
+    best, best_values = _better(kept, values)
+    done = len(start)
+    while done < budget.evaluations:
+        count = min(budget.population, budget.evaluations - done)
+        if method == "random" or len(kept) < 2:
+            points = _drawn(genes.allowed, count, random)
+        else:
+            points = _children(genes.allowed, kept, values, count, budget, random)
+        done += count
+        found = genes.evaluate(points)
+        best, best_values = _better(np.concatenate([best, points]), np.concatenate([best_values, found]))
+        kept, values = np.concatenate([kept, points]), np.concatenate([values, found])
+        kept, values = _survivors(kept, values, budget.population)
+    return Evolved(best_values, best)
+
+
+def _better(points: Any, values: Any) -> tuple[Any, Any]:
+    """Return the placements that none beats, by rising latency."""
+    order = _pareto(values)
+    return points[order], values[order]
+
+
+def _drawn(allowed: Any, count: int, random: np.random.Generator) -> Any:
+    """Draw placements at random, all units of a block alike."""
+    chance = allowed / allowed.sum(1, keepdims=True)
+    return (random.random((count, len(allowed), 1)) > chance.cumsum(1)[None, :, :-1]).sum(2)
+
+
+def _children(
+    allowed: Any, kept: Any, values: Any, count: int, budget: Budget, random: np.random.Generator
+) -> Any:
+    """Return children of parents that won tournaments of two."""
+    drawn = random.integers(0, len(kept), (2, 2 * count))
+    rank = np.arange(len(kept))  # survivors stand best first
+    parents = kept[np.where(rank[drawn[0]] < rank[drawn[1]], drawn[0], drawn[1])].reshape(2, count, -1)
+    blocks = kept.shape[1]
+    takes = (random.random((count, 1)) < budget.crossover) & (random.random((count, blocks)) < 0.5)
+    found = np.where(takes, parents[1], parents[0])
+    mutates = random.random((count, 1)) < budget.mutation
+    flips = mutates & (random.random((count, blocks)) < 1.0 / blocks)
+    flips[np.arange(count), random.integers(0, blocks, count)] |= mutates[:, 0]
+    return np.where(flips, _drawn(allowed, count, random), found)
+
+
+def _survivors(points: Any, values: Any, population: int) -> tuple[Any, Any]:
+    """Return the best of some placements, each once: by fronts, within a front those with most room."""
+    points, first = np.unique(points, axis=0, return_index=True)
+    values = values[first]
+    good = np.isfinite(values).all(1)
+    points, values = points[good], values[good]
+    if not len(points):
+        return points, values
+    from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
+    from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting
+
+    order: list[int] = []
+    for front in NonDominatedSorting().do(values, n_stop_if_ranked=population):
+        distance = calc_crowding_distance(values[front]) if len(front) > 2 else np.zeros(len(front))
+        order += np.asarray(front)[np.argsort(-distance, kind="stable")].tolist()
+    return points[order[:population]], values[order[:population]]
+
+
+def _pareto(values: Any) -> Any:
+    """Return places of what none beats, by rising latency."""
+    order = np.lexsort((values[:, 1], values[:, 0]))
+    energy = values[order, 1]
+    before = np.concatenate(([np.inf], np.minimum.accumulate(energy)[:-1]))
+    return order[energy < before]
+
+
+def hypervolume(values: Any, worst: Any) -> float:
+    """Return the area that placements dominate, up to the worst latency and energy (s J).
+
+    Parameters
+    ----------
+    values : array, shape (placements, 2)
+    worst : array, shape (2,)
+    """
+    inside = values[(values < worst).all(1)]
+    if not len(inside):
+        return 0.0
+    inside = inside[_pareto(inside)]
+    right = np.append(inside[1:, 0], worst[0])
+    return float(((right - inside[:, 0]) * (worst[1] - inside[:, 1])).sum())

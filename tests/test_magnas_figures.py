@@ -1,0 +1,63 @@
+"""Suite `magnas`: which figures it reads, mappings as strings, refusals; and what its predictions keep."""
+
+import pytest
+
+from npusim.cli.running import run
+from npusim.errors import ConfigError
+from npusim.locate import resource
+from npusim.validation import validate
+from npusim.validation.magnas import read_figures
+
+ROW = "{name: mine, stem: D, grapher: GGGGGGGG, ffn: DDDDGDDD, cls: D, latency_ms: 20, energy_mj: 200}"
+
+
+def file_of(tmp_path, row):
+    path = tmp_path / "figures.yaml"
+    path.write_text(f"magnas:\n  table3_cifar100_a3:\n    - {row}\n")
+    return path
+
+
+def test_every_published_figure_is_read_by_its_path():
+    ids, keys, values, _ = read_figures(resource("validate", "figures", "published.yaml"))
+    assert len(ids) == 24
+    assert ids[0] == "magnas.baselines_latency_ms_energy_mj.max_relative.gpu.0"
+    assert "magnas.table3_cifar100_a3.2.latency_ms" in ids
+    assert keys[ids.index("magnas.table3_cifar100_a3.2.energy_mj")].mapping == (
+        "D",
+        "DGGGGGGG",
+        "DGGGGGGG",
+        "G",
+    )
+    assert min(values) > 0
+
+
+def test_a_mapping_of_ones_own_is_a_row(tmp_path):
+    ids, keys, values, notes = read_figures(file_of(tmp_path, ROW))
+    assert ids == ["magnas.table3_cifar100_a3.0.latency_ms", "magnas.table3_cifar100_a3.0.energy_mj"]
+    assert keys[0].mapping == ("D", "GGGGGGGG", "DDDDGDDD", "D")
+    assert (values, notes) == ([20.0, 200.0], [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("GGGGGGGG", "GGGGGGG", "1/7/8/1 letters; allowed: 1/8/8/1 letters"),
+        ("DDDDGDDD", "DDDDXDDD", "found `X` in .*; allowed: G .gpu., D .dla."),
+        ("latency_ms: 20", "latency_ms: soon", "found soon|found `soon`"),
+    ],
+)
+def test_a_row_that_is_no_mapping_is_refused_with_its_line(before, after, message, tmp_path):
+    with pytest.raises(ConfigError, match=message) as error:
+        read_figures(file_of(tmp_path, ROW.replace(before, after)))
+    assert error.value.line == 3
+
+
+def test_the_command_refuses_it_too(tmp_path, capsys):
+    path = file_of(tmp_path, ROW.replace("stem: D", "stem: DD"))
+    assert run(["validate", "magnas", "--figures", str(path)]) == 2
+    assert "2/8/8/1 letters" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_all_figures_are_within_the_limit():
+    assert validate(["magnas"]).ok
