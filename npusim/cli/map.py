@@ -12,7 +12,8 @@ from npusim.cli import options as opt
 if TYPE_CHECKING:
     from npusim.mapping import Granularity
     from npusim.scenario import Scenario
-    from npusim.studies.map_front import Limits, MapFront
+    from npusim.studies.map_front import Limits
+    from npusim.studies.map_front_document import MapFront
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

@@ -30,7 +30,7 @@ DOCUMENTS = {
     "whatif": "npusim.studies:WhatIf",
     "advise": "npusim.studies.advice:Advice",
     "map": "npusim.studies.placement_document:Placement",
-    "map-front": "npusim.studies.map_front:MapFront",
+    "map-front": "npusim.studies.map_front_document:MapFront",
     "llm": "npusim.studies.language:LanguageModels",
     "stream": "npusim.studies.stream:Followed",
     "validate": "npusim.validation:Validation",

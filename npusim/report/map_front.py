@@ -16,7 +16,7 @@ from npusim.report.html import COLOURS, amount_axis, plot
 from npusim.report.terminal import headed, remarks, title
 
 if TYPE_CHECKING:
-    from npusim.studies.map_front import MapFront, PlacedChain
+    from npusim.studies.map_front_document import MapFront, PlacedChain
 
 _MOST_ROWS = 24
 
