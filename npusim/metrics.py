@@ -89,6 +89,7 @@ METRICS: dict[str, Metric] = {
         Metric("gpu_j", "energy of the GPU", is_asked=True),
         Metric("idle_j", "idle energy", is_asked=True),
         Metric("sram_traffic_bytes", "SRAM traffic", is_asked=True),
+        Metric("level_traffic_bytes", "traffic of memory levels", is_asked=True),
         Metric("ops_per_j", "efficiency", "max", is_asked=True),
         Metric("power_w", "mean power", of=lambda t: _mean_power_w(t), is_asked=True),
         Metric("edp_js", "energy-delay product", of=lambda t: t["energy_j"] * t["latency_s"], is_asked=True),

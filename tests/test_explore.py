@@ -10,8 +10,8 @@ from spaces import MIXED, QUICK, changed, estimated
 
 from npusim.arch import load_soc, with_overrides
 from npusim.config import valid_paths
-from npusim.cost.candidate_latency import RATES, Rate, clear_rate_bounds
 from npusim.cost.design_point import arch_row
+from npusim.cost.rates import RATES, Rate, clear_rate_bounds
 from npusim.cost.search import search_rows
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore import load_space, parse_keep, space_names

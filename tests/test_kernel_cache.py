@@ -17,12 +17,12 @@ import sys
 import numpy as np
 from npusim.cost.architecture import ARCH_DTYPE
 from npusim.cost.compilation_notice import tell_once
-from npusim.cost.candidate_latency import RATES, Rate, fill_rates
+from npusim.cost.rates import RATES, Rate, fill_rates
 
 tell_once(lambda: print("compiling", file=sys.stderr))
-arch, rates = np.ones(1, ARCH_DTYPE)[0], np.zeros((RATES, 1))
-fill_rates(arch, rates, 0)
-seconds = rates[Rate.GAP, 0]
+arch, rates = np.ones(1, ARCH_DTYPE)[0], np.zeros((1, RATES, 1))
+fill_rates(arch, rates, 0, 0)
+seconds = rates[0, Rate.GAP, 0]
 hits = sum(fill_rates.stats.cache_hits.values())
 assert not (hits and "scipy.linalg" in sys.modules), "loading finished code imports what compiling needs"
 print(seconds, hits)

@@ -141,7 +141,7 @@ def test_a_level_is_an_axis_of_a_sweep_from_0_up(tmp_path):
             f"{SIDE}.capacity": {"values": ["0B", "16MiB"]},
             "dram.bandwidth": {"values": ["40GB/s", "80GB/s"]},
         },
-        "minimise": ["latency_s", "energy_j"],
+        "minimise": ["latency_s", "energy_j", "level_traffic_bytes"],
     }  # fmt: skip
     npusim.sweep(space, tmp_path / "found")
     rows = npusim.query(tmp_path / "found", "select * from points").to_pylist()
@@ -151,7 +151,10 @@ def test_a_level_is_an_axis_of_a_sweep_from_0_up(tmp_path):
             with_level(f"{row[f'{SIDE}.capacity']:.0f}B"),
             {"dram.bandwidth": f"{row['dram.bandwidth']:.0f}B/s"},
         )
-        assert row["latency_s"] == pytest.approx(estimate(soc, "stagr").latency_s, rel=1e-9)
+        alone = estimate(soc, "stagr")
+        assert row["latency_s"] == pytest.approx(alone.latency_s, rel=1e-9)
+        assert row["level_traffic_bytes"] == pytest.approx(alone.level_bytes, rel=1e-9)
+        assert (row["level_traffic_bytes"] > 0.0) == (row[f"{SIDE}.capacity"] > 0.0)
 
 
 WEIGHTS = "tpu.dpu.array.levels.weights.capacity"

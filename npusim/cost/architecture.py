@@ -83,6 +83,8 @@ class SearchedColumns:
     """Rate of a block read transposed, over that of one read as it stands."""
     dma_page_bytes: Bytes
     """Reads into SRAM beyond this size wait for address translation once."""
+    most_contexts: Number
+    """Inferences that the NPU works on side by side, at most: they share the levels."""
     level_bytes: _Levels
     """Capacity of each memory level between SRAM and DRAM, the nearest first; 0: there is no such level."""
     level_operands: _Levels
@@ -105,8 +107,6 @@ class SearchedColumns:
 class PrimitiveColumns(SearchedColumns):
     """All columns of an array device that are one number of its data sheet each: clocks and powers too."""
 
-    most_contexts: Number
-    """Inferences that the NPU works on side by side, at most."""
     launch_s: Seconds
     """Call of the NPU's runtime."""
     dispatch_s: Seconds

@@ -20,23 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import ArchRecord
-from npusim.cost.candidates import CandidateRecord, refills
-from npusim.cost.dma import CMX2CMX, CMX2DDR, DDR2CMX, bytes_per_s, latency_s, row_gap_s, width_bytes_per_s
+from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, refills
 from npusim.cost.jit import compiled
-from npusim.cost.levels import (
-    LEVEL_RATES,
-    LEVELS,
-    LevelRates,
-    ServedRecord,
-    fill_level_rates,
-    first_wait_s,
-    saved_s,
-    served_energy_j,
-)
 from npusim.cost.rates import BLOCK as BLOCK
-from npusim.cost.rates import Choice as Choice
-from npusim.cost.rates import Rate as Rate
+from npusim.cost.rates import LOWER, UPPER, Choice, Rate, least_sram_bytes
+from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS
 
 
 class Amounts(NamedTuple):
@@ -61,10 +49,6 @@ class Rates(NamedTuple):
     page_walk_s: float
 
 
-RATES, CHOICES = len(Rate) + LEVEL_RATES, len(Choice)
-_LEVEL = len(Rate)
-"""First of the rows of memory levels."""
-
 _CYCLE, _READ, _WRITE, _GAP, _PAGE_WALK = (
     int(Rate.CYCLE),
     int(Rate.READ),
@@ -72,17 +56,13 @@ _CYCLE, _READ, _WRITE, _GAP, _PAGE_WALK = (
     int(Rate.GAP),
     int(Rate.PAGE_WALK),
 )
-_READ_WAIT, _WRITE_WAIT = int(Rate.READ_WAIT), int(Rate.WRITE_WAIT)
+_READ_WAIT, _TILE_SRAM = int(Rate.READ_WAIT), int(Rate.TILE_SRAM)
 _COPY, _QUICK_COPY, _BUFFER = int(Rate.COPY), int(Rate.QUICK_COPY), int(Rate.BUFFER)
-_DSP, _COPIES, _REFILL_WAIT = int(Rate.DSP), int(Rate.COPIES), int(Rate.REFILL_WAIT)
-_TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
+_DSP, _BESIDE, _REFILL_WAIT = int(Rate.DSP), int(Rate.BESIDE), int(Rate.REFILL_WAIT)
 _BEST, _INDEX, _BEST_COARSE = int(Choice.BEST), int(Choice.INDEX), int(Choice.BEST_COARSE)
 
 TIE = 1.0 - 1e-13
 """A candidate with pieces smaller than a stencil is taken where it takes less than this share of another."""
-
-# Columns of the table of rate bounds.
-_LOWER, _UPPER = 0, 1
 
 # Places of the rows in a flat view: with row lengths known to the compiler it sees that no two rows overlap.
 _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE_WALK = (
@@ -92,38 +72,9 @@ _AT_CYCLE, _AT_READ, _AT_WRITE, _AT_GAP, _AT_PAGE_WALK = (
     _GAP * BLOCK,
     _PAGE_WALK * BLOCK,
 )
-_AT_DSP, _AT_COPIES, _AT_REFILL_WAIT = _DSP * BLOCK, _COPIES * BLOCK, _REFILL_WAIT * BLOCK
+_AT_DSP, _AT_BESIDE, _AT_REFILL_WAIT = _DSP * BLOCK, _BESIDE * BLOCK, _REFILL_WAIT * BLOCK
 _AT_READ_WAIT, _AT_TILE_SRAM = _READ_WAIT * BLOCK, _TILE_SRAM * BLOCK
 _AT_BEST, _AT_INDEX = _BEST * BLOCK, _INDEX * BLOCK
-
-
-@compiled
-def fill_rates(arch: ArchRecord, rates: Any, point: int) -> None:
-    """Fill one column of the table of rates.
-
-    Parameters
-    ----------
-    rates : array of float64, shape (RATES, BLOCK)
-        Column `point` is written.
-    """
-    rates[_CYCLE, point] = 1.0 / arch.dpu_clock_hz
-    rates[_READ, point] = 1.0 / bytes_per_s(arch, DDR2CMX, arch.dma_engines)
-    rates[_WRITE, point] = 1.0 / bytes_per_s(arch, CMX2DDR, arch.dma_engines)
-    rates[_GAP, point] = row_gap_s(arch, DDR2CMX) / arch.dma_engines
-    rates[_READ_WAIT, point] = latency_s(arch, DDR2CMX, 0.0)
-    rates[_WRITE_WAIT, point] = latency_s(arch, CMX2DDR, 0.0)
-    rates[_PAGE_WALK, point] = arch.dma_page_walk_s
-    rates[_COPY, point] = 1.0 / bytes_per_s(arch, CMX2CMX, arch.dma_engines)
-    rates[_QUICK_COPY, point] = 1.0 / width_bytes_per_s(arch, arch.dma_engines)
-    rates[_BUFFER, point] = arch.dma_copy_buffer_bytes * arch.dma_engines
-    rates[_TILE_SRAM, point] = arch.sram_tile_bytes
-    rates[_SRAM, point] = arch.tiles * arch.sram_tile_bytes
-    fill_level_rates(arch, rates, _LEVEL, point, _of_dram(rates, point))
-
-
-@compiled
-def _of_dram(rates: Any, point: int) -> LevelRates:
-    return LevelRates(rates[_READ, point], rates[_WRITE, point], rates[_READ_WAIT, point])
 
 
 @compiled
@@ -134,34 +85,38 @@ def copies_s(copied: float, rates: Any, point: int) -> float:
 
 
 @compiled
-def read_wait_s(served: ServedRecord, rates: Any, point: int) -> float:
-    """Wait for the first byte that an operator reads (s)."""
-    return first_wait_s(served, rates, _LEVEL, point, rates[_READ_WAIT, point])
+def fill_beside(numbers: Any, first: int, is_served: bool, rates: Any, start: int, stop: int) -> None:
+    """Write the time that a candidate copies within SRAM and that memory levels take for it, at some points.
+
+    Parameters
+    ----------
+    numbers : array of float64
+        The table of candidates as numbers; those of the candidate begin at `first`.
+    rates : array of float64, shape (RATES, BLOCK)
+        The row BESIDE is written from column `start` to `stop`.
+    """
+    copied = numbers[first + _COPY]
+    for p in range(start, stop):
+        rates[_BESIDE, p] = copies_s(copied, rates, p)
+    if is_served:
+        for k in range(LEVELS):
+            read, written = numbers[first + LEVEL_READ_BYTES + k], numbers[first + LEVEL_WRITTEN_BYTES + k]
+            for p in range(start, stop):
+                rates[_BESIDE, p] += read * rates[LEVEL_READ_BYTES + k, p]
+                rates[_BESIDE, p] += written * rates[LEVEL_WRITTEN_BYTES + k, p]
 
 
 @compiled
-def level_energy_j(candidate: CandidateRecord, served: ServedRecord, rates: Any, point: int) -> float:
-    """Energy of what memory levels serve of a candidate (J)."""
-    return served_energy_j(served, candidate, rates, _LEVEL, point)
-
-
-@compiled
-def dma_time_s(candidate: CandidateRecord, served: ServedRecord, rates: Any, point: int) -> float:
+def dma_time_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
     """Time of all transfers of a candidate by all engines, latencies hidden (s).
 
     Parameters
     ----------
-    served : record of SERVED_DTYPE
-        What memory levels serve of it.
+    rates : array of float64, shape (RATES, BLOCK)
+        With the candidate's time for copies and memory levels (`fill_beside`).
     """
-    moved_s = (
-        candidate.read_bytes * rates[_READ, point]
-        + candidate.written_bytes * rates[_WRITE, point]
-        + candidate.read_gaps * rates[_GAP, point]
-    )
-    if served.is_any > 0.0:
-        moved_s -= saved_s(served, candidate, rates, _LEVEL, point, _of_dram(rates, point))
-    return float(moved_s + copies_s(candidate.copied_bytes, rates, point))
+    moved_s = candidate.read_bytes * rates[_READ, point] + candidate.written_bytes * rates[_WRITE, point]
+    return float(moved_s + candidate.read_gaps * rates[_GAP, point] + rates[_BESIDE, point])
 
 
 @compiled
@@ -189,9 +144,7 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 
 @compiled
-def choose(
-    found: Any, start: int, stop: int, served: ServedRecord, rates: Any, points: int, choices: Any
-) -> None:
+def choose(found: Any, start: int, stop: int, is_served: bool, rates: Any, points: int, choices: Any) -> None:
     """Choose the fastest candidate of one operator for each point of a block; ties go to the first.
 
     The best latency is infinite at a point where none fits into SRAM.
@@ -200,21 +153,21 @@ def choose(
     ----------
     found : array of CANDIDATE_DTYPE
         The operator's candidates are `found[start:stop]`, sorted.
-    served : record of SERVED_DTYPE
-        What memory levels serve of the operator.
+    is_served : bool
+        Whether memory levels serve anything of the operator.
     rates : array of float64, shape (RATES, BLOCK)
-        The rows COPIES and REFILL_WAIT are scratch.
+        The rows BESIDE and REFILL_WAIT are scratch.
     choices : array of float64, shape (CHOICES, BLOCK)
         Written.
     """
     choices[_BEST, :] = np.inf
     choices[_INDEX, :] = start
-    rates[_COPIES, :] = rates[_REFILL_WAIT, :] = 0.0
-    flat_rates, flat_choices = rates.reshape(-1), choices.reshape(-1)
+    rates[_BESIDE, :] = rates[_REFILL_WAIT, :] = 0.0
+    flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), found.view(np.float64)
     least, greatest = np.inf, -np.inf
     for p in range(points):
         least, greatest = min(least, rates[_TILE_SRAM, p]), max(greatest, rates[_TILE_SRAM, p])
-    was_copied, has_waited, is_fine, fine_from = False, False, False, float(stop)
+    was_beside, has_waited, is_fine, fine_from = False, False, False, float(stop)
     for c in range(start, stop):
         candidate = found[c]
         if candidate.needed_bytes > greatest:
@@ -228,12 +181,9 @@ def choose(
         if waits or has_waited:
             _fill_refill_waits(candidate, least, greatest, flat_rates, points)
             has_waited = waits
-        if candidate.copied_bytes > 0.0 or was_copied or served.is_any > 0.0:
-            was_copied = candidate.copied_bytes > 0.0
-            for p in range(points):
-                rates[_COPIES, p] = copies_s(candidate.copied_bytes, rates, p)
-                if served.is_any > 0.0:
-                    rates[_COPIES, p] -= saved_s(served, candidate, rates, _LEVEL, p, _of_dram(rates, p))
+        if candidate.copied_bytes > 0.0 or was_beside or is_served:
+            was_beside = candidate.copied_bytes > 0.0 or is_served
+            fill_beside(numbers, c * CANDIDATE_SIZE, is_served, rates, 0, points)
         _update_choices(_amounts(candidate), float(c), flat_rates, points, flat_choices)
     if is_fine:
         for p in range(points):
@@ -275,10 +225,10 @@ def _amounts(candidate: CandidateRecord) -> Amounts:
 
 
 @compiled
-def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, copying_s: float, refill_wait_s: float) -> float:
+def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, refill_wait_s: float) -> float:
     """Latency (s) of amounts at rates, without the waits that all candidates share."""
     read_s, written_s = amounts.read_bytes * rates.read_s, amounts.written_bytes * rates.write_s
-    dma = read_s + written_s + amounts.read_gaps * rates.gap_s + copying_s
+    dma = read_s + written_s + amounts.read_gaps * rates.gap_s + beside_s
     exposed = amounts.prologue_bytes * rates.read_s + amounts.epilogue_bytes * rates.write_s
     work = max(amounts.grid_cycles * rates.cycle_s, dsp_s)
     overlapped = overlapped_s(work, dma, exposed, refill_wait_s)
@@ -300,66 +250,17 @@ def candidate_latency_s(candidate: CandidateRecord, rates: Any, point: int) -> f
 
 
 @compiled
-def widen_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
-    """Widen the lower and upper bound of each rate, two columns of a table, to those of some points."""
-    for r in range(RATES):
-        # More room makes things faster.
-        lower, upper = (_UPPER, _LOWER) if _is_room(r) else (_LOWER, _UPPER)
-        for p in range(points):
-            rate_bounds[r, lower] = min(rate_bounds[r, lower], rates[r, p])
-            rate_bounds[r, upper] = max(rate_bounds[r, upper], rates[r, p])
-    for p in range(points):  # the nearest level may serve any byte
-        rate_bounds[_READ, _LOWER] = min(rate_bounds[_READ, _LOWER], rates[_LEVEL, p])
-        rate_bounds[_WRITE, _LOWER] = min(rate_bounds[_WRITE, _LOWER], rates[_LEVEL + LEVELS, p])
-
-
-@compiled
-def start_rate_bounds(rate_bounds: Any) -> None:
-    """Write the bounds of rates over no point."""
-    for r in range(RATES):
-        rate_bounds[r, _LOWER], rate_bounds[r, _UPPER] = (
-            (-np.inf, np.inf) if _is_room(r) else (np.inf, -np.inf)
-        )
-
-
-@compiled
-def _is_room(rate: int) -> bool:
-    """Whether a row of the table of rates has bytes of room."""
-    return rate in (_BUFFER, _TILE_SRAM, _SRAM)
-
-
-@compiled
-def least_sram_bytes(rate_bounds: Any) -> float:
-    """Return the least SRAM of a tile over all points."""
-    return float(rate_bounds[_TILE_SRAM, _UPPER])
-
-
-@compiled
-def greatest_sram_bytes(rate_bounds: Any) -> float:
-    """Return the greatest SRAM of a tile over all points."""
-    return float(rate_bounds[_TILE_SRAM, _LOWER])
-
-
-@compiled
 def upper_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
     """Latency (s) that a candidate exceeds at no point; infinite where rates are not known, or no room is."""
-    if rate_bounds[_CYCLE, _UPPER] == np.inf or candidate.needed_bytes > least_sram_bytes(rate_bounds):
+    if rate_bounds[_CYCLE, UPPER] == np.inf or candidate.needed_bytes > least_sram_bytes(rate_bounds):
         return np.inf
-    return candidate_latency_s(candidate, rate_bounds, _UPPER)
+    return candidate_latency_s(candidate, rate_bounds, UPPER)
 
 
 @compiled
 def lower_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
     """Latency (s) that a candidate falls below at no point."""
-    return candidate_latency_s(candidate, rate_bounds, _LOWER)
-
-
-@compiled
-def clear_rate_bounds(rate_bounds: Any) -> None:
-    """Forget the bounds of rates but those of SRAM, so that no candidate is ruled out by its latency."""
-    for r in range(RATES):
-        if r != _TILE_SRAM:
-            rate_bounds[r, _LOWER], rate_bounds[r, _UPPER] = 0.0, np.inf
+    return candidate_latency_s(candidate, rate_bounds, LOWER)
 
 
 @compiled
@@ -374,7 +275,7 @@ def _update_choices(amounts: Amounts, index: float, rates: Any, points: int, cho
             rates[_AT_PAGE_WALK + p],
         )
         latency = _latency_s(
-            amounts, at, rates[_AT_DSP + p], rates[_AT_COPIES + p], rates[_AT_REFILL_WAIT + p]
+            amounts, at, rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
         )
         better = latency < choices[_AT_BEST + p]
         choices[_AT_BEST + p] = latency if better else choices[_AT_BEST + p]

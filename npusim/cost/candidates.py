@@ -10,28 +10,36 @@ sizes of a range.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from npusim.cost.jit import compiled
-from npusim.cost.records import Bytes, Cycles, Number, dtype_of
+from npusim.cost.records import Bytes, Number, dtype_of
+from npusim.cost.resources import BODY, RESOURCES
 from npusim.cost.tables import OpRecord
 
 
-class CandidateRecord:
-    """A mapping of one operator, by what it needs of the units; the last nine columns are the tiling."""
+class NeedsRecord:
+    """What a mapping needs of the units: a column for each resource of a candidate, in their order."""
 
-    grid_cycles: Cycles
-    """Cycles of the busiest tile's MAC grid."""
-    read_bytes: Bytes
-    """Read from DRAM."""
-    read_gaps: Number
-    """Gaps between rows of what is read, all engines together."""
-    written_bytes: Bytes
-    """Written to DRAM."""
-    copied_bytes: Bytes
-    """Copied between the tiles' SRAM."""
+    if TYPE_CHECKING:  # the columns of the table of resources
+
+        def __getattr__(self, name: str) -> float: ...
+        def __setattr__(self, name: str, value: float) -> None: ...
+
+
+NeedsRecord.__annotations__ = {
+    resource.name: Annotated[float, resource.unit, resource.meaning] for resource in RESOURCES[:BODY]
+}
+
+
+class CandidateRecord(NeedsRecord):
+    """A mapping of one operator, by what it needs of the units; the last nine columns are the tiling.
+
+    What memory levels serve of it is told once all candidates are found (`npusim.cost.levels.serve`).
+    """
+
     prologue_bytes: Bytes
     """The first piece in, which nothing hides."""
     epilogue_bytes: Bytes
@@ -44,10 +52,6 @@ class CandidateRecord:
     """SRAM that a tile must have."""
     page_walks: Number
     """1 where the first piece waits for address translation."""
-    grid_traffic_bytes: Bytes
-    """Read and written in SRAM by the MAC grid."""
-    dram_bytes: Bytes
-    """Between DRAM and SRAM."""
     sram_peak_bytes: Bytes
     """Largest working set of all tiles, tensors that live across it included; no more than there is."""
     fine: Number
@@ -73,6 +77,8 @@ class CandidateRecord:
 
 
 CANDIDATE_DTYPE = dtype_of(CandidateRecord)
+CANDIDATE_SIZE = CANDIDATE_DTYPE.itemsize // 8
+"""Numbers of a candidate; as numbers, its first ones are a vector over resources."""
 
 
 @compiled
@@ -94,13 +100,14 @@ def _precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
     """
     if a.fine != b.fine:
         return bool(a.fine < b.fine)
-    if a.dram_bytes != b.dram_bytes:
-        return bool(a.dram_bytes < b.dram_bytes)
+    first, second = a.read_bytes + a.written_bytes, b.read_bytes + b.written_bytes
+    if first != second:
+        return bool(first < second)
     first, second = a.prologue_bytes + a.epilogue_bytes, b.prologue_bytes + b.epilogue_bytes
     if first != second:
         return bool(first < second)
-    if a.grid_traffic_bytes != b.grid_traffic_bytes:
-        return bool(a.grid_traffic_bytes < b.grid_traffic_bytes)
+    if a.fed_bytes != b.fed_bytes:
+        return bool(a.fed_bytes < b.fed_bytes)
     if a.split != b.split:
         return bool(a.split < b.split)
     if a.mode != b.mode:
@@ -139,7 +146,7 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
         & (a.read_gaps <= b.read_gaps)
         & (a.epilogue_bytes <= b.epilogue_bytes)
         & (a.copied_bytes <= b.copied_bytes)
-        & (a.grid_traffic_bytes <= b.grid_traffic_bytes)
+        & (a.fed_bytes <= b.fed_bytes)
         & (a.fine <= b.fine)
         & (a.needed_bytes <= max(b.needed_bytes, least))
     ):

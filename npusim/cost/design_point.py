@@ -47,10 +47,16 @@ def _offsets(dtype: Any, names: Collection[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def column_in(dtype: Any, name: str) -> int:
+    """Return the place of a column in the float64 view of a record."""
+    return _offsets(dtype, (name,))[0]
+
+
 _SHARED_PRIMITIVES = _offsets(SHARED_DTYPE, dtype_of(SharedPrimitives).names)
 _ARRAY_PRIMITIVES = _offsets(ARCH_DTYPE, dtype_of(PrimitiveColumns).names)
 _HOST_PRIMITIVES = _offsets(HOST_DTYPE, HOST_PRIMITIVES)
-_SRAM = _offsets(ARCH_DTYPE, ("sram_tile_bytes",))
+SRAM_COLUMN = column_in(ARCH_DTYPE, "sram_tile_bytes")
+"""Place of a tile's SRAM in the record of an array device."""
 _SEARCHED = _offsets(ARCH_DTYPE, dtype_of(SearchedColumns).names)
 
 
@@ -111,7 +117,7 @@ class ArchRow:
     @property
     def sram(self) -> frozenset[int]:
         """Those of the SRAM of a tile: a search serves a range of its sizes."""
-        return _of_arrays(len(self.arrays), _SRAM)
+        return _of_arrays(len(self.arrays), (SRAM_COLUMN,))
 
     def places_in(self, other: ArchRow, columns: Any) -> Any:
         """Return where columns of this machine stand in another: -1 for those of a device that it lacks.

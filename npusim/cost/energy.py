@@ -8,153 +8,85 @@ included. What each device draws idle counts from one inference to the next; all
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from enum import IntEnum
+from typing import Any
 
-import numpy as np
-
-from npusim.cost.architecture import ArchRecord
-from npusim.cost.grid import mac_format, mode_shape
+from npusim.cost.architecture import MAC_FORMATS, ArchRecord
+from npusim.cost.demands import DRAM_BYTES, SRAM_READ_BYTES, SRAM_WRITTEN_BYTES
 from npusim.cost.jit import compiled
-from npusim.cost.tables import DpuOperation, OpRecord, Unit
-
-_MATMUL, _CONVOLUTION, _DEPTHWISE = (
-    int(DpuOperation.MATMUL),
-    int(DpuOperation.CONVOLUTION),
-    int(DpuOperation.DEPTHWISE),
-)
-_MAXPOOL, _AVGPOOL = int(DpuOperation.MAXPOOL), int(DpuOperation.AVGPOOL)
+from npusim.cost.resources import LANE_CYCLES, LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, MACS
 
 
-@compiled
-def grid_traffic_bytes(arch: ArchRecord, op: OpRecord, mode: int) -> float:
-    """Bytes of the MAC grid in SRAM: operands once for each stencil that uses them, outputs once."""
-    across, down, channel_groups = mode_shape(arch, mode)
-    if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
-        pixels = across * down * arch.dpu_pixel_lanes_w * arch.dpu_pixel_lanes_h
-        return stencil_traffic_bytes(op, pixels, channel_groups * arch.dpu_channel_lanes)
-    return float(op.elements * op.a_item + grid_written_bytes(op))
+class UnitEnergy(IntEnum):
+    """Columns of the table of energies of units: of an array device in one state."""
+
+    SRAM = 0
+    """Joules of a byte read or written in SRAM."""
+    DRAM = 1
+    """Joules of a byte to or from DRAM."""
+    LANE = 2
+    """Joules of a cycle of a DSP lane."""
+    STATIC_W = 3
+    """Watts while it works that do not depend on the work."""
+    MAC = 4
+    """Joules of a multiply-accumulate, a column for each of `MAC_FORMATS`."""
+    LEVEL_READ = 4 + len(MAC_FORMATS)
+    """Joules of a byte that a memory level serves, its filling before included, a column for each."""
+    LEVEL_WRITE = 4 + len(MAC_FORMATS) + LEVELS
+    """Joules of a byte that is written there, a column for each."""
 
 
-@compiled
-def stencil_traffic_bytes(op: OpRecord, stencil_pixels: float, stencil_channels: float) -> float:
-    """Bytes of the MAC grid in SRAM for a product or convolution in stencils of a size."""
-    pixels = op.out_w * op.out_h
-    stencils_c = np.ceil(op.out_c / stencil_channels)
-    stencils_m = np.ceil(pixels / stencil_pixels)
-    taps = op.kernel_w * op.kernel_h
-    a_bytes = pixels * op.in_c * taps * op.a_item * stencils_c
-    b_bytes = op.out_c * op.in_c * taps * op.b_item * stencils_m
-    return float(op.batch * (a_bytes + b_bytes) + grid_written_bytes(op))
-
-
-@compiled
-def grid_written_bytes(op: OpRecord) -> float:
-    """Bytes that the MAC grid writes to SRAM: its outputs, once."""
-    return float(op.batch * op.out_w * op.out_h * op.out_c * op.c_item)
+MAC_J, SRAM_J, DRAM_J, DSP_J = range(4)
+"""Columns of the table of energies: parts of what work on an array device takes."""
+PARTS = 4
+FORMATS = len(MAC_FORMATS)
+UNIT_ENERGIES = int(UnitEnergy.LEVEL_WRITE) + LEVELS
+_SRAM, _DRAM, _LANE, _STATIC_W, _MAC = (int(column) for column in list(UnitEnergy)[:5])
+_LEVEL_READ, _LEVEL_WRITE = int(UnitEnergy.LEVEL_READ), int(UnitEnergy.LEVEL_WRITE)
 
 
 @compiled
-def grid_macs(arch: ArchRecord, op: OpRecord) -> float:
-    """Work of the MAC grid in the energy of multiply-accumulates of the operands' format.
-
-    Skipped products cost nothing. Other work costs its factor for each operation: an ideal cycle is as many
-    operations as there are multipliers, of every operator alike (VPUNN, `DPU_Power_IdealCycles`).
-    """
-    if op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION:
-        return float(op.macs * min(op.a_density, op.b_density) * arch.energy_convolution)
-    factor = arch.energy_eltwise
-    if op.dpu_operation == _DEPTHWISE:
-        factor = arch.energy_depthwise
-    elif op.dpu_operation == _MAXPOOL:
-        factor = arch.energy_maxpool
-    elif op.dpu_operation == _AVGPOOL:
-        factor = arch.energy_avgpool
-    return float(max(op.macs, op.elements) * factor)
-
-
-@compiled
-def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
-    """Cycles of single lanes in which the DSPs are busy with an operator for `dsp_s` seconds."""
-    lanes = arch.dsp_lanes if op.dsp.vector_share > 0.5 else 1.0
-    dsps = 1.0 if op.dsp.serial > 0.0 else arch.tiles * arch.dsps_per_tile
-    return float(dsp_s * arch.vpu_clock_hz * dsps * lanes)
-
-
-class FormatMacs(NamedTuple):
-    """Multiply-accumulates of the MAC grid by format (`grid_macs`), in the order of `MAC_FORMATS`."""
-
-    int4: float
-    int8: float
-    fp16: float
-    fp32: float
-
-
-class Energies(NamedTuple):
-    """Dynamic energy of the NPU by part (J)."""
-
-    mac: float
-    sram: float
-    dram: float
-    dsp: float
-
-
-@compiled
-def dynamic_energies(
-    arch: ArchRecord, dram_bytes: float, sram_traffic_bytes: float, macs: FormatMacs, lane_cycles: float
-) -> Energies:
-    """Return the dynamic energy of work on the NPU, by part.
+def fill_unit_energies(arch: ArchRecord, unit_j: Any, device: int, row: int) -> None:
+    """Fill a row of the table of energies of units of an array device.
 
     Parameters
     ----------
-    arch : record of ARCH_DTYPE
-    dram_bytes : float
-        Bytes between DRAM and SRAM.
-    sram_traffic_bytes : float
-        Bytes that MAC grid, DSPs and DMA read and write in SRAM.
-    macs : FormatMacs
-    lane_cycles : float
-        Cycles of single DSP lanes (`dsp_lane_cycles`).
+    unit_j : array of float64, shape (array devices, rows, UNIT_ENERGIES)
     """
-    narrow = macs.int4 * arch.mac_j[0] + macs.int8 * arch.mac_j[1]
-    return Energies(
-        narrow + macs.fp16 * arch.mac_j[2] + macs.fp32 * arch.mac_j[3],
-        sram_traffic_bytes * arch.sram_j_per_byte,
-        dram_bytes * arch.dram_j_per_byte,
-        lane_cycles * arch.dsp_j_per_lane_op,
-    )
-
-
-_DPU, _DSP = int(Unit.DPU), int(Unit.DSP)
-
-
-class FixedWork(NamedTuple):
-    """What no tiling changes."""
-
-    grid_macs: FormatMacs
-    dsp_read_bytes: float
-    """Read in SRAM by the DSPs."""
-    dsp_written_bytes: float
-    """Written in SRAM by them."""
-    macs: float
-    """Multiply-accumulates of all units, zeros counted."""
+    unit_j[device, row, _SRAM], unit_j[device, row, _DRAM] = arch.sram_j_per_byte, arch.dram_j_per_byte
+    unit_j[device, row, _LANE], unit_j[device, row, _STATIC_W] = arch.dsp_j_per_lane_op, arch.static_w
+    for f in range(FORMATS):
+        unit_j[device, row, _MAC + f] = arch.mac_j[f]
+    for k in range(LEVELS):
+        unit_j[device, row, _LEVEL_READ + k] = arch.level_read_j[k] + arch.level_write_j[k]
+        unit_j[device, row, _LEVEL_WRITE + k] = arch.level_write_j[k]
 
 
 @compiled
-def fixed_work(arch: ArchRecord, ops: Any, device: int) -> FixedWork:
-    """Add up what no tiling of some operators changes: of those on one array device, by its place."""
-    int4 = int8 = fp16 = fp32 = read = written = all_macs = 0.0
-    for o in range(ops.shape[0]):
-        op = ops[o]
-        all_macs += op.repeats * op.macs
-        if op.device != device:
-            continue
-        if op.unit == _DPU:
-            macs, form = op.repeats * grid_macs(arch, op), mac_format(op.a_item)
-            int4 += macs if form == 0 else 0.0
-            int8 += macs if form == 1 else 0.0
-            fp16 += macs if form == 2 else 0.0
-            fp32 += macs if form == 3 else 0.0
-        elif op.unit == _DSP:
-            read += op.repeats * op.elements * op.a_item
-            written += op.repeats * op.elements * op.c_item
-    return FixedWork(FormatMacs(int4, int8, fp16, fp32), read, written, all_macs)
+def fill_energies(
+    demands: Any, moved: Any, demand_of: Any, unit_j: Any, state_of: Any, points: int, energies: Any
+) -> None:
+    """Read the dynamic energy of work on an array device out of what it needs, by part (J).
+
+    Parameters
+    ----------
+    demands, moved : array of float64, shape (rows, COUNT) and (rows, MOVED)
+        What the work needs, and the bytes that it moves (`npusim.cost.demands`).
+    unit_j : array of float64, shape (rows, UNIT_ENERGIES)
+    demand_of, state_of : array of int64, shape (points,)
+        Rows of the tables above that hold at each point.
+    energies : array of float64, shape (points, PARTS)
+        Written: MACs, SRAM with memory levels, DRAM, DSPs.
+    """
+    for p in range(points):
+        demand, state = demand_of[p], state_of[p]
+        mac, traffic = 0.0, moved[demand, SRAM_READ_BYTES] + moved[demand, SRAM_WRITTEN_BYTES]
+        sram = traffic * unit_j[state, _SRAM]
+        for f in range(FORMATS):
+            mac += demands[demand, MACS + f] * unit_j[state, _MAC + f]
+        for k in range(LEVELS):
+            sram += demands[demand, LEVEL_READ_BYTES + k] * unit_j[state, _LEVEL_READ + k]
+            sram += demands[demand, LEVEL_WRITTEN_BYTES + k] * unit_j[state, _LEVEL_WRITE + k]
+        energies[p, MAC_J], energies[p, SRAM_J] = mac, sram
+        energies[p, DRAM_J] = moved[demand, DRAM_BYTES] * unit_j[state, _DRAM]
+        energies[p, DSP_J] = demands[demand, LANE_CYCLES] * unit_j[state, _LANE]

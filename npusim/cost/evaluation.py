@@ -2,7 +2,8 @@
 
 Candidates say what each operator needs (`npusim.cost.search`), rates make latencies of that
 (`npusim.cost.candidate_latency`), plans add them up (`npusim.cost.plan_costs`). Points that differ in rates
-only share the candidates.
+only share the candidates, those that differ in energies only share all that takes time
+(`npusim.cost.design_batch`).
 """
 
 from __future__ import annotations
@@ -11,26 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, derive_arrays
 from npusim.cost.breakdown import operator_costs
-from npusim.cost.candidate_latency import (
-    BLOCK,
-    CHOICES,
-    RATES,
-    Rate,
-    choose,
-    clear_rate_bounds,
-    fill_rates,
-    start_rate_bounds,
-    widen_rate_bounds,
-)
-from npusim.cost.candidates import CANDIDATE_DTYPE
-from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, ArchRow
-from npusim.cost.hosts import HOST_DTYPE
+from npusim.cost.candidate_latency import choose
+from npusim.cost.demands import MOVED, add_candidate_demands, add_operator_demand
+from npusim.cost.design_batch import POINTS, Batch, Design, fill_batch, new_batch
+from npusim.cost.design_point import ARRAY_SIZE, SHARED_SIZE, SRAM_COLUMN, ArchRow
+from npusim.cost.energy import PARTS
 from npusim.cost.interval import DeviceTimes
 from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel
-from npusim.cost.levels import SERVED_DTYPE, fill_all_served
+from npusim.cost.levels import SERVED_DTYPE, fill_all_served, serve
 from npusim.cost.plan_costs import (
+    CANDIDATE,
     SUMS,
     TERMS,
     SumTree,
@@ -42,11 +34,23 @@ from npusim.cost.plan_costs import (
     on_array,
     sum_tree,
 )
-from npusim.cost.plan_independent import PlanIndependent, fill_independent, plan_independent
 from npusim.cost.plan_table import PlanTable, plan_table
+from npusim.cost.rates import (
+    BLOCK as BLOCK,
+)
+from npusim.cost.rates import (
+    CHOICES,
+    RATES,
+    Rate,
+    clear_rate_bounds,
+    start_rate_bounds,
+    widen_rate_bounds,
+    widen_sram_bounds,
+)
+from npusim.cost.resources import COUNT
 from npusim.cost.search import plain_ms, search_rows
 from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, OpRecord, Unit
-from npusim.cost.totals import Taken, fill_device_uses, finish
+from npusim.cost.totals import Taken, fill_columns, fill_device_uses, finish
 
 if TYPE_CHECKING:
     from numba import prange  # `compiled_parallel` puts it here: importing the compiler takes its time
@@ -56,101 +60,32 @@ _DSP_RATE = int(Rate.DSP)
 
 
 SHARED_SEARCH = 1024
-"""Points of different SRAM sizes that share one search at most; more points have one size."""
+"""Points whose rates are looked at before a search that they share; of more points that pays for convolutions
+only."""
 
 
-class Design(NamedTuple):
-    """Design points: what they start from and what each sets."""
+class _Found(NamedTuple):
+    """What is found once for all points of a group."""
 
-    base: Any
-    """Numbers of a point (`npusim.cost.design_point.ArchRow`), float64, shape (columns,)."""
-    arrays: int
-    """Array devices of the machine."""
-    hosts: int
-    """CPUs and GPUs of the machine."""
-    columns: Any
-    """Places among these numbers that points set, int64, shape (changed,)."""
-    values: Any
-    """What each point sets them to, float64, shape (points, changed)."""
-
-
-class Block(NamedTuple):
-    """Room for some design points: their numbers, and the same as records."""
-
-    shared: Any
-    """Float64, shape (points, numbers of what devices share)."""
-    arrays: Any
-    """Float64, shape (points, numbers of the array devices)."""
-    hosts: Any
-    """Float64, shape (points, numbers of the hosts)."""
-    archs: Archs
-
-
-@compiled
-def _block(design: Design, points: int) -> Block:
-    """Return a block of points as the design has them before they set anything."""
-    shared = np.empty((points, SHARED_SIZE))
-    arrays, hosts = (
-        np.empty((points, design.arrays * ARRAY_SIZE)),
-        np.empty((points, design.hosts * HOST_SIZE)),
-    )
-    first = SHARED_SIZE + arrays.shape[1]
-    for p in range(points):
-        shared[p, :] = design.base[:SHARED_SIZE]
-        arrays[p, :] = design.base[SHARED_SIZE:first]
-        hosts[p, :] = design.base[first:]
-    return Block(
-        shared,
-        arrays,
-        hosts,
-        Archs(shared.view(SHARED_DTYPE), arrays.view(ARCH_DTYPE), hosts.view(HOST_DTYPE)),
-    )
-
-
-@compiled
-def _set_columns(block: Block, design: Design, start: int, points: int) -> None:
-    """Write what points of the design set, from `start` on, into the first points of a block."""
-    first = SHARED_SIZE + block.arrays.shape[1]
-    for c in range(design.columns.shape[0]):
-        column = design.columns[c]
-        if column < SHARED_SIZE:
-            for p in range(points):
-                block.shared[p, column] = design.values[start + p, c]
-        elif column < first:
-            for p in range(points):
-                block.arrays[p, column - SHARED_SIZE] = design.values[start + p, c]
-        else:
-            for p in range(points):
-                block.hosts[p, column - first] = design.values[start + p, c]
-
-
-@compiled
-def _fill_rates(archs: Archs, rates: Any, points: int) -> None:
-    """Fill the tables of rates of all array devices at the first points."""
-    for d in range(archs.arrays.shape[1]):
-        own = rates[d]
-        for p in range(points):
-            fill_rates(archs.arrays[p, d], own, p)
+    candidates: Any
+    """Array of CANDIDATE_DTYPE."""
+    bounds: Any
+    """Candidates of row `r` are `candidates[bounds[r] : bounds[r + 1]]`."""
+    served: Any
+    """What memory levels serve of each row, array of SERVED_DTYPE."""
+    demands: Any
+    """What each array device has to do under any plan, float64, shape (array devices, COUNT)."""
+    macs: float
+    """Multiply-accumulates of all devices, zeros counted."""
 
 
 class _Work(NamedTuple):
-    """What plans are compared by at the points of a block."""
+    """What plans are compared by at the columns of a batch."""
 
-    archs: Archs
     table: PlanTable
-    found: Any
-    """Candidates, array of CANDIDATE_DTYPE."""
-    bounds: Any
-    """Candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`."""
-    served: Any
-    """What memory levels serve of each row, array of SERVED_DTYPE."""
-    rates: Any
-    """Of each array device, shape (array devices, RATES, BLOCK)."""
-    dsp_s: Any
-    """Time of the DSPs, shape (operators, points)."""
-    independent: PlanIndependent
+    found: _Found
     terms: Any
-    """What each row comes to, shape (rows, TERMS, points), where it `has_terms`."""
+    """What each row comes to, shape (rows, TERMS, columns), where it `has_terms`."""
     has_terms: Any
     choices: Any
     tree: SumTree
@@ -159,8 +94,6 @@ class _Work(NamedTuple):
     pending: Any
     """Operators whose sums are out of date, and whether each is among them."""
     is_pending: Any
-    kept: Any
-    """Sums of the best plan, shape (array devices, SUMS, points)."""
     times: DeviceTimes
     interval_bounds: Any
     """Scratch of `npusim.cost.interval`, as `times`."""
@@ -174,58 +107,71 @@ def _group_ms(_: Design, start: int, stop: int, table: PlanTable, *__: Any) -> f
 def _evaluate_group(
     design: Design, start: int, stop: int, table: PlanTable, totals: Any, plans: Any, uses: Any
 ) -> None:
-    """Cost the points `start` to `stop`, which share one search, block by block."""
-    width, rows, operators = min(BLOCK, stop - start), table.rows, table.fused_chains.shape[1]
-    arrays, hosts = design.arrays, design.hosts
-    block = _block(design, width)
-    archs = block.archs
-    bounds, rate_bounds = np.empty(rows.shape[0] + 1, np.int64), np.empty((arrays, RATES, 2))
-    found, served = np.empty(0, CANDIDATE_DTYPE), np.zeros(rows.shape[0], SERVED_DTYPE)
-    rates, dsp_s = np.zeros((arrays, RATES, BLOCK)), np.empty((operators, width))
-    independent, terms = plan_independent(arrays, hosts, width), np.empty((rows.shape[0], TERMS, width))
-    has_terms, choices = np.empty(rows.shape[0], np.bool_), np.empty((CHOICES, BLOCK))
-    row_of, pending = np.empty(operators, np.int64), np.empty(operators, np.int64)
-    is_pending, kept = np.empty(operators, np.bool_), np.empty((arrays, SUMS, width))
-    devices = arrays + hosts
-    times = DeviceTimes(np.zeros(devices), np.zeros(devices), np.ones(devices))
-    interval_bounds = np.empty(2 * devices + 2)
-    tree = sum_tree(table.leaf_op.shape[1], arrays, width)
-    first_ops, uses_host = np.empty(operators, rows.dtype), False
+    """Cost the points `start` to `stop`, which share one search, batch by batch."""
+    rows, operators, arrays = table.rows, table.fused_chains.shape[1], design.arrays
+    first_ops, has_hosts = np.empty(operators, rows.dtype), False
     for o in range(operators):
         first_ops[o] = rows[table.changes[o, 1]]
-        uses_host = uses_host or first_ops[o].unit == _HOST
-    for first in range(start, stop, BLOCK):
-        points = min(BLOCK, stop - first)
-        has_terms[:] = False
-        _set_columns(block, design, first, points)
-        if uses_host:
-            derive(archs, points)
-        else:
-            derive_arrays(archs, points)
-        _fill_rates(archs, rates, points)
-        fill_independent(archs, first_ops, dsp_s, independent, points)
-        plans[first : first + points] = -1
-        if first == start:
-            # What is too slow at all points need not be kept; of many points that pays for convolutions only.
-            for d in range(arrays):
-                start_rate_bounds(rate_bounds[d])
-                widen_rate_bounds(rates[d], points, rate_bounds[d])
-            if stop - start <= SHARED_SEARCH or _has_convolutions(rows):
-                _widen_by_others(design, start + points, stop, rate_bounds)
-            else:
-                for d in range(arrays):
-                    clear_rate_bounds(rate_bounds[d])
-            found = search_rows(archs, rows, rate_bounds, bounds)
-            fill_all_served(archs.arrays[0], rows, served)
-        work = _Work(
-            archs, table, found, bounds, served, rates, dsp_s, independent, terms, has_terms, choices, tree,
-            row_of, pending, is_pending, kept, times, interval_bounds,
-        )  # fmt: skip
-        _compare_plans(work, points, totals, first, plans)
-        taken = Taken(archs, independent, kept)
-        finish(taken, first_ops, points, totals, first, plans)
+        has_hosts = has_hosts or first_ops[o].unit == _HOST
+    batch = new_batch(design, operators, min(POINTS, stop - start))
+    found = _search_group(design, start, stop, rows, first_ops, has_hosts, batch)
+    width, devices = batch.independent.requests.shape[0], arrays + design.hosts
+    work = _Work(
+        table, found, np.empty((rows.shape[0], TERMS, width)), np.empty(rows.shape[0], np.bool_),
+        np.empty((CHOICES, BLOCK)), sum_tree(table.leaf_op.shape[1], arrays, width),
+        np.empty(operators, np.int64), np.empty(operators, np.int64), np.empty(operators, np.bool_),
+        DeviceTimes(np.zeros(devices), np.zeros(devices), np.ones(devices)), np.empty(2 * devices + 2),
+    )  # fmt: skip
+    taken = Taken(
+        np.zeros(width, TOTAL_DTYPE), np.empty(width, np.int64), np.empty((arrays, SUMS, width)),
+        np.empty((arrays, width, COUNT)), np.empty((arrays, width, MOVED)),
+        np.empty((arrays, batch.column_of.shape[0], PARTS)),
+    )  # fmt: skip
+    nothing, first = np.zeros(1, TOTAL_DTYPE), start
+    while first < stop:
+        for c in range(width):
+            taken.best[c], taken.plans[c] = nothing[0], -1
+        _compare_plans(work, batch, taken)
+        _add_demands(work, batch.counts[0], taken)
+        fill_columns(batch, taken)
+        finish(batch, taken, found.macs, totals, first, plans)
         if uses.shape[0] > 0:
-            fill_device_uses(taken, points, first, plans, uses)
+            fill_device_uses(batch, taken, uses)
+        first += batch.counts[1]
+        if first < stop:
+            fill_batch(batch, design, first, stop, first_ops, has_hosts)
+
+
+@compiled
+def _search_group(
+    design: Design, start: int, stop: int, rows: Any, first_ops: Any, has_hosts: bool, batch: Batch
+) -> _Found:
+    """Fill a batch with the first points, and search for what all points of a group share."""
+    arrays, archs = design.arrays, batch.archs
+    rate_bounds, bounds = np.empty((arrays, RATES, 2)), np.empty(rows.shape[0] + 1, np.int64)
+    next_point = fill_batch(batch, design, start, stop, first_ops, has_hosts)
+    for d in range(arrays):
+        start_rate_bounds(rate_bounds[d])
+        widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
+    if next_point < stop and (stop - start <= SHARED_SEARCH or _has_convolutions(rows)):
+        # What is too slow at all points need not be kept.
+        while next_point < stop:
+            next_point = fill_batch(batch, design, next_point, stop, first_ops, has_hosts)
+            for d in range(arrays):
+                widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
+        fill_batch(batch, design, start, stop, first_ops, has_hosts)
+    elif next_point < stop:
+        _widen_by_sram_alone(design, next_point, stop, rate_bounds)
+    candidates = search_rows(archs, rows, rate_bounds, bounds)
+    served, demands, macs = np.zeros(rows.shape[0], SERVED_DTYPE), np.zeros((arrays, COUNT)), 0.0
+    fill_all_served(archs.arrays[0], rows, served)
+    serve(candidates, bounds, served)
+    for o in range(first_ops.shape[0]):
+        op = first_ops[o]
+        macs += op.repeats * op.macs
+        if on_array(op):
+            add_operator_demand(archs.arrays[0, op.device], op, demands, op.device)
+    return _Found(candidates, bounds, served, demands, macs)
 
 
 @compiled
@@ -238,27 +184,27 @@ def _has_convolutions(rows: Any) -> bool:
 
 
 @compiled
-def _widen_by_others(design: Design, start: int, stop: int, rate_bounds: Any) -> None:
-    """Widen the bounds of rates by the points `start` to `stop`."""
-    rates, block = np.zeros((design.arrays, RATES, 1)), _block(design, 1)
-    one: Any = np.int64(1)
-    for p in range(start, stop):
-        _set_columns(block, design, p, one)
-        derive_arrays(block.archs, one)
-        _fill_rates(block.archs, rates, one)
-        for d in range(design.arrays):
-            widen_rate_bounds(rates[d], one, rate_bounds[d])
+def _widen_by_sram_alone(design: Design, start: int, stop: int, rate_bounds: Any) -> None:
+    """Widen the bounds of SRAM by the points `start` to `stop`, and forget those of rates."""
+    for d in range(design.arrays):
+        clear_rate_bounds(rate_bounds[d])
+    for c in range(design.columns.shape[0]):
+        device, column = (design.columns[c] - SHARED_SIZE) // ARRAY_SIZE, design.columns[c] - SHARED_SIZE
+        if column >= 0 and device < design.arrays and column % ARRAY_SIZE == SRAM_COLUMN:
+            for p in range(start, stop):
+                widen_sram_bounds(design.values[p, c], rate_bounds[device])
 
 
 @compiled
-def _compare_plans(work: _Work, points: int, totals: Any, first: int, plans: Any) -> None:
-    """Write the best plan of each point and its sums."""
-    table, rows, bounds, tree, row_of = work.table, work.table.rows, work.bounds, work.tree, work.row_of
+def _compare_plans(work: _Work, batch: Batch, taken: Taken) -> None:
+    """Write the best plan of each column and its sums."""
+    table, rows, bounds, tree, row_of = work.table, work.table.rows, work.found.bounds, work.tree, work.row_of
     changes, has_terms, pending, is_pending = table.changes, work.has_terms, work.pending, work.is_pending
     leaf_of, chain_leaf = table.leaf_of, table.chain_leaf
-    found, rates, dsp_s, terms, choices = work.found, work.rates, work.dsp_s, work.terms, work.choices
+    found, terms, choices, points = work.found.candidates, work.terms, work.choices, batch.counts[0]
+    rates, dsp_s = batch.rates, batch.independent.dsp_s
     row_of[:] = -1
-    is_pending[:] = False
+    is_pending[:] = has_terms[:] = False
     last, unfit, waiting = -1, 0, 0
     for plan in range(table.family.shape[0]):
         for c in range(table.change_start[plan], table.change_start[plan + 1]):
@@ -286,21 +232,41 @@ def _compare_plans(work: _Work, points: int, totals: Any, first: int, plans: Any
                 own_rates = rates[table.array_of[o]]
                 for p in range(points):
                     own_rates[_DSP_RATE, p] = dsp_s[o, p]
-                served = work.served[r]
-                choose(found, bounds[r], bounds[r + 1], served, own_rates, points, choices)
+                served = work.found.served[r]
+                choose(found, bounds[r], bounds[r + 1], served.is_any > 0.0, own_rates, points, choices)
                 fill_terms(found, choices, served, own_rates, rows[r], points, terms[r])
             queued = mark_stale(tree, leaf_of[family, o], queued)
             queued = mark_stale(tree, chain_leaf[family, o], queued)
         waiting = 0
         add_up(
             tree, queued, table.leaf_op[family], chain_leaf[family], table.array_of, row_of, terms, dsp_s,
-            work.archs.arrays[0], points,
+            batch.archs.arrays[0], points,
         )  # fmt: skip
         sums = tree.nodes[tree.nodes.shape[0] - 1]
         keep_better_plan(
-            work.archs, work.independent, sums, plan, table.waits[plan], points, totals, first, plans,
-            work.kept, work.times, work.interval_bounds,
+            batch.archs.arrays[0], batch.independent, sums, plan, table.waits[plan], points, taken.best,
+            taken.plans, taken.kept, work.times, work.interval_bounds,
         )  # fmt: skip
+
+
+@compiled
+def _add_demands(work: _Work, columns: int, taken: Taken) -> None:
+    """Write what each array device has to do under the plan that each column takes."""
+    table, demands, terms, row_of = work.table, taken.demands, work.terms, work.row_of
+    numbers, plans = work.found.candidates.view(np.float64), taken.plans[:columns]
+    for d in range(demands.shape[0]):
+        for c in range(columns):
+            for r in range(COUNT):
+                demands[d, c, r] = work.found.demands[d, r]
+    for plan in range(table.family.shape[0]):
+        for i in range(table.change_start[plan], table.change_start[plan + 1]):
+            row_of[table.changes[i, 0]] = table.changes[i, 1]
+        if np.any(plans == plan):
+            for o in range(row_of.shape[0]):
+                d, r = table.array_of[o], row_of[o]
+                if d >= 0:
+                    repeats = table.rows[r].repeats
+                    add_candidate_demands(numbers, terms[r, CANDIDATE], plans, plan, repeats, demands[d])
 
 
 @compiled
@@ -325,7 +291,7 @@ def _evaluate_all(
         own_design = Design(
             design.base.copy(), design.arrays, design.hosts, design.columns.copy(), design.values
         )
-        no_uses = np.empty((0, 0), DEVICE_USE_DTYPE)
+        no_uses = np.empty(0, DEVICE_USE_DTYPE)
         for g in range(thread, groups.shape[0] - 1, threads):
             _evaluate_group(own_design, groups[g], groups[g + 1], own, totals, plans, no_uses)
 
@@ -345,9 +311,9 @@ def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Any) -> A
     array of DEVICE_USE_DTYPE, shape (devices,)
         How long each device works: array devices first, then hosts.
     """
-    uses = np.zeros((1, len(row.arrays) + len(row.hosts)), DEVICE_USE_DTYPE)
+    uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     _evaluate_group(_design(row, np.empty(0, np.int64), np.empty((1, 0))), 0, 1, table, totals, plans, uses)
-    return uses[0]
+    return uses
 
 
 def _design(row: ArchRow, columns: Any, values: Any) -> Design:
@@ -368,8 +334,8 @@ def evaluate_points(
     values : array of float64, shape (points, changed)
         What each point sets them to.
     groups : array of int64, shape (groups + 1,)
-        The points `groups[g]` to `groups[g + 1]` share all that the tiling search looks at, but for the size
-        of SRAM where they are no more than `SHARED_SEARCH`.
+        The points `groups[g]` to `groups[g + 1]` share all that the tiling search looks at but the size of
+        SRAM.
     table : PlanTable
         The network under each residency plan.
     totals : array of TOTAL_DTYPE, shape (points,)

@@ -12,8 +12,7 @@ rest is left to the others. Within one operator, what is fetched again passes al
 and results in between. Levels are inclusive: an outer one serves what no nearer one holds. Results that
 nobody but the same device reads need never reach DRAM where software knows that; a cache writes them back.
 
-Rates: a byte from a level takes as long as the DMA engines or the level take, whichever is longer, and never
-longer than from the level outside. The first piece, which nothing hides, is counted at DRAM's rate. No
+The first piece, which nothing hides, is counted at DRAM's rate (`npusim.cost.rates` has those of levels). No
 capacity serves nothing, and more of it never less: so it is never slower.
 
 A level that several devices share is the outermost one of each. What all of them touch passes through it, so
@@ -24,33 +23,25 @@ What all devices move through it takes as long as its banks need for it, as with
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 
-from npusim.arch.levels import OPERANDS, OUTER_LEVELS
+from npusim.arch.levels import OPERANDS
 from npusim.cost.between import Between
-from npusim.cost.candidates import CandidateRecord
-from npusim.cost.dma import CMX2CMX, latency_s, width_bytes_per_s
+from npusim.cost.candidates import CANDIDATE_SIZE
 from npusim.cost.jit import compiled
+from npusim.cost.rates import Rate
 from npusim.cost.records import Bytes, Number, Share, Vector, dtype_of
+from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS, READ_BYTES, WRITTEN_BYTES
 from npusim.cost.tables import OpRecord, Unit
 
 _DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
+_READ_WAIT, _LEVEL_WAIT = int(Rate.READ_WAIT), int(Rate.LEVEL_WAIT)
 
-LEVELS = OUTER_LEVELS
-"""Most levels of a device."""
 BIT_OF = {name: float(1 << i) for i, name in enumerate(OPERANDS)}
 """Bit of each operand that may pass through a level."""
 WEIGHTS, INPUTS, OUTPUTS = (BIT_OF[name] for name in OPERANDS)
-
-
-class LevelRates(NamedTuple):
-    """Seconds of a byte of DRAM that is read or written, and the wait for the first."""
-
-    read_s: float
-    write_s: float
-    wait_s: float
 
 
 class ServedRecord:
@@ -172,29 +163,61 @@ def fill_all_served(arrays: Any, rows: Any, served: Any) -> None:
 
 
 @compiled
-def read_served(served: ServedRecord, candidate: CandidateRecord, level: int) -> float:
-    """Return the bytes that a level serves of what a candidate reads."""
-    again = max(0.0, candidate.read_bytes - served.compulsory_bytes)
-    return float(min(served.first_bytes[level], candidate.read_bytes) + served.again_share[level] * again)
+def serve(found: Any, bounds: Any, served: Any) -> None:
+    """Have the levels serve the mapping candidates what they hold: it is no demand on DRAM any more.
+
+    Parameters
+    ----------
+    found : array of CANDIDATE_DTYPE
+        Candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`; nothing of them is served yet.
+    served : array of SERVED_DTYPE, shape (rows,)
+    """
+    numbers = found.view(np.float64)
+    for r in range(served.shape[0]):
+        if served[r].is_any > 0.0:
+            for c in range(bounds[r], bounds[r + 1]):
+                first = c * CANDIDATE_SIZE
+                read, from_levels, to_levels = numbers[first + READ_BYTES], 0.0, 0.0
+                again = max(0.0, read - served[r].compulsory_bytes)
+                for k in range(LEVELS):
+                    near = min(served[r].first_bytes[k], read) + served[r].again_share[k] * again
+                    numbers[first + LEVEL_READ_BYTES + k] = near
+                    numbers[first + LEVEL_WRITTEN_BYTES + k] = served[r].written_bytes[k]
+                    from_levels += near
+                    to_levels += served[r].written_bytes[k]
+                numbers[first + READ_BYTES] -= from_levels
+                numbers[first + WRITTEN_BYTES] -= to_levels
 
 
 @compiled
-def served_bytes(served: ServedRecord, candidate: CandidateRecord) -> float:
-    """Return the bytes that levels serve of what a candidate moves: DRAM does not see them."""
-    total = 0.0
-    if served.is_any > 0.0:
+def first_wait_s(served: ServedRecord, rates: Any, point: int) -> float:
+    """Return the wait for an operator's first byte: of what levels serve, theirs, in proportion (s).
+
+    Parameters
+    ----------
+    rates : array of float64, shape (RATES, points)
+    """
+    wait_s = rates[_READ_WAIT, point]
+    if served.is_any > 0.0 and served.compulsory_bytes > 0.0:
         for k in range(LEVELS):
-            total += read_served(served, candidate, k) + served.written_bytes[k]
-    return float(total)
+            share = served.first_bytes[k] / served.compulsory_bytes
+            wait_s -= share * (rates[_READ_WAIT, point] - rates[_LEVEL_WAIT + k, point])
+    return float(wait_s)
 
 
 @compiled
-def shared_bytes(served: ServedRecord, candidate: CandidateRecord) -> float:
-    """Return the bytes of these that a level serves which several devices share."""
+def shared_bytes(served: ServedRecord, numbers: Any, first: int) -> float:
+    """Return the bytes of a candidate that a level serves which several devices share.
+
+    Parameters
+    ----------
+    numbers : array of float64
+        The table of candidates as numbers; those of the candidate begin at `first`.
+    """
     if served.is_any == 0.0 or served.shared_place == 0.0:
         return 0.0
-    k = int(served.shared_place) - 1
-    return float(read_served(served, candidate, k) + served.written_bytes[k])
+    at = first + int(served.shared_place) - 1
+    return float(numbers[at + LEVEL_READ_BYTES] + numbers[at + LEVEL_WRITTEN_BYTES])
 
 
 @compiled
@@ -204,14 +227,17 @@ def shared_bytes_per_s(arch: Any) -> float:
 
 
 @compiled
-def shared_levels_s(arrays: Any, moved: Any, point: int) -> float:
+def shared_levels_s(arrays: Any, moved: Any, bytes_per_s: Any, dram_bytes_per_s: float, point: int) -> float:
     """Return the time that the busiest level needs for what all devices move that share it (s).
 
     Parameters
     ----------
     arrays : array of ARCH_DTYPE, shape (array devices,)
+        Which level each of them shares.
     moved : array of float64, shape (array devices, points)
         Bytes of each device.
+    bytes_per_s : array of float64, shape (array devices, points)
+        What the level moves that each device shares; as everywhere, no less than DRAM.
     """
     longest_s = 0.0
     for d in range(arrays.shape[0]):
@@ -221,85 +247,5 @@ def shared_levels_s(arrays: Any, moved: Any, point: int) -> float:
         for other in range(arrays.shape[0]):
             if arrays[other].shared_level == arrays[d].shared_level:
                 total += moved[other, point]
-        longest_s = max(longest_s, total / shared_bytes_per_s(arrays[d]))
+        longest_s = max(longest_s, total / max(bytes_per_s[d, point], dram_bytes_per_s))
     return float(longest_s)
-
-
-@compiled
-def read_bytes_served(served: ServedRecord, candidate: CandidateRecord) -> float:
-    """Return the bytes that levels serve of what a candidate reads."""
-    total = 0.0
-    if served.is_any > 0.0:
-        for k in range(LEVELS):
-            total += read_served(served, candidate, k)
-    return float(total)
-
-
-# Rows of the table of rates (`npusim.cost.candidate_latency`), from the first one of levels on: seconds
-# of a byte read or written, wait for the first byte, joules of a byte read or written; by level each.
-LEVEL_RATES = 5 * LEVELS
-_READ, _WRITE, _WAIT, _READ_J, _WRITE_J = (i * LEVELS for i in range(5))
-
-
-@compiled
-def fill_level_rates(arch: Any, rates: Any, first: int, point: int, dram: LevelRates) -> None:
-    """Fill one column of the rows of levels, from DRAM to the tiles: what is nearer is no slower.
-
-    Parameters
-    ----------
-    first : int
-        The first of these rows.
-    dram : LevelRates
-        Of a byte of DRAM.
-    """
-    read_s, write_s, wait_s = dram.read_s, dram.write_s, dram.wait_s
-    width = width_bytes_per_s(arch, arch.dma_engines)
-    for behind in range(LEVELS):
-        k = LEVELS - 1 - behind
-        if arch.level_bytes[k] > 0.0:
-            level_s = 1.0 / arch.level_bytes_per_s[k]
-            read_s = min(read_s, max(level_s, 1.0 / (width * arch.dma_ddr2cmx_share)))
-            write_s = min(write_s, max(level_s, 1.0 / (width * arch.dma_cmx2ddr_share)))
-            wait_s = min(wait_s, latency_s(arch, CMX2CMX, 0.0) + arch.level_latency_s[k])
-        rates[first + _READ + k, point], rates[first + _WRITE + k, point] = read_s, write_s
-        rates[first + _WAIT + k, point] = wait_s
-        rates[first + _READ_J + k, point] = arch.level_read_j[k]
-        rates[first + _WRITE_J + k, point] = arch.level_write_j[k]
-
-
-@compiled
-def saved_s(
-    served: ServedRecord, candidate: CandidateRecord, rates: Any, first: int, point: int, dram: LevelRates
-) -> float:
-    """Return the time of the DMA that levels save a candidate, compared with DRAM (s)."""
-    total = 0.0
-    for k in range(LEVELS):
-        read = read_served(served, candidate, k)
-        total += read * (dram.read_s - rates[first + _READ + k, point])
-        total += served.written_bytes[k] * (dram.write_s - rates[first + _WRITE + k, point])
-    return float(total)
-
-
-@compiled
-def first_wait_s(served: ServedRecord, rates: Any, first: int, point: int, dram_wait_s: float) -> float:
-    """Return the wait for an operator's first byte: of what levels serve, theirs, in proportion (s)."""
-    wait_s = dram_wait_s
-    if served.is_any > 0.0 and served.compulsory_bytes > 0.0:
-        for k in range(LEVELS):
-            share = served.first_bytes[k] / served.compulsory_bytes
-            wait_s -= share * (dram_wait_s - rates[first + _WAIT + k, point])
-    return float(wait_s)
-
-
-@compiled
-def served_energy_j(
-    served: ServedRecord, candidate: CandidateRecord, rates: Any, first: int, point: int
-) -> float:
-    """Return the energy of what levels serve: a read and the filling before it, or a write (J)."""
-    total = 0.0
-    if served.is_any > 0.0:
-        for k in range(LEVELS):
-            read = read_served(served, candidate, k)
-            total += read * rates[first + _READ_J + k, point]
-            total += (read + served.written_bytes[k]) * rates[first + _WRITE_J + k, point]
-    return float(total)

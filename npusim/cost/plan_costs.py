@@ -6,22 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.cost.architecture import Archs
-from npusim.cost.candidate_latency import (
-    Choice,
-    Rate,
-    dma_time_s,
-    level_energy_j,
-    overlapped_s,
-    prologue_epilogue_s,
-    read_wait_s,
-)
-from npusim.cost.candidates import reads_dram, refills
+from npusim.cost.candidate_latency import dma_time_s, fill_beside, overlapped_s, prologue_epilogue_s
+from npusim.cost.candidates import CANDIDATE_SIZE, reads_dram, refills
 from npusim.cost.interval import DeviceTimes, interval_s
 from npusim.cost.jit import compiled
-from npusim.cost.levels import ServedRecord, served_bytes, shared_bytes, shared_levels_s
+from npusim.cost.levels import ServedRecord, first_wait_s, shared_bytes, shared_levels_s
 from npusim.cost.plan_independent import PlanIndependent
 from npusim.cost.plan_table import NO_LEAF
+from npusim.cost.rates import Choice, Rate
 from npusim.cost.tables import OpRecord, Unit
 
 _DPU, _DSP, _DMA = (int(u) for u in (Unit.DPU, Unit.DSP, Unit.DMA))
@@ -30,9 +22,9 @@ _PAGE_WALK, _BEST, _INDEX = int(Rate.PAGE_WALK), int(Choice.BEST), int(Choice.IN
 _TILE_SRAM, _SRAM = int(Rate.TILE_SRAM), int(Rate.SRAM)
 
 
-# Rows of the table of sums that a plan makes at each point: these for each array device, one after the other.
-WORK_S, DRAM, SRAM_TRAFFIC, _SRAM_PEAK, DPU_S, DMA_S, LEVEL_J, SHARED = range(8)
-SUMS = 8
+# Rows of the table of sums that plans are compared by at each point: these for each array device.
+WORK_S, DMA_S, DRAM, _SRAM_PEAK, _SHARED = range(5)
+SUMS = 5
 # Rows of the table of sums over a row-wise fusion: time of each unit, and of what cannot overlap.
 _FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_PAGE_WALKS, _FUSED_APART = (
     range(7)
@@ -40,8 +32,8 @@ _FUSED_DPU, _FUSED_DSP, _FUSED_DMA, _FUSED_PROLOGUE, _FUSED_REFILL_WAIT, _FUSED_
 FUSED_SUMS = 7
 # Rows of the table of what one operator comes to at each point.
 _BEST_S, _WAIT_S, _PROLOGUE_EPILOGUE_S, _REFILL_WAIT_S, _PAGE_WALKS_S = range(5)
-_ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_TRAFFIC, _ITEM_LEVEL_J, _ITEM_SHARED, _ITEM_SRAM = range(5, 12)
-TERMS = 12
+_ITEM_DPU_S, _ITEM_DMA_S, _ITEM_DRAM, _ITEM_SHARED, _ITEM_SRAM, CANDIDATE = range(5, 11)
+TERMS = 11
 
 
 @compiled
@@ -55,25 +47,43 @@ def fill_terms(
     found: Any, choices: Any, served: ServedRecord, rates: Any, op: OpRecord, points: int, terms: Any
 ) -> None:
     """Write down, for each point, what the chosen candidate of one operator comes to, all times it runs."""
-    reads, writes = reads_dram(op), op.c_dram_bytes > 0.0
+    reads, writes, numbers = reads_dram(op), op.c_dram_bytes > 0.0, found.view(np.float64)
+    is_served = served.is_any > 0.0
     for p in range(points):
-        candidate = found[int(choices[_INDEX, p])]
         terms[_BEST_S, p] = choices[_BEST, p]
-        terms[_WAIT_S, p] = (read_wait_s(served, rates, p) if reads else 0.0) + (
-            rates[_WRITE_WAIT, p] if writes else 0.0
-        )
-        terms[_PROLOGUE_EPILOGUE_S, p] = prologue_epilogue_s(candidate, rates, p)
-        terms[_REFILL_WAIT_S, p] = refills(candidate, rates[_TILE_SRAM, p]) * rates[_READ_WAIT, p]
-        terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[_PAGE_WALK, p]
-        terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[_CYCLE, p]
-        terms[_ITEM_DMA_S, p] = dma_time_s(candidate, served, rates, p)
-        near = served_bytes(served, candidate)
-        terms[_ITEM_DRAM, p] = candidate.dram_bytes - near
-        # What is copied within SRAM is read and written.
-        terms[_ITEM_TRAFFIC, p] = candidate.grid_traffic_bytes + 2.0 * candidate.copied_bytes + near
-        terms[_ITEM_LEVEL_J, p] = level_energy_j(candidate, served, rates, p)
-        terms[_ITEM_SHARED, p] = shared_bytes(served, candidate)
-        terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[_SRAM, p])
+    for p in range(points):
+        terms[CANDIDATE, p] = choices[_INDEX, p]
+    for p in range(points):
+        wait_s = rates[_READ_WAIT, p] if reads else 0.0
+        terms[_WAIT_S, p] = wait_s + (rates[_WRITE_WAIT, p] if writes else 0.0)
+    if reads and is_served:
+        for p in range(points):
+            terms[_WAIT_S, p] = first_wait_s(served, rates, p) + (rates[_WRITE_WAIT, p] if writes else 0.0)
+    first: Any = np.int64(0)
+    while first < points:  # neighbours mostly take the same candidate
+        index, last = int(choices[_INDEX, first]), first + 1
+        while last < points and choices[_INDEX, last] == index:
+            last += 1
+        candidate = found[index]
+        fill_beside(numbers, index * CANDIDATE_SIZE, is_served, rates, first, last)
+        for p in range(first, last):
+            terms[_ITEM_DMA_S, p] = dma_time_s(candidate, rates, p)
+        for p in range(first, last):
+            terms[_PROLOGUE_EPILOGUE_S, p] = prologue_epilogue_s(candidate, rates, p)
+        for p in range(first, last):
+            terms[_REFILL_WAIT_S, p] = refills(candidate, rates[_TILE_SRAM, p]) * rates[_READ_WAIT, p]
+        for p in range(first, last):
+            terms[_PAGE_WALKS_S, p] = candidate.page_walks * rates[_PAGE_WALK, p]
+        for p in range(first, last):
+            terms[_ITEM_DPU_S, p] = candidate.grid_cycles * rates[_CYCLE, p]
+        for p in range(first, last):
+            terms[_ITEM_DRAM, p] = candidate.read_bytes + candidate.written_bytes
+        near = shared_bytes(served, numbers, index * CANDIDATE_SIZE)
+        for p in range(first, last):
+            terms[_ITEM_SHARED, p] = near
+        for p in range(first, last):
+            terms[_ITEM_SRAM, p] = min(candidate.sram_peak_bytes, rates[_SRAM, p])
+        first = last
     if op.repeats != 1.0:
         for term in range(_ITEM_SRAM):
             for p in range(points):
@@ -85,13 +95,14 @@ def _add_operator(terms: Any, is_row_fused: bool, points: int, sums: Any) -> Non
     """Add one operator to the sums of its device under a plan; of a row-fused one only the waits."""
     for p in range(points):
         sums[WORK_S, p] += terms[_WAIT_S, p] + (0.0 if is_row_fused else terms[_BEST_S, p])
+    for p in range(points):
         sums[DRAM, p] += terms[_ITEM_DRAM, p]
-        sums[SRAM_TRAFFIC, p] += terms[_ITEM_TRAFFIC, p]
+    for p in range(points):
         sums[_SRAM_PEAK, p] = max(sums[_SRAM_PEAK, p], terms[_ITEM_SRAM, p])
-        sums[DPU_S, p] += terms[_ITEM_DPU_S, p]
+    for p in range(points):
         sums[DMA_S, p] += terms[_ITEM_DMA_S, p]
-        sums[LEVEL_J, p] += terms[_ITEM_LEVEL_J, p]
-        sums[SHARED, p] += terms[_ITEM_SHARED, p]
+    for p in range(points):
+        sums[_SHARED, p] += terms[_ITEM_SHARED, p]
 
 
 @compiled
@@ -99,11 +110,17 @@ def add_fused(terms: Any, dsp_s: Any, points: int, fused_sums: Any) -> None:
     """Add one row-fused operator to the sums of its fusion, unit by unit."""
     for p in range(points):
         fused_sums[_FUSED_DPU, p] += terms[_ITEM_DPU_S, p]
+    for p in range(points):
         fused_sums[_FUSED_DSP, p] += dsp_s[p]
+    for p in range(points):
         fused_sums[_FUSED_DMA, p] += terms[_ITEM_DMA_S, p]
+    for p in range(points):
         fused_sums[_FUSED_PROLOGUE, p] += terms[_PROLOGUE_EPILOGUE_S, p]
+    for p in range(points):
         fused_sums[_FUSED_REFILL_WAIT, p] += terms[_REFILL_WAIT_S, p]
+    for p in range(points):
         fused_sums[_FUSED_PAGE_WALKS, p] += terms[_PAGE_WALKS_S, p]
+    for p in range(points):
         fused_sums[_FUSED_APART, p] += terms[_BEST_S, p] - terms[_PAGE_WALKS_S, p]
 
 
@@ -239,8 +256,8 @@ def _add_sums(part: Any, points: int, sums: Any) -> None:
 
 @compiled
 def keep_better_plan(
-    archs: Archs, independent: PlanIndependent, sums: Any, plan: int, waits: bool, points: int, totals: Any,
-    first: int, plans: Any, kept: Any, times: DeviceTimes, bounds: Any,
+    devices: Any, independent: PlanIndependent, sums: Any, plan: int, waits: bool, points: int, best: Any,
+    plans: Any, kept: Any, times: DeviceTimes, bounds: Any,
 ) -> None:  # fmt: skip
     """Compare a plan with the best so far at each point: by time, traffic, then bytes held.
 
@@ -249,17 +266,22 @@ def keep_better_plan(
 
     Parameters
     ----------
+    devices : array of ARCH_DTYPE, shape (array devices,)
+        For the levels that they share.
     sums : array of float64, shape (array devices, SUMS, points)
         Of the plan.
+    best : array of TOTAL_DTYPE, shape (points,)
+        Written: time, traffic and bytes held under the best plan; the throughput holds the interval between
+        two inferences until all plans are compared.
     kept : array of float64, shape (array devices, SUMS, points)
         Written: the sums of the best plan.
     times : DeviceTimes
         Scratch, array devices first; so is `bounds` (`npusim.cost.interval.interval_s`).
     """
-    arrays, hosts = sums.shape[0], independent.hosts_s.shape[0]
+    arrays, hosts, shared = sums.shape[0], independent.hosts_s.shape[0], sums[:, _SHARED]
     for p in range(points):
-        shared, total = archs.shared[p, 0], totals[first + p]
-        if waits and shared.requests > 1.0:
+        total, requests = best[p], independent.requests[p]
+        if waits and requests > 1.0:
             continue
         dram, sram_peak, work_s = 0.0, 0.0, 0.0
         for d in range(arrays):
@@ -273,18 +295,18 @@ def keep_better_plan(
         latency = interval = work_s + launches_s
         if latency == np.inf:  # something does not fit into SRAM
             continue
-        if shared.requests > 1.0:
+        if requests > 1.0:
             for d in range(arrays):
                 times.work_s[d] = sums[d, WORK_S, p] + independent.dispatches_s[d, p]
-                times.dma_s[d], times.contexts[d] = sums[d, DMA_S, p], archs.arrays[p, d].contexts
+                times.dma_s[d], times.contexts[d] = sums[d, DMA_S, p], independent.contexts[d, p]
             for h in range(hosts):
                 times.work_s[arrays + h] = independent.hosts_s[h, p]
-            levels_s = shared_levels_s(archs.arrays[p], sums[:, SHARED], p)
-            memory_s = max(dram / shared.dram_bytes_per_s, levels_s)
-            interval = interval_s(shared.requests, times, launches_s, memory_s, bounds)
-            latency = max(latency, shared.requests * interval)
-        # The total's throughput holds the interval until all plans are compared.
-        if plans[first + p] >= 0:
+            dram_bytes_per_s = independent.dram_bytes_per_s[p]
+            levels_s = shared_levels_s(devices, shared, independent.shared_bytes_per_s, dram_bytes_per_s, p)
+            memory_s = max(dram / dram_bytes_per_s, levels_s)
+            interval = interval_s(requests, times, launches_s, memory_s, bounds)
+            latency = max(latency, requests * interval)
+        if plans[p] >= 0:
             if interval > total.throughput_per_s:
                 continue
             if interval == total.throughput_per_s:
@@ -295,7 +317,7 @@ def keep_better_plan(
                         continue
                     if dram == total.dram_bytes and sram_peak >= total.sram_peak_bytes:
                         continue
-        plans[first + p] = plan
+        plans[p] = plan
         total.latency_s, total.throughput_per_s = latency, interval
         total.dram_bytes, total.sram_peak_bytes = dram, sram_peak
         for d in range(arrays):

@@ -14,15 +14,9 @@ import numpy as np
 
 from npusim.cost.architecture import ArchRecord
 from npusim.cost.arrays.tile import array_tile, block_start_cycles, has_array, modes_of
-from npusim.cost.candidate_latency import (
-    TIE,
-    greatest_sram_bytes,
-    least_sram_bytes,
-    lower_bound_s,
-    upper_bound_s,
-)
+from npusim.cost.candidate_latency import TIE, lower_bound_s, upper_bound_s
 from npusim.cost.candidates import CandidateRecord, add_candidate
-from npusim.cost.energy import stencil_traffic_bytes
+from npusim.cost.demands import grid_written_bytes, stencil_fed_bytes
 from npusim.cost.granularity import (
     CHANNEL_LEVELS,
     ROW_LEVELS,
@@ -34,6 +28,7 @@ from npusim.cost.granularity import (
     tile_cycles,
 )
 from npusim.cost.jit import compiled
+from npusim.cost.rates import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split
 from npusim.cost.tiling import (
     Block,
@@ -181,7 +176,7 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
         that.
     rate_bounds : array of float64, shape (RATES, 2)
         The range of SRAM sizes that the search is for, and lower and upper bound of each rate, where that is
-        known (`npusim.cost.candidate_latency.widen_rate_bounds`): a candidate whose lower bound of latency is
+        known (`npusim.cost.rates.widen_rate_bounds`): a candidate whose lower bound of latency is
         above another's upper bound is left out.
     found : array of CANDIDATE_DTYPE, shape (places,)
         Written from `start`.
@@ -338,9 +333,9 @@ def _set_tiling(
     block, piece = layout.block, layout.piece
     working = new.needed_bytes - block.live_bytes
     new.sram_peak_bytes = layout.tiles * working + live_bytes(arch, op)
-    new.grid_traffic_bytes = layout.sram_bytes
+    new.fed_bytes = layout.sram_bytes - grid_written_bytes(op)
     if layout.sram_bytes == 0.0:
-        new.grid_traffic_bytes = stencil_traffic_bytes(op, piece.stencil_pixels, piece.stencil_channels)
+        new.fed_bytes = stencil_fed_bytes(op, piece.stencil_pixels, piece.stencil_channels)
     new.split, new.order, new.mode, new.tiles = layout.split, order, layout.mode, layout.tiles
     new.row_pieces, new.strips = block.rows, block.strips
     new.row_blocks, new.column_blocks, new.channel_chunks = row_blocks, columns, chunks
@@ -364,7 +359,6 @@ def _fill(
     new.read_gaps = max(0.0, a_read / row_bytes - 1.0) if row_bytes > 0.0 else 0.0
     new.written_bytes = op.c_dram_bytes
     new.copied_bytes = 0.0
-    new.dram_bytes = a_read + other_read + op.c_dram_bytes
 
 
 @compiled

@@ -22,14 +22,14 @@ import numpy as np
 
 from npusim.cost.architecture import ArchRecord, Archs
 from npusim.cost.arrays.tile import array_tile, block_start_cycles, has_array, modes_of
-from npusim.cost.candidate_latency import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
+from npusim.cost.demands import fed_bytes
 from npusim.cost.dpu import matmul_mode_cycles
-from npusim.cost.energy import grid_traffic_bytes
 from npusim.cost.grid import mode_shape, tile_workload
 from npusim.cost.jit import compiled
 from npusim.cost.products import search_product, sum_rate, tile_share
+from npusim.cost.rates import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import live_bytes, live_tile_bytes
 
@@ -94,8 +94,7 @@ def search_stream(
     new.epilogue_bytes = last
     new.streamed_bytes, new.fine = read / arch.tiles, 0.0
     new.page_walks = 1.0 if new.prologue_bytes > arch.dma_page_bytes else 0.0
-    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, 0) if on_grid else 0.0
-    new.dram_bytes = read + op.c_dram_bytes
+    new.fed_bytes = fed_bytes(arch, op, 0) if on_grid else 0.0
     new.sram_peak_bytes = live_bytes(arch, op) + 2.0 * (first + last)
     new.split, new.order, new.mode, new.tiles = _ROWS, 0.0, 0.0, arch.tiles
     new.row_pieces, new.strips = arch.stream_pieces, 1.0
@@ -172,8 +171,7 @@ def _fetch_once(
     )
     new.needed_bytes, new.fine = needed, 0.0
     new.page_walks = 1.0 if first > arch.dma_page_bytes else 0.0
-    new.grid_traffic_bytes = grid_traffic_bytes(arch, op, mode)
-    new.dram_bytes = new.read_bytes + op.c_dram_bytes
+    new.fed_bytes = fed_bytes(arch, op, mode)
     new.sram_peak_bytes = used * working + live_bytes(arch, op)
     new.split, new.order, new.mode, new.tiles = split, _OUTPUTS_HELD, mode, used
     new.row_pieces, new.strips = blocks, 1.0
@@ -234,7 +232,7 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
     -------
     found : array of CANDIDATE_DTYPE
     """
-    found = np.empty(_INITIAL_CANDIDATES, CANDIDATE_DTYPE)
+    found = np.zeros(_INITIAL_CANDIDATES, CANDIDATE_DTYPE)
     # Of a type of its own: a literal would have everything compiled for it as well.
     index: Any = np.int64(0)
     for r in range(rows.shape[0]):
@@ -245,7 +243,7 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
         arch, own_bounds = archs.arrays[0, op.device], rate_bounds[op.device]
         stop = _search_operator(arch, op, own_bounds, found, index)
         while stop < 0:  # the table was too short
-            longer = np.empty(2 * found.shape[0], CANDIDATE_DTYPE)
+            longer = np.zeros(2 * found.shape[0], CANDIDATE_DTYPE)
             for i in range(index):
                 longer[i] = found[i]
             found = longer
