@@ -38,7 +38,7 @@ def report(
     output: Annotated[Path, option("--output -o FILE", "The page, an .html file.")],
     title: Annotated[str, option("--title TEXT", "Heading of the page.")] = "npusim report",
 ) -> None:
-    """Write one HTML page of several results: summary first, then figures, tables and where each came from.
+    """Write several results as one HTML page: a summary, then the figures, tables and source of each.
 
     The page needs no other file and no network. A command in quotes is run, so that the page names what made
     its result; a JSON file is named with its SHA-256.
