@@ -37,7 +37,7 @@ def _times(found: LanguageModels) -> Table:
             (row.token_s, "s"), (row.tokens_per_s, "/s"), (row.first_token_s, "s"), (row.prefill_s, "s"),
             (row.energy_per_token_j, "J"),
         )  # fmt: skip
-        digits = [last, *(None if last is None else _one_digit(value) for value, _ in values[1:])]
+        digits = [last, *(None if last is None else one_digit(value) for value, _ in values[1:])]
         cells = [
             "-" if value is None else engineering(value, unit, digit)
             for (value, unit), digit in zip(values, digits, strict=True)
@@ -46,7 +46,7 @@ def _times(found: LanguageModels) -> Table:
     return table
 
 
-def _one_digit(value: float | None) -> int | None:
+def one_digit(value: float | None) -> int | None:
     """Return the place of the first digit: what rests on a number that nobody measured bears no more."""
     return floor(log10(value)) if value else None
 

@@ -21,7 +21,7 @@ from npusim.report.html import (
     plot,
     table,
 )
-from npusim.report.language import bytes_between, packed_lines, problem_lines, speculation_line
+from npusim.report.language import bytes_between, one_digit, packed_lines, problem_lines, speculation_line
 from npusim.studies.cache_growth import CacheGrowth
 from npusim.studies.language import LanguageModels, LanguageRow
 
@@ -116,7 +116,7 @@ def _memory(found: LanguageModels) -> str:
             hovertemplate=f"%{{y}}: {part} %{{customdata}}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="stack", xaxis=amount_axis("DRAM", "B"), yaxis=names_axis(names))
-    return plot(figure, 110 + 24 * len(names), "Memory") if rows else ""
+    return plot(figure, 110 + 36 * len(names), "Memory") if rows else ""
 
 
 _TIMES = {
@@ -132,7 +132,7 @@ _HELD = {
 def _table(found: LanguageModels) -> str:
     rows: list[list[Cell]] = []
     for row in found.rows:
-        cells: list[Cell] = [Amount(getattr(row, key), unit) for key, (_, unit) in _TIMES.items()]
+        cells: list[Cell] = [_amount(row, key, unit) for key, (_, unit) in _TIMES.items()]
         cells += [Amount(getattr(row.memory, key, None), "B") for key in _HELD]
         peak = row.memory.compile_interval_bytes if row.memory is not None else None
         shown = bytes_between(peak) if peak is not None else ""
@@ -142,6 +142,14 @@ def _table(found: LanguageModels) -> str:
     keys = ["model", "weights", "device", *_TIMES, *(f"memory.{key}" for key in _HELD)]
     keys.append("memory.compile_interval_bytes")
     return table(heads, rows, [0, 1, 2], name="models", keys=keys)
+
+
+def _amount(row: LanguageRow, key: str, unit: str) -> Amount:
+    """Return a figure, to one digit where it rests on a number that nobody measured."""
+    value = getattr(row, key)
+    if value is None or row.token_interval_s is None or key == "memory_bytes":
+        return Amount(value, unit)
+    return Amount(value, unit, engineering(value, unit, one_digit(value)))
 
 
 def _growth(one: CacheGrowth) -> str:
