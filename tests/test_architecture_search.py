@@ -10,7 +10,7 @@ import pytest
 
 from npusim.arch import load_soc
 from npusim.cli.running import run
-from npusim.errors import InfeasibleError, NpusimError
+from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
 from npusim.explore.architecture_costs import MappedSpace
 from npusim.explore.architecture_search import Plan, read_search, search_architectures
 from npusim.explore.scoring_pool import in_portions
@@ -166,6 +166,15 @@ def test_an_archive_of_another_space_is_not_gone_on_with(mapped, archive):
     other = dataclasses.replace(mapped, space=ArchitectureSpace(depths=(1, 3)))
     with pytest.raises(NpusimError, match="another space"):
         searched(other, archive, resume=True)
+
+
+def test_what_cannot_be_searched_is_refused_before_anything_is_scored(mapped, tmp_path):
+    with pytest.raises(UnknownNameError, match="unknown device to limit `dla`"):
+        searched(mapped.within(Limits(shares={"dla": 0.5})), tmp_path / "found")
+    backbone = mapped.backbone.model_copy(update={"knn": [4] * 16})
+    with pytest.raises(ConfigError, match="depths are a choice"):
+        searched(dataclasses.replace(mapped, backbone=backbone), tmp_path / "found")
+    assert not (tmp_path / "found").exists()
 
 
 def test_the_report_is_a_page_and_a_document(archive, capsys, tmp_path):

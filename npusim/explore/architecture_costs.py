@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.errors import InfeasibleError
+from npusim.errors import InfeasibleError, UnknownNameError
 from npusim.studies.block_table import BlockTable, block_table, blocks_of, covering_specs
-from npusim.studies.map_front import Limits
+from npusim.studies.map_front import Limits, devices_of
 from npusim.studies.mapping_letters import letters_of, parts_of
 from npusim.workloads.vision_gnn.space import Architecture, ArchitectureSpace
 from npusim.workloads.vision_gnn.spec import VisionGnnSpec
@@ -59,6 +59,25 @@ class MappedSpace:
         ]
         specs = covering_specs(self.backbone, self.space.operators, self.space.preprocess, widths)
         return block_table(specs, self.soc, devices=self.devices, operating_points=self.operating_points)
+
+    def refuse_impossible(self) -> None:
+        """Refuse limits on units that are not there, and backbones whose depth is no choice.
+
+        Raises
+        ------
+        UnknownNameError
+            For a limit on the share of an unknown unit.
+        ConfigError
+            For a backbone that states neighbours block by block.
+        InfeasibleError
+            Where no unit runs the backbone.
+        """
+        units = devices_of(self.soc, self.devices)
+        for unit in self.limits.shares:
+            if unit not in units:
+                raise UnknownNameError("device to limit", unit, units)
+        largest = self.space.homogeneous(self.space.operators[0], True)
+        self.table.rows(largest.spec(self.backbone))
 
     def within(self, limits: Limits) -> MappedSpace:
         """Return the same space under other limits."""

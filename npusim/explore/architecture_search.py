@@ -97,6 +97,7 @@ def search_architectures(
     Interrupted
         Where `stop` said so.
     """
+    mapped.refuse_impossible()
     manifest = _manifest(mapped, scores, plan)
     store = Store(directory)
     store.make()
