@@ -161,20 +161,12 @@ def map_(
 
     named = None if devices is None else [name.strip().lower() for name in devices.split(",")]
     limits = {
-        "max-latency": max_latency,
-        "max-energy": max_energy,
-        "max-power": max_power,
-        "max-transitions": max_transitions,
-        "max-share": max_share,
-    }
+        "max-latency": max_latency, "max-energy": max_energy, "max-power": max_power,
+        "max-transitions": max_transitions, "max-share": max_share,
+    }  # fmt: skip
     if minimise == _BOTH:
         _refuse({"profile": profile}, f"one objective, not --minimise {_BOTH}")
-        how = {
-            "method": method,
-            "granularity": granularity or "block",
-            "evaluations": evaluations,
-            "seed": seed,
-        }
+        how = dict(method=method, granularity=granularity or "block", evaluations=evaluations, seed=seed)
         found = _front_of(scenario, named, limits, dvfs, exponents, mapping, how)
 
         from npusim.report.map_front import map_front_page

@@ -95,8 +95,7 @@ def map_front(
 ) -> MapFront:
     """Return the placements of a network's blocks that no other beats in latency and energy.
 
-    Of a chain of blocks the front is exact. Other networks, and finer units than blocks, are searched by
-    NSGA-II, finer ones from the placements of coarser ones on.
+    Of a chain of blocks the front is exact. Other networks, and finer units, are searched by NSGA-II.
 
     Parameters
     ----------
@@ -113,7 +112,6 @@ def map_front(
     method : {"exact", "nsga2", "random"}, optional
         None: exact for chains of blocks, else NSGA-II.
     granularity : {"block", "layer", "operator"}
-        What is placed as one.
     budget : Budget, optional
         Of a search.
     tell : callable
@@ -147,26 +145,36 @@ def map_front(
     else:
         how: SearchMethod = "random" if method == "random" else "nsga2"
         points, share = _searched(scenario, made, limits, how, budget, granularity)
-    front = _not_beaten(points)
-    alone = _alone(first)
+    return _document(
+        scenario, made, points, limits, exponents, granularity=granularity, settings=len(combinations),
+        placements=float(len(chosen)) ** len(first.blocks) * len(combinations),
+        method="exact" if exact else how, evaluations=None if exact else budget.evaluations,
+        hypervolume_share=share, given=None if mapping is None else made.given(mapping),
+    )  # fmt: skip
+
+
+def _document(
+    scenario: Scenario,
+    made: _Made,
+    points: Sequence[PlacedChain],
+    limits: Limits,
+    exponents: tuple[float, float],
+    **told: Any,
+) -> MapFront:
+    """Return the document of all placements that were found."""
+    front, alone = _not_beaten(points), _alone(made.problem)
     return MapFront(
         workload=scenario.graph.name,
-        soc=soc.name,
+        soc=scenario.machine.name,
         techniques=scenario.graph.techniques,
         devices=dict(made.letters),
-        blocks=list(first.blocks),
-        placements=float(len(chosen)) ** len(first.blocks) * len(combinations),
-        settings=len(combinations),
+        blocks=list(made.problem.blocks),
         limits=_told(limits),
         alone=alone,
         points=front,
-        granularity=granularity,
-        method="exact" if exact else how,
-        evaluations=None if exact else budget.evaluations,
-        hypervolume_share=share,
         chosen=_chosen(front, alone, exponents),
         exponents=exponents,
-        given=None if mapping is None else made.given(mapping),
+        **told,
     )
 
 
