@@ -106,14 +106,13 @@ def map_front(
     operating_points : bool
         Whether every combination of the operating points of devices and DRAM is tried.
     exponents : tuple of float
-        Of energy and of latency in the product that picks one point.
+        See `fitness`.
     mapping : str, optional
         A placement to cost beside the front, as `PlacedChain.mapping` is written.
     method : {"exact", "nsga2", "random"}, optional
         None: exact for chains of blocks, else NSGA-II.
     granularity : {"block", "layer", "operator"}
     budget : Budget, optional
-        Of a search.
     tell : callable
         Called with settings done, and in all.
 
@@ -132,14 +131,14 @@ def map_front(
     """
     if scenario.run.requests > 1:
         raise NpusimError("several objectives are for one inference at a time; use the latency hint")
-    soc, limits = scenario.machine, limits or Limits()
+    soc, limits, budget = scenario.machine, limits or Limits(), budget or Budget()
     chosen, chain = devices_of(soc, devices), _chain(scenario.graph, method, granularity)
     exact = chain is not None and method in (None, "exact")
     if operating_points and not exact:
         raise NpusimError("operating points are tried with exact fronts of chains of blocks alone")
     combinations = list(combinations_of(soc, chosen)) if operating_points else [{}]
     first = chain_problem(scenario, chain, chosen) if chain else placed_units(scenario, chosen, granularity)
-    made, share, budget = _Made(first, letters_of(chosen)), None, budget or Budget()
+    made, share = _Made(first, letters_of(chosen)), None
     if exact and chain is not None and isinstance(first, ChainProblem):
         points = _points(scenario, chain, first, made, limits, combinations, tell)
     else:
