@@ -293,7 +293,7 @@ def keep_better_plan(
         dram += independent.host_dram[p]
         launches_s = independent.launches_s[p]
         latency = interval = work_s + launches_s
-        if latency == np.inf:  # something does not fit into SRAM
+        if not latency < np.inf:  # something does not fit into SRAM; parts of a fusion may be no number
             continue
         if requests > 1.0:
             for d in range(arrays):
