@@ -21,6 +21,7 @@ from npusim.cost.dma import CMX2DDR, DDR2CMX, copy_s, latency_s, transfer_s
 from npusim.cost.dsp import dsp_operator_s
 from npusim.cost.evaluation import evaluate, evaluate_points
 from npusim.cost.plan_table import plan_table
+from npusim.cost.point_groups import points_in_groups
 from npusim.cost.tables import DSP_KERNEL_DTYPE, RESULT_DTYPE, TOTAL_DTYPE, Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
@@ -225,7 +226,8 @@ def test_many_architectures_at_once_cost_what_each_costs_alone():
     totals, alone = np.zeros(len(rows), TOTAL_DTYPE), np.zeros(len(rows), TOTAL_DTYPE)
     numbers, columns = np.array([row.numbers for row in rows]), np.array(rows[0].primitives)
     groups, plans = np.arange(len(rows) + 1), np.zeros(len(rows), np.int64)
-    evaluate_points(rows[0], columns, numbers[:, columns], groups, plan_table(ops[np.newaxis]), totals, plans)
+    points = points_in_groups(columns, numbers[:, columns], groups)
+    evaluate_points(rows[0], points, plan_table(ops[np.newaxis]), totals, plans)
     for row, total in zip(rows, alone, strict=True):
         evaluate(row, ops, np.zeros(len(ops), RESULT_DTYPE), total)
     assert totals.tobytes() == alone.tobytes()

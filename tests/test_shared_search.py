@@ -1,4 +1,4 @@
-"""One tiling search serves all sizes of SRAM in a range: every point costs what it costs with its own."""
+"""Points of a sweep share searches and what operators come to: each costs what it costs alone."""
 
 from typing import Any
 
@@ -7,76 +7,100 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import convolutions, graphs
 
-from npusim.cost.evaluation import POINTS, SHARED_SEARCH, evaluate_points
+from npusim.cost.evaluation import SHARED_SEARCH
+from npusim.cost.rates import BLOCK
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
 from npusim.explore.campaign import Campaign
+from npusim.explore.pieces import in_boxes
 
 RELATIVE = 1e-9
+SRAM = "npu.sram.per_tile"
 AXES: dict[str, dict[str, Any]] = {
     "npu.tiles": {"values": [1, 3, 4]},
-    "npu.sram.per_tile": {"from": "48 KiB", "to": "3 MiB", "count": 23, "scale": "log"},
+    SRAM: {"from": "48 KiB", "to": "3 MiB", "count": 23, "scale": "log"},
     "npu.dpu.grid.mpe": {"values": [2, 4, 8]},
+    "npu.dpu.grid.vpe": {"values": [2, 4]},
     "npu.dpu.grid.accumulator": {"values": ["2 B", "4 B"]},
+    "npu.dpu.dataflow": {"values": ["grid", "weight_stationary", "nlr"]},
     "npu.schedule.stream_pieces": {"values": [2, 8]},
     "dram.bandwidth": {"values": ["15 GB/s", "60 GB/s", "240 GB/s"]},
     "npu.dpu.clock": {"values": ["0.7 GHz", "1.9 GHz"]},
     "npu.dma.engines": {"values": [1, 2]},
 }
 """Structure, sizes and prices."""
+MANY: dict[str, dict[str, Any]] = {
+    "npu.dma.engines": {"values": [1, 2]},
+    "npu.dpu.clock": {"from": "0.7 GHz", "to": "1.9 GHz", "count": 12},
+    "npu.dsp.per_tile": {"values": [1, 2, 4]},
+    "dram.bandwidth": {"from": "15 GB/s", "to": "240 GB/s", "count": 29},
+}
+"""More points than share a search of several sizes of SRAM."""
 
 
-def one_search_a_point(campaign: Campaign) -> Any:
-    """The slow way: each point a group of its own."""
-    network = campaign._network(campaign.points.coordinates([0])[0])
-    values = campaign._values(campaign.points.coordinates(np.arange(campaign.total)))
-    totals = np.zeros(campaign.total, TOTAL_DTYPE)
-    groups, plans = np.arange(campaign.total + 1), np.zeros(campaign.total, np.int64)
-    evaluate_points(network.row, campaign._columns, values, groups, network.ops, totals, plans)
-    return totals
+def campaign_over(network: Any, axes: dict[str, Any]) -> Campaign:
+    return Campaign(load_space({"schema": "npusim.space/1", "workload": network, "axes": axes}))
+
+
+def check(campaign: Campaign, numbers: Any, found: Any) -> None:
+    """Compare totals of some points with those of each evaluated alone."""
+    alone = np.concatenate([campaign.totals(n, n + 1) for n in numbers])
+    for name in TOTAL_DTYPE.names or ():
+        np.testing.assert_allclose(found[name], alone[name], rtol=RELATIVE, err_msg=name)
 
 
 @given(
     graphs() | convolutions(), st.lists(st.sampled_from(sorted(AXES)), min_size=1, max_size=3, unique=True)
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_points_that_share_a_search_cost_what_each_costs_with_its_own(network, names):
-    axes = {name: AXES[name] for name in {"npu.sram.per_tile", *names}}
-    campaign = Campaign(load_space({"schema": "npusim.space/1", "workload": network, "axes": axes}))
-    together, alone = campaign.totals(0, campaign.total), one_search_a_point(campaign)
-    scattered = campaign.scores_at(campaign.points.coordinates(np.arange(campaign.total)))
-    for name in TOTAL_DTYPE.names or ():
-        np.testing.assert_allclose(together[name], alone[name], rtol=RELATIVE, err_msg=name)
-        np.testing.assert_allclose(scattered[name], alone[name], rtol=RELATIVE, err_msg=name)
+    campaign = campaign_over(network, {name: AXES[name] for name in {SRAM, *names}})
+    numbers = np.arange(campaign.total)
+    check(campaign, numbers, campaign.totals(0, campaign.total))
+    scattered = campaign.scores_at(campaign.points.coordinates(numbers))
+    together = campaign.scores(0, campaign.total)
+    for name, values in scattered.items():
+        np.testing.assert_allclose(values, together[name], rtol=RELATIVE, err_msg=name)
+
+
+@given(
+    graphs() | convolutions(), st.sampled_from(["npu.tiles", "npu.dpu.dataflow", SRAM]),
+    st.randoms(use_true_random=False),
+)  # fmt: skip
+@settings(max_examples=10, deadline=None)
+def test_neighbours_in_rates_cost_what_each_costs_alone(network, structural, random):
+    campaign = campaign_over(network, {structural: {**AXES[structural], "count": 3} if structural == SRAM
+                                       else AXES[structural], **MANY})  # fmt: skip
+    per_search = campaign.total // 3
+    assert per_search > SHARED_SEARCH
+    start = random.randrange(per_search)
+    found = campaign.totals(start, campaign.total)
+    numbers = sorted(random.sample(range(start, campaign.total), 24))
+    check(campaign, numbers, found[np.array(numbers) - start])
+
+
+def test_boxes_hold_every_combination_once_and_are_narrow_in_rates():
+    values = [np.array([[1.0], [2.0], [4.0]]), np.geomspace(1.0, 9.0, 50)[:, np.newaxis], np.arange(1.0, 6.0)]
+    values[2] = np.stack([values[2], values[2] ** 2], axis=1)
+    order, cuts = in_boxes(values, [False, True, True])
+    assert sorted(order) == list(range(3 * 50 * 5))
+    assert np.diff(cuts).max() <= BLOCK and cuts[-1] == len(order)
+    rated = np.unravel_index(order, (3, 50, 5))[1]
+    first = values[1][rated, 0][: cuts[1]]
+    assert first.max() / first.min() < 3.1
+    # The same box follows for each value of an axis that changes no rate.
+    assert np.array_equal(rated[cuts[0] : cuts[1]], rated[cuts[1] : cuts[2]])
 
 
 def test_sizes_of_sram_share_a_search_all_of_them_where_no_rate_varies():
-    space = {"schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr"}
-    sizes = {**AXES["npu.sram.per_tile"], "count": 100}
-    alone = {"npu.sram.per_tile": sizes, "npu.tiles": {"values": [1, 2]}}
+    sizes = {**AXES[SRAM], "count": 100}
+    alone = {SRAM: sizes, "npu.tiles": {"values": [1, 2]}}
     searches = []
     for more in ({}, {"dram.bandwidth": {"values": ["20 GB/s", "90 GB/s"]}}):
+        space = {"schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr"}
         campaign = Campaign(load_space({**space, "axes": {**alone, **more}}))
-        assert [axis.path for axis in campaign.axes] == ["npu.tiles", "npu.sram.per_tile", *more]
+        assert [axis.path for axis in campaign.axes] == ["npu.tiles", SRAM, *more]
         values = campaign._values(campaign.points.coordinates(np.arange(campaign.total)))
         searches.append(len(campaign._groups(values)) - 1)
         assert campaign.points.total <= SHARED_SEARCH
     assert 2 <= searches[0] < searches[1] < 100
-
-
-def test_a_long_group_of_several_sizes_of_sram_costs_what_each_costs_alone():
-    """More points than have their rates looked at before the search, and than a batch holds."""
-    sizes = {"from": "256 KiB", "to": "2 MiB", "count": 4, "scale": "log"}
-    many = {"from": "10 GB/s", "to": "250 GB/s", "count": 331}
-    axes = {"npu.sram.per_tile": sizes, "dram.bandwidth": many}
-    space = {"schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr+symg", "axes": axes}
-    campaign = Campaign(load_space(space))
-    assert campaign.total > max(SHARED_SEARCH, POINTS)
-    network = campaign._network(campaign.points.coordinates([0])[0])
-    values = campaign._values(campaign.points.coordinates(np.arange(campaign.total)))
-    together, plans = np.zeros(campaign.total, TOTAL_DTYPE), np.zeros(campaign.total, np.int64)
-    groups = np.array([0, campaign.total])
-    evaluate_points(network.row, campaign._columns, values, groups, network.ops, together, plans)
-    alone = one_search_a_point(campaign)
-    for name in TOTAL_DTYPE.names or ():
-        np.testing.assert_allclose(together[name], alone[name], rtol=RELATIVE, err_msg=name)

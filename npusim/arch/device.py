@@ -65,9 +65,9 @@ FusedOpName = Annotated[OpName, AfterValidator(lambda name: _rides_along(name))]
 
 
 def _rides_along(name: str) -> str:
-    able = {one.name.lower(): one.rides_along for one in OPERATORS.values()}
-    if not able.get(name, True):
-        known = ", ".join(sorted(other for other, can in able.items() if can))
+    named = [one for one in OPERATORS.values() if one.name.lower() == name]
+    if named and not named[-1].rides_along:
+        known = ", ".join(sorted(one.name.lower() for one in OPERATORS.values() if one.rides_along))
         refuse(f"`{name}`, which no unit applies element by element to another's result", f"some of: {known}")
     return name
 

@@ -75,6 +75,8 @@ from npusim.cost.message_passing import peak_memory_bytes as peak_memory_bytes
 from npusim.cost.message_passing import traffic_bytes as traffic_bytes
 from npusim.cost.plan_table import PlanTable as PlanTable
 from npusim.cost.plan_table import operators_of as operators_of
+from npusim.cost.point_groups import PointGroups as PointGroups
+from npusim.cost.point_groups import points_in_groups as points_in_groups
 from npusim.cost.power import throttled_interval_s as throttled_interval_s
 from npusim.cost.records import rows_of as rows_of
 from npusim.cost.tables import DSP_KERNEL_DTYPE as DSP_KERNEL_DTYPE

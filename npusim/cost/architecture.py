@@ -104,29 +104,13 @@ class SearchedColumns:
 
 
 @columns_of(DmaModel, "dma_", "page_bytes")
-class PrimitiveColumns(SearchedColumns):
-    """All columns of an array device that are one number of its data sheet each: clocks and powers too."""
+class RatedColumns(SearchedColumns):
+    """What the rates of operators depend on, but for those of DSPs and hosts, and for DRAM."""
 
-    launch_s: Seconds
-    """Call of the NPU's runtime."""
-    dispatch_s: Seconds
-    """Call of an operator that DSPs or DMA engines do by themselves."""
     dpu_clock_hz: Hertz
     """Clock of the MAC grid."""
     vpu_clock_hz: Hertz
     """Clock of DSPs and DMA."""
-    voltage: Volts
-    """Supply of the NPU."""
-    rated_clock_hz: Hertz
-    """Clock of DSPs and DMA at which `active_w` holds ..."""
-    rated_voltage: Volts
-    """... and voltage."""
-    active_w: Watts
-    """Power at that point while it works that does not depend on the work."""
-    npu_idle_w: Watts
-    """Power of the NPU while it has nothing to do."""
-    sram_reserved_bytes: Bytes
-    """SRAM of a tile that the compiler may not use."""
     dma_engines: Number
     """DMA engines."""
     dma_engine_bytes_per_cycle: Bytes
@@ -139,6 +123,29 @@ class PrimitiveColumns(SearchedColumns):
     """Energy of a byte that is read there ..."""
     level_write_j: _Levels
     """... and written."""
+
+
+class PrimitiveColumns(RatedColumns):
+    """All columns of an array device that are one number of its data sheet each: clocks and powers too."""
+
+    most_contexts: Number
+    """Inferences that the NPU works on side by side, at most."""
+    launch_s: Seconds
+    """Call of the NPU's runtime."""
+    dispatch_s: Seconds
+    """Call of an operator that DSPs or DMA engines do by themselves."""
+    voltage: Volts
+    """Supply of the NPU."""
+    rated_clock_hz: Hertz
+    """Clock of DSPs and DMA at which `active_w` holds ..."""
+    rated_voltage: Volts
+    """... and voltage."""
+    active_w: Watts
+    """Power at that point while it works that does not depend on the work."""
+    npu_idle_w: Watts
+    """Power of the NPU while it has nothing to do."""
+    sram_reserved_bytes: Bytes
+    """SRAM of a tile that the compiler may not use."""
     dsps_per_tile: Number
     """DSPs of a tile."""
     dsp_lanes: Number

@@ -32,9 +32,9 @@ from npusim.cost.energy import (
 )  # fmt: skip
 from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
 from npusim.cost.jit import compiled, compiled_or_plain
+from npusim.cost.layouts import tile_share
 from npusim.cost.levels import SERVED_DTYPE, fill_all_served, first_wait_s, serve
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
-from npusim.cost.products import tile_share
 from npusim.cost.rates import (
     BLOCK,
     CHOICES,
@@ -101,7 +101,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
         arch, rates = archs.arrays[0, op.device], every_rate[op.device]
         dsp_s = dsp_time_s(arch, op) if op.unit == _DSP else 0.0
         rates[_DSP_RATE, 0], served = dsp_s, all_served[o]
-        choose(found, bounds[o], bounds[o + 1], served.is_any > 0.0, rates, points, choices)
+        choose(found, np.arange(bounds[o], bounds[o + 1]), served.is_any > 0.0, rates, points, choices)
         index = int(choices[_INDEX, 0])
         candidate = found[index]
         wait_s = (first_wait_s(served, rates, point) if reads_dram(op) else 0.0) + (

@@ -23,7 +23,7 @@ import numpy as np
 from npusim.cost.candidates import CANDIDATE_SIZE, CandidateRecord, refills
 from npusim.cost.jit import compiled
 from npusim.cost.rates import BLOCK as BLOCK
-from npusim.cost.rates import LOWER, UPPER, Choice, Rate, least_sram_bytes
+from npusim.cost.rates import Choice, Rate
 from npusim.cost.resources import LEVEL_READ_BYTES, LEVEL_WRITTEN_BYTES, LEVELS
 
 
@@ -80,8 +80,13 @@ _AT_BEST, _AT_INDEX = _BEST * BLOCK, _INDEX * BLOCK
 @compiled
 def copies_s(copied: float, rates: Any, point: int) -> float:
     """Time of copies between tiles (s): quick until the engines' buffers are full."""
-    quick = min(copied, rates[_BUFFER, point])
-    return float(quick * rates[_QUICK_COPY, point] + (copied - quick) * rates[_COPY, point])
+    return _copies_s(copied, rates[_BUFFER, point], rates[_QUICK_COPY, point], rates[_COPY, point])
+
+
+@compiled
+def _copies_s(copied: float, buffer_bytes: float, quick_s: float, copy_s: float) -> float:
+    quick = min(copied, buffer_bytes)
+    return float(quick * quick_s + (copied - quick) * copy_s)
 
 
 @compiled
@@ -144,7 +149,7 @@ def overlapped_s(work_s: float, dma_s: float, prologue_epilogue_s: float, refill
 
 
 @compiled
-def choose(found: Any, start: int, stop: int, is_served: bool, rates: Any, points: int, choices: Any) -> None:
+def choose(found: Any, listed: Any, is_served: bool, rates: Any, points: int, choices: Any) -> None:
     """Choose the fastest candidate of one operator for each point of a block; ties go to the first.
 
     The best latency is infinite at a point where none fits into SRAM.
@@ -152,7 +157,8 @@ def choose(found: Any, start: int, stop: int, is_served: bool, rates: Any, point
     Parameters
     ----------
     found : array of CANDIDATE_DTYPE
-        The operator's candidates are `found[start:stop]`, sorted.
+    listed : array of int64, shape (candidates,)
+        Places of the operator's candidates, sorted: those that can be the fastest.
     is_served : bool
         Whether memory levels serve anything of the operator.
     rates : array of float64, shape (RATES, BLOCK)
@@ -161,14 +167,14 @@ def choose(found: Any, start: int, stop: int, is_served: bool, rates: Any, point
         Written.
     """
     choices[_BEST, :] = np.inf
-    choices[_INDEX, :] = start
+    choices[_INDEX, :] = listed[0]
     rates[_BESIDE, :] = rates[_REFILL_WAIT, :] = 0.0
     flat_rates, flat_choices, numbers = rates.reshape(-1), choices.reshape(-1), found.view(np.float64)
     least, greatest = np.inf, -np.inf
     for p in range(points):
         least, greatest = min(least, rates[_TILE_SRAM, p]), max(greatest, rates[_TILE_SRAM, p])
-    was_beside, has_waited, is_fine, fine_from = False, False, False, float(stop)
-    for c in range(start, stop):
+    was_beside, has_waited, is_fine, fine_from = False, False, False, np.inf
+    for c in listed:
         candidate = found[c]
         if candidate.needed_bytes > greatest:
             continue
@@ -225,7 +231,9 @@ def _amounts(candidate: CandidateRecord) -> Amounts:
 
 
 @compiled
-def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, refill_wait_s: float) -> float:
+def amounts_latency_s(
+    amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, refill_wait_s: float
+) -> float:
     """Latency (s) of amounts at rates, without the waits that all candidates share."""
     read_s, written_s = amounts.read_bytes * rates.read_s, amounts.written_bytes * rates.write_s
     dma = read_s + written_s + amounts.read_gaps * rates.gap_s + beside_s
@@ -236,31 +244,61 @@ def _latency_s(amounts: Amounts, rates: Rates, dsp_s: float, beside_s: float, re
 
 
 @compiled
-def candidate_latency_s(candidate: CandidateRecord, rates: Any, point: int) -> float:
-    """Latency (s) of a candidate at one point, without waits and without the DSPs."""
-    at = Rates(
+def rates_at(rates: Any, point: int) -> Rates:
+    """Return the rates of one column of a table."""
+    return Rates(
         rates[_CYCLE, point],
         rates[_READ, point],
         rates[_WRITE, point],
         rates[_GAP, point],
         rates[_PAGE_WALK, point],
     )
-    wait_s = refills(candidate, rates[_TILE_SRAM, point]) * rates[_READ_WAIT, point]
-    return _latency_s(_amounts(candidate), at, 0.0, copies_s(candidate.copied_bytes, rates, point), wait_s)
+
+
+class PointRates(NamedTuple):
+    """All rates of one column, as numbers: arrays in a call have references to them counted."""
+
+    rates: Rates
+    read_wait_s: float
+    buffer_bytes: float
+    quick_copy_s: float
+    copy_s: float
+    tile_sram_bytes: float
 
 
 @compiled
-def upper_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
+def point_rates(rates: Any, point: int) -> PointRates:
+    """Return all rates of one column of a table."""
+    return PointRates(
+        rates_at(rates, point),
+        rates[_READ_WAIT, point],
+        rates[_BUFFER, point],
+        rates[_QUICK_COPY, point],
+        rates[_COPY, point],
+        rates[_TILE_SRAM, point],
+    )
+
+
+@compiled
+def lower_bound_s(candidate: CandidateRecord, lower: PointRates) -> float:
+    """Latency (s) that a candidate falls below at no point, DSPs and the waits of all candidates apart.
+
+    Parameters
+    ----------
+    lower : PointRates
+        Least rates and most room of the points.
+    """
+    copying_s = _copies_s(candidate.copied_bytes, lower.buffer_bytes, lower.quick_copy_s, lower.copy_s)
+    wait_s = refills(candidate, lower.tile_sram_bytes) * lower.read_wait_s
+    return amounts_latency_s(_amounts(candidate), lower.rates, 0.0, copying_s, wait_s)
+
+
+@compiled
+def upper_bound_s(candidate: CandidateRecord, upper: PointRates) -> float:
     """Latency (s) that a candidate exceeds at no point; infinite where rates are not known, or no room is."""
-    if rate_bounds[_CYCLE, UPPER] == np.inf or candidate.needed_bytes > least_sram_bytes(rate_bounds):
+    if upper.rates.cycle_s == np.inf or candidate.needed_bytes > upper.tile_sram_bytes:
         return np.inf
-    return candidate_latency_s(candidate, rate_bounds, UPPER)
-
-
-@compiled
-def lower_bound_s(candidate: CandidateRecord, rate_bounds: Any) -> float:
-    """Latency (s) that a candidate falls below at no point."""
-    return candidate_latency_s(candidate, rate_bounds, LOWER)
+    return lower_bound_s(candidate, upper)
 
 
 @compiled
@@ -274,7 +312,7 @@ def _update_choices(amounts: Amounts, index: float, rates: Any, points: int, cho
             rates[_AT_GAP + p],
             rates[_AT_PAGE_WALK + p],
         )
-        latency = _latency_s(
+        latency = amounts_latency_s(
             amounts, at, rates[_AT_DSP + p], rates[_AT_BESIDE + p], rates[_AT_REFILL_WAIT + p]
         )
         better = latency < choices[_AT_BEST + p]

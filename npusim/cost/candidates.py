@@ -90,7 +90,7 @@ def refills(candidate: CandidateRecord, sram_tile_bytes: float) -> float:
 
 
 @compiled
-def _precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
+def precedes(a: CandidateRecord, b: CandidateRecord) -> bool:
     """Order of candidates, of which the first of equally fast ones is taken.
 
     It is the one that moves least; then the one with the shortest start and end, which a row-wise fusion adds
@@ -153,7 +153,7 @@ def _dominates(a: CandidateRecord, b: CandidateRecord, least: float, greatest: f
         return False
     if _streams_more(a, b, max(b.needed_bytes, least)) or _streams_more(a, b, greatest):
         return False
-    return not _precedes(b, a)
+    return not precedes(b, a)
 
 
 @compiled
@@ -202,7 +202,7 @@ def sort_candidates(found: Any, start: int, stop: int) -> None:
             i, middle = first, min(first + width, count)
             j, last = middle, min(first + 2 * width, count)
             for place in range(first, last):
-                if j >= last or (i < middle and not _precedes(found[order[j]], found[order[i]])):
+                if j >= last or (i < middle and not precedes(found[order[j]], found[order[i]])):
                     merged[place] = order[i]
                     i += 1
                 else:

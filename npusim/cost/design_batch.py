@@ -39,7 +39,11 @@ class Design(NamedTuple):
     columns: Any
     """Places among these numbers that points set, int64, shape (changed,)."""
     values: Any
-    """What each point sets them to, float64, shape (points, changed)."""
+    """What each place sets them to, float64, shape (places, changed)."""
+    order: Any
+    """Which point each place is, int64, shape (places,)."""
+    cuts: Any
+    """Places at which a batch ends, ascending, int64."""
 
 
 class Batch(NamedTuple):
@@ -109,7 +113,9 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
     devices, first_host = design.arrays, SHARED_SIZE + arrays.shape[1]
     one: Any = np.int64(1)  # of a literal all would be compiled again
     point, columns, state = start, 0, -1
-    stop = min(stop, start + column_of.shape[0])
+    stop, cut = min(stop, start + column_of.shape[0]), np.searchsorted(design.cuts, start, side="right")
+    if cut < design.cuts.shape[0]:
+        stop = min(stop, design.cuts[cut])
     while point < stop and columns < table.shape[1]:
         changed = _MORE if point == start else _NOTHING
         for c in range(design.columns.shape[0]):

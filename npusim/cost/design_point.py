@@ -25,6 +25,7 @@ from npusim.cost.architecture import (
     SHARED_DTYPE,
     Archs,
     PrimitiveColumns,
+    RatedColumns,
     SearchedColumns,
     SharedPrimitives,
     derive,
@@ -58,6 +59,7 @@ _HOST_PRIMITIVES = _offsets(HOST_DTYPE, HOST_PRIMITIVES)
 SRAM_COLUMN = column_in(ARCH_DTYPE, "sram_tile_bytes")
 """Place of a tile's SRAM in the record of an array device."""
 _SEARCHED = _offsets(ARCH_DTYPE, dtype_of(SearchedColumns).names)
+_RATED = _offsets(ARCH_DTYPE, dtype_of(RatedColumns).names)
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class ArchRow:
     def searched(self) -> frozenset[int]:
         """Places of what the tiling search looks at."""
         return _of_arrays(len(self.arrays), _SEARCHED)
+
+    @property
+    def rated(self) -> frozenset[int]:
+        """Places of what the rates of operators on array devices depend on, but for DSPs."""
+        return _of_arrays(len(self.arrays), _RATED).union((column_in(SHARED_DTYPE, "dram_bytes_per_s"),))
 
     @property
     def sram(self) -> frozenset[int]:

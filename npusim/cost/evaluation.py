@@ -35,13 +35,16 @@ from npusim.cost.plan_costs import (
     sum_tree,
 )
 from npusim.cost.plan_table import PlanTable, plan_table
+from npusim.cost.point_groups import PointGroups, points_in_groups
 from npusim.cost.rates import (
     BLOCK as BLOCK,
 )
 from npusim.cost.rates import (
     CHOICES,
+    MACHINE_RATES,
     RATES,
     Rate,
+    are_alike,
     clear_rate_bounds,
     start_rate_bounds,
     widen_rate_bounds,
@@ -49,13 +52,15 @@ from npusim.cost.rates import (
 )
 from npusim.cost.resources import COUNT
 from npusim.cost.search import plain_ms, search_rows
+from npusim.cost.shortlist import Shortlist, list_candidates, shortlist_of
 from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, OpRecord, Unit
 from npusim.cost.totals import Taken, fill_columns, fill_device_uses, finish
 
 if TYPE_CHECKING:
     from numba import prange  # `compiled_parallel` puts it here: importing the compiler takes its time
 
-_DPU, _HOST, _CONVOLUTION = int(Unit.DPU), int(Unit.HOST), int(DpuOperation.CONVOLUTION)
+_DPU, _DSP, _HOST = int(Unit.DPU), int(Unit.DSP), int(Unit.HOST)
+_CONVOLUTION = int(DpuOperation.CONVOLUTION)
 _DSP_RATE = int(Rate.DSP)
 
 
@@ -84,6 +89,11 @@ class _Work(NamedTuple):
 
     table: PlanTable
     found: _Found
+    shortlist: Shortlist
+    rate_bounds: Any
+    """Least and greatest rates of the columns, shape (array devices, RATES, 2)."""
+    rates_before: Any
+    """Rates of the batch before, shape (array devices, RATES, BLOCK)."""
     terms: Any
     """What each row comes to, shape (rows, TERMS, columns), where it `has_terms`."""
     has_terms: Any
@@ -117,8 +127,10 @@ def _evaluate_group(
     found = _search_group(design, start, stop, rows, first_ops, has_hosts, batch)
     width, devices = batch.independent.requests.shape[0], arrays + design.hosts
     work = _Work(
-        table, found, np.empty((rows.shape[0], TERMS, width)), np.empty(rows.shape[0], np.bool_),
-        np.empty((CHOICES, BLOCK)), sum_tree(table.leaf_op.shape[1], arrays, width),
+        table, found, shortlist_of(found.candidates, stop - start), np.empty((arrays, RATES, 2)),
+        np.zeros((arrays, RATES, BLOCK)), np.empty((rows.shape[0], TERMS, width)),
+        np.empty(rows.shape[0], np.bool_), np.empty((CHOICES, BLOCK)),
+        sum_tree(table.leaf_op.shape[1], arrays, width),
         np.empty(operators, np.int64), np.empty(operators, np.int64), np.empty(operators, np.bool_),
         DeviceTimes(np.zeros(devices), np.zeros(devices), np.ones(devices)), np.empty(2 * devices + 2),
     )  # fmt: skip
@@ -127,14 +139,16 @@ def _evaluate_group(
         np.empty((arrays, width, COUNT)), np.empty((arrays, width, MOVED)),
         np.empty((arrays, batch.column_of.shape[0], PARTS)),
     )  # fmt: skip
-    nothing, first = np.zeros(1, TOTAL_DTYPE), start
+    nothing, first, before = np.zeros(1, TOTAL_DTYPE), start, 0
     while first < stop:
+        _keep_terms(work, batch, before)
+        before = batch.counts[0]
         for c in range(width):
             taken.best[c], taken.plans[c] = nothing[0], -1
         _compare_plans(work, batch, taken)
         _add_demands(work, batch.counts[0], taken)
         fill_columns(batch, taken)
-        finish(batch, taken, found.macs, totals, first, plans)
+        finish(batch, taken, found.macs, totals, design.order[first:], plans)
         if uses.shape[0] > 0:
             fill_device_uses(batch, taken, uses)
         first += batch.counts[1]
@@ -196,15 +210,32 @@ def _widen_by_sram_alone(design: Design, start: int, stop: int, rate_bounds: Any
 
 
 @compiled
+def _keep_terms(work: _Work, batch: Batch, columns_before: int) -> None:
+    """Forget what rows come to, but for those without DSPs where rates are those of the batch before."""
+    columns, has_terms = batch.counts[0], work.has_terms
+    is_alike = columns == columns_before and are_alike(batch.rates, work.rates_before, columns)
+    for r in range(has_terms.shape[0]):
+        has_terms[r] = is_alike and has_terms[r] and work.table.rows[r].unit != _DSP
+    if is_alike:
+        return
+    for d in range(batch.rates.shape[0]):
+        start_rate_bounds(work.rate_bounds[d])
+        widen_rate_bounds(batch.rates[d], columns, work.rate_bounds[d])
+        for r in range(MACHINE_RATES):
+            for c in range(columns):
+                work.rates_before[d, r, c] = batch.rates[d, r, c]
+
+
+@compiled
 def _compare_plans(work: _Work, batch: Batch, taken: Taken) -> None:
     """Write the best plan of each column and its sums."""
     table, rows, bounds, tree, row_of = work.table, work.table.rows, work.found.bounds, work.tree, work.row_of
     changes, has_terms, pending, is_pending = table.changes, work.has_terms, work.pending, work.is_pending
     leaf_of, chain_leaf = table.leaf_of, table.chain_leaf
     found, terms, choices, points = work.found.candidates, work.terms, work.choices, batch.counts[0]
-    rates, dsp_s = batch.rates, batch.independent.dsp_s
+    rates, dsp_s, shortlist = batch.rates, batch.independent.dsp_s, work.shortlist
     row_of[:] = -1
-    is_pending[:] = has_terms[:] = False
+    is_pending[:] = False
     last, unfit, waiting = -1, 0, 0
     for plan in range(table.family.shape[0]):
         for c in range(table.change_start[plan], table.change_start[plan + 1]):
@@ -233,7 +264,11 @@ def _compare_plans(work: _Work, batch: Batch, taken: Taken) -> None:
                 for p in range(points):
                     own_rates[_DSP_RATE, p] = dsp_s[o, p]
                 served = work.found.served[r]
-                choose(found, bounds[r], bounds[r + 1], served.is_any > 0.0, own_rates, points, choices)
+                count = list_candidates(
+                    shortlist, bounds[r], bounds[r + 1], work.rate_bounds[table.array_of[o]], points
+                )
+                listed = shortlist.listed[:count]
+                choose(found, listed, served.is_any > 0.0, own_rates, points, choices)
                 fill_terms(found, choices, served, own_rates, rows[r], points, terms[r])
             queued = mark_stale(tree, leaf_of[family, o], queued)
             queued = mark_stale(tree, chain_leaf[family, o], queued)
@@ -275,25 +310,39 @@ def _fits(op: OpRecord, bounds: Any, row: int) -> bool:
     return not on_array(op) or bounds[row] < bounds[row + 1]
 
 
+@compiled
+def _evaluate_share(
+    design: Design, points: PointGroups, table: PlanTable, totals: Any, plans: Any, share: int, shares: int
+) -> None:
+    """Cost every so-manieth group of points, from one on."""
+    # numba counts references to arrays: shared by all threads, the count would move from core to core all the
+    # time.
+    own = PlanTable(
+        table.rows.copy(), table.changes.copy(), table.change_start.copy(), table.family.copy(),
+        table.fused_chains.copy(), table.leaf_op.copy(), table.leaf_of.copy(), table.chain_leaf.copy(),
+        table.array_of.copy(), table.waits.copy(),
+    )  # fmt: skip
+    base = design.base.copy()
+    own_design = Design(
+        base, design.arrays, design.hosts, design.columns.copy(), design.values, design.order, design.cuts
+    )
+    no_uses = np.empty(0, DEVICE_USE_DTYPE)
+    for g in range(share, points.spans.shape[0], shares):
+        for c in range(points.group_columns.shape[0]):
+            base[points.group_columns[c]] = points.group_values[g, c]
+        first = points.first[g]
+        _evaluate_group(
+            own_design, points.spans[g, 0], points.spans[g, 1], own, totals[first:], plans[first:], no_uses
+        )
+
+
 @compiled_parallel
 def _evaluate_all(
-    design: Design, groups: Any, table: PlanTable, totals: Any, plans: Any, threads: int
+    design: Design, points: PointGroups, table: PlanTable, totals: Any, plans: Any, threads: int
 ) -> None:
     # Neighbouring groups cost much the same, so dealing them out in turn gives all threads equal work.
     for thread in prange(threads):
-        # numba counts references to arrays: shared by all threads, the count would move from core to core all
-        # the time.
-        own = PlanTable(
-            table.rows.copy(), table.changes.copy(), table.change_start.copy(), table.family.copy(),
-            table.fused_chains.copy(), table.leaf_op.copy(), table.leaf_of.copy(), table.chain_leaf.copy(),
-            table.array_of.copy(), table.waits.copy(),
-        )  # fmt: skip
-        own_design = Design(
-            design.base.copy(), design.arrays, design.hosts, design.columns.copy(), design.values
-        )
-        no_uses = np.empty(0, DEVICE_USE_DTYPE)
-        for g in range(thread, groups.shape[0] - 1, threads):
-            _evaluate_group(own_design, groups[g], groups[g + 1], own, totals, plans, no_uses)
+        _evaluate_share(design, points, table, totals, plans, thread, threads)
 
 
 def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Any) -> Any:
@@ -312,30 +361,25 @@ def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Any) -> A
         How long each device works: array devices first, then hosts.
     """
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
-    _evaluate_group(_design(row, np.empty(0, np.int64), np.empty((1, 0))), 0, 1, table, totals, plans, uses)
+    one = points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2))
+    _evaluate_group(_design(row, one), 0, 1, table, totals, plans, uses)
     return uses
 
 
-def _design(row: ArchRow, columns: Any, values: Any) -> Design:
-    return Design(row.numbers, len(row.arrays), len(row.hosts), columns, values)
+def _design(row: ArchRow, points: PointGroups) -> Design:
+    return Design(
+        row.numbers, len(row.arrays), len(row.hosts), points.columns, points.values, points.order, points.cuts
+    )
 
 
-def evaluate_points(
-    base: ArchRow, columns: Any, values: Any, groups: Any, table: PlanTable, totals: Any, plans: Any
-) -> None:
+def evaluate_points(base: ArchRow, points: PointGroups, table: PlanTable, totals: Any, plans: Any) -> None:
     """Cost a network at many design points over all cores.
 
     Parameters
     ----------
     base : ArchRow
         The point that all others start from.
-    columns : array of int64, shape (changed,)
-        Places among its numbers that points set; primitives only.
-    values : array of float64, shape (points, changed)
-        What each point sets them to.
-    groups : array of int64, shape (groups + 1,)
-        The points `groups[g]` to `groups[g + 1]` share all that the tiling search looks at but the size of
-        SRAM.
+    points : PointGroups
     table : PlanTable
         The network under each residency plan.
     totals : array of TOTAL_DTYPE, shape (points,)
@@ -345,7 +389,7 @@ def evaluate_points(
     """
     import numba
 
-    _evaluate_all(_design(base, columns, values), groups, table, totals, plans, numba.get_num_threads())
+    _evaluate_all(_design(base, points), points, table, totals, plans, numba.get_num_threads())
 
 
 def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:

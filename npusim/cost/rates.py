@@ -143,14 +143,28 @@ def fill_rates(arch: ArchRecord, rates: Any, device: int, point: int) -> None:
 
 
 @compiled
+def are_alike(rates: Any, others: Any, points: int) -> bool:
+    """Whether two tables of all devices have the same rates at the first points, those of operators apart."""
+    for d in range(rates.shape[0]):
+        for r in range(MACHINE_RATES):
+            for p in range(points):
+                if rates[d, r, p] != others[d, r, p]:
+                    return False
+    return True
+
+
+@compiled
 def widen_rate_bounds(rates: Any, points: int, rate_bounds: Any) -> None:
     """Widen the lower and upper bound of each rate, two columns of a table, to those of some points."""
-    for r in range(RATES):
+    for r in range(MACHINE_RATES):
         # More room makes things faster.
         lower, upper = (UPPER, LOWER) if _is_room(r) else (LOWER, UPPER)
+        least, greatest = rate_bounds[r, lower], rate_bounds[r, upper]
         for p in range(points):
-            rate_bounds[r, lower] = min(rate_bounds[r, lower], rates[r, p])
-            rate_bounds[r, upper] = max(rate_bounds[r, upper], rates[r, p])
+            rate = rates[r, p]
+            least = rate if rate < least else least
+            greatest = rate if rate > greatest else greatest
+        rate_bounds[r, lower], rate_bounds[r, upper] = least, greatest
     for p in range(points):  # the nearest level may serve any byte
         rate_bounds[_READ, LOWER] = min(rate_bounds[_READ, LOWER], rates[LEVEL_READ_BYTES, p])
         rate_bounds[_WRITE, LOWER] = min(rate_bounds[_WRITE, LOWER], rates[LEVEL_WRITTEN_BYTES, p])

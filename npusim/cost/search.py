@@ -28,7 +28,8 @@ from npusim.cost.demands import fed_bytes
 from npusim.cost.dpu import matmul_mode_cycles
 from npusim.cost.grid import mode_shape, tile_workload
 from npusim.cost.jit import compiled
-from npusim.cost.products import search_product, sum_rate, tile_share
+from npusim.cost.layouts import sum_rate, tile_share
+from npusim.cost.products import search_product
 from npusim.cost.rates import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import live_bytes, live_tile_bytes

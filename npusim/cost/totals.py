@@ -71,7 +71,7 @@ def fill_columns(batch: Batch, taken: Taken) -> None:
 
 
 @compiled
-def finish(batch: Batch, taken: Taken, macs: float, totals: Any, first: int, plans: Any) -> None:
+def finish(batch: Batch, taken: Taken, macs: float, totals: Any, order: Any, plans: Any) -> None:
     """Write the totals of the points of a batch: those of its column, and its own energy and machine.
 
     Parameters
@@ -79,7 +79,9 @@ def finish(batch: Batch, taken: Taken, macs: float, totals: Any, first: int, pla
     macs : float
         Multiply-accumulates of all devices, zeros counted.
     totals, plans : array of TOTAL_DTYPE and of int64
-        Written, from `first` on.
+        Written.
+    order : array of int64, shape (points of the batch or more,)
+        Place of each point among them.
     """
     kept, unit_j, independent, machine = taken.kept, batch.unit_j, batch.independent, batch.machine
     column_of, state_of, energies = batch.column_of, batch.state_of, taken.energies
@@ -89,10 +91,10 @@ def finish(batch: Batch, taken: Taken, macs: float, totals: Any, first: int, pla
         )
     for p in range(batch.counts[1]):
         c, state = column_of[p], state_of[p]
-        totals[first + p], plans[first + p] = taken.best[c], taken.plans[c]
-        total = totals[first + p]
+        totals[order[p]], plans[order[p]] = taken.best[c], taken.plans[c]
+        total = totals[order[p]]
         total.area_mm2, total.peak_ops_per_s = machine[state, 0], machine[state, 1]
-        if plans[first + p] < 0:
+        if taken.plans[c] < 0:
             continue
         interval = total.throughput_per_s
         for d in range(kept.shape[0]):

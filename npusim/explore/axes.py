@@ -53,6 +53,8 @@ class Axis:
     """Whether the tiling search looks at what the axis sets."""
     is_sram: bool = False
     """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
+    is_rated: bool = False
+    """Whether rates of operators depend on it, those of DSPs apart (`npusim.cost.ArchRow.rated`)."""
     column_values: Any = field(default=None, compare=False)
     """What it sets them to, float64 array of shape (values, columns)."""
 
@@ -220,6 +222,7 @@ def _range(path: str, spec: AxisSpec, soc: Soc, kind: Quantity | Count, run: Run
             columns=ends_alone.columns,
             is_searched=ends_alone.is_searched,
             is_sram=ends_alone.is_sram,
+            is_rated=ends_alone.is_rated,
             column_values=numbers[:, np.newaxis],
         )
     return _with_columns(
@@ -271,6 +274,7 @@ def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
         "columns": tuple(changed),
         "is_searched": not base.searched.isdisjoint(changed),
         "is_sram": bool(changed) and base.sram.issuperset(changed),
+        "is_rated": not base.rated.isdisjoint(changed),
     }
     return Axis(**{**axis.__dict__, **found, "column_values": rows[:, changed]})
 

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import Any
 
 import numba
 import numpy as np
 
-from npusim.cost import BLOCK, SHARED_SEARCH, TOTAL_DTYPE, evaluate_points
+from npusim.arch import Soc
+from npusim.cost import (
+    BLOCK,
+    SHARED_SEARCH,
+    TOTAL_DTYPE,
+    ArchRow,
+    PointGroups,
+    evaluate_points,
+    points_in_groups,
+)
 from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.explore.axes import machine_row, resolve_axes
 from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_network, place_each
+from npusim.explore.pieces import Pieces
 from npusim.explore.points import Points, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space, networks_of, space_of
 from npusim.metrics import METRICS
@@ -24,8 +34,8 @@ _TRIED_NETWORKS, _TRIED_POINTS, _TRIED_VALUES = 4, 32, 5
 """Choices of the lowering axes, points with each, and values of a continuous axis that judge an axis."""
 _CHECKED_VALUES = 32
 """Values of a lowering axis that are tried before a sweep."""
-_LONGEST_GROUP = 16_384
-"""Points that share one search at most: longer groups are cut so that all cores have work."""
+_TOGETHER = 8
+"""Points that a search is shared by, at least: for one point it ends so much earlier."""
 _SIMILAR = 1.25
 """Ratio of the sizes of SRAM that share a search where rates vary."""
 
@@ -44,6 +54,7 @@ class Campaign:
         ranks = [2 * axis.is_searched - axis.is_sram for axis in self.axes]
         self._searched = np.array([ranks[i] for i in self._machine for _ in self.axes[i].columns], int)
         self._has_rates = any(ranks[i] == 0 for i in self._machine)
+        self._socs: dict[str, Soc] = {}
         self._networks: dict[tuple[int, ...], LoweredNetwork] = {}
 
     @property
@@ -59,9 +70,15 @@ class Campaign:
         totals = self.totals(start, stop)
         return {name: metric.values(totals) for name, metric in METRICS.items()}
 
-    def totals(self, start: int, stop: int) -> Any:
-        """Return the same as an array of TOTAL_DTYPE, shape (points,)."""
-        totals = np.zeros(stop - start, TOTAL_DTYPE)
+    def totals(self, start: int, stop: int, room: Any = None) -> Any:
+        """Return the same as an array of TOTAL_DTYPE, shape (points,).
+
+        Parameters
+        ----------
+        room : array of TOTAL_DTYPE, optional
+            Where to write them, for at least so many points: fresh memory takes its time.
+        """
+        totals = np.empty(stop - start, TOTAL_DTYPE) if room is None else room[: stop - start]
         if self.points.is_full:
             self._full(start, stop, totals)
         else:
@@ -144,25 +161,31 @@ class Campaign:
         """Evaluate consecutive points of a full design: one network after the other."""
         sizes = [self.axes[i].size for i in self._machine]
         block = prod(sizes)
-        # Points that follow each other and have all in common that a search looks at, SRAM included.
-        shared = prod(self.axes[i].size for i in self._machine if not self.axes[i].is_searched)
-        step = min(shared, _LONGEST_GROUP)
         for number in range(start // block, -(-stop // block)):
             origin = number * block
             first, last = max(start, origin) - origin, min(stop, origin + block) - origin
-            values = decode(first, last - first, sizes, [self.axes[i].column_values for i in self._machine])
-            if shared <= SHARED_SEARCH:
-                groups = self._groups(values)
-            else:  # a group ends where the search must be made again, and where it would get too long
-                ends = np.union1d(np.arange(0, last + step, step), np.arange(0, last + shared, shared))
-                inner = ends[(ends > first) & (ends < last)] - first
-                groups = np.concatenate([[0], inner, [last - first]]).astype(np.int64)
+            if self._pieces is not None:
+                points = self._pieces.points(first, last)
+            else:
+                values = decode(
+                    first, last - first, sizes, [self.axes[i].column_values for i in self._machine]
+                )
+                points = points_in_groups(self._columns, values, self._groups(values))
             network = self._network(self.points.coordinates([origin])[0])
-            here = np.arange(origin + first, origin + last)
+            here = np.arange(origin + first, origin + last) if network.ops is None else None
             self._evaluate(
-                network, values, groups, totals[here[0] - start :][: len(here)],
+                network, points, totals[origin + first - start :][: last - first],
                 partial(self.points.coordinates, here),
             )  # fmt: skip
+
+    @cached_property
+    def _pieces(self) -> Pieces | None:
+        """The groups of points that share a search; None where these are so short that sizes of SRAM do."""
+        axes = [self.axes[i] for i in self._machine]
+        others = [axis for axis in axes if not axis.is_searched]
+        if prod(axis.size for axis in others) <= SHARED_SEARCH:
+            return None
+        return Pieces(axes[: len(axes) - len(others)], others)
 
     def _groups(self, values: Any) -> Any:
         """Return where groups of points begin that share a search; the number of points last.
@@ -178,7 +201,9 @@ class Campaign:
         together = np.concatenate(keys, axis=1)
         new = np.flatnonzero(np.any(together[1:] != together[:-1], axis=1)) + 1
         ends = np.arange(0, count, _evenly(count, SHARED_SEARCH))
-        return np.union1d(np.concatenate([ends, new]), [0, count]).astype(np.int64)
+        groups = np.union1d(np.concatenate([ends, new]), [0, count]).astype(np.int64)
+        alone = np.repeat(np.diff(groups) < _TOGETHER, np.diff(groups))
+        return np.union1d(groups, np.flatnonzero(alone))
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
         """Evaluate any points: those of a network together, sorted by what the search looks at."""
@@ -195,9 +220,8 @@ class Campaign:
                 rows = rows[np.lexsort([*sram.T[::-1], *searched.T[::-1]])]
             picked, own = coordinates[rows], np.ascontiguousarray(values[rows])
             found = np.zeros(len(rows), TOTAL_DTYPE)
-            self._evaluate(
-                self._network(picked[0]), own, self._groups(own), found, partial(np.asarray, picked)
-            )
+            points = points_in_groups(self._columns, own, self._groups(own))
+            self._evaluate(self._network(picked[0]), points, found, partial(np.asarray, picked))
             totals[rows] = found
 
     def _values(self, coordinates: Any) -> Any:
@@ -213,19 +237,31 @@ class Campaign:
         return np.concatenate(parts, axis=1) if parts else np.empty((len(coordinates), 0))
 
     def _evaluate(
-        self, network: LoweredNetwork, values: Any, groups: Any, totals: Any, coordinates: Callable[[], Any]
+        self, network: LoweredNetwork, points: PointGroups, totals: Any, coordinates: Callable[[], Any]
     ) -> None:
-        plans = np.empty(len(totals), np.int64)
         if network.ops is not None:
-            columns = self._base.places_in(network.row, self._columns)
-            known = columns >= 0  # a machine may lack a device that the space's own has
-            if not known.all():
-                columns, values = columns[known], np.ascontiguousarray(values[:, known])
-            evaluate_points(network.row, columns, values, groups, network.ops, totals, plans)
-        elif network.open_graph is not None:
+            plans = np.empty(len(totals), np.int64)
+            evaluate_points(network.row, self._known(points, network.row), network.ops, totals, plans)
+            return
+        totals[:] = np.zeros(1, TOTAL_DTYPE)
+        if network.open_graph is not None:
             place_each(network, self.axes, coordinates(), self.space.run, totals)
         else:
             totals["latency_s"] = totals["energy_j"] = np.inf
+
+    def _known(self, points: PointGroups, row: ArchRow) -> PointGroups:
+        """Return points without the columns of devices that a machine lacks and the space's own has."""
+        if (row.arrays, row.hosts) == (self._base.arrays, self._base.hosts):
+            return points
+        of_group, of_place = (
+            self._base.places_in(row, columns) for columns in (points.group_columns, points.columns)
+        )
+        return points._replace(
+            group_columns=of_group[of_group >= 0],
+            group_values=np.ascontiguousarray(points.group_values[:, of_group >= 0]),
+            columns=of_place[of_place >= 0],
+            values=np.ascontiguousarray(points.values[:, of_place >= 0]),
+        )
 
     def _network(self, coordinates: Any) -> LoweredNetwork:
         """Return the network that a point belongs to; the latest few are kept."""
@@ -235,7 +271,7 @@ class Campaign:
             while len(self._networks) >= _MOST_NETWORKS:
                 self._networks.pop(next(iter(self._networks)))
             self._networks[key] = lower_network(
-                self.space, {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
+                self.space, {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}, self._socs
             )
         return self._networks[key]
 

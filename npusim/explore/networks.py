@@ -55,23 +55,35 @@ def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) 
 
 def base_soc(space: Space) -> Soc:
     """Return the machine of a space with the settings that hold at every point."""
-    return _machine(space, {})
+    return _machine(space, {}, {})
 
 
-def _machine(space: Space, chosen: Mapping[str, Scalar]) -> Soc:
-    """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all that it has."""
-    soc = load_soc(str(chosen.get("soc", space.soc)), overrides_of(space, chosen, of_workload=False))
-    same = [
-        Override((name, "tiles"), int(npu.tiles), f"axes.{name}.tiles", source=SET_BY_STUDY)
-        for name, npu in soc.array_devices.items()
-        if f"{name}.tiles" in space.axes
-    ]
-    return with_overrides(soc, same) if same else soc
+def _machine(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -> Soc:
+    """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all that it has.
+
+    Parameters
+    ----------
+    read : dict of str to Soc
+        Machines with the settings that hold at every point, by name; one that is not among them is added.
+    """
+    name = str(chosen.get("soc", space.soc))
+    if name not in read:
+        soc = load_soc(name, overrides_of(space, {}, of_workload=False))
+        same = [
+            Override(
+                (npu, "tiles"), int(soc.array_devices[npu].tiles), f"axes.{npu}.tiles", source=SET_BY_STUDY
+            )
+            for npu in soc.array_devices
+            if f"{npu}.tiles" in space.axes
+        ]
+        read[name] = with_overrides(soc, same) if same else soc
+    changed = [o for o in overrides_of(space, chosen, of_workload=False) if ".".join(o.path) in chosen]
+    return with_overrides(read[name], changed) if changed else read[name]
 
 
-def lower_network(space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
-    """Make the tables of one combination of the lowering axes."""
-    soc = _machine(space, chosen)
+def lower_network(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -> LoweredNetwork:
+    """Make the tables of one combination of the lowering axes; `read` as of `_machine`."""
+    soc = _machine(space, chosen, read)
     row = machine_row(soc, space.run)
     try:
         graph = graph_at(space, chosen)

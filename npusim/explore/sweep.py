@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from npusim.cost import TOTAL_DTYPE
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
@@ -164,9 +165,15 @@ def _evaluate(
     return damaged
 
 
-def chunk_bytes(campaign: Campaign, start: int, stop: int) -> bytes:
-    """Return the file of a chunk: the points `start` to `stop` that are kept."""
-    totals = campaign.totals(start, stop)
+def chunk_bytes(campaign: Campaign, start: int, stop: int, room: Any = None) -> bytes:
+    """Return the file of a chunk: the points `start` to `stop` that are kept.
+
+    Parameters
+    ----------
+    room : array of TOTAL_DTYPE, optional
+        Scratch for at least so many points.
+    """
+    totals = campaign.totals(start, stop, room)
     rows, admitted = keep(campaign.space, totals)
     numbers = start + rows
     if campaign.points.is_full:
@@ -178,9 +185,10 @@ def chunk_bytes(campaign: Campaign, start: int, stop: int) -> bytes:
 
 
 def _local(space: Space, chunks: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, bytes]]:
-    campaign = campaign_of(space)
+    campaign, room = campaign_of(space), np.empty(0, TOTAL_DTYPE)
     for index, start, stop in chunks:
-        yield index, chunk_bytes(campaign, start, stop)
+        room = room if len(room) >= stop - start else np.empty(stop - start, TOTAL_DTYPE)
+        yield index, chunk_bytes(campaign, start, stop, room)
 
 
 def _range(manifest: Manifest, index: int) -> tuple[int, int]:
