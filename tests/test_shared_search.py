@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import convolutions, graphs
 
-from npusim.cost.evaluation import SHARED_SEARCH
+from npusim.cost.design_batch import POINTS
+from npusim.cost.evaluation import evaluate_points
+from npusim.cost.group_search import SHARED_SEARCH
+from npusim.cost.point_groups import points_in_groups
 from npusim.cost.rates import BLOCK
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
@@ -104,3 +107,19 @@ def test_sizes_of_sram_share_a_search_all_of_them_where_no_rate_varies():
         searches.append(len(campaign._groups(values)) - 1)
         assert campaign.points.total <= SHARED_SEARCH
     assert 2 <= searches[0] < searches[1] < 100
+
+
+def test_a_long_group_of_several_sizes_of_sram_costs_what_each_costs_alone():
+    """More points than have their rates looked at before the search, and than a batch holds."""
+    sizes = {"from": "256 KiB", "to": "2 MiB", "count": 4, "scale": "log"}
+    axes = {SRAM: sizes, "dram.bandwidth": {"from": "10 GB/s", "to": "250 GB/s", "count": 331}}
+    space = {"schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr+symg", "axes": axes}
+    campaign = Campaign(load_space(space))
+    assert campaign.total > max(SHARED_SEARCH, POINTS)
+    network = campaign._network(campaign.points.coordinates([0])[0])
+    values = campaign._values(campaign.points.coordinates(np.arange(campaign.total)))
+    together, plans = np.zeros(campaign.total, TOTAL_DTYPE), np.zeros(campaign.total, np.int64)
+    points = points_in_groups(campaign._columns, values, np.array([0, campaign.total]))
+    evaluate_points(network.row, points, network.ops, together, plans)
+    numbers = np.arange(0, campaign.total, 17)
+    check(campaign, numbers, together[numbers])

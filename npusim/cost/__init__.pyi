@@ -35,7 +35,6 @@ from npusim.cost.dma import transfer_s as transfer_s
 from npusim.cost.dpu import conv_cycles as conv_cycles
 from npusim.cost.dpu import matmul_cycles as matmul_cycles
 from npusim.cost.dsp import dsp_kernel_cycles as dsp_kernel_cycles
-from npusim.cost.evaluation import SHARED_SEARCH as SHARED_SEARCH
 from npusim.cost.evaluation import evaluate as evaluate
 from npusim.cost.evaluation import evaluate_plans as evaluate_plans
 from npusim.cost.evaluation import evaluate_points as evaluate_points
@@ -46,6 +45,7 @@ from npusim.cost.execution import kernel_of as kernel_of
 from npusim.cost.execution import listed_as as listed_as
 from npusim.cost.granularity import halo_factor as halo_factor
 from npusim.cost.grid import DpuWorkload as DpuWorkload
+from npusim.cost.group_search import SHARED_SEARCH as SHARED_SEARCH
 from npusim.cost.host_lowering import hand_over as hand_over
 from npusim.cost.host_lowering import host_facts as host_facts
 from npusim.cost.hosts import cost_host as cost_host

@@ -14,13 +14,13 @@ import numpy as np
 
 from npusim.cost.breakdown import operator_costs
 from npusim.cost.candidate_latency import choose
-from npusim.cost.demands import MOVED, add_candidate_demands, add_operator_demand
+from npusim.cost.demands import MOVED, add_candidate_demands
 from npusim.cost.design_batch import POINTS, Batch, Design, fill_batch, new_batch
-from npusim.cost.design_point import ARRAY_SIZE, SHARED_SIZE, SRAM_COLUMN, ArchRow
+from npusim.cost.design_point import ArchRow
 from npusim.cost.energy import PARTS
+from npusim.cost.group_search import Found, search_group
 from npusim.cost.interval import DeviceTimes
 from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel
-from npusim.cost.levels import SERVED_DTYPE, fill_all_served, serve
 from npusim.cost.plan_costs import (
     CANDIDATE,
     SUMS,
@@ -45,50 +45,27 @@ from npusim.cost.rates import (
     RATES,
     Rate,
     are_alike,
-    clear_rate_bounds,
     start_rate_bounds,
     widen_rate_bounds,
-    widen_sram_bounds,
 )
 from npusim.cost.resources import COUNT
-from npusim.cost.search import plain_ms, search_rows
+from npusim.cost.search import plain_ms
 from npusim.cost.shortlist import Shortlist, list_candidates, shortlist_of
-from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, DpuOperation, OpRecord, Unit
+from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, OpRecord, Unit
 from npusim.cost.totals import Taken, fill_columns, fill_device_uses, finish
 
 if TYPE_CHECKING:
     from numba import prange  # `compiled_parallel` puts it here: importing the compiler takes its time
 
 _DPU, _DSP, _HOST = int(Unit.DPU), int(Unit.DSP), int(Unit.HOST)
-_CONVOLUTION = int(DpuOperation.CONVOLUTION)
 _DSP_RATE = int(Rate.DSP)
-
-
-SHARED_SEARCH = 1024
-"""Points whose rates are looked at before a search that they share; of more points that pays for convolutions
-only."""
-
-
-class _Found(NamedTuple):
-    """What is found once for all points of a group."""
-
-    candidates: Any
-    """Array of CANDIDATE_DTYPE."""
-    bounds: Any
-    """Candidates of row `r` are `candidates[bounds[r] : bounds[r + 1]]`."""
-    served: Any
-    """What memory levels serve of each row, array of SERVED_DTYPE."""
-    demands: Any
-    """What each array device has to do under any plan, float64, shape (array devices, COUNT)."""
-    macs: float
-    """Multiply-accumulates of all devices, zeros counted."""
 
 
 class _Work(NamedTuple):
     """What plans are compared by at the columns of a batch."""
 
     table: PlanTable
-    found: _Found
+    found: Found
     shortlist: Shortlist
     rate_bounds: Any
     """Least and greatest rates of the columns, shape (array devices, RATES, 2)."""
@@ -124,7 +101,7 @@ def _evaluate_group(
         first_ops[o] = rows[table.changes[o, 1]]
         has_hosts = has_hosts or first_ops[o].unit == _HOST
     batch = new_batch(design, operators, min(POINTS, stop - start))
-    found = _search_group(design, start, stop, rows, first_ops, has_hosts, batch)
+    found = search_group(design, start, stop, rows, first_ops, has_hosts, batch)
     width, devices = batch.independent.requests.shape[0], arrays + design.hosts
     work = _Work(
         table, found, shortlist_of(found.candidates, stop - start), np.empty((arrays, RATES, 2)),
@@ -154,59 +131,6 @@ def _evaluate_group(
         first += batch.counts[1]
         if first < stop:
             fill_batch(batch, design, first, stop, first_ops, has_hosts)
-
-
-@compiled
-def _search_group(
-    design: Design, start: int, stop: int, rows: Any, first_ops: Any, has_hosts: bool, batch: Batch
-) -> _Found:
-    """Fill a batch with the first points, and search for what all points of a group share."""
-    arrays, archs = design.arrays, batch.archs
-    rate_bounds, bounds = np.empty((arrays, RATES, 2)), np.empty(rows.shape[0] + 1, np.int64)
-    next_point = fill_batch(batch, design, start, stop, first_ops, has_hosts)
-    for d in range(arrays):
-        start_rate_bounds(rate_bounds[d])
-        widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
-    if next_point < stop and (stop - start <= SHARED_SEARCH or _has_convolutions(rows)):
-        # What is too slow at all points need not be kept.
-        while next_point < stop:
-            next_point = fill_batch(batch, design, next_point, stop, first_ops, has_hosts)
-            for d in range(arrays):
-                widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
-        fill_batch(batch, design, start, stop, first_ops, has_hosts)
-    elif next_point < stop:
-        _widen_by_sram_alone(design, next_point, stop, rate_bounds)
-    candidates = search_rows(archs, rows, rate_bounds, bounds)
-    served, demands, macs = np.zeros(rows.shape[0], SERVED_DTYPE), np.zeros((arrays, COUNT)), 0.0
-    fill_all_served(archs.arrays[0], rows, served)
-    serve(candidates, bounds, served)
-    for o in range(first_ops.shape[0]):
-        op = first_ops[o]
-        macs += op.repeats * op.macs
-        if on_array(op):
-            add_operator_demand(archs.arrays[0, op.device], op, demands, op.device)
-    return _Found(candidates, bounds, served, demands, macs)
-
-
-@compiled
-def _has_convolutions(rows: Any) -> bool:
-    """Whether an operator has pieces of several sizes (`npusim.cost.granularity`)."""
-    found = False
-    for r in range(rows.shape[0]):
-        found |= rows[r].unit == _DPU and rows[r].dpu_operation == _CONVOLUTION
-    return found
-
-
-@compiled
-def _widen_by_sram_alone(design: Design, start: int, stop: int, rate_bounds: Any) -> None:
-    """Widen the bounds of SRAM by the points `start` to `stop`, and forget those of rates."""
-    for d in range(design.arrays):
-        clear_rate_bounds(rate_bounds[d])
-    for c in range(design.columns.shape[0]):
-        device, column = (design.columns[c] - SHARED_SIZE) // ARRAY_SIZE, design.columns[c] - SHARED_SIZE
-        if column >= 0 and device < design.arrays and column % ARRAY_SIZE == SRAM_COLUMN:
-            for p in range(start, stop):
-                widen_sram_bounds(design.values[p, c], rate_bounds[device])
 
 
 @compiled
