@@ -25,6 +25,8 @@ from npusim.units import Count, Quantity, format_quantity
 
 _READERS: dict[str, Callable[[str], object]] = {"techniques": parse, "soc": load_soc}
 """Raise where a value of an axis of names names nothing, before anything is evaluated."""
+_KEPT_SOCS = 64
+"""Values of an axis whose machines are kept."""
 _NETWORK_ROOTS = ("workload", "techniques", "soc")
 
 
@@ -55,6 +57,8 @@ class Axis:
     """Whether it sets the size of SRAM and nothing else, so that its values share one search."""
     is_rated: bool = False
     """Whether rates of operators depend on it, those of DSPs apart (`npusim.cost.ArchRow.rated`)."""
+    socs: tuple[Soc, ...] = field(default=(), compare=False, repr=False)
+    """The machine with each value, where a value makes another operator table."""
     column_values: Any = field(default=None, compare=False)
     """What it sets them to, float64 array of shape (values, columns)."""
 
@@ -275,6 +279,7 @@ def _with_columns(axis: Axis, soc: Soc, socs: list[Soc], run: RunSpec) -> Axis:
         "is_searched": not base.searched.isdisjoint(changed),
         "is_sram": bool(changed) and base.sram.issuperset(changed),
         "is_rated": not base.rated.isdisjoint(changed),
+        "socs": () if changed or len(socs) > _KEPT_SOCS else tuple(socs),
     }
     return Axis(**{**axis.__dict__, **found, "column_values": rows[:, changed]})
 

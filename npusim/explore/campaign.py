@@ -22,8 +22,8 @@ from npusim.cost import (
     points_in_groups,
 )
 from npusim.errors import ConfigError, IllegalTechniqueError
-from npusim.explore.axes import machine_row, resolve_axes
-from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_network, place_each
+from npusim.explore.axes import is_of_network, machine_row, resolve_axes
+from npusim.explore.networks import LoweredNetwork, base_soc, graph_at, lower_on, machine_at, place_each
 from npusim.explore.pieces import Pieces
 from npusim.explore.points import Points, decode, positions_in_unit_cube
 from npusim.explore.spaces import Space, networks_of, space_of
@@ -270,10 +270,16 @@ class Campaign:
         if key not in self._networks:
             while len(self._networks) >= _MOST_NETWORKS:
                 self._networks.pop(next(iter(self._networks)))
-            self._networks[key] = lower_network(
-                self.space, {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}, self._socs
-            )
+            named = {self.axes[i].path: self.axes[i].texts[c] for i, c in chosen.items()}
+            self._networks[key] = lower_on(self._machine_at(chosen, named), self.space, named)
         return self._networks[key]
+
+    def _machine_at(self, chosen: Mapping[int, int], named: Mapping[str, Any]) -> Soc:
+        """Return the machine at values of the lowering axes, by their places and by their texts."""
+        of_machine = [i for i in chosen if not is_of_network(self.axes[i].path)]
+        if len(of_machine) == 1 and "soc" not in named and self.axes[of_machine[0]].socs:
+            return self.axes[of_machine[0]].socs[chosen[of_machine[0]]]
+        return machine_at(self.space, named, self._socs)
 
 
 def _evenly(points: int, most: int) -> int:

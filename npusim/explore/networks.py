@@ -55,10 +55,10 @@ def overrides_of(space: Space, chosen: Mapping[str, Scalar], of_workload: bool) 
 
 def base_soc(space: Space) -> Soc:
     """Return the machine of a space with the settings that hold at every point."""
-    return _machine(space, {}, {})
+    return machine_at(space, {}, {})
 
 
-def _machine(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -> Soc:
+def machine_at(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -> Soc:
     """Return the machine at a choice of the lowering axes; where tiles vary, a point uses all that it has.
 
     Parameters
@@ -81,9 +81,8 @@ def _machine(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -
     return with_overrides(read[name], changed) if changed else read[name]
 
 
-def lower_network(space: Space, chosen: Mapping[str, Scalar], read: dict[str, Soc]) -> LoweredNetwork:
-    """Make the tables of one combination of the lowering axes; `read` as of `_machine`."""
-    soc = _machine(space, chosen, read)
+def lower_on(soc: Soc, space: Space, chosen: Mapping[str, Scalar]) -> LoweredNetwork:
+    """Make the tables of a combination of the lowering axes for its machine."""
     row = machine_row(soc, space.run)
     try:
         graph = graph_at(space, chosen)
