@@ -18,7 +18,7 @@ from npusim.explore.campaign import Campaign
 from npusim.explore.pieces import in_boxes
 
 RELATIVE = 1e-9
-SRAM = "npu.sram.per_tile"
+SRAM, LEVEL = "npu.sram.per_tile", "npu.levels.side_cache.capacity"
 AXES: dict[str, dict[str, Any]] = {
     "npu.tiles": {"values": [1, 3, 4]},
     SRAM: {"from": "48 KiB", "to": "3 MiB", "count": 23, "scale": "log"},
@@ -67,12 +67,13 @@ def test_points_that_share_a_search_cost_what_each_costs_with_its_own(network, n
 
 
 @given(
-    graphs() | convolutions(), st.sampled_from(["npu.tiles", "npu.dpu.dataflow", SRAM]),
+    graphs() | convolutions(), st.sampled_from(["npu.tiles", "npu.dpu.dataflow", LEVEL, SRAM]),
     st.randoms(use_true_random=False),
 )  # fmt: skip
 @settings(max_examples=6, deadline=None)
 def test_neighbours_in_rates_cost_what_each_costs_alone(network, structural, random):
-    three = {SRAM: {**AXES[SRAM], "count": 3}, "npu.tiles": AXES["npu.tiles"], "npu.dpu.dataflow": DATAFLOWS}
+    three = {SRAM: {**AXES[SRAM], "count": 3}, "npu.tiles": AXES["npu.tiles"], "npu.dpu.dataflow": DATAFLOWS,
+             LEVEL: {"values": ["0 B", "16 KiB", "8 MiB"]}}  # fmt: skip
     campaign = campaign_over(network, {structural: three[structural], **MANY})
     per_search = campaign.total // 3
     assert per_search > SHARED_SEARCH

@@ -188,8 +188,10 @@ def _compare_plans(work: _Work, batch: Batch, taken: Taken) -> None:
                 for p in range(points):
                     own_rates[_DSP_RATE, p] = dsp_s[o, p]
                 served = work.found.served[r]
+                # What memory levels serve is no amount that candidates are compared by.
+                compared = points if served.is_any == 0.0 else 0
                 count = list_candidates(
-                    shortlist, bounds[r], bounds[r + 1], work.rate_bounds[table.array_of[o]], points
+                    shortlist, bounds[r], bounds[r + 1], work.rate_bounds[table.array_of[o]], compared
                 )
                 listed = shortlist.listed[:count]
                 choose(found, listed, served.is_any > 0.0, own_rates, points, choices)

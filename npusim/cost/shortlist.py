@@ -184,7 +184,7 @@ def list_candidates(shortlist: Shortlist, start: int, stop: int, rate_bounds: An
     rate_bounds : array of float64, shape (RATES, 2)
         Least and greatest rates of a block (`npusim.cost.rates.widen_rate_bounds`).
     points : int
-        Points of the block; of few all are listed.
+        Points of the block; of few all are listed, as where memory levels serve the operator (0).
     """
     listed, bounds_s, is_beaten, count = shortlist.listed, shortlist.bounds_s, shortlist.is_beaten, 0
     for c in range(start, stop):
