@@ -89,11 +89,11 @@ def test_boxes_hold_every_combination_once_and_are_narrow_in_rates():
     order, cuts = in_boxes(values, [False, True, True])
     assert sorted(order) == list(range(3 * 50 * 5))
     assert np.diff(cuts).max() <= BLOCK and cuts[-1] == len(order)
-    rated = np.unravel_index(order, (3, 50, 5))[1]
-    first = values[1][rated, 0][: cuts[1]]
-    assert first.max() / first.min() < 3.1
+    _, second, third = np.unravel_index(order, (3, 50, 5))
+    widest = values[2][third[: cuts[1]], 1]  # 25 between its ends, the second axis 9
+    assert widest.max() / widest.min() == 4.0
     # The same box follows for each value of an axis that changes no rate.
-    assert np.array_equal(rated[cuts[0] : cuts[1]], rated[cuts[1] : cuts[2]])
+    assert np.array_equal(second[cuts[0] : cuts[1]], second[cuts[1] : cuts[2]])
 
 
 def test_sizes_of_sram_share_a_search_all_of_them_where_no_rate_varies():
