@@ -1,7 +1,10 @@
 """What all tests share: where the real datasets are, and how hypothesis runs."""
 
 import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -12,6 +15,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 # OpenVINO reports imports and conversions, by processes forked in threads, unless this is set.
 os.environ.setdefault("TF_BUILD", "npusim")
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 LOOK_FURTHER = "NPUSIM_RANDOM_EXAMPLES"
 
@@ -49,6 +54,28 @@ def planetoid_root() -> Path:
     if os.environ.get("CI"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Callable[..., Any]]:
+    """Start a Chromium of the system with some arguments; tests that ask are skipped where there is none.
+
+    Playwright can run once in a process, so all tests of pages share it.
+    """
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    path = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser: none of {', '.join(_BROWSERS)} is installed")
+    with api.sync_playwright() as playwright:
+        started: list[Any] = []
+
+        def start(*arguments: str) -> Any:
+            started.append(playwright.chromium.launch(executable_path=path, args=list(arguments)))
+            return started[-1]
+
+        yield start
+        for browser in started:
+            browser.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

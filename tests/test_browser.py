@@ -5,8 +5,7 @@ Skipped where Playwright or a Chromium is missing; the browser reaches no networ
 
 import importlib.util
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,9 @@ LINKS = """() => ["href", "src", "action", "formaction", "data", "srcset", "post
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    path = next(filter(None, map(shutil.which, screenshots.BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser: none of {', '.join(screenshots.BROWSERS)} is installed")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=list(screenshots.OFFLINE))
-        yield started
-        started.close()
+def browser(chromium: Callable[..., Any]) -> Any:
+    """Return a browser that reaches no network."""
+    return chromium(*screenshots.OFFLINE)
 
 
 @pytest.fixture(scope="session")

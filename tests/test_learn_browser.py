@@ -5,9 +5,8 @@ Skipped where Playwright, a Chromium or the extra `learn` is missing.
 
 import json
 import shlex
-import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from importlib import import_module
 from queue import Queue
 from typing import Any
@@ -24,7 +23,6 @@ from npusim.learn.server import serve
 NAMES = [lesson.name for lesson in lessons()]
 QUICK = ("mac_grid", "int8")
 """Lessons that every run of the tests opens; the others are opened by the slow tests."""
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _PATIENCE_MS = 120_000
 
 
@@ -37,15 +35,8 @@ def address() -> str:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    path = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser: none of {', '.join(_BROWSERS)} is installed")
-    with api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield started
-        started.close()
+def browser(chromium: Callable[..., Any]) -> Any:
+    return chromium("--no-sandbox")
 
 
 def opened(browser: Any, url: str, width: int = 1280) -> Any:

@@ -91,7 +91,7 @@ def _copies_s(copied: float, buffer_bytes: float, quick_s: float, copy_s: float)
 
 @compiled
 def fill_beside(numbers: Any, first: int, is_served: bool, rates: Any, start: int, stop: int) -> None:
-    """Write the time that a candidate copies within SRAM and that memory levels take for it, at some points.
+    """Write the time of a candidate's copies within SRAM, and of memory levels, at some points.
 
     Parameters
     ----------

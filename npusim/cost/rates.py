@@ -1,4 +1,4 @@
-"""Rates: seconds of a unit of each resource at each point of a block, and their bounds over many points."""
+"""Rates: seconds of a unit of each resource at each point of a block; their bounds over many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latency and energy of Vision GNNs on a Jetson AGX Xavier, whole and mapped, as MaGNAS published them."""
+"""Latency and energy of Vision GNNs on a Jetson AGX Xavier, whole and mapped, by MaGNAS."""
 
 from __future__ import annotations
 
