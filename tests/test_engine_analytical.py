@@ -20,7 +20,14 @@ from npusim.techniques import apply, legal, stacks
 from npusim.workloads import load_workload, workload_names
 
 SERIES2 = load_soc("core-ultra-series2")
-NPU_SOCS = [name for name in soc_names() if load_soc(name).has("npu")]
+NPU_SOCS = list(
+    {
+        (tuple(soc.devices), soc.npu.model_dump_json()): soc.name
+        for soc in map(load_soc, soc_names())
+        if soc.has("npu")
+    }.values()
+)
+"""One of those that have the same NPU beside the same kinds of device."""
 ALL_STACKS = sorted({str(stack) for menu in stacks().values() for stack in menu})
 
 

@@ -21,6 +21,7 @@ from npusim.accuracy.raw_files import read_raw
 from npusim.cli.running import run
 from npusim.config.json_files import parse_json
 from npusim.config.reading import compose
+from npusim.cost.plain import VARIABLE
 from npusim.errors import FileError, NpusimError
 from npusim.locate import cache_dir
 from npusim.workloads import load_workload
@@ -67,6 +68,7 @@ def contents(folder: Path) -> dict[str, Any]:
 def test_a_hostile_input_is_refused_in_one_message_and_changes_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv(VARIABLE, "plain")  # what is refused is refused before anything is compiled
     case = CASES[name]
     needed = case.get("needs")
     if needed:

@@ -20,7 +20,7 @@ from npusim.cost.design_point import ArchRow
 from npusim.cost.energy import PARTS
 from npusim.cost.group_search import Found, search_group
 from npusim.cost.interval import DeviceTimes
-from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel
+from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel_or_plain
 from npusim.cost.plan_costs import (
     CANDIDATE,
     SUMS,
@@ -262,7 +262,11 @@ def _evaluate_share(
         )
 
 
-@compiled_parallel
+def _all_ms(_: Design, points: PointGroups, table: PlanTable, totals: Any, *__: Any) -> float:
+    return plain_ms(table.rows) * len(totals)
+
+
+@compiled_parallel_or_plain(_all_ms)
 def _evaluate_all(
     design: Design, points: PointGroups, table: PlanTable, totals: Any, plans: Any, threads: int
 ) -> None:

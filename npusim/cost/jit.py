@@ -197,5 +197,14 @@ def compiled_or_plain(duration_ms: Duration, in_lists: bool = False) -> Callable
 
 def compiled_parallel(function: _Function) -> _Function:
     """Compile a loop that runs over all cores (`numba.prange`); as plain Python it runs over a range."""
-    function.__globals__.setdefault("prange", range)
-    return _compile(function, lambda *_: math.inf, parallel=True, nogil=True)
+    return compiled_parallel_or_plain(lambda *_: math.inf)(function)
+
+
+def compiled_parallel_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]:
+    """Compile a loop over all cores whose calls may also run as plain Python, as `compiled_or_plain`."""
+
+    def declare(function: _Function) -> _Function:
+        function.__globals__.setdefault("prange", range)
+        return _compile(function, duration_ms, parallel=True, nogil=True)
+
+    return declare

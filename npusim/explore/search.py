@@ -130,6 +130,8 @@ def search(
     """
     began = time.perf_counter()
     space = load_space(space)
+    store = Store(Path(directory))
+    store.refuse_impossible()
     campaign = campaign_of(space)
     campaign.refuse_wrong_values()
     campaign.refuse_idle_axes()
@@ -137,7 +139,6 @@ def search(
         if axis.is_continuous:
             raise NpusimError(f"axes.{axis.path}: a search needs values, `step` or `count`")
     size = population or int(np.clip(4 * round(np.sqrt(budget) / 4), 20, 1000))
-    store = Store(Path(directory))
     store.make()
     with store.locked():
         log = SearchLog(store.directory, space, seed, size, resume)

@@ -51,6 +51,14 @@ class Store:
         except OSError as error:
             raise FileError(str(self.directory), f"cannot be made ({error.strerror})") from None
 
+    def refuse_impossible(self) -> None:
+        """Refuse a directory whose name the system does not take or that is a file, before any work."""
+        try:
+            if self.directory.exists() and not self.directory.is_dir():
+                raise FileError(str(self.directory), "cannot be made (a file has this name)")
+        except OSError as error:
+            raise FileError(str(self.directory), f"cannot be made ({error.strerror})") from None
+
     def is_begun(self) -> bool:
         """Whether a chunk of an earlier sweep is there."""
         return self.chunks.is_dir() and any(self.chunks.glob("*.parquet"))

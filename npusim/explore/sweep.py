@@ -205,6 +205,7 @@ def _opened(
     manifest = manifest_of(space, campaign.axes, campaign.total, size)
     _refuse_too_many(manifest)
     store = Store(directory)
+    store.refuse_impossible()
     if resume and store.is_begun():
         with store.locked():
             found = read_manifest(directory)
