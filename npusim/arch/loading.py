@@ -181,7 +181,13 @@ def sheet_text(name_or_path: str | Path) -> str:
     """Return the text of a SoC's file, with what stands in the data sheets that it starts from."""
     text = read_text(soc_file(name_or_path))
     soc = load_soc(name_or_path)
-    return text if soc.extends is None else dump_model(soc.model_copy(update={"extends": None}))
+    return text if soc.extends is None else dump_model(standalone(soc))
+
+
+def standalone(soc: Soc) -> Soc:
+    """Return a SoC that starts from no other data sheet or device: what it left out of them stays out."""
+    devices = {name: one.model_copy(update={"like": None}) for name, one in soc.devices.items()}
+    return soc.model_copy(update={"extends": None, "devices": devices})
 
 
 def soc_file(name_or_path: str | Path) -> Path:
