@@ -8,9 +8,8 @@ import pytest
 
 from npusim import estimate
 from npusim.arch import load_soc, sheet_text, soc_names, with_overrides
-from npusim.arch.loading import standalone
 from npusim.arch.dsp import known_kernels
-from npusim.arch.loading import soc_file
+from npusim.arch.loading import soc_file, standalone
 from npusim.cli.running import run
 from npusim.config import SET_BY_YOU, schema_of
 from npusim.cost.execution import execution_of, kernel_of
