@@ -111,7 +111,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_main_job_runs_from_the_wheel_in_an_empty_environment(
     empty_environment: Path, kernels: Path
 ) -> None:
-    # Few stacks: the whole menu takes so long that kernels are compiled for it, which takes a minute.
+    # Few stacks, as plain Python: to compile all kernels for this environment alone takes a minute.
     words = [
         "whatif",
         "gcn-cora",
@@ -120,8 +120,22 @@ def test_the_main_job_runs_from_the_wheel_in_an_empty_environment(
         "--stack",
         "none,stagr+symg,stagr+symg+cacheg",
     ]
-    printed = run([str(empty_environment / "npusim"), *words], NPUSIM_CACHE=str(kernels))
+    printed = run(
+        [str(empty_environment / "npusim"), *words], NPUSIM_CACHE=str(kernels), NPUSIM_KERNELS="plain"
+    )
     assert "symg" in printed and "cacheg" in printed
+
+
+def test_a_kernel_of_the_wheel_is_compiled_in_an_empty_environment(
+    empty_environment: Path, kernels: Path
+) -> None:
+    code = (
+        "from npusim.cost.candidate_latency import overlapped_s as kernel\n"
+        "numbers = 3.0, 2.0, 0.5, 0.0\n"
+        "print(kernel(*numbers) == kernel.py_func(*numbers), len(kernel.dispatcher.signatures))"
+    )
+    line = [str(empty_environment / "python"), "-c", code]
+    assert run(line, NPUSIM_CACHE=str(kernels), NPUSIM_KERNELS="compiled").split() == ["True", "1"]
 
 
 @pytest.fixture(scope="session")
@@ -144,7 +158,10 @@ def example(repository: Path, empty_environment: Path, tmp_path_factory: pytest.
         (["schema", "workload"], "MixerSpec"),
         (["estimate", "mixer-s16", "-t", "lowrank:rank=64"], '"techniques": "lowrank:rank=64"'),
         (["estimate", "mixer-s16", "--set", "workload.layers=2"], "layer1/channels/down"),
-        (["whatif", "mixer-s16", "--stack", "none,lowrank,lowrank+quantgr"], '"lowrank+quantgr"'),
+        (
+            ["whatif", "mixer-s16", "--set", "workload.layers=2", "--stack", "none,lowrank,lowrank+quantgr"],
+            '"lowrank+quantgr"',
+        ),
         (["sweep", "SPACE", "-o", "OUT"], '"points": 4'),
     ],
 )
