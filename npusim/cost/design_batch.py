@@ -96,6 +96,19 @@ def new_batch(design: Design, operators: int, points: int) -> Batch:
 
 
 @compiled
+def _first_beyond(cuts: Any, point: int) -> int:
+    """Return the place of the first cut after a point, of cuts that rise."""
+    low, high = 0, cuts.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if cuts[middle] > point:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@compiled
 def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, has_hosts: bool) -> int:
     """Fill a batch with points from `start` on, `stop` at most; return the point after the last.
 
@@ -113,7 +126,7 @@ def fill_batch(batch: Batch, design: Design, start: int, stop: int, ops: Any, ha
     devices, first_host = design.arrays, SHARED_SIZE + arrays.shape[1]
     one: Any = np.int64(1)  # of a literal all would be compiled again
     point, columns, state = start, 0, -1
-    stop, cut = min(stop, start + column_of.shape[0]), np.searchsorted(design.cuts, start, side="right")
+    stop, cut = min(stop, start + column_of.shape[0]), _first_beyond(design.cuts, start)
     if cut < design.cuts.shape[0]:
         stop = min(stop, design.cuts[cut])
     while point < stop and columns < table.shape[1]:

@@ -222,12 +222,21 @@ def _add_demands(work: _Work, columns: int, taken: Taken) -> None:
     for plan in range(table.family.shape[0]):
         for i in range(table.change_start[plan], table.change_start[plan + 1]):
             row_of[table.changes[i, 0]] = table.changes[i, 1]
-        if np.any(plans == plan):
+        if _is_taken(plan, plans):
             for o in range(row_of.shape[0]):
                 d, r = table.array_of[o], row_of[o]
                 if d >= 0:
                     repeats = table.rows[r].repeats
                     add_candidate_demands(numbers, terms[r, CANDIDATE], plans, plan, repeats, demands[d])
+
+
+@compiled
+def _is_taken(plan: int, plans: Any) -> bool:
+    """Whether any column takes a plan; numpy's own function would load linear algebra with finished code."""
+    found = False
+    for taken in plans:
+        found = found or taken == plan
+    return found
 
 
 @compiled
