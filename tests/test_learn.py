@@ -26,6 +26,7 @@ from npusim.learn.design import KNOBS, Design, offered
 from npusim.learn.parts import checked
 from npusim.learn.server import LOOPBACK, bound_socket, serve
 
+pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
 
 

@@ -20,6 +20,7 @@ from npusim.cli.running import run
 from npusim.learn.catalogue import lessons
 from npusim.learn.server import serve
 
+pytestmark = pytest.mark.usefixtures("own_main")
 NAMES = [lesson.name for lesson in lessons()]
 QUICK = ("mac_grid", "int8")
 """Lessons that every run of the tests opens; the others are opened by the slow tests."""
