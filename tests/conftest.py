@@ -59,7 +59,7 @@ def planetoid_root() -> Path:
 
 @pytest.fixture(scope="module")
 def own_main() -> Iterator[None]:
-    """Put the main module of the process back: marimo sets one of its own, which no process can start from."""
+    """Put the main module of the process back: marimo sets one that no process can start from."""
     main = sys.modules["__main__"]
     yield
     sys.modules["__main__"] = main
