@@ -12,6 +12,7 @@ with app.setup:
     from npusim.learn.drawings.curves import stacked
     from npusim.learn.drawings.gantt import gantt
     from npusim.learn.figure import Figure
+    from npusim.locate import DEFAULT_SOC
     from npusim.report.engineering import engineering
     from npusim.report.html import UNIT_COLOURS, amount_axis
     from npusim.report.memory_html import sram_figure
@@ -53,7 +54,7 @@ def _():
             f"{what} {name}": element
             for name in ("A", "B")
             for what, element in (
-                ("machine", mo.ui.dropdown(SOCS, value="core-ultra-series2", label=f"{name}: machine")),
+                ("machine", mo.ui.dropdown(SOCS, value=DEFAULT_SOC, label=f"{name}: machine")),
                 ("network", mo.ui.dropdown(list(KINDS), value="gcn-cora", label="network")),
             )
         }

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import marimo
 import uvicorn
@@ -189,5 +188,4 @@ def _warm() -> None:
     """
     import npusim
 
-    found: Any = npusim.estimate("gcn-cora", techniques="stagr", interval=False)
-    assert found.latency_s > 0
+    npusim.estimate("gcn-cora", techniques="stagr", interval=False)

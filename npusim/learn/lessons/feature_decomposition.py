@@ -85,7 +85,7 @@ def _():
 
 @app.cell
 def _(degree, nodes):
-    _graph = gnn("gcn", nodes.value, degree.value, features=64, hidden=64, preprocessed=False)
+    _graph = gnn("gcn", nodes.value, degree.value, features=64, hidden=64)
     found = {
         count: npusim.estimate(
             _graph,

@@ -20,9 +20,9 @@ with app.setup:
     from npusim.report.engineering import engineering
     from npusim.report.html import amount_axis
 
-    MODEL, SOC, WEIGHTS = "llama3.2-1b", "core-ultra-nitro", 1.236e9
+    MODEL, SOC = "llama3.2-1b", "core-ultra-nitro"
     SHORT, LONG = 128, 2048
-    BITS = {"fp16": 16, "int8": 8, "int4": 4}
+    FORMATS = ["fp16", "int8", "int4"]
 
     @cache
     def token(weights, length, device):
@@ -72,7 +72,7 @@ def _(guess):
 @app.cell
 def _(guess):
     asleep = guess.value is None
-    weights = mo.ui.dropdown(list(BITS), value="fp16", label="weights")
+    weights = mo.ui.dropdown(FORMATS, value="fp16", label="weights")
     device = mo.ui.dropdown(["gpu", "npu", "cpu"], value="gpu", label="device")
     length = mo.ui.slider(
         steps=[128, 256, 512, 1024, 1536, 2048],
@@ -99,11 +99,11 @@ def _(device, weights):
 
 
 @app.cell
-def _(device, ends, length, picture, weights):
+def _(device, ends, length, picture):
     _slope = (ends[1].latency_s - ends[0].latency_s) / (LONG - SHORT)
     _now = ends[0].latency_s + _slope * (length.value - SHORT)
     _bandwidth = ends[0].dram_bytes / ends[0].latency_s
-    _bytes = WEIGHTS * BITS[weights.value] / 8
+    _bytes = ends[0].memory.constants_bytes
     _lengths = [SHORT, LONG]
     picture.show(
         curves(
