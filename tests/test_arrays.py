@@ -13,6 +13,7 @@ from npusim.api import estimate
 from npusim.arch import load_soc
 from npusim.arch.array import LOOPS, Dataflow, MacArray, shipped_dataflows
 from npusim.arch.levels import ArrayLevel
+from npusim.cost import RESULT_DTYPE, Unit, operator_costs
 from npusim.cost.arrays.loops import INPUTS, OUTPUTS, WEIGHTS, Nest, elements, is_irrelevant
 from npusim.cost.arrays.machine import array_record
 from npusim.cost.arrays.mapper import best_order, mapped_order
@@ -269,3 +270,14 @@ class TestAccelerator:
         assert one.latency_s == pytest.approx(two.latency_s, rel=0.05)
         if machine.has("accelerator"):
             assert "cpu" in {op.unit for op in one.operators}
+
+
+def test_operators_that_are_alike_cost_what_each_does_by_itself():
+    mapped = Scenario("magnas-vig", "jetson-agx-xavier", device="dla", settings=["workload.depth=1"]).mapped
+    ops, found = mapped.lowered.ops, mapped.results
+    chosen = np.flatnonzero(ops["unit"] == int(Unit.DPU))[:12]
+    assert len(chosen) == 12
+    for o in chosen:
+        alone = np.zeros(1, RESULT_DTYPE)
+        operator_costs(mapped.arch.archs, ops[o : o + 1], alone)
+        assert alone[0] == found[o]

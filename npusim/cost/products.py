@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord
-from npusim.cost.arrays.tile import array_tile, block_start_cycles, has_array, modes_of
+from npusim.cost.arrays.tile import KnownTiles, block_start_cycles, has_array, known_tile, modes_of
 from npusim.cost.candidate_latency import TIE, PointRates, lower_bound_s, point_rates, upper_bound_s
 from npusim.cost.candidates import CandidateRecord, add_candidate, precedes
 from npusim.cost.granularity import (
@@ -61,7 +61,9 @@ class Sides(NamedTuple):
 
 
 @compiled
-def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int) -> int:
+def search_product(
+    arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int, known: KnownTiles
+) -> int:
     """Find every split, mode, order and tiling of a product that can be the fastest.
 
     Parameters
@@ -75,6 +77,8 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
         above another's upper bound is left out.
     found : array of CANDIDATE_DTYPE, shape (places,)
         Written from `start`.
+    known : KnownTiles
+        What arrays take for shares so far; added to.
 
     Returns
     -------
@@ -90,12 +94,12 @@ def search_product(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any,
             for split in range(3):
                 used, rows, channels = tile_share(arch, op, split)
                 passes = rows if is_array and level > 0 else 1.0  # a line at a time
-                array_cycles, array_bytes = 0.0, 0.0
-                if is_array:
-                    array_cycles, array_bytes = array_tile(arch, op, rows / passes, channels)
                 for mode in range(modes_of(arch)):
                     piece = piece_of(arch, op, rows, channels, mode, row_level, channel_level, strips)
                     if piece.rows > 0.0:
+                        array_cycles, array_bytes = 0.0, 0.0
+                        if is_array:
+                            array_cycles, array_bytes = known_tile(arch, op, rows / passes, channels, known)
                         layout = Layout(
                             split,
                             mode,

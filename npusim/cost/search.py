@@ -21,7 +21,14 @@ from typing import Any
 import numpy as np
 
 from npusim.cost.architecture import ArchRecord, Archs
-from npusim.cost.arrays.tile import array_tile, block_start_cycles, has_array, modes_of
+from npusim.cost.arrays.tile import (
+    KnownTiles,
+    array_tile,
+    block_start_cycles,
+    has_array,
+    modes_of,
+    no_known_tiles,
+)
 from npusim.cost.candidates import CANDIDATE_DTYPE, add_candidate, sort_candidates
 from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
 from npusim.cost.demands import fed_bytes
@@ -111,13 +118,15 @@ def busiest_share(row_blocks: float, tiles: float) -> float:
 
 
 @compiled
-def search_triangle(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int) -> int:
+def search_triangle(
+    arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int, known: KnownTiles
+) -> int:
     """Find every candidate that can be the fastest: fetching blocks of the triangle twice, and once.
 
     Arguments and result as of `npusim.cost.products.search_product`.
     """
     # Twice: the DRAM bytes of the row are those of the dense matrix.
-    stop = search_product(arch, op, rate_bounds, found, start)
+    stop = search_product(arch, op, rate_bounds, found, start, known)
     for mode in range(modes_of(arch)):
         for split in range(3):
             most, _, channels = tile_share(arch, op, split)
@@ -203,11 +212,13 @@ def _grid_cycles(
 
 
 @compiled
-def _search_operator(arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int) -> int:
+def _search_operator(
+    arch: ArchRecord, op: OpRecord, rate_bounds: Any, found: Any, start: int, known: KnownTiles
+) -> int:
     if op.unit == _DPU and (op.dpu_operation == _MATMUL or op.dpu_operation == _CONVOLUTION):
         if op.triangle:
-            return search_triangle(arch, op, rate_bounds, found, start)
-        return search_product(arch, op, rate_bounds, found, start)
+            return search_triangle(arch, op, rate_bounds, found, start, known)
+        return search_product(arch, op, rate_bounds, found, start, known)
     if start + 1 >= found.shape[0]:
         return -1
     return search_stream(arch, op, rate_bounds, found, start, op.unit == _DPU, op.unit == _DSP)
@@ -233,7 +244,7 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
     -------
     found : array of CANDIDATE_DTYPE
     """
-    found = np.zeros(_INITIAL_CANDIDATES, CANDIDATE_DTYPE)
+    found, known = np.zeros(_INITIAL_CANDIDATES, CANDIDATE_DTYPE), no_known_tiles(archs.arrays[0])
     # Of a type of its own: a literal would have everything compiled for it as well.
     index: Any = np.int64(0)
     for r in range(rows.shape[0]):
@@ -242,13 +253,13 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
         if op.unit == _VIEW or op.unit == _HOST:
             continue
         arch, own_bounds = archs.arrays[0, op.device], rate_bounds[op.device]
-        stop = _search_operator(arch, op, own_bounds, found, index)
+        stop = _search_operator(arch, op, own_bounds, found, index, known)
         while stop < 0:  # the table was too short
             longer = np.zeros(2 * found.shape[0], CANDIDATE_DTYPE)
             for i in range(index):
                 longer[i] = found[i]
             found = longer
-            stop = _search_operator(arch, op, own_bounds, found, index)
+            stop = _search_operator(arch, op, own_bounds, found, index, known)
         sort_candidates(found, index, stop)
         index = stop
     bounds[rows.shape[0]] = index

@@ -7,7 +7,7 @@ tried; the one with the fewest cycles is taken, and of equally fast ones that wi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,19 @@ from npusim.cost.jit import compiled, compiled_always
 from npusim.cost.tables import DpuOperation, OpRecord
 
 _MATMUL, _DEPTHWISE = int(DpuOperation.MATMUL), int(DpuOperation.DEPTHWISE)
+_KEY, _PLACES = 15, 256
+"""Numbers that the cost of a tile's share depends on, and how many shares are kept."""
+
+
+class KnownTiles(NamedTuple):
+    """Tiles' shares costed so far: rows of a table often differ in what is in SRAM alone."""
+
+    keys: Any
+    """What each depends on, shape (places, _KEY)."""
+    costs: Any
+    """Cycles and bytes of each, shape (places, 2)."""
+    count: Any
+    """How many there are, shape (1,)."""
 
 
 @compiled
@@ -119,6 +132,39 @@ def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
                 fewest, least = cost.cycles, bits
         is_left = next_order(loops, factors)
     return float(fewest * format_cost(arch, op)), float(least / 8.0)
+
+
+@compiled
+def no_known_tiles(arrays: Any) -> KnownTiles:
+    """Return room for the shares of some array devices; none where all of them are grids."""
+    places = 0
+    for d in range(arrays.shape[0]):
+        if has_array(arrays[d]):
+            places = _PLACES
+    return KnownTiles(np.empty((places, _KEY)), np.empty((places, 2)), np.zeros(1, np.int64))
+
+
+@compiled
+def known_tile(
+    arch: ArchRecord, op: OpRecord, rows: float, channels: float, known: KnownTiles
+) -> tuple[float, float]:
+    """Return what `array_tile` does; of shares that are alike it is asked once."""
+    key, count = np.empty(_KEY), known.count[0]
+    key[0], key[1], key[2], key[3], key[4] = op.device, op.dpu_operation, rows, channels, op.in_c
+    key[5], key[6], key[7], key[8], key[9] = op.out_w, op.in_w, op.in_h, op.kernel_w, op.kernel_h
+    key[10], key[11], key[12], key[13], key[14] = op.stride_w, op.stride_h, op.a_item, op.b_item, op.c_item
+    for i in range(count):
+        place = 0
+        while place < _KEY and known.keys[i, place] == key[place]:
+            place += 1
+        if place == _KEY:
+            return known.costs[i, 0], known.costs[i, 1]
+    cycles, moved_bytes = array_tile(arch, op, rows, channels)
+    if count < known.keys.shape[0]:
+        known.keys[count] = key
+        known.costs[count, 0], known.costs[count, 1] = cycles, moved_bytes
+        known.count[0] = count + 1
+    return cycles, moved_bytes
 
 
 @compiled
