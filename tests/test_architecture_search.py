@@ -24,6 +24,7 @@ pytest.importorskip("pymoo")
 pytest.importorskip("moocore")
 
 PLAN = Plan(population=12, generations=4)
+SIZES = ["workload.image=64", "workload.channels=64", "workload.knn=4"]
 
 
 def score(texts):
@@ -38,7 +39,7 @@ def score(texts):
 
 @pytest.fixture(scope="module")
 def mapped() -> MappedSpace:
-    backbone = load_spec("magnas-vig", ["workload.image=64", "workload.channels=64", "workload.knn=4"])
+    backbone = load_spec("magnas-vig", SIZES)
     soc = load_soc("core-ultra-series2")
     space = ArchitectureSpace(depths=(1, 2), operators=("max_relative", "gin"))
     return MappedSpace(backbone, space, soc, ("npu", "gpu"))
@@ -104,6 +105,9 @@ def test_baselines_are_homogeneous_and_what_is_said_to_dominate_them_does(found)
             assert (values([better]) <= values([one])).all()
     reference = found.baselines[found.reference]
     assert reference.operator == "max_relative"
+    gain = next(one for one in found.gains if one.unit == reference.unit)
+    assert {one.unit for one in found.gains} == set(found.units)
+    assert gain.speedup == pytest.approx(np.mean([one.speedup for one in found.chosen]))
     assert all(one.accuracy >= reference.accuracy for one in found.chosen)
 
 
@@ -162,6 +166,13 @@ def test_an_archive_of_something_else_is_not_gone_on_with(mapped, archive, plan,
     assert (archive / "search.json").read_bytes() == before
 
 
+def test_what_a_directory_holds_is_looked_at_before_blocks_are_costed(mapped, archive):
+    anew = dataclasses.replace(mapped)
+    with pytest.raises(NpusimError, match="is not empty; add --resume"):
+        searched(anew, archive)
+    assert "table" not in vars(anew)
+
+
 def test_an_archive_of_another_space_is_not_gone_on_with(mapped, archive):
     other = dataclasses.replace(mapped, space=ArchitectureSpace(depths=(1, 3)))
     with pytest.raises(NpusimError, match="another space"):
@@ -175,6 +186,18 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_scored(mapped, tm
     with pytest.raises(ConfigError, match="depths are a choice"):
         searched(dataclasses.replace(mapped, backbone=backbone), tmp_path / "found")
     assert not (tmp_path / "found").exists()
+
+
+def test_a_chosen_architecture_is_mapped_on_the_machine_of_its_search(mapped, tmp_path, capsys):
+    told = {"soc_named": "core-ultra-series2", "changed": SIZES}
+    found = searched(mapped, tmp_path / "found", Plan(12, 1), **told)
+    command = ["magnas", "map", "--search", str(tmp_path / "found")]
+    assert run([*command, "a0", "--format", "json", "--mapping", found.chosen[0].mapping]) == 0
+    front = json.loads(capsys.readouterr().out)
+    assert front["devices"] == found.units
+    assert front["given"]["latency_s"] == pytest.approx(found.chosen[0].latency_s, rel=0.02)
+    assert run([*command, "a9"]) == 2
+    assert "unknown chosen architecture `a9`" in capsys.readouterr().err
 
 
 def test_the_report_is_a_page_and_a_document(archive, capsys, tmp_path):

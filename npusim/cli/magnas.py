@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +71,22 @@ _Supernet = Annotated[Path, opt.argument("SUPERNET", "Directory that `npusim mag
 _Archive = Annotated[
     Path, opt.option("--output -o DIR", "New directory for the archive.", show_default=False)
 ]
-_Costed = Annotated[str, opt.option("--workload NAME|FILE", "Backbone that is costed, of kind vision-gnn.")]
+_BACKBONE = "magnas-vig"
+_COSTED = "--workload NAME|FILE", "Backbone that is costed, of kind vision-gnn."
+_Costed = Annotated[str, opt.option(*_COSTED)]
+_CostedToo = Annotated[
+    str | None, opt.option(*_COSTED, default=f"{_BACKBONE}, or the search's", show_default=False)
+]
+_SocToo = Annotated[
+    str | None,
+    opt.option(
+        "--soc NAME|FILE",
+        "Machine: a name from `npusim list socs` or a SoC YAML.",
+        default=f"{opt.DEFAULT_SOC}, or the search's",
+        autocompletion=opt.complete_soc,
+        show_default=False,
+    ),
+]
 _Population = Annotated[
     int, _evolution("--population N", "Architectures of a generation.", min=4, max=100_000)
 ]
@@ -95,7 +111,7 @@ _Cluster = Annotated[
 def search(
     supernet: _Supernet,
     output: _Archive,
-    workload: _Costed = "magnas-vig",
+    workload: _Costed = _BACKBONE,
     soc: opt.SocName = opt.DEFAULT_SOC,
     settings: opt.Settings = None,
     devices: limits.Devices = None,
@@ -149,8 +165,9 @@ def search(
     trained = read_checkpoint(supernet.expanduser())
     mapped = MappedSpace(backbone, trained.task.space, machine, named, kept, dvfs)
     plan = Plan(population, generations, Rates(mutation, crossover, elite), seed)
+    told = {"workload": workload, "soc_named": soc, "changed": list(settings or ())}
     with _scores(trained, supernet.expanduser(), cores, cluster) as score:
-        found = _searched(trained, score, mapped, plan, output.expanduser(), workload, resume, quiet)
+        found = _searched(trained, score, mapped, plan, output.expanduser(), resume, quiet, told)
 
     from npusim.report.magnas import search_page
 
@@ -163,9 +180,9 @@ def _searched(
     mapped: MappedSpace,
     plan: Plan,
     output: Path,
-    workload: str,
     resume: bool,
     quiet: bool,
+    told: dict[str, Any],
 ) -> ArchitectureSearch:
     """Search until the last generation, or until somebody wants to stop."""
     from npusim.cli.progress import Progress, Stopper
@@ -174,10 +191,10 @@ def _searched(
     scores = f"{trained.task.source}, weights {trained.fingerprint}"
     stopper = Stopper("finishing the generation")
     with Progress("generations", quiet) as progress, stopper.listening():
+        costing = replace(mapped, tell=lambda done, of: progress.share("costing blocks", done / of))
         return search_architectures(
-            mapped, score, scores, output, plan, workload=workload, resume=resume, progress=progress,
-            stop=stopper,
-        )  # fmt: skip
+            costing, score, scores, output, plan, resume=resume, progress=progress, stop=stopper, **told
+        )
 
 
 @contextmanager
@@ -210,11 +227,13 @@ def map_(
     found: Annotated[
         Path | None,
         opt.option(
-            "--search DIR", "What `npusim magnas search` wrote: workload and SoC are its.", show_default=False
+            "--search DIR",
+            "What `npusim magnas search` wrote: workload, SoC, settings and devices are its.",
+            show_default=False,
         ),
     ] = None,
-    workload: _Costed = "magnas-vig",
-    soc: opt.SocName = opt.DEFAULT_SOC,
+    workload: _CostedToo = None,
+    soc: _SocToo = None,
     settings: opt.Settings = None,
     devices: limits.Devices = None,
     mapping: limits.Mapping = None,
@@ -237,13 +256,16 @@ def map_(
         from npusim.explore.architecture_search import architecture_named, read_search
 
         document = read_search(found.expanduser())
-        workload, soc = document.workload, document.soc
+        workload, soc = workload or document.workload, soc or document.soc_named or document.soc
+        settings = [*document.changed, *(settings or ())]
+        devices = devices or ",".join(document.units)
         chosen = architecture_named(architecture, document)
+    workload = workload or _BACKBONE
     keys = chosen.keys(spec_of(workload, [one for one in settings or () if one.startswith("workload.")]))
     named = [f"workload.{key}={json.dumps(value)}" for key, value in keys.items()]
     limits.map_(
-        workload, soc, minimise="latency,energy", devices=devices, mapping=mapping, dvfs=dvfs,
-        max_latency=max_latency, max_energy=max_energy, max_power=max_power,
+        workload, soc or opt.DEFAULT_SOC, minimise="latency,energy", devices=devices, mapping=mapping,
+        dvfs=dvfs, max_latency=max_latency, max_energy=max_energy, max_power=max_power,
         max_transitions=max_transitions, max_share=max_share, exponents=exponents,
         settings=[*(settings or ()), *named], form=form, output=output,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,8 @@ class MappedSpace:
     devices: tuple[str, ...] | None = None
     limits: Limits = field(default_factory=Limits)
     operating_points: bool = False
+    tell: Callable[[int, int], object] = field(default=lambda done, of: None, compare=False)
+    """Told of networks costed, and of how many, while the costs of blocks are made."""
 
     @cached_property
     def table(self) -> BlockTable:
@@ -58,7 +60,9 @@ class MappedSpace:
             for channels in self.backbone.channels
         ]
         specs = covering_specs(self.backbone, self.space.operators, self.space.preprocess, widths)
-        return block_table(specs, self.soc, devices=self.devices, operating_points=self.operating_points)
+        return block_table(
+            specs, self.soc, devices=self.devices, operating_points=self.operating_points, tell=self.tell
+        )
 
     def refuse_impossible(self) -> None:
         """Refuse limits on units that are not there, and backbones whose depth is no choice.
@@ -77,7 +81,8 @@ class MappedSpace:
             if unit not in units:
                 raise UnknownNameError("device to limit", unit, units)
         largest = self.space.homogeneous(self.space.operators[0], True)
-        self.table.rows(largest.spec(self.backbone))
+        spec = largest.spec(self.backbone)
+        self.table.rows(spec)
 
     def within(self, limits: Limits) -> MappedSpace:
         """Return the same space under other limits."""

@@ -56,6 +56,17 @@ class ChosenArchitecture(MappedArchitecture):
     """Energy of the reference over its own."""
 
 
+class UnitGain(Part):
+    """Mean gains of the chosen points over the reference's operator throughout on one unit."""
+
+    unit: str
+    """The unit."""
+    speedup: float
+    """Latency of that baseline over theirs."""
+    energy_gain: float
+    """Energy of that baseline over theirs."""
+
+
 class GenerationStep(Part):
     """How far the searches are after a generation; hypervolumes over that of all fronts together."""
 
@@ -84,6 +95,10 @@ class ArchitectureSearch(Document):
     """The backbone."""
     soc: str
     """Name of the SoC."""
+    soc_named: str = ""
+    """Name or file of the SoC as it was given; empty where nobody said it."""
+    changed: list[str] = Field(default_factory=list)
+    """What was changed of SoC and backbone, as `--set` takes it."""
     units: dict[str, str]
     """Letter of each unit in mappings."""
     space: str
@@ -110,3 +125,5 @@ class ArchitectureSearch(Document):
     """Baseline that gains are told against: the one of max_relative on its fastest unit."""
     chosen: list[ChosenArchitecture]
     """Points of the front that are no less accurate than the reference, where there are such."""
+    gains: list[UnitGain] = Field(default_factory=list)
+    """What these gain on average over the reference's operator on each unit."""

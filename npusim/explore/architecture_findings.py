@@ -16,6 +16,7 @@ from npusim.explore.architecture_document import (
     GenerationStep,
     HomogeneousBaseline,
     MappedArchitecture,
+    UnitGain,
 )
 from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.workloads.vision_gnn.space import LETTERS, parse_architecture
@@ -133,6 +134,7 @@ def found_document(
         )
     baselines = _baselines(mapped, homogeneous, best)
     reference = _reference(baselines)
+    chosen = _chosen(mapped, best, baselines[reference])
     return ArchitectureSearch(
         workload=workload,
         soc=mapped.soc.name,
@@ -148,7 +150,8 @@ def found_document(
         distributed_share=distributed_share(best.names),
         baselines=baselines,
         reference=reference,
-        chosen=_chosen(mapped, best, baselines[reference]),
+        chosen=chosen,
+        gains=_gains(chosen, baselines, baselines[reference].operator),
     )
 
 
@@ -223,3 +226,18 @@ def _as_in_table_2(
         speedup=reference.latency_s / point.latency_s,
         energy_gain=reference.energy_j / point.energy_j,
     )
+
+
+def _gains(
+    chosen: Sequence[ChosenArchitecture], baselines: Sequence[HomogeneousBaseline], operator: str
+) -> list[UnitGain]:
+    """Return the mean gains over an operator's baseline on each unit."""
+
+    def mean(of: HomogeneousBaseline, name: str) -> float:
+        return float(np.mean([getattr(of, name) / getattr(one, name) for one in chosen]))
+
+    return [
+        UnitGain(unit=one.unit, speedup=mean(one, "latency_s"), energy_gain=mean(one, "energy_j"))
+        for one in baselines
+        if one.operator == operator
+    ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from pydantic import Field
 import npusim
 from npusim.config import dump_model
 from npusim.documents import Document
-from npusim.errors import NpusimError
+from npusim.errors import NpusimError, UnknownNameError
 from npusim.explore.architecture_costs import Costed, MappedSpace
 from npusim.explore.architecture_document import ArchitectureSearch
 from npusim.explore.architecture_findings import Findings, found_document
@@ -71,6 +71,8 @@ def search_architectures(
     plan: Plan,
     *,
     workload: str,
+    soc_named: str = "",
+    changed: Sequence[str] = (),
     resume: bool = False,
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -87,6 +89,8 @@ def search_architectures(
         Where the archive goes; new or empty unless `resume`.
     workload : str
         Name of the backbone.
+    soc_named, changed : str, sequence of str
+        Name or file of the SoC, and what was changed of SoC and backbone, to be told in the document.
     progress, stop : callable, optional
         Told of generations done and to do; asked after each whether to stop.
 
@@ -97,12 +101,17 @@ def search_architectures(
     Interrupted
         Where `stop` said so.
     """
-    mapped.refuse_impossible()
     manifest = _manifest(mapped, scores, plan)
     store = Store(directory)
+    store.refuse_impossible()
+    if directory.is_dir():
+        _refuse_other(store, manifest, resume)
+    mapped.refuse_impossible()
     store.make()
     with store.locked():
-        _begin(store, manifest, resume)
+        if not _refuse_other(store, manifest, resume):
+            manifest.write(store.directory / MANIFEST)
+        store.clear_drafts()
         run = _Run(mapped, score, store, plan)
         for generation in range(plan.generations):
             if not run.generation(generation):
@@ -115,6 +124,7 @@ def search_architectures(
                 )
         baselines = run.baselines()
         found = found_document(mapped, run.findings, baselines, workload, scores, _told(mapped, plan))
+        found = found.model_copy(update={"soc_named": soc_named, "changed": list(changed)})
         found.write(store.directory / RESULT)
         store.finish(store.directory / MANIFEST, store.directory / RESULT)
     return found
@@ -178,13 +188,12 @@ def _manifest(mapped: MappedSpace, scores: str, plan: Plan) -> ArchiveManifest:
     )
 
 
-def _begin(store: Store, manifest: ArchiveManifest, resume: bool) -> None:
-    """Write the manifest of a new archive, or refuse to go on with one of something else."""
+def _refuse_other(store: Store, manifest: ArchiveManifest, resume: bool) -> bool:
+    """Refuse an archive of something else; return whether there is one to go on with."""
     path = store.directory / MANIFEST
     if not (resume and os.path.lexists(path)):
         store.refuse_full()
-        manifest.write(path)
-        return
+        return False
     found = ArchiveManifest.read(path, "`npusim magnas search`")
     others = changed_inputs(found.inputs, manifest.inputs)
     if others:
@@ -192,7 +201,7 @@ def _begin(store: Store, manifest: ArchiveManifest, resume: bool) -> None:
             f"{store.directory}: cannot be resumed: it holds a search with another "
             f"{', another '.join(others)}; search into another directory"
         )
-    store.clear_drafts()
+    return True
 
 
 class _Run:
@@ -294,7 +303,16 @@ def _accuracies(table: Any) -> dict[str, float]:
 
 
 def architecture_named(text: str, found: ArchitectureSearch) -> Architecture:
-    """Return the architecture that a text names: itself, or one that a search chose, as `a0`."""
-    if text[:1] == "a" and text[1:].isdigit() and int(text[1:]) < len(found.chosen):
-        text = found.chosen[int(text[1:])].architecture
+    """Return the architecture that a text names: itself, or one that a search chose, as `a0`.
+
+    Raises
+    ------
+    UnknownNameError
+        Where the search chose fewer.
+    """
+    if text[:1] == "a" and text[1:].isdigit():
+        chosen = {f"a{i}": one.architecture for i, one in enumerate(found.chosen)}
+        if text not in chosen:
+            raise UnknownNameError("chosen architecture", text, list(chosen))
+        text = chosen[text]
     return parse_architecture(text)

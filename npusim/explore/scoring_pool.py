@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ def in_portions(texts: Sequence[str], run: Callable[[list[list[str]]], Iterator[
 
 
 def _take(content: bytes) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks, which ends these
     _scorer[:] = [pickle.loads(content)]
 
 

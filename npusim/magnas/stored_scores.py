@@ -15,7 +15,7 @@ SCORES = "scores.json"
 
 
 class SubnetScores(Document):
-    """Accuracies of the subnets of one supernet, by architecture."""
+    """Accuracies of the subnets of one supernet, by architecture; in `alone.json`, of these trained alone."""
 
     schema_: Literal["npusim.magnas-scores/1"] = Field("npusim.magnas-scores/1", alias="schema")
     """Version of this document."""
@@ -24,7 +24,7 @@ class SubnetScores(Document):
     images: str
     """Fingerprint of the images."""
     scores: dict[str, float]
-    """Share of the scoring images that each subnet classifies correctly."""
+    """Share of the scoring images that each subnet classifies correctly; alone, also of the test images."""
 
 
 class StoredScores:
@@ -44,7 +44,7 @@ class StoredScores:
         self._file, self._score = file, score
         self._held = SubnetScores(weights=weights, images=images, scores={})
         if file.is_file():
-            found = SubnetScores.read(file, "`npusim magnas search`")
+            found = SubnetScores.read(file, "`npusim magnas`")
             if (found.weights, found.images) == (weights, images):
                 self._held = found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,17 @@ from scipy.stats import spearmanr
 from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.magnas.checkpoint import CHECKPOINT, Checkpoint, Task, read_checkpoint, refuse_other
 from npusim.magnas.document import AloneSubnet, BestSubnet, ImagesUsed, ScoredSubnet, SupernetTraining
-from npusim.magnas.images import Images, joined
+from npusim.magnas.images import Images, Part, joined
 from npusim.magnas.scoring import Scorer, accuracy, calibrated
+from npusim.magnas.stored_scores import StoredScores
 from npusim.magnas.training import Tell, adam, one_thread, train_alone, train_epoch
 from npusim.magnas.vig import VisionGnn
 from npusim.workloads.vision_gnn.space import parse_architecture
 
 TRAINING = "training.json"
 """Name of the document in the directory of a training."""
+ALONE = "alone.json"
+"""Name of the file there with the accuracies of networks trained alone, so that none is trained twice."""
 
 
 class Stopped(NpusimError):
@@ -72,7 +75,8 @@ def run_training(
     net = _trained(task, images, checkpoint, directory, teacher, tell, stop)
     scorer = Scorer(net.net(), images)
     subnets = _scored(scorer, task, scored, tell)
-    compared = _alone(scorer, task, subnets, alone, tell)
+    kept = directory / ALONE, net.fingerprint, images.digest
+    compared = _alone(scorer, task, subnets, alone, kept, tell)
     best = subnets[0]
     tested = accuracy(scorer.calibrated(parse_architecture(best.architecture)), images.test)
     document = SupernetTraining(
@@ -175,26 +179,37 @@ def _scored(scorer: Scorer, task: Task, count: int, tell: Tell) -> list[ScoredSu
 
 
 def _alone(
-    scorer: Scorer, task: Task, subnets: list[ScoredSubnet], count: int, tell: Tell
+    scorer: Scorer,
+    task: Task,
+    subnets: list[ScoredSubnet],
+    count: int,
+    kept: tuple[Path, str, str],
+    tell: Tell,
 ) -> list[AloneSubnet]:
-    """Train some of the subnets alone, spread evenly over their order."""
-    held = joined(scorer.images.score, scorer.images.test)
+    """Train some of the subnets alone, spread evenly over their order; each is kept when it is trained."""
+    images = scorer.images
+    held = joined(images.score, images.test)
+
+    def taught(texts: Sequence[str]) -> list[float]:
+        return [accuracy(_taught(text, task, images.train), held) for text in texts]
+
+    alone = StoredScores(*kept, taught)
     places = np.unique(np.linspace(0, len(subnets) - 1, min(count, len(subnets))).round().astype(int))
     found = []
     for done, place in enumerate(places):
-        architecture = parse_architecture(subnets[place].architecture)
-        with one_thread(task.recipe.seed):
-            net = VisionGnn(architecture.spec(task.backbone), task.recipe.dropout)
+        text = subnets[place].architecture
         tell("training alone", done / len(places))
-        train_alone(net, scorer.images.train, task.recipe)
-        found.append(
-            AloneSubnet(
-                architecture=str(architecture),
-                accuracy=accuracy(scorer.calibrated(architecture), held),
-                alone_accuracy=accuracy(calibrated(net, scorer.images.train), held),
-            )
-        )
+        shared = accuracy(scorer.calibrated(parse_architecture(text)), held)
+        found.append(AloneSubnet(architecture=text, accuracy=shared, alone_accuracy=alone([text])[0]))
     return found
+
+
+def _taught(text: str, task: Task, train: Part) -> VisionGnn:
+    """Return an architecture trained alone."""
+    with one_thread(task.recipe.seed):
+        net = VisionGnn(parse_architecture(text).spec(task.backbone), task.recipe.dropout)
+    train_alone(net, train, task.recipe)
+    return calibrated(net, train)
 
 
 def rank_correlation(compared: list[AloneSubnet]) -> float | None:

@@ -84,6 +84,7 @@ def search_page(found: ArchitectureSearch) -> RenderableType:
         ),
         Text(),
         Text(hypervolumes),
+        *(Text(one) for one in mean_gains(found)),
         Text(search_verdict(found), style="bold"),
     )
 
@@ -106,6 +107,17 @@ def _architectures(found: ArchitectureSearch) -> Table:
             factor(chosen.speedup), factor(chosen.energy_gain), " ".join(uses), style="green",
         )  # fmt: skip
     return table
+
+
+def mean_gains(found: ArchitectureSearch) -> list[str]:
+    """Return what the chosen points gain on average over the reference's operator on each unit."""
+    operator = found.baselines[found.reference].operator
+    told = [
+        f"{factor(one.speedup)} the speed and {factor(one.energy_gain)} less energy than on the "
+        f"{one.unit.upper()}"
+        for one in found.gains
+    ]
+    return [f"on average over the chosen, against {operator} throughout: {', '.join(told)}"] if told else []
 
 
 def search_verdict(found: ArchitectureSearch) -> str:

@@ -11,7 +11,7 @@ from npusim.report.accuracy import share
 from npusim.report.document_html import records_table, titled
 from npusim.report.engineering import engineering, factor
 from npusim.report.html import COLOURS, GREY, Amount, Cell, figures, log_axis, page, plot, table, text
-from npusim.report.magnas import search_verdict
+from npusim.report.magnas import mean_gains, search_verdict
 
 if TYPE_CHECKING:
     from npusim.explore.architecture_document import ArchitectureSearch, MappedArchitecture
@@ -155,7 +155,8 @@ def _chosen(found: ArchitectureSearch) -> str:
         f"{share(reference.accuracy)}, {engineering(reference.latency_s, 's')}, "
         f"{engineering(reference.energy_j, 'J')}."
     )
-    return "<h2>Chosen architectures</h2>" + text(said) + table(heads, rows, (0, 1, 3), name="chosen")
+    means = "".join(text(f"{one[0].upper()}{one[1:]}.") for one in mean_gains(found))
+    return "<h2>Chosen architectures</h2>" + text(said) + means + table(heads, rows, (0, 1, 3), name="chosen")
 
 
 def _baselines(found: ArchitectureSearch) -> str:
