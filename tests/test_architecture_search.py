@@ -13,7 +13,7 @@ from npusim.cli.running import run
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
 from npusim.explore.architecture_costs import MappedSpace
 from npusim.explore.architecture_search import Plan, read_search, search_architectures
-from npusim.explore.scoring_pool import in_portions
+from npusim.explore.scoring_pool import in_portions, on_processes
 from npusim.explore.superblocks import Rates, SuperblockEvolution, ranked
 from npusim.explore.sweep import Interrupted
 from npusim.studies.map_front import Limits
@@ -234,3 +234,9 @@ def test_scores_in_portions_stand_in_the_order_that_was_asked():
     texts = [f"{i * 7 % 30:02d}" for i in range(30)]
     found = in_portions(texts, lambda portions: ([float(one) for one in each] for each in portions))
     assert found == [float(text) for text in texts]
+
+
+def test_processes_answer_in_the_order_that_was_asked():
+    texts = [f"{i * 7 % 30:02d}" for i in range(30)]
+    with on_processes(sorted, 2) as score:  # a portion is in order, so each text comes back for itself
+        assert score(texts) == texts

@@ -132,6 +132,8 @@ def test_training_learns_and_is_told_as_a_document(trained: Path):
     assert document["losses"][1] < document["losses"][0]
     assert len(document["subnets"]) == 10
     assert len(document["alone"]) == 2
+    kept = json.loads((trained / "alone.json").read_text())["scores"]
+    assert kept == {one["architecture"]: one["alone_accuracy"] for one in document["alone"]}
 
 
 def test_a_resumed_training_ends_with_the_same_scores(folder: Path, trained: Path, tmp_path: Path):
@@ -218,6 +220,27 @@ def test_a_training_goes_on_only_as_it_began(
 )
 def test_bad_options_are_refused(options, expected, tmp_path, capsys):
     assert expected in message(capsys, "-o", str(tmp_path / "net"), *options)
+
+
+def test_a_search_keeps_scores_beside_the_checkpoint(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    sizes = ["--set=workload.image=64", "--set=workload.channels=64", "--set=workload.knn=4"]
+    command = ["magnas", "search", str(trained), *sizes, "--devices=npu", "--cores=1", "--quiet"]
+    command += ["--population=4", "--generations=2", "-o"]
+    assert run([*command, str(tmp_path / "found"), "--format=json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["distributed_share"] == 0.0
+    assert found["changed"] == [one.removeprefix("--set=") for one in sizes]
+    scores = trained / "scores.json"
+    kept = scores.read_text()
+    told = json.loads(kept)["scores"]
+    assert all(told[one["architecture"]] == one["accuracy"] for one in found["front"])
+    scores.write_text(kept[: len(kept) // 2])
+    assert run([*command, str(tmp_path / "other")]) == 2
+    assert "scores.json" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+    scores.unlink()
 
 
 @pytest.mark.slow
