@@ -30,7 +30,7 @@ from npusim.validation.running import run_suite
 from npusim.workloads import GnnSpec, build_gnn
 
 STRUCTURE = GraphStructure("g", 1000, 200_000, 32, 8)
-CACHES = CacheHierarchy(32768, 262144, 1 << 24, 1536)
+CACHES = CacheHierarchy(32768, 262144, 1 << 24, 1536, 4096, 64, 32)
 FORMS = [
     ("gcn", "edges"), ("gcn", "csr"), ("gcn", "dense"), ("sage-mean", "edges"), ("sage-max", "edges"),
     ("gat", "edges"), ("sage-concat", "edges"), ("sage-concat", "csr"),
@@ -106,10 +106,12 @@ def test_auto_takes_the_chunks_that_move_the_fewest_bytes_through_a_cache() -> N
     for cache_mb in (0.001, 16.0, 1000.0):
         parameters = DecompositionParameters(chunks="auto", cache_mb=cache_mb)
         found = chunks_of(graph, segment, parameters)
-        moved = {p: moved_bytes(graph, segment, p, cache_mb * 1e6) for p in (1, 2, 4, 8, 16, 32, 64)}
+        moved = {p: moved_bytes(graph, segment, p, cache_mb * 1e6, 64.0) for p in (1, 2, 4, 8, 16, 32, 64)}
         assert found == min(moved, key=lambda p: moved[p])
         quickest[cache_mb] = found
     assert quickest[0.001] == quickest[1000.0] == 1 < quickest[16.0] < 64
+    lines = [DecompositionParameters(chunks="auto", cache_mb=4.0, line_bytes=size) for size in (4.0, 64.0)]
+    assert [chunks_of(graph, segment, one) for one in lines] == [8, 4]
     both = DecompositionParameters(chunks="auto", cache_mb=1000.0, memory_gb=4.0)
     assert 1 < chunks_of(graph, segment, both) <= 8
 

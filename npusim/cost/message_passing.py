@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_INDEX_BYTES, _VALUE_BYTES = 8.0, 4.0
+from npusim.ops import DType
+
+_INDEX_BYTES, _VALUE_BYTES = float(DType.INT64.bytes), float(DType.FP32.bytes)
+"""PyTorch Geometric's node numbers and, as it makes them, features and weights."""
 _SORTED_COLUMNS = 16
 """Columns from which PyTorch sorts what it scatters (can_use_expanded_index_path)."""
 
@@ -31,11 +34,11 @@ class CacheHierarchy:
     """Last level (B)."""
     tlb_entries: float
     """Pages whose addresses the second-level TLB holds."""
-    page_bytes: float = 4096.0
+    page_bytes: float
     """A page (B)."""
-    line_bytes: float = 64.0
+    line_bytes: float
     """A cache line (B)."""
-    vector_bytes: float = 32.0
+    vector_bytes: float
     """A load (B)."""
 
 

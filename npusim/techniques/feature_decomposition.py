@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from npusim.arch import load_soc
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Operator, Tensor
 from npusim.techniques.aggregation import before_broadcast
 from npusim.techniques.preprocessing import MATRIX_ROLES, feature_independent, unique_name
 from npusim.techniques.technique import Parameters, Stage, Technique
 
-_INDEX_BYTES, _LINE_BYTES = 16, 64.0
-"""Bytes of an edge in a list, two 64-bit node numbers; bytes that memory hands over at a time."""
+_EDGE_BYTES = 2 * DType.INT64.bytes
+"""Bytes of an edge in a list: two node numbers."""
+_PROCESSOR = "generic-cpu"
+"""SoC whose cache line is taken where none is told."""
 
 
 class DecompositionParameters(Parameters):
@@ -29,6 +33,8 @@ class DecompositionParameters(Parameters):
     """Memory that messages, indices and inputs of an aggregation may take (GB); for `chunks=auto`."""
     cache_mb: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
     """Cache that serves again what it holds of the features (MB); for `chunks=auto`."""
+    line_bytes: Annotated[float, Field(gt=0.0, le=1e6)] | None = None
+    """Bytes that memory hands over at a time (B); for `cache_mb`. None: a cache line of `generic-cpu`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,15 @@ def chunks_of(graph: Graph, segment: Segment, parameters: DecompositionParameter
     if parameters.cache_mb is None:
         return fitting[0]
     cache_bytes = parameters.cache_mb * 1e6
-    return min(fitting, key=lambda p: moved_bytes(graph, segment, p, cache_bytes))
+    line_bytes = parameters.line_bytes or _line_bytes()
+    return min(fitting, key=lambda p: moved_bytes(graph, segment, p, cache_bytes, line_bytes))
+
+
+@cache
+def _line_bytes() -> float:
+    """Return the cache line of a processor's data sheet (B)."""
+    (line,) = {float(host.cache_line) for host in load_soc(_PROCESSOR).hosts.values()}
+    return line
 
 
 def divisor(width: int, chunks: int) -> int:
@@ -137,10 +151,10 @@ def peak_bytes(graph: Graph, segment: Segment, chunks: int) -> float:
     if len(segment.operators) == 1:
         return kept + float(graph.tensors[segment.operators[0].inputs[0]].bytes)
     messages = [graph.tensors[op.outputs[0]] for op in segment.operators[:-1]]
-    return kept + sum(t.bytes / chunks for t in messages) + _INDEX_BYTES * messages[0].shape[0]
+    return kept + sum(t.bytes / chunks for t in messages) + _EDGE_BYTES * messages[0].shape[0]
 
 
-def moved_bytes(graph: Graph, segment: Segment, chunks: int, cache_bytes: float) -> float:
+def moved_bytes(graph: Graph, segment: Segment, chunks: int, cache_bytes: float, line_bytes: float) -> float:
     """Count the bytes between a cache and memory that depend on the chunks (section II-B of the paper).
 
     Edges are read anew for each chunk; a row of the features comes from memory, with its cache line, by the
@@ -153,11 +167,11 @@ def moved_bytes(graph: Graph, segment: Segment, chunks: int, cache_bytes: float)
         edges, listed = float(matrix.nonzeros), float(matrix.bytes)
     else:
         edges = float(graph.tensors[first.outputs[0]].shape[0])
-        listed = _INDEX_BYTES * edges
+        listed = _EDGE_BYTES * edges
     held = float(table.bytes) / chunks
     row_bytes = held / table.shape[0]
     missed = max(0.0, 1.0 - cache_bytes / held)
-    return chunks * (listed + edges * missed * max(row_bytes, _LINE_BYTES))
+    return chunks * (listed + edges * missed * max(row_bytes, line_bytes))
 
 
 def _check(graph: Graph, parameters: DecompositionParameters) -> str | None:

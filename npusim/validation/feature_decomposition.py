@@ -45,6 +45,9 @@ class Caches(Section):
     l2_bytes: _Bytes
     llc_bytes: _Bytes
     tlb_entries: _Bytes
+    page_bytes: _Bytes
+    line_bytes: _Bytes
+    vector_bytes: _Bytes
 
 
 class Definitions(Section):

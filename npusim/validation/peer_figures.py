@@ -6,9 +6,9 @@ assume is assumed here too, so that models are compared, not machines (docs/data
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,21 @@ from npusim.validation.evidence import Evidence
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 
-SYSTOLIC_FIGURES = "scalesim_systolic.csv"
-"""Read after the suite's own file, where no other is given."""
+SYSTOLIC_FIGURES, LEVEL_FIGURES = "scalesim_systolic.csv", "zigzag_levels.csv"
+"""Read beside the suite's own file, where no other is given: arrays, and memory levels of its mappings."""
 _DATAFLOWS = {"os": "output_stationary", "ws": "weight_stationary", "is": "input_stationary"}
 _LOOPS_OF_CONV = tuple(f"dim_{name}" for name in ("B", "G", "K", "C", "OY", "OX", "FY", "FX"))
 _BATCH, _OUTPUT_CHANNELS, _INPUT_CHANNELS = (
     LOOPS.index(name) for name in ("batch", "output_channels", "input_channels")
 )
 _WEIGHTS, _INPUTS, _OUTPUTS = range(len(OPERANDS))
+_OPERANDS = "WIO"
+"""Letters of the operands in ZigZag's tables."""
 _BITS = ("w_bits", "i_bits", "o_final_bits", "o_partial_bits")
 _DRAM = ("dram_read_bits_W", "dram_read_bits_I", "dram_read_bits_O", "dram_write_bits_O")
 _PJ = 1e-12
+_FLOWS = ("rd_to_low", "wr_from_low", "rd_to_high", "wr_from_high")
+"""What an operand's level hands down, takes from below, hands up, and takes from above."""
 
 
 class PeerMachine(Section):
@@ -171,8 +175,27 @@ def compulsory_bits(nest: Nest) -> float:
     return float(sum(elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3)))
 
 
-def _layer_rows(row: Row, line: int) -> Iterator[PeerRow]:
-    """Predict latency, energy and DRAM traffic of the best mapping of one layer."""
+_Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
+"""Of a machine, a layer and an optimum, the bits that pass each operand's level: by operand, place, name."""
+
+
+@cache
+def _levels() -> _Levels:
+    """Return the bits that ZigZag counts at each level of its mappings."""
+    words = ("machine", "layer", "opt", "operand", "memory")
+    numbers = ("level", *(f"{flow}_data_bits" for flow in _FLOWS))
+    path = resource("validate", "figures", LEVEL_FIGURES)
+    table = read_table(path, [*map(Text, words), *map(MaybeNumber, numbers)])
+    found: dict[tuple[str, ...], dict[tuple[int, int, str], float]] = {}
+    for values in zip(*(table.columns[name] for name in (*words, *numbers)), strict=True):
+        machine, layer, opt, operand, memory, place, *bits = values
+        key = _OPERANDS.index(operand), int(place), memory
+        found.setdefault((machine, layer, opt), {})[key] = float(np.nansum(bits))
+    return found
+
+
+def _layer_rows(row: Row, line: int, levels: _Levels) -> Iterator[PeerRow]:
+    """Predict latency, energy and DRAM traffic of the best mapping of one layer, and its levels' traffic."""
     machine = peer_machines()[row["machine"]]
     nest = layer_nest(row)
     mapped: Mapped = best_order(machine, nest, row["opt"] == "energy")
@@ -186,14 +209,22 @@ def _layer_rows(row: Row, line: int) -> Iterator[PeerRow]:
     ):
         id_ = f"{line} {row['opt']}: {quantity}"
         yield PeerRow(id_, "ZigZag", row["machine"], row["layer"], quantity, measured, predicted)
+    quantity = "traffic of a level"
+    for (operand, place, memory), measured in levels.get(
+        (row["machine"], row["layer"], row["opt"]), {}
+    ).items():
+        id_ = f"{line} {row['opt']}: {_OPERANDS[operand]} at {memory}"
+        predicted = float(mapped.billed_bits[operand, place].sum())
+        yield PeerRow(id_, "ZigZag", row["machine"], row["layer"], quantity, measured, predicted)
 
 
-def _read(path: Path) -> Iterator[PeerRow]:
-    """Yield the rows of a table of either tool."""
+def _read(path: Path, levels: _Levels) -> Iterator[PeerRow]:
+    """Yield the rows of a table of either tool, with what is known of its mappings' levels."""
     _, header = next(csv_records(read_text(path), str(path)), (1, []))
     words: tuple[str, ...] = ("machine", "layer", "opt")
     known: dict[str, tuple[str, ...]] = {"opt": ("latency", "energy")}
-    numbers, predict = _LAYER_COLUMNS, _layer_rows
+    numbers: tuple[str, ...] = _LAYER_COLUMNS
+    predict: Callable[[Row, int], Iterator[PeerRow]] = partial(_layer_rows, levels=levels)
     if "dataflow" in header and "machine" not in header:
         words, numbers, predict = ("dataflow",), (*_SYSTOLIC_COLUMNS, *_ACCESSES), _systolic_rows
         known = {"dataflow": tuple(_DATAFLOWS)}
@@ -227,7 +258,8 @@ class PeerFigures:
         assert path is not None and suite.figures is not None, "figures of other tools are a table"
         shipped = resource("validate", "figures", suite.figures)
         files = [shipped.with_name(SYSTOLIC_FIGURES), path] if path == shipped else [path]
-        rows = [row for file in files for row in _read(file)]
+        levels = _levels() if path == shipped else {}
+        rows = [row for file in files for row in _read(file, levels)]
         columns = {
             name: [getattr(row, name) for row in rows] for name in ("tool", "machine", "layer", "quantity")
         }
