@@ -16,7 +16,7 @@ from strategies import convolutions, graphs, machines, runs, tight_convolutions,
 
 import npusim
 from npusim.cost.evaluation import evaluate
-from npusim.cost.plain import VARIABLE, Choice, Ledger, plain_kernels
+from npusim.cost.plain import COMPILING_MS, VARIABLE, Choice, Ledger, plain_kernels
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
 from npusim.mapping import map_graph
@@ -92,11 +92,11 @@ def test_a_first_estimate_compiles_nothing_and_says_so_to_nobody(tmp_path):
 def test_what_runs_plain_is_added_up_over_processes_until_it_came_to_compiling(tmp_path):
     path = tmp_path / "plain"
     first, second = Ledger(path), Ledger(path)
-    assert first.affords(12_000.0)
-    assert not second.affords(12_000.0)
-    assert second.affords(7_900.0)
-    assert not Ledger(path).affords(1_000.0)
-    assert not Ledger(None).affords(20_001.0)
+    assert first.affords(0.6 * COMPILING_MS)
+    assert not second.affords(0.6 * COMPILING_MS)
+    assert second.affords(0.39 * COMPILING_MS)
+    assert not Ledger(path).affords(0.05 * COMPILING_MS)
+    assert not Ledger(None).affords(1.01 * COMPILING_MS)
 
 
 def test_small_steps_are_added_up_too(tmp_path):
@@ -109,7 +109,7 @@ def test_small_steps_are_added_up_too(tmp_path):
 def test_a_folder_that_cannot_be_written_to_is_no_obstacle(tmp_path):
     ledger = Ledger(tmp_path / "missing" / "plain")
     assert ledger.affords(100.0)
-    assert not ledger.affords(19_901.0)
+    assert not ledger.affords(COMPILING_MS - 99.0)
 
 
 def choice(folder: Path | None, duration_ms: Any = None) -> Choice:

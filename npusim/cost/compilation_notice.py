@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-COMPILING_S = "20 s for an estimate, 30 s for a sweep,"
+COMPILING_S = "40 s for an estimate, 60 s for a sweep,"
 """What compiling takes, measured as processor time on a core of 2.6 GHz; a busy machine takes longer."""
 
 _listeners: list[Callable[[], None]] = []

@@ -117,9 +117,15 @@ class Kernel:
 
         return dispatcher_of(self.py_func, _folder(self.py_func.__code__.co_filename), self._options)
 
+    @cached_property
+    def _inlined(self) -> Any:
+        from npusim.cost.inlined import inlined_dispatcher_of
+
+        return inlined_dispatcher_of(self.py_func, self._options)
+
     @property
     def _numba_type_(self) -> Any:
-        return self.dispatcher._numba_type_
+        return self._inlined._numba_type_
 
     @property
     def stats(self) -> Any:

@@ -1,7 +1,7 @@
 """Decides when a kernel runs as plain Python: while that takes less than to compile or load it.
 
 Equations stand once, as functions that numba compiles and that Python can run as they are. To compile all of
-an estimate takes `_COMPILING_MS`, to run it as Python a fraction of that, so a first estimate compiles
+an estimate takes `COMPILING_MS`, to run it as Python a fraction of that, so a first estimate compiles
 nothing. What was run as Python is added up, over all processes of a user, and when it comes to what compiling
 would have taken, kernels are compiled: at no time was more than twice the least time spent, whatever follows.
 Where compiled code lies on disk the same holds for loading it, and for starting the compiler, which loads it.
@@ -27,7 +27,7 @@ import numpy as np
 
 VARIABLE = "NPUSIM_KERNELS"
 """Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
-_COMPILING_MS, _STARTING_MS, _LOADING_MS = 20_000.0, 250.0, 40.0
+COMPILING_MS, _STARTING_MS, _LOADING_MS = 38_000.0, 250.0, 40.0
 """What it takes to compile all of an estimate, to start the compiler and load it, and to load one more."""
 _EQUATION_MS, _RECORDS = 0.1, 8
 _STEP_MS = 10.0
@@ -98,7 +98,7 @@ class Ledger:
         if self._path is not None:
             with suppress(OSError):
                 spent = max(spent, self._path.stat().st_size * _STEP_MS)
-        if spent + ms > _COMPILING_MS:
+        if spent + ms > COMPILING_MS:
             return False
         steps = int((self._ms + ms) // _STEP_MS - self._ms // _STEP_MS)
         self._ms += ms
