@@ -47,6 +47,8 @@ _SOFTNESS = 1e3
 """No figure is an outlier."""
 _POWER = 2.0
 """Errors count to twice this power: the limit binds each figure by itself, so large errors count more."""
+_LIMIT = 0.08
+"""Error that suite `magnas` allows a figure."""
 _PRECISION = 0.05
 """Deviation of a published figure's logarithm: what the equations leave out."""
 _OF_LAUNCHES = ("launch_s", "active_w", "npu_idle_w", "static_w")
@@ -148,14 +150,35 @@ def report(leave_one_out: bool) -> None:
     print(f"{len(found.values)} numbers fitted to {len(fit.keys)} figures")
     for name, value in found.values.items():
         print(f"  {name} = {value:.4g} {_UNITS.get(name, '')} +- {found.relative_sigma[name]:.0%}")
-    here = fit.predicted(found.values)
+    errors = fit.predicted(found.values) / fit.measured - 1.0
+    refits: list[Mapping[str, float]] = []
+    without = np.empty(len(fit.keys))
     for i, figure in enumerate(fit.ids):
-        error = here[i] / fit.measured[i] - 1.0
-        told = f"{figure.removeprefix('magnas.'):56} {fit.measured[i]:7.2f} {here[i]:7.2f} {error:+6.1%}"
+        measured = fit.measured[i]
+        told = f"{figure.removeprefix('magnas.'):56} {measured:7.2f}"
+        told += f" {measured * (1.0 + errors[i]):7.2f} {errors[i]:+6.1%}"
         if leave_one_out:
-            without = fit.predicted(fit.fitted(i, found.values).values)[i]
-            told += f"   left out {without:7.2f} {without / fit.measured[i] - 1.0:+6.1%}"
+            refits.append(fit.fitted(i, found.values).values)
+            without[i] = fit.predicted(refits[-1])[i] / measured - 1.0
+            told += f"   left out {measured * (1.0 + without[i]):7.2f} {without[i]:+6.1%}"
         print(told, flush=True)
+    print(_told("fitted", errors, fit.ids))
+    if leave_one_out:
+        print(_told("left out", without, fit.ids))
+        for name, value in found.values.items():
+            each = [one[name] / value - 1.0 for one in refits]
+            print(f"  {name} moves by {min(each):+.1%} to {max(each):+.1%}")
+
+
+def _told(what: str, errors: Floats, ids: Sequence[str]) -> str:
+    """Return the largest error and the spread of all of them as a line."""
+    worst = int(np.argmax(np.abs(errors)))
+    low, high = np.quantile(errors, (0.25, 0.75))
+    return (
+        f"{what}: largest error {errors[worst]:+.1%} ({ids[worst].removeprefix('magnas.')}), root mean "
+        f"square {np.sqrt(np.mean(errors**2)):.1%}, half between {low:+.1%} and {high:+.1%}, "
+        f"{int((np.abs(errors) <= _LIMIT).sum())} of {len(errors)} within {_LIMIT:.0%}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from npusim.cli import map as limits
 from npusim.cli import options as opt
+from npusim.cli.magnas_figures import FIGURES_EXAMPLES, figures
 from npusim.cli.magnas_train import TRAIN_EXAMPLES, Seed, spec_of, train
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ _REPORT_EXAMPLES = """
 
 
 app.command(epilog=TRAIN_EXAMPLES)(train)
+app.command(epilog=FIGURES_EXAMPLES)(figures)
 
 
 def _evolution(flags: str, help: str, **settings: Any) -> Any:

@@ -79,7 +79,8 @@ Mapping = Annotated[
     _front(
         "--mapping STRING",
         "Cost this placement too: a letter a block; of a Vision GNN stem, graphers, FFNs and head, such as "
-        "G/GGGG/DDDD/G.",
+        "G/GGGG/DDDD/G. A letter is the first of its device's name that no other has (G gpu, D dla; of dsa_k "
+        "and dsa_y K and Y); the answer's second line says which is which.",
     ),
 ]
 Dvfs = Annotated[bool, _front("--dvfs", "Try every combination of operating points.")]

@@ -39,6 +39,7 @@ DOCUMENTS = {
     "prune": "npusim.accuracy.pruning_document:PruningReport",
     "magnas-training": "npusim.magnas.document:SupernetTraining",
     "magnas-scores": "npusim.magnas.stored_scores:SubnetScores",
+    "magnas-figures": "npusim.validation.magnas_mapping_document:MappingFigures",
     "magnas-search": "npusim.explore.architecture_document:ArchitectureSearch",
     "sweep": "npusim.explore:SweepResult",
     "query": "npusim.explore.query:Answer",

@@ -20,6 +20,7 @@ _PAGES = {
     "compare": "npusim.report.side_by_side:comparison_page",
     "map": "npusim.report.placement:placement_page",
     "map-front": "npusim.report.map_front:map_front_page",
+    "magnas-figures": "npusim.report.magnas_mapping:mapping_figures_page",
     "stream": "npusim.report.stream:stream_page",
     "pareto": "npusim.report.exploration:pareto_page",
     "search": "npusim.report.exploration:search_page",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,10 +26,21 @@ def parts_of(blocks: Sequence[str]) -> list[list[int]]:
 
 
 def letters_of(devices: Sequence[str]) -> dict[str, str]:
-    """Return a letter for each device: the first of its name that no other has."""
+    """Return a letter for each device: the first of its name that no other has.
+
+    Of names that begin alike up to a `_`, such as `dsa_k` and `dsa_y`, it is the first behind that.
+
+    Examples
+    --------
+    >>> letters_of(["npu", "gpu", "cpu"]), letters_of(["dsa_k", "dsa_y", "dsa_d"])
+    ({'npu': 'N', 'gpu': 'G', 'cpu': 'C'}, {'dsa_k': 'K', 'dsa_y': 'Y', 'dsa_d': 'D'})
+    """
     found: dict[str, str] = {}
+    families = Counter(device.partition("_")[0] for device in devices)
     for device in devices:
-        free = [c.upper() for c in (*device, *"abcdefghijklmnopqrstuvwxyz") if c.isalpha()]
+        family, _, own = device.partition("_")
+        told = f"{own}{family}" if families[family] > 1 else device
+        free = [c.upper() for c in (*told, *"abcdefghijklmnopqrstuvwxyz") if c.isalpha()]
         found[device] = next(c for c in free if c not in found.values())
     return found
 
