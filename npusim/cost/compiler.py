@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    _CacheLocator,
+)
 from numba.core.runtime import rtsys
 
 from npusim.cost.compilation_notice import announce
@@ -65,8 +70,38 @@ def _content(path: str) -> bytes:
     return b""
 
 
+class _Locator(_CacheLocator):
+    """One place for all installations of the same sources: the folder is that of their fingerprint."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._path = str(Path(numba.config.CACHE_DIR, function.__module__.rpartition(".")[0] or "main"))
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, function: Callable[..., Any], source: str) -> _Locator:
+        """Return where code of a function is kept."""
+        return cls(function)
+
+    def get_cache_path(self) -> str:
+        """Return the folder: one for each package."""
+        return self._path
+
+    def get_source_stamp(self) -> None:
+        """Tell nothing: the fingerprint is of the sources' content."""
+
+    def get_disambiguator(self) -> str:
+        """Tell functions of one name in one file apart."""
+        return str(self._line)
+
+
+class _Impl(CompileResultCacheImpl):
+    _locator_classes = (_Locator,)
+
+
 class _Cache(FunctionCache):
     """numba's cache of one function that tolerates damage and a full disk, and starts sooner."""
+
+    _impl_class = _Impl
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
