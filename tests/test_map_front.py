@@ -59,11 +59,14 @@ def test_limits_hold_and_never_help(front, limits, keeps):
 
 
 def test_operating_points_add_placements_and_every_one_is_told(front):
-    found = map_front(SMALL, devices=["npu", "gpu"], operating_points=True)
+    found = map_front(SMALL, devices=["npu", "gpu"], operating_points=True, mapping="G/NNNN/NNNN/G")
     fixed = map_front(SMALL, devices=["npu", "gpu"])
     assert found.settings > 1
     assert found.points[-1].energy_j <= fixed.points[-1].energy_j
     assert any(point.operating_points for point in found.points)
+    given = [one.latency_s * one.energy_j for one in found.given_points]
+    assert len(given) == found.settings
+    assert found.given_chosen == int(np.argmin(given))
 
 
 def test_the_command_writes_a_document_of_its_own(capsys, tmp_path):

@@ -49,12 +49,19 @@ def _table(found: MapFront) -> Table:
         )  # fmt: skip
     if found.given is not None:
         table.add_row(f"as asked: {found.given.mapping}", *_figures(found.given))
+    if found.given_chosen is not None:
+        best = found.given_points[found.given_chosen]
+        table.add_row(f"as asked, best of {len(found.given_points)}:\n{_clocks(best)}", *_figures(best))
     for i in _shown(len(found.points), found.chosen):
         point = found.points[i]
-        points = ", ".join(f"{device} {name}" for device, name in point.operating_points.items())
+        points = _clocks(point)
         label = f"{point.mapping}\n{points}" if points else point.mapping
         table.add_row(label, *_figures(point), style="bold green" if i == found.chosen else "")
     return table
+
+
+def _clocks(point: PlacedChain) -> str:
+    return ", ".join(f"{device} {name}" for device, name in point.operating_points.items())
 
 
 def _figures(point: PlacedChain) -> Sequence[str]:
@@ -115,6 +122,9 @@ def map_front_html(found: MapFront, command: str = "") -> str:
     others = [(f"all on {one.device.upper()}", one.latency_s, one.energy_j) for one in found.alone]
     if found.given is not None:
         others.append(("as asked", found.given.latency_s, found.given.energy_j))
+    if found.given_chosen is not None:
+        best = found.given_points[found.given_chosen]
+        others.append((f"as asked, {_clocks(best)}", best.latency_s, best.energy_j))
     for i, (name, latency_s, energy_j) in enumerate(others):
         figure.add_scatter(
             x=[latency_s], y=[energy_j], mode="markers", name=name,

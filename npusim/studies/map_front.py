@@ -139,8 +139,13 @@ def map_front(
     combinations = list(combinations_of(soc, chosen)) if operating_points else [{}]
     first = chain_problem(scenario, chain, chosen) if chain else placed_units(scenario, chosen, granularity)
     made, share = _Made(first, letters_of(chosen)), None
+    given = None if mapping is None else made.given(mapping)
+    at_points: list[PlacedChain] = []
     if exact and chain is not None and isinstance(first, ChainProblem):
-        points = _points(scenario, chain, first, made, limits, combinations, tell)
+        problems = list(_problems(scenario, chain, first, combinations, tell))
+        points = _points(problems, made, limits)
+        if mapping is not None and operating_points:
+            at_points = [made.given(mapping, problem, named) for named, problem in problems]
     else:
         how: SearchMethod = "random" if method == "random" else "nsga2"
         points, share = _searched(scenario, made, limits, how, budget, granularity)
@@ -148,7 +153,7 @@ def map_front(
         scenario, made, points, limits, exponents, granularity=granularity, settings=len(combinations),
         placements=float(len(chosen)) ** len(first.blocks) * len(combinations),
         method="exact" if exact else how, evaluations=None if exact else budget.evaluations,
-        hypervolume_share=share, given=None if mapping is None else made.given(mapping),
+        hypervolume_share=share, given=given, given_points=at_points,
     )  # fmt: skip
 
 
@@ -158,6 +163,7 @@ def _document(
     points: Sequence[PlacedChain],
     limits: Limits,
     exponents: tuple[float, float],
+    given_points: Sequence[PlacedChain],
     **told: Any,
 ) -> MapFront:
     """Return the document of all placements that were found."""
@@ -172,6 +178,8 @@ def _document(
         alone=alone,
         points=front,
         chosen=_chosen(front, alone, exponents),
+        given_points=list(given_points),
+        given_chosen=_chosen(given_points, alone, exponents) if given_points else None,
         exponents=exponents,
         **told,
     )
@@ -246,38 +254,44 @@ class _Made:
             operating_points=dict(points),
         )
 
-    def given(self, mapping: str) -> PlacedChain:
-        """Return the placement that letters say."""
+    def given(
+        self, mapping: str, problem: ChainProblem | None = None, points: Mapping[str, str] | None = None
+    ) -> PlacedChain:
+        """Return the placement that letters say, under operating points."""
         placement = placement_of(self.problem.blocks, self.problem.units, mapping.split("/"), "--mapping")
         if not np.isfinite(self.problem.evaluate(placement[None])[0, 0]):
             raise InfeasibleError(f"--mapping {mapping}: a device cannot run a block that it is given")
-        return self.placed(self.problem, placement, {})
+        return self.placed(problem or self.problem, placement, points or {})
 
 
-def _points(
+def _problems(
     scenario: Scenario,
     chain: Chain,
     first: ChainProblem,
-    made: _Made,
-    limits: Limits,
     combinations: Sequence[Mapping[str, str]],
     tell: Callable[[int, int], object],
+) -> Iterator[tuple[Mapping[str, str], ChainProblem]]:
+    """Yield the chain under each combination of operating points; `first` where nothing is set."""
+    for done, points in enumerate(combinations):
+        tell(done, len(combinations))
+        settings = [f"{device}.operating_point={name}" for device, name in points.items()]
+        changed = scenario.with_settings(settings) if settings else None
+        yield points, chain_problem(changed, chain, first.units) if changed else first
+
+
+def _points(
+    problems: Sequence[tuple[Mapping[str, str], ChainProblem]], made: _Made, limits: Limits
 ) -> list[PlacedChain]:
     """Return the fronts under all combinations of operating points, one behind the other."""
     points: list[PlacedChain] = []
     refused: list[InfeasibleError] = []
-    for done, points_of in enumerate(combinations):
-        tell(done, len(combinations))
-        settings = [f"{device}.operating_point={name}" for device, name in points_of.items()]
-        problem = first
-        if settings:
-            problem = chain_problem(scenario.with_settings(settings), chain, problem.units)
+    for named, problem in problems:
         try:
             placements = chain_front(problem, limits.of(problem)).placements
         except InfeasibleError as error:
             refused.append(error)
             continue
-        points += [made.placed(problem, one, points_of) for one in placements]
+        points += [made.placed(problem, one, named) for one in placements]
     if not points:
         raise refused[0]
     return points

@@ -84,3 +84,8 @@ class MapFront(Document):
     """Exponents of energy and latency in that product (MaGNAS, Eq. 13)."""
     given: PlacedChain | None
     """The placement asked for, at the operating points of the data sheet; null where none was."""
+    given_points: list[PlacedChain] = Field(default_factory=list)
+    """The placement asked for at every setting of operating points that was tried, one behind the other;
+    empty where none was asked for or no settings were tried."""
+    given_chosen: int | None = None
+    """The one of these with the least product (MaGNAS, Eq. 14); null where there are none."""
