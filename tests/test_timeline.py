@@ -37,7 +37,7 @@ CASES = [
 @cache
 def acted(stack: str, hint: str) -> EventRun:
     graph = apply(load_workload("gcn-cora"), stack)
-    return estimate_with_timeline(Scenario(graph, hint=hint))
+    return estimate_with_timeline(Scenario(graph, hint=hint), every_tile=True)
 
 
 @pytest.mark.parametrize("case", CASES)

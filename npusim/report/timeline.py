@@ -94,8 +94,8 @@ def path_lines(line: Timeline) -> list[str]:
 def _folded_line(line: Timeline) -> str:
     """Return how much of the run was acted out."""
     return (
-        f"{len(line)} of {len(line) + line.folded:.0f} tasks were acted out: the others are equal steps that "
-        "repeat a period of theirs (--every-tile acts out all)"
+        f"{len(line)} of {len(line) + line.folded:.0f} tasks were acted out: the others are equal steps "
+        "or inferences that repeat a period of theirs (--every-tile acts out all)"
     )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from npusim.engines.event.folding import simulate_folded
 from npusim.engines.event.machine import simulate
 from npusim.engines.event.memory import transfer_rates
 from npusim.engines.event.program import EventLog, Program, refuse_many
+from npusim.engines.event.requests import Measured, simulate_requests, single
 from npusim.engines.operators import grid_utilisation
 from npusim.engines.parts import language_figures, part_costs
 from npusim.engines.timeline import TaskKind, Timeline, critical_path, path_summary
@@ -74,37 +74,33 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> EventRun:
     Parameters
     ----------
     every_tile : bool
-        Whether to act out each of a loop's equal steps; else some of them are, and the period that they come
-        to is repeated (`npusim.engines.event.folding`): figures differ by less than 0.1 %. With several
-        requests in flight every tile is acted out.
+        Whether to act out all that repeats: of one request each of a loop's equal steps
+        (`npusim.engines.event.folding`), of several in flight each inference
+        (`npusim.engines.event.requests`). Else the period that they come to is repeated: figures differ by
+        less than 0.1 %.
 
     Notes
     -----
     With R > 1 requests in flight, R inferences fill the machine, at least R more are measured, and R keep it
     full meanwhile. Throughput is the number measured over the time between the end of the first R and the
-    end of those. Contexts that end together would be counted in part if it were no multiple of theirs.
+    end of those; busy times and energy are means of the same.
     """
-    requests, measured = mapped.run.requests, _measured(mapped)
-    rates = transfer_rates(mapped.arch)
-    if requests == 1 and not every_tile:
+    requests, rates = mapped.run.requests, transfer_rates(mapped.arch)
+    times = None
+    if requests > 1:
+        program = build_program(mapped)
+        log, measured = simulate_requests(program, rates, requests, mapped.contexts, not every_tile)
+    elif every_tile:
+        program = build_program(mapped)
+        refuse_many(len(program), 1)
+        log = simulate(program, rates)
+        measured = single(log)
+    else:
         program, log, times = simulate_folded(partial(build_program, mapped), rates)
-        return _found(mapped, program, log, times)
-    inferences = 2 * requests + measured if requests > 1 else 1
-    program = build_program(mapped)
-    refuse_many(len(program), inferences)
-    log = simulate(program, rates, inferences, requests)
-    return _found(mapped, program, log, np.ones(len(program)))
-
-
-def _found(mapped: Mapped, program: Program, log: EventLog, times: Any) -> EventRun:
-    line = _timeline(mapped, program, log, times)
-    return EventRun(_estimate(mapped, line), line)
-
-
-def _measured(mapped: Mapped) -> int:
-    """Return how many inferences are measured where several are in flight."""
-    contexts = mapped.contexts
-    return ceil(mapped.run.requests / contexts) * contexts
+        measured = single(log)
+    line = _timeline(mapped, program, log, np.ones(len(program)) if times is None else times)
+    line = replace(line, left_out=measured.left_out)
+    return EventRun(_estimate(mapped, line, measured), line)
 
 
 def _timeline(mapped: Mapped, program: Program, log: EventLog, times: Any) -> Timeline:
@@ -172,23 +168,14 @@ def _energy(mapped: Mapped, kind: Any, operator: Any, duration: Any, sizes: Any)
     return energy
 
 
-def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
+def _estimate(mapped: Mapped, line: Timeline, measured: Measured) -> Estimate:
     """Return the analytical estimate's document with what the run shows in its place."""
     base = mapped_estimate(mapped)
-    requests, count = mapped.run.requests, _measured(mapped)
-    ends = np.sort(line.ended)
-    if requests > 1:
-        interval_s = float(ends[requests + count - 1] - ends[requests - 1]) / count
-        measured = np.argsort(line.ended, kind="stable")[requests : requests + count]
-        latency_s = float((line.ended - line.begun)[measured].mean())
-        shown = int(measured[0])
-    else:
-        interval_s = latency_s = float(ends[0])
-        shown = 0
-    timed = _times_and_energies(mapped, line, base, latency_s, interval_s)
+    timed = _times_and_energies(mapped, line, base, measured)
     interval_s = 1.0 / timed["throughput_per_s"]
-    busy = {name: value / line.inferences for name, value in line.group_busy_s().items()}
-    operators = _operators(line, base.operators, shown, requests)
+    count = len(measured.numbers)
+    busy = {name: value / count for name, value in line.group_busy_s(measured.numbers).items()}
+    operators = _operators(line, base.operators, measured.shown, mapped.run.requests)
     changes = {
         "engine": "event",
         **timed,
@@ -209,15 +196,19 @@ def _estimate(mapped: Mapped, line: Timeline) -> Estimate:
     return base.model_copy(update=changes)
 
 
-def _times_and_energies(
-    mapped: Mapped, line: Timeline, base: Estimate, latency_s: float, interval_s: float
-) -> dict[str, Any]:
+def _times_and_energies(mapped: Mapped, line: Timeline, base: Estimate, measured: Measured) -> dict[str, Any]:
     """Return the figures of time, energy and power: static and idle power count as long as the run took.
 
     A limit of the package stretches the run: by pauses in which nothing but idle power is drawn.
     """
-    phases_s = {name: float((end - begin).sum()) for name, (begin, end) in line.npu_phases.items()}
-    static_j = sum(line.static_w[name] * busy_s / line.inferences for name, busy_s in phases_s.items())
+    latency_s, interval_s = measured.latency_s, measured.interval_s
+    span_s = measured.begin_s, measured.end_s
+    phases_s = {
+        name: float((np.clip(end, *span_s) - np.clip(begin, *span_s)).sum())
+        for name, (begin, end) in line.npu_phases.items()
+    }
+    count = len(measured.numbers)
+    static_j = sum(line.static_w[name] * busy_s / count for name, busy_s in phases_s.items())
     work_j = float(mapped.results["energy_j"].sum()) + static_j
     throttled_s = float(
         throttled_interval_s(interval_s, work_j, line.idle_w, float(mapped.arch.shared["limit_w"]))

@@ -121,22 +121,34 @@ def _window(loop: Loop, columns: tuple[Any, ...], quiet_s: float, others_s: floa
         if at < 2 * period:
             return None
         begin_s, length_s = float(ends[at - period]), float(ends[at] - ends[at - period])
-        if begin_s - length_s >= quiet_s and _repeats(turns, period, begin_s, length_s):
+        if begin_s - length_s >= quiet_s and repeats(turns, period, begin_s, length_s):
             first, last = loop.starts[at - period + 2], loop.starts[at + 2]
             return Window(begin_s, length_s, 1 + left_out // period, first, last)
     return None
 
 
-def _repeats(turns: Any, period: int, begin_s: float, length_s: float) -> bool:
-    """Tell whether all that happens in a period is what happened in the one before."""
-    end_s, rounding = begin_s + length_s, _SAME * length_s + 1e-13 * begin_s
+def repeats(turns: Any, period: int, begin_s: float, length_s: float, same: float = _SAME) -> bool:
+    """Tell whether all that happens in a period is what happened in the one before.
+
+    Parameters
+    ----------
+    turns : array
+        Times of all that happens (s), a row for each turn.
+    period : int
+        Turns of a period.
+    begin_s, length_s : float
+        When the later period begins, and how long it is.
+    same : float
+        Share of a period by which two of them may differ.
+    """
+    end_s, rounding = begin_s + length_s, same * length_s + 1e-13 * begin_s
     expected, found = turns[:-period] + length_s, turns[period:]
     over = np.maximum(expected, found) <= begin_s + rounding
     to_come = np.minimum(expected, found) > end_s + rounding
-    same = np.abs(expected - found) <= rounding
+    equal = np.abs(expected - found) <= rounding
     return bool(
         length_s > 0.0
-        and (over | to_come | same).all()
+        and (over | to_come | equal).all()
         and (turns[:period] <= begin_s + rounding).all()
         and (turns[-period:] > begin_s - rounding).all()
     )

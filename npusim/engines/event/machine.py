@@ -48,6 +48,7 @@ class Machine:
         found = {
             "tasks": len(program),
             "inferences": inferences,
+            "room": 8 * (self.in_flight + len(names)),
             "contexts": self.contexts,
             "devices": self._devices,
             "units": len(names),
@@ -60,14 +61,14 @@ class Machine:
             "enters": max(1, self.in_flight * int(np.count_nonzero(kinds == TaskKind.ENTER))),
         }
         flows = {unit: flow for flow, unit in enumerate((*engines, *hosts))}
-        found |= self._tasks(sources, rates)
+        found |= self._tasks(sources, rates, found["room"])
         found |= self._units(flows, homes)
         found["near"] = self._reals.add(size=len(flows) * len(rates.levels_bytes_per_s))
         found |= self._log()
         self.at = Places(**found)
         self.real, self.whole = self._reals.joined(), self._wholes.joined()
 
-    def _tasks(self, sources: list[int], rates: TransferRates) -> dict[str, int]:
+    def _tasks(self, sources: list[int], rates: TransferRates, room: int) -> dict[str, int]:
         """Lay out what the program says."""
         program, times = self.program, self.inferences
         real, whole = self._reals.add, self._wholes.add
@@ -82,6 +83,7 @@ class Machine:
             "buffer_bytes": real(program.buffer_bytes),
             "top_speed": real([top for top, _ in speeds]),
             "on_dram": whole([on_dram for _, on_dram in speeds]),
+            "kept_s": real(size=room), "kept": whole(size=1 + 3 * room),
             "actions": whole([0]), "begun": whole([0]), "ended": whole([0]), "hosts_active": whole([0]),
             "stacked": whole(size=stack), "kind": whole(program.kind), "unit": whole(program.unit),
             "device": whole(program.device),
@@ -154,19 +156,29 @@ class Machine:
             "log_unit": whole([-1] * total), "slot": whole(size=times),
         }  # fmt: skip
 
-    def run(self) -> EventLog:
-        """Execute the program and return its log."""
+    def run(self, until: int | None = None) -> EventLog:
+        """Execute the program until so many inferences have ended, or all, and return its log.
+
+        A run that was left is taken up again.
+
+        Raises
+        ------
+        InfeasibleError
+            Where tensors do not fit into SRAM together; they are named.
+        """
         at, whole = self.at, self.whole
-        execute(self.real, whole, at, self.in_flight)
-        if whole[at.ended] < self.inferences:
+        wanted = self.inferences if until is None else until
+        execute(self.real, whole, at, 0 if whole[at.begun] else self.in_flight, wanted)
+        if whole[at.ended] < wanted:
             raise InfeasibleError(self._stuck())
-        total = self.inferences * at.tasks
+        inferences = int(whole[at.begun])
+        total = inferences * at.tasks
         return EventLog(
             self._times(at.ready_s, total), self._times(at.start_s, total), self._times(at.end_s, total),
             array("q", whole[at.cause : at.cause + total].tobytes()),
             array("h", whole[at.log_unit : at.log_unit + total].astype(np.int16).tobytes()),
-            array("i", whole[at.slot : at.slot + self.inferences].astype(np.int32).tobytes()),
-            self._times(at.begun_s, self.inferences), self._times(at.ended_s, self.inferences),
+            array("i", whole[at.slot : at.slot + inferences].astype(np.int32).tobytes()),
+            self._times(at.begun_s, inferences), self._times(at.ended_s, inferences),
             self._times(at.sram_time, whole[at.sram_entries]),
             self._times(at.sram_bytes, whole[at.sram_entries]),
             float(self.real[at.peak]),

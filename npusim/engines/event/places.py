@@ -22,6 +22,8 @@ class Places(NamedTuple):
     tasks: int
     """Tasks of an inference."""
     inferences: int
+    room: int
+    """Actions that are kept where a run is left to be taken up again."""
     contexts: int
     """Contexts of all array devices."""
     devices: int
@@ -80,8 +82,12 @@ class Places(NamedTuple):
     sram_bytes: int
     dram_time: int
     dram_bytes_per_s: int
+    kept_s: int
+    """Times of the actions that are kept."""
     actions: int
     """Actions that were asked for."""
+    kept: int
+    """Actions that are kept: how many, then of each what was asked for before it, which, and about what."""
     begun: int
     ended: int
     active: int

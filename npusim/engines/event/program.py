@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -213,3 +213,14 @@ class EventLog:
     """When the traffic on DRAM changed ..."""
     dram_bytes_per_s: array[float] = field(default_factory=lambda: array("d"))
     """... and to what, over all devices."""
+
+    def first(self, inferences: int, tasks: int) -> EventLog:
+        """Return the log of the first inferences of so many tasks each; memories stay as they were."""
+        rows = inferences * tasks
+        # What let one go on may be an inference that is not among them.
+        cause = array("q", (one if one < rows else -1 for one in self.cause[:rows]))
+        return replace(
+            self, ready=self.ready[:rows], start=self.start[:rows], end=self.end[:rows], cause=cause,
+            unit=self.unit[:rows], slot=self.slot[:inferences], begun=self.begun[:inferences],
+            ended=self.ended[:inferences],
+        )  # fmt: skip

@@ -324,14 +324,20 @@ def _begin(real: Any, whole: Any, at: Places, agenda: Any, slot: int) -> None:
     _proceed(real, whole, at, agenda, -1)
 
 
-@compiled_or_plain(lambda _, __, at, ___: _TASK_MS * at.tasks * at.inferences, in_lists=True)
-def execute(real: Any, whole: Any, at: Places, in_flight: int) -> None:
-    """Run a program to its end, or until nothing can go on."""
+@compiled_or_plain(lambda _, __, at, ___, until: _TASK_MS * at.tasks * until, in_lists=True)
+def execute(real: Any, whole: Any, at: Places, in_flight: int, until: int) -> None:
+    """Run a program until so many inferences have ended, or nothing can go on.
+
+    `in_flight` of them begin; 0 takes up a run that was left.
+    """
     agenda = [(0.0, 0, -1, 0)]
     agenda.pop()
+    for k in range(whole[at.kept]):
+        first = at.kept + 1 + 3 * k
+        agenda.append((real[at.kept_s + k], whole[first], whole[first + 1], whole[first + 2]))
     for slot in range(in_flight):
         _begin(real, whole, at, agenda, slot)
-    while len(agenda) > 0:
+    while len(agenda) > 0 and (whole[at.ended] < until or len(agenda) > at.room):
         now, _, action, what = heappop(agenda)
         real[at.now] = now
         if action == DONE:
@@ -349,3 +355,7 @@ def execute(real: Any, whole: Any, at: Places, in_flight: int) -> None:
             _move(real, whole, at, agenda, what)
         else:
             _begin(real, whole, at, agenda, what)
+    whole[at.kept] = len(agenda)
+    for k in range(len(agenda)):  # in the order of the heap, which is one again
+        first = at.kept + 1 + 3 * k
+        real[at.kept_s + k], whole[first], whole[first + 1], whole[first + 2] = agenda[k]

@@ -119,6 +119,10 @@ class Timeline:
     """Bytes of SRAM of all tiles in use, over all contexts."""
     sram_peak_bytes: float
     """Most bytes in use at any time in the tiles of one context."""
+    left_out: int = 0
+    """Inferences that were not acted out, as they repeat others, or not to their end: of these the curves of
+    SRAM and DRAM show what they did meanwhile.
+    """
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -141,7 +145,7 @@ class Timeline:
     @property
     def folded(self) -> float:
         """Tasks that others stand for."""
-        return float((self.times - 1.0).sum())
+        return float((self.times - 1.0).sum() + self.left_out * self.per_inference)
 
     @cached_property
     def working(self) -> Any:
@@ -177,9 +181,11 @@ class Timeline:
         rows, starts = self._by_operator
         return rows[starts[operator] : starts[operator + 1]] + inference * self.per_inference
 
-    def busy_s(self) -> dict[str, float]:
-        """Busy time of each unit, by name; a DSP that is being called is not at work."""
+    def busy_s(self, inferences: Any = None) -> dict[str, float]:
+        """Busy time of each unit, by name, in some inferences or all; a DSP that is being called rests."""
         spent = np.where(self.kind == TaskKind.LAUNCH, 0.0, self.end - self.start)
+        if inferences is not None:
+            spent = np.where(np.isin(self.inference, inferences), spent, 0.0)
         return {u.name: float(spent[rows].sum()) for u, rows in zip(self.units, self.by_unit, strict=True)}
 
     @cached_property
@@ -196,13 +202,13 @@ class Timeline:
         first, last = np.append(0, apart), np.append(apart, len(rows)) - 1
         return (begin[first], end[last]) if len(rows) else (np.zeros(0), np.zeros(0))
 
-    def group_busy_s(self) -> dict[str, float]:
+    def group_busy_s(self, inferences: Any = None) -> dict[str, float]:
         """Busy time of each group (npu.dpu, npu.dsp, npu.dma, cpu, gpu): of the busiest unit in each context.
 
         What contexts have of their own is added up over them: divided by the inferences it is the time that
         one takes.
         """
-        busy = self.busy_s()
+        busy = self.busy_s(inferences)
         longest: dict[tuple[str, int], float] = {}
         for unit in self.units:
             key = (unit.group, unit.context)
