@@ -54,6 +54,7 @@ from npusim.cost.interval import DeviceTimes as DeviceTimes
 from npusim.cost.interval import fill_interval_bounds_s as fill_interval_bounds_s
 from npusim.cost.interval import interval_s as interval_s
 from npusim.cost.jit import compiled as compiled
+from npusim.cost.jit import compiled_making_arrays as compiled_making_arrays
 from npusim.cost.jit import compiled_or_plain as compiled_or_plain
 from npusim.cost.jit import compiled_parallel as compiled_parallel
 from npusim.cost.levels import shared_bytes_per_s as shared_bytes_per_s

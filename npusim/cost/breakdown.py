@@ -31,7 +31,7 @@ from npusim.cost.energy import (
     fill_unit_energies,
 )  # fmt: skip
 from npusim.cost.hosts import HostRecord, cost_host, host_energy_j
-from npusim.cost.jit import compiled, compiled_or_plain
+from npusim.cost.jit import compiled, compiled_making_arrays, compiled_or_plain
 from npusim.cost.layouts import tile_share
 from npusim.cost.levels import SERVED_DTYPE, fill_all_served, first_wait_s, serve
 from npusim.cost.plan_costs import FUSED_SUMS, TERMS, add_fused, fill_terms, fused_chain_s
@@ -135,7 +135,7 @@ def operator_costs(archs: Archs, ops: Any, results: Any) -> None:
     _read_out(archs, ops, demands, is_mapped, results)
 
 
-@compiled
+@compiled_making_arrays
 def _search(archs: Archs, ops: Any, rates: Any, bounds: Any, served: Any) -> Any:
     """Fill the rates of all array devices and return the candidates of all operators, with their bounds."""
     point: Any = np.int64(0)
@@ -188,7 +188,7 @@ def _share_chains(archs: Archs, ops: Any, results: Any, fused_sums: Any, apart_s
             result.critical_s = best_s * (chain_s / apart_s[chain]) + result.latency_s - best_s
 
 
-@compiled
+@compiled_making_arrays
 def _read_out(archs: Archs, ops: Any, demands: Any, is_mapped: Any, results: Any) -> None:
     """Fill in what operators on array devices move, and their energy by part."""
     count, devices = ops.shape[0], archs.arrays.shape[1]

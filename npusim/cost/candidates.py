@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.records import Bytes, Number, dtype_of
 from npusim.cost.resources import BODY, RESOURCES
 from npusim.cost.tables import OpRecord
@@ -192,7 +192,7 @@ def add_candidate(found: Any, start: int, stop: int, new: int, least: float, gre
     return kept + 1
 
 
-@compiled
+@compiled_making_arrays
 def sort_candidates(found: Any, start: int, stop: int) -> None:
     """Sort candidates so that the first of equally fast ones is taken (merge sort of their places)."""
     count = stop - start

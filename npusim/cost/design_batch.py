@@ -17,7 +17,7 @@ from npusim.cost.architecture import ARCH_DTYPE, SHARED_DTYPE, Archs, derive, de
 from npusim.cost.design_point import ARRAY_SIZE, HOST_SIZE, SHARED_SIZE, column_in
 from npusim.cost.energy import UNIT_ENERGIES, fill_unit_energies
 from npusim.cost.hosts import HOST_DTYPE
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.plan_independent import PlanIndependent, fill_independent, plan_independent
 from npusim.cost.rates import BLOCK, MACHINE_RATES, RATES, fill_rates
 
@@ -77,7 +77,7 @@ class Batch(NamedTuple):
     """Columns and points that are filled in, int64, shape (2,)."""
 
 
-@compiled
+@compiled_making_arrays
 def new_batch(design: Design, operators: int, points: int) -> Batch:
     """Return room for so many points of a design, none of which is filled in."""
     arrays, hosts, first = design.arrays, design.hosts, SHARED_SIZE + design.arrays * ARRAY_SIZE

@@ -20,7 +20,7 @@ from npusim.cost.design_point import ArchRow
 from npusim.cost.energy import PARTS
 from npusim.cost.group_search import Found, search_group
 from npusim.cost.interval import DeviceTimes
-from npusim.cost.jit import compiled, compiled_or_plain, compiled_parallel_or_plain
+from npusim.cost.jit import compiled, compiled_making_arrays, compiled_or_plain, compiled_parallel_or_plain
 from npusim.cost.plan_costs import (
     CANDIDATE,
     SUMS,
@@ -245,7 +245,7 @@ def _fits(op: OpRecord, bounds: Any, row: int) -> bool:
     return not on_array(op) or bounds[row] < bounds[row + 1]
 
 
-@compiled
+@compiled_making_arrays
 def _evaluate_share(
     design: Design, points: PointGroups, table: PlanTable, totals: Any, plans: Any, share: int, shares: int
 ) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from npusim.cost.demands import add_operator_demand
 from npusim.cost.design_batch import Batch, Design, fill_batch
 from npusim.cost.design_point import ARRAY_SIZE, SHARED_SIZE, SRAM_COLUMN
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.levels import SERVED_DTYPE, fill_all_served, serve
 from npusim.cost.plan_costs import on_array
 from npusim.cost.rates import (
@@ -45,7 +45,7 @@ class Found(NamedTuple):
     """Multiply-accumulates of all devices, zeros counted."""
 
 
-@compiled
+@compiled_making_arrays
 def search_group(
     design: Design, start: int, stop: int, rows: Any, first_ops: Any, has_hosts: bool, batch: Batch
 ) -> Found:

@@ -173,13 +173,22 @@ def _compile(function: _Function, duration_ms: Duration | None, **options: Any) 
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a scalar equation or the loop over them; its `py_func` stays callable as plain Python."""
-    return _compile(function, None)
+    """Compile a scalar equation or the loop over them; its `py_func` stays callable as plain Python.
+
+    It makes no array and returns none, so references to those that it is given are not counted: that took a
+    quarter of a sweep. numba refuses to make an array in it.
+    """
+    return _compile(function, None, _nrt=False)
+
+
+def compiled_making_arrays(function: _Function) -> _Function:
+    """Compile a function that makes arrays, or calls another that returns some; as `compiled` otherwise."""
+    return _compile(function, None, _nrt=True)
 
 
 def compiled_always(function: _Function) -> _Function:
     """Compile a search that takes too long as plain Python, also where an equation beside it runs so."""
-    made: Any = Kernel(function, None)
+    made: Any = Kernel(function, None, _nrt=True)
     made.is_long = True
     return cast(_Function, made)
 
@@ -196,7 +205,7 @@ def compiled_or_plain(duration_ms: Duration, in_lists: bool = False) -> Callable
     """
 
     def declare(function: _Function) -> _Function:
-        return _compile(function, duration_ms, in_lists=in_lists)
+        return _compile(function, duration_ms, in_lists=in_lists, _nrt=True)
 
     return declare
 
@@ -211,6 +220,6 @@ def compiled_parallel_or_plain(duration_ms: Duration) -> Callable[[_Function], _
 
     def declare(function: _Function) -> _Function:
         function.__globals__.setdefault("prange", range)
-        return _compile(function, duration_ms, parallel=True, nogil=True)
+        return _compile(function, duration_ms, parallel=True, nogil=True, _nrt=True)
 
     return declare

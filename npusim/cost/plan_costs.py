@@ -9,7 +9,7 @@ import numpy as np
 from npusim.cost.candidate_latency import dma_time_s, fill_beside, overlapped_s, prologue_epilogue_s
 from npusim.cost.candidates import CANDIDATE_SIZE, reads_dram, refills
 from npusim.cost.interval import DeviceTimes, interval_s
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.levels import ServedRecord, first_wait_s, shared_bytes, shared_levels_s
 from npusim.cost.plan_independent import PlanIndependent
 from npusim.cost.plan_table import NO_LEAF
@@ -157,7 +157,7 @@ class SumTree(NamedTuple):
 _FANOUT = 64
 
 
-@compiled
+@compiled_making_arrays
 def sum_tree(leaves: int, devices: int, points: int) -> SumTree:
     """Return a tree of sums over so many leaves, none of which is in it yet, for each array device."""
     level = max(1, -(-leaves // _FANOUT))

@@ -10,7 +10,7 @@ from npusim.cost.architecture import Archs
 from npusim.cost.demands import dsp_lane_cycles
 from npusim.cost.dsp import dsp_time_s
 from npusim.cost.hosts import cost_host, host_energy_j
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.tables import Unit
 
 _DSP, _HOST = int(Unit.DSP), int(Unit.HOST)
@@ -56,7 +56,7 @@ _SHARED, _OF_ARRAY, _OF_HOST = 5, 5, 2
 """Rows of all devices together, of an array device, of a host."""
 
 
-@compiled
+@compiled_making_arrays
 def plan_independent(arrays: int, hosts: int, operators: int, points: int) -> PlanIndependent:
     """Return tables of so many devices, operators and points, not filled in."""
     a, h = _SHARED + _OF_ARRAY * arrays, _SHARED + _OF_ARRAY * arrays + _OF_HOST * hosts

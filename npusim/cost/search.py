@@ -34,7 +34,7 @@ from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cy
 from npusim.cost.demands import fed_bytes
 from npusim.cost.dpu import matmul_mode_cycles
 from npusim.cost.grid import mode_shape, tile_workload
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.layouts import sum_rate, tile_share
 from npusim.cost.products import search_product
 from npusim.cost.rates import greatest_sram_bytes, least_sram_bytes
@@ -224,7 +224,7 @@ def _search_operator(
     return search_stream(arch, op, rate_bounds, found, start, op.unit == _DPU, op.unit == _DSP)
 
 
-@compiled
+@compiled_making_arrays
 def search_rows(archs: Archs, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
     """Find the candidates of every row of an operator table.
 

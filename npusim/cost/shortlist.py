@@ -16,7 +16,7 @@ import numpy as np
 
 from npusim.cost.candidate_latency import Amounts, Rates, amounts_latency_s, copies_s, rates_at
 from npusim.cost.candidates import CandidateRecord
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.rates import LOWER, UPPER, Rate
 
 _READ_WAIT, _TILE_SRAM = int(Rate.READ_WAIT), int(Rate.TILE_SRAM)
@@ -41,7 +41,7 @@ class Shortlist(NamedTuple):
     """Places of the candidates of an operator that are left, int64, shape (candidates,)."""
 
 
-@compiled
+@compiled_making_arrays
 def shortlist_of(found: Any, points: int) -> Shortlist:
     """Return the columns of a table of candidates, not filled in where they serve few points."""
     count = found.shape[0]

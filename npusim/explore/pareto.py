@@ -13,7 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost import compiled, compiled_parallel
+from npusim.cost import compiled, compiled_making_arrays, compiled_parallel
 
 _STRETCH = 8192
 _STRETCHES = 64
@@ -67,7 +67,7 @@ def _stretches(values: Any, length: int, kept: Any) -> None:
         _sweep(values, start, stop, kept)
 
 
-@compiled
+@compiled_making_arrays
 def _clear_by_pivots(values: Any, start: int, stop: int, kept: Any) -> None:
     """Clear what a few good points dominate, so that little is left to sort.
 
@@ -112,7 +112,7 @@ def _dominates(values: Any, a: int, b: int) -> bool:
     return better
 
 
-@compiled
+@compiled_making_arrays
 def _sweep(values: Any, start: int, stop: int, kept: Any) -> None:
     """Clear in `kept[start:stop]` every point that another of those points dominates."""
     order = _lexicographic(values, start + np.flatnonzero(kept[start:stop]))
@@ -122,7 +122,7 @@ def _sweep(values: Any, start: int, stop: int, kept: Any) -> None:
         _sweep_many(values, order, kept)
 
 
-@compiled
+@compiled_making_arrays
 def _lexicographic(values: Any, places: Any) -> Any:
     """Return places in lexicographic order of their objectives."""
     order = places[np.argsort(values[0][places])]
@@ -148,7 +148,7 @@ def _is_equal(values: Any, a: int, b: int) -> bool:
     return same
 
 
-@compiled
+@compiled_making_arrays
 def _sweep_three(values: Any, order: Any, kept: Any) -> None:
     """Sweep points in lexicographic order of up to three objectives."""
     count = order.shape[0]
@@ -179,7 +179,7 @@ def _sweep_three(values: Any, order: Any, kept: Any) -> None:
         i = same
 
 
-@compiled
+@compiled_making_arrays
 def _sweep_many(values: Any, order: Any, kept: Any) -> None:
     """Sweep points in lexicographic order of any number of objectives: only earlier ones can dominate."""
     survivors = np.empty(order.shape[0], np.int64)

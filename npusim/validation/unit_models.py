@@ -14,7 +14,7 @@ from npusim.cost import (
     DpuOperation,
     DpuWorkload,
     arch_row,
-    compiled,
+    compiled_making_arrays,
     conv_cycles,
     depthwise_cycles,
     dsp_kernel_cycles,
@@ -112,7 +112,7 @@ def dpu_rows(count: int, **columns: Any) -> NDArray[Any]:
     return table
 
 
-@compiled
+@compiled_making_arrays
 def dpu_cycles(arch: Any, table: Any) -> Any:
     """Cycles of each row of DPU_ROW on an architecture (record of ARCH_DTYPE); shape (rows,)."""
     cycles = np.empty(table.shape[0])
@@ -136,7 +136,7 @@ def dpu_cycles(arch: Any, table: Any) -> Any:
     return cycles
 
 
-@compiled
+@compiled_making_arrays
 def transfer_seconds(arch: Any, direction: Any, payload: Any, row: Any, engines: Any) -> Any:
     """Seconds of each transfer on an architecture (record of ARCH_DTYPE); all arrays of shape (rows,)."""
     seconds = np.empty(payload.shape[0])
@@ -145,7 +145,7 @@ def transfer_seconds(arch: Any, direction: Any, payload: Any, row: Any, engines:
     return seconds
 
 
-@compiled
+@compiled_making_arrays
 def dsp_seconds(kernels: Any, which: Any, elements: Any, rows: Any, lanes: float, clock_hz: float) -> Any:
     """Seconds of bare calls on one DSP, as tables of kernels list them (no padding by the compiler).
 

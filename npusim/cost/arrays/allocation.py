@@ -23,7 +23,7 @@ from npusim.cost.arrays.loops import (
 )
 from npusim.cost.arrays.machine import ArrayRecord
 from npusim.cost.arrays.unrolling import Unrolling, add_lanes, is_inside
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 
 MOST_LOOPS = 9
 """Most factors in an order, plus one."""
@@ -49,7 +49,7 @@ class Scratch(NamedTuple):
     """Steps of a part of the nest, float64, shape (LOOP_COUNT,)."""
 
 
-@compiled
+@compiled_making_arrays
 def scratch() -> Scratch:
     """Return room for an allocation."""
     return Scratch(

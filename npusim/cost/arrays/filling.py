@@ -20,12 +20,12 @@ from npusim.cost.arrays.loops import INPUTS, OPERAND_COUNT, OUTPUTS, WEIGHTS, is
 from npusim.cost.arrays.machine import ArrayRecord
 from npusim.cost.arrays.timing import Transfers, link_index
 from npusim.cost.arrays.unrolling import Unrolling
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 
 _PORTS = 4 * LEVELS
 
 
-@compiled
+@compiled_making_arrays
 def find_waits(machine: ArrayRecord, busy: float, count: int, moves: Transfers) -> None:
     """Fill in the cycles of each link that nothing hides, for so many transfers that have been listed.
 
@@ -63,7 +63,7 @@ def _link_wait(moves: Transfers, operand: int, place: int) -> float:
     return float(max(moves.waits[link_index(0, operand, place)], moves.waits[link_index(1, operand, place)]))
 
 
-@compiled
+@compiled_making_arrays
 def first_fill_cycles(machine: ArrayRecord, unrolling: Unrolling, outside: int, moves: Transfers) -> float:
     """Cycles until weights and inputs have arrived in all levels; what shares ports on both sides waits."""
     shared, alone = np.zeros(2), np.zeros(2)

@@ -22,7 +22,7 @@ from npusim.cost.arrays.traffic import (
     links,
 )
 from npusim.cost.arrays.unrolling import Unrolling, unroll
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 
 
 class OrderCost(NamedTuple):
@@ -70,7 +70,7 @@ class Mapped(NamedTuple):
     """Orders that were tried and fit."""
 
 
-@compiled
+@compiled_making_arrays
 def workspace() -> Workspace:
     """Return room to cost orders."""
     return Workspace(scratch(), links(), transfers())
@@ -114,7 +114,7 @@ def cost_order(
     return OrderCost(cycles, steps, stalls, filling, leaving, skew, joules)
 
 
-@compiled
+@compiled_making_arrays
 def mapped_order(machine: ArrayRecord, nest: Nest, loops: Any, factors: Any, tried: int) -> Mapped:
     """Return what one order takes and moves."""
     unrolling, work = unroll(machine, nest), workspace()
@@ -126,7 +126,7 @@ def mapped_order(machine: ArrayRecord, nest: Nest, loops: Any, factors: Any, tri
     return Mapped(cost, dram_bits, billed_bits, loops, factors, work.room.cuts, tried)
 
 
-@compiled
+@compiled_making_arrays
 def best_order(machine: ArrayRecord, nest: Nest, by_energy: bool) -> Mapped:
     """Return the order with the fewest cycles, or the least energy; the other decides between equals.
 

@@ -33,7 +33,7 @@ from npusim.cost.arrays.loops import (
     is_irrelevant,
 )
 from npusim.cost.arrays.machine import ArrayRecord
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 
 MOST_FACTORS = 6
 """Factors that all loops together are cut into; a tool that searches the same orders has the same limit."""
@@ -49,7 +49,7 @@ _TURNS = np.array(
 """Which of loops with equally many factors has two of them merged first."""
 
 
-@compiled
+@compiled_making_arrays
 def loop_factors(steps: Any, most: int) -> tuple[Any, Any]:
     """Cut loops into factors and merge them.
 
@@ -106,7 +106,7 @@ def _merge(of: Any, counts: Any) -> None:
     counts[longest] = last
 
 
-@compiled
+@compiled_making_arrays
 def _flat(of: Any, counts: Any, total: int) -> tuple[Any, Any]:
     """List the factors of all loops, loop by loop, ascending."""
     loops, factors = np.zeros(total, np.int64), np.ones(total)

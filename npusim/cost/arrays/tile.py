@@ -31,7 +31,7 @@ from npusim.cost.arrays.orders import MOST_FACTORS, loop_factors, next_order
 from npusim.cost.arrays.traffic import FROM_BELOW, TO_BELOW
 from npusim.cost.arrays.unrolling import Unrolling, lanes_of, unroll
 from npusim.cost.grid import mac_format
-from npusim.cost.jit import compiled, compiled_always
+from npusim.cost.jit import compiled, compiled_always, compiled_making_arrays
 from npusim.cost.tables import DpuOperation, OpRecord
 
 _MATMUL, _DEPTHWISE = int(DpuOperation.MATMUL), int(DpuOperation.DEPTHWISE)
@@ -72,7 +72,7 @@ def lanes_along(arch: ArchRecord, loop: int, steps: float) -> float:
     return 1.0
 
 
-@compiled
+@compiled_making_arrays
 def tile_nest(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> Nest:
     """Return a tile's share of one product or image as a nest.
 

@@ -21,7 +21,7 @@ from npusim.cost.arrays.loops import INPUTS, OPERAND_COUNT, OUTPUTS, WEIGHTS
 from npusim.cost.arrays.machine import ONE_PORT, TWO_OF_EACH, ArrayRecord
 from npusim.cost.arrays.traffic import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW, Links
 from npusim.cost.arrays.unrolling import Unrolling
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 
 _PORTS = 4
 _MOST = OPERAND_COUNT * LEVELS * 4
@@ -57,7 +57,7 @@ class Transfers(NamedTuple):
     """Bits in use in each level, second copies included, shape (LEVELS,)."""
 
 
-@compiled
+@compiled_making_arrays
 def transfers() -> Transfers:
     """Return room for the transfers of one order."""
     return Transfers(
@@ -163,7 +163,7 @@ def list_transfers(
     return count
 
 
-@compiled
+@compiled_making_arrays
 def covered_cycles(moves: Transfers, members: Any, count: int) -> float:
     """Cycles of the longest period in which some of a port's transfers may happen.
 
@@ -219,7 +219,7 @@ def _port_stall(moves: Transfers, members: Any, count: int) -> float:
     return float(late + max(0.0, spare + windows - union))
 
 
-@compiled
+@compiled_making_arrays
 def stall_cycles(machine: ArrayRecord, count: int, moves: Transfers) -> float:
     """Cycles of waiting in the steady state, for so many transfers that have been listed."""
     members = np.zeros(count, np.int64)

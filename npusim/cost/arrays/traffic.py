@@ -26,7 +26,7 @@ from npusim.cost.arrays.loops import (
 )
 from npusim.cost.arrays.machine import NONE_STAYS, ArrayRecord
 from npusim.cost.arrays.unrolling import Unrolling
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 
 TO_BELOW, FROM_BELOW, TO_ABOVE, FROM_ABOVE = range(4)
 FLOWS = 4
@@ -52,7 +52,7 @@ class Links(NamedTuple):
     """Bits of all accesses by flow, shape (operands, levels, FLOWS)."""
 
 
-@compiled
+@compiled_making_arrays
 def links() -> Links:
     """Return room for the links of one order."""
     shape = (OPERAND_COUNT, LEVELS)

@@ -15,7 +15,7 @@ import numpy as np
 from npusim.arch.array import AXES, LEVELS, LOOPS_OF_AXIS
 from npusim.cost.arrays.loops import LOOP_COUNT, OPERAND_COUNT, Nest, elements
 from npusim.cost.arrays.machine import ArrayRecord
-from npusim.cost.jit import compiled
+from npusim.cost.jit import compiled, compiled_making_arrays
 
 _PLACES = AXES * LOOPS_OF_AXIS
 
@@ -44,7 +44,7 @@ def lanes_of(pes: float, steps: float) -> float:
     return float(steps / np.ceil(steps / max(1.0, pes)))
 
 
-@compiled
+@compiled_making_arrays
 def unroll(machine: ArrayRecord, nest: Nest) -> Unrolling:
     """Lay a nest on an array."""
     lanes = np.ones(_PLACES)
@@ -62,7 +62,7 @@ def unroll(machine: ArrayRecord, nest: Nest) -> Unrolling:
     return Unrolling(lanes, steps, chain, depth, feeds, instances)
 
 
-@compiled
+@compiled_making_arrays
 def _chains(machine: ArrayRecord) -> tuple[Any, Any]:
     """List the levels of each operand."""
     chain = np.zeros((OPERAND_COUNT, LEVELS), np.int64)
@@ -104,7 +104,7 @@ def add_lanes(
                     steps[loop] *= np.floor(lanes[place]) if is_whole else lanes[place]
 
 
-@compiled
+@compiled_making_arrays
 def _neighbours(machine: ArrayRecord, nest: Nest, lanes: Any, chain: Any, depth: Any) -> tuple[Any, Any]:
     """Count what each level feeds, and its instances."""
     feeds = np.ones((2, OPERAND_COUNT, LEVELS))

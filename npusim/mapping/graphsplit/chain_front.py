@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost import compiled
+from npusim.cost import compiled, compiled_making_arrays
 from npusim.errors import InfeasibleError
 
 _ROUNDING = 1e-12
@@ -224,7 +224,7 @@ def _precedes(a: Any, b: Any) -> bool:
     return False
 
 
-@compiled
+@compiled_making_arrays
 def _step(
     values: Any, unit_of: Any, node: Any, crossing: Any, least: Any, largest: Any, most: Any, slack: Any
 ) -> Any:
