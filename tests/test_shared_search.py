@@ -15,6 +15,7 @@ from npusim.cost.rates import BLOCK
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
 from npusim.explore.campaign import Campaign
+from npusim.explore.keeping import keep
 from npusim.explore.pieces import in_boxes
 
 RELATIVE = 1e-9
@@ -81,6 +82,40 @@ def test_neighbours_in_rates_cost_what_each_costs_alone(network, structural, ran
     found = campaign.totals(start, campaign.total)
     numbers = sorted(random.sample(range(start, campaign.total), 24))
     check(campaign, numbers, found[np.array(numbers) - start])
+
+
+FRONTS: list[dict[str, Any]] = [
+    {"minimise": ["latency_s", "energy_j", "area_mm2"]},
+    {"minimise": ["latency_s", "energy_j"], "constraints": {"npu_s": {"max": 2e-3}}},
+    {"minimise": ["energy_j", "area_mm2"]},
+]
+
+
+@given(
+    graphs() | convolutions(), st.sampled_from(["npu.tiles", "npu.dpu.dataflow", LEVEL, SRAM]),
+    st.sampled_from(FRONTS),
+)  # fmt: skip
+@settings(max_examples=8, deadline=None)
+def test_points_that_a_front_leaves_out_are_not_on_it(network, structural, front):
+    three = {SRAM: {**AXES[SRAM], "count": 3}, "npu.tiles": AXES["npu.tiles"], "npu.dpu.dataflow": DATAFLOWS,
+             LEVEL: {"values": ["0 B", "16 KiB", "8 MiB"]}}  # fmt: skip
+    axes = {structural: three[structural], **MANY}
+    space = {"schema": "npusim.space/1", "workload": network, "axes": axes, "keep": "pareto", **front}
+    campaign = Campaign(load_space(space))
+    every, quick = (campaign.totals(0, campaign.total, for_front=quick) for quick in (False, True))
+    kept, _ = keep(campaign.space, every)
+    assert np.array_equal(kept, keep(campaign.space, quick)[0])
+    assert np.array_equal(every[kept], quick[kept])
+
+
+def test_a_front_leaves_out_most_points_that_are_not_on_it():
+    space = {"schema": "npusim.space/1", "workload": "gcn-cora", "techniques": "stagr", "keep": "pareto"}
+    axes = {"npu.tiles": {"values": [1, 2, 4]}, **MANY}
+    campaign = Campaign(load_space({**space, "axes": axes, **FRONTS[0]}))
+    quick = campaign.totals(0, campaign.total, for_front=True)
+    assert np.count_nonzero(np.isinf(quick["latency_s"])) > campaign.total / 3
+    told = Campaign(load_space({**space, "axes": axes, "minimise": ["latency_s", "dram_bytes"]}))
+    assert np.isfinite(told.totals(0, told.total, for_front=True)["latency_s"]).all()
 
 
 def test_boxes_hold_every_combination_once_and_are_narrow_in_rates():

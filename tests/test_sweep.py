@@ -24,7 +24,7 @@ from npusim.explore.campaign import campaign_of
 from npusim.explore.fronts import pareto
 from npusim.explore.pareto import front
 from npusim.explore.query import query
-from npusim.explore.sensitivity import influences
+from npusim.explore.sensitivity import exact_indices, influences
 from npusim.explore.spaces import load_space
 from npusim.explore.sweep import Interrupted, sweep
 from npusim.metrics import METRICS, column_of, objectives
@@ -307,3 +307,14 @@ def test_influences_tell_what_matters():
     ranked = found["area_mm2"]
     assert ranked[0].axis == "npu.tiles" and ranked[0].total > 0.9
     assert ranked[1].total < 0.1
+
+
+def test_indices_of_a_known_function_are_exact():
+    a, b, c = np.meshgrid([-1.0, 1.0], [-2.0, 0.0, 2.0], [5.0, 7.0], indexing="ij")
+    sums, products, same = a + b, a * c, np.full(a.shape, 0.3)
+    first, total = exact_indices(np.stack([sums, products, same]))
+    assert first[0] == pytest.approx([3 / 11, 8 / 11, 0.0]) and total[0] == pytest.approx(first[0])
+    # a * c: the mean over c leaves 6 a; what is left of the variance needs both.
+    assert first[1] == pytest.approx([36 / 37, 0.0, 0.0])
+    assert total[1] == pytest.approx([1.0, 0.0, 1 / 37], abs=1e-12)
+    assert not first[2].any() and not total[2].any()

@@ -80,6 +80,8 @@ from npusim.cost.point_groups import PointGroups as PointGroups
 from npusim.cost.point_groups import points_in_groups as points_in_groups
 from npusim.cost.power import throttled_interval_s as throttled_interval_s
 from npusim.cost.records import rows_of as rows_of
+from npusim.cost.rivals import Rivals as Rivals
+from npusim.cost.rivals import rivals_for as rivals_for
 from npusim.cost.tables import DSP_KERNEL_DTYPE as DSP_KERNEL_DTYPE
 from npusim.cost.tables import OP_DTYPE as OP_DTYPE
 from npusim.cost.tables import RESULT_DTYPE as RESULT_DTYPE

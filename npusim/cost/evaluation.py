@@ -18,7 +18,7 @@ from npusim.cost.demands import MOVED, add_candidate_demands
 from npusim.cost.design_batch import POINTS, Batch, Design, fill_batch, new_batch
 from npusim.cost.design_point import ArchRow
 from npusim.cost.energy import PARTS
-from npusim.cost.group_search import Found, search_group
+from npusim.cost.group_search import Found, fits, looks_at_rates, nothing_found, search_group
 from npusim.cost.interval import DeviceTimes
 from npusim.cost.jit import compiled, compiled_making_arrays, compiled_or_plain, compiled_parallel_or_plain
 from npusim.cost.plan_costs import (
@@ -31,7 +31,6 @@ from npusim.cost.plan_costs import (
     keep_better_plan,
     mark_all_stale,
     mark_stale,
-    on_array,
     sum_tree,
 )
 from npusim.cost.plan_table import PlanTable, plan_table
@@ -49,9 +48,18 @@ from npusim.cost.rates import (
     widen_rate_bounds,
 )
 from npusim.cost.resources import COUNT
+from npusim.cost.rivals import (
+    Bounds,
+    Rivals,
+    is_behind,
+    leave_out,
+    new_bounds,
+    no_rivals,
+    remember,
+)
 from npusim.cost.search import plain_ms
 from npusim.cost.shortlist import Shortlist, list_candidates, shortlist_of
-from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, OpRecord, Unit
+from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, Unit
 from npusim.cost.totals import Taken, fill_columns, fill_device_uses, finish
 
 if TYPE_CHECKING:
@@ -81,6 +89,7 @@ class _Work(NamedTuple):
     pending: Any
     """Operators whose sums are out of date, and whether each is among them."""
     is_pending: Any
+    bounds: Bounds
     times: DeviceTimes
     interval_bounds: Any
     """Scratch of `npusim.cost.interval`, as `times`."""
@@ -92,23 +101,37 @@ def _group_ms(_: Design, start: int, stop: int, table: PlanTable, *__: Any) -> f
 
 @compiled_or_plain(_group_ms)
 def _evaluate_group(
-    design: Design, start: int, stop: int, table: PlanTable, totals: Any, plans: Any, uses: Any
-) -> None:
-    """Cost the points `start` to `stop`, which share one search, batch by batch."""
+    design: Design, start: int, stop: int, table: PlanTable, found: Found, is_found: bool, rivals: Rivals,
+    thread: int, totals: Any, plans: Any, uses: Any,
+) -> Found:  # fmt: skip
+    """Cost the points `start` to `stop`, which share one search, batch by batch; return what that found.
+
+    Parameters
+    ----------
+    found : Found
+        What a search found before; holds for these points where it `is_found`.
+    rivals : Rivals
+        Points that those on a front have to beat; `thread` has its own.
+    """
     rows, operators, arrays = table.rows, table.fused_chains.shape[1], design.arrays
     first_ops, has_hosts = np.empty(operators, rows.dtype), False
     for o in range(operators):
         first_ops[o] = rows[table.changes[o, 1]]
         has_hosts = has_hosts or first_ops[o].unit == _HOST
     batch = new_batch(design, operators, min(POINTS, stop - start))
-    found = search_group(design, start, stop, rows, first_ops, has_hosts, batch)
+    if is_found:
+        fill_batch(batch, design, start, stop, first_ops, has_hosts)
+    else:
+        found = search_group(design, start, stop, rows, first_ops, has_hosts, batch)
     width, devices = batch.independent.requests.shape[0], arrays + design.hosts
     work = _Work(
-        table, found, shortlist_of(found.candidates, stop - start), np.empty((arrays, RATES, 2)),
-        np.zeros((arrays, RATES, BLOCK)), np.empty((rows.shape[0], TERMS, width)),
+        table, found, shortlist_of(found.candidates, rows.shape[0], stop - start),
+        np.empty((arrays, RATES, 2)), np.zeros((arrays, RATES, BLOCK)),
+        np.empty((rows.shape[0], TERMS, width)),
         np.empty(rows.shape[0], np.bool_), np.empty((CHOICES, BLOCK)),
         sum_tree(table.leaf_op.shape[1], arrays, width),
         np.empty(operators, np.int64), np.empty(operators, np.int64), np.empty(operators, np.bool_),
+        new_bounds(rows.shape[0], arrays, design.hosts, operators),
         DeviceTimes(np.zeros(devices), np.zeros(devices), np.ones(devices)), np.empty(2 * devices + 2),
     )  # fmt: skip
     taken = Taken(
@@ -119,27 +142,38 @@ def _evaluate_group(
     nothing, first, before = np.zeros(1, TOTAL_DTYPE), start, 0
     while first < stop:
         _keep_terms(work, batch, before)
-        before = batch.counts[0]
-        for c in range(width):
-            taken.best[c], taken.plans[c] = nothing[0], -1
-        _compare_plans(work, batch, taken)
-        _add_demands(work, batch.counts[0], taken)
-        fill_columns(batch, taken)
-        finish(batch, taken, found.macs, totals, design.order[first:], plans)
+        before, points, order = batch.counts[0], batch.counts[1], design.order[first:]
+        if is_behind(
+            table, found, work.shortlist, work.rate_bounds, batch, work.row_of, work.bounds, rivals, thread
+        ):
+            leave_out(totals, order, points)
+        else:
+            for c in range(width):
+                taken.best[c], taken.plans[c] = nothing[0], -1
+            _compare_plans(work, batch, taken)
+            _add_demands(work, batch.counts[0], taken)
+            fill_columns(batch, taken)
+            finish(batch, taken, found.macs, totals, order, plans)
+            if rivals.count.shape[0] > 0:
+                remember(rivals, thread, totals, order, points)
         if uses.shape[0] > 0:
             fill_device_uses(batch, taken, uses)
-        first += batch.counts[1]
+        first += points
         if first < stop:
             fill_batch(batch, design, first, stop, first_ops, has_hosts)
+    return found
 
 
 @compiled
 def _keep_terms(work: _Work, batch: Batch, columns_before: int) -> None:
     """Forget what rows come to, but for those without DSPs where rates are those of the batch before."""
-    columns, has_terms = batch.counts[0], work.has_terms
+    columns, has_terms, has_least = batch.counts[0], work.has_terms, work.bounds.has_least
     is_alike = columns == columns_before and are_alike(batch.rates, work.rates_before, columns)
     for r in range(has_terms.shape[0]):
-        has_terms[r] = is_alike and has_terms[r] and work.table.rows[r].unit != _DSP
+        is_kept = is_alike and work.table.rows[r].unit != _DSP
+        has_terms[r], has_least[r] = is_kept and has_terms[r], is_kept and has_least[r]
+        if not is_alike:
+            work.shortlist.counts[r] = -1
     if is_alike:
         return
     for d in range(batch.rates.shape[0]):
@@ -164,9 +198,9 @@ def _compare_plans(work: _Work, batch: Batch, taken: Taken) -> None:
     for plan in range(table.family.shape[0]):
         for c in range(table.change_start[plan], table.change_start[plan + 1]):
             o, r = changes[c, 0], changes[c, 1]
-            if row_of[o] >= 0 and not _fits(rows[row_of[o]], bounds, row_of[o]):
+            if row_of[o] >= 0 and not fits(rows[row_of[o]], bounds, row_of[o]):
                 unfit -= 1
-            if not _fits(rows[r], bounds, r):
+            if not fits(rows[r], bounds, r):
                 unfit += 1
             row_of[o] = r
             if not is_pending[o]:
@@ -190,10 +224,9 @@ def _compare_plans(work: _Work, batch: Batch, taken: Taken) -> None:
                 served = work.found.served[r]
                 # What memory levels serve is no amount that candidates are compared by.
                 compared = points if served.is_any == 0.0 else 0
-                count = list_candidates(
-                    shortlist, bounds[r], bounds[r + 1], work.rate_bounds[table.array_of[o]], compared
-                )
-                listed = shortlist.listed[:count]
+                rate_bounds = work.rate_bounds[table.array_of[o]]
+                count = list_candidates(shortlist, bounds, r, rate_bounds, compared)
+                listed = shortlist.listed[bounds[r] : bounds[r] + count]
                 choose(found, listed, served.is_any > 0.0, own_rates, points, choices)
                 fill_terms(found, choices, served, own_rates, rows[r], points, terms[r])
             queued = mark_stale(tree, leaf_of[family, o], queued)
@@ -239,16 +272,11 @@ def _is_taken(plan: int, plans: Any) -> bool:
     return found
 
 
-@compiled
-def _fits(op: OpRecord, bounds: Any, row: int) -> bool:
-    """Whether an operator has a candidate, or needs none."""
-    return not on_array(op) or bounds[row] < bounds[row + 1]
-
-
 @compiled_making_arrays
 def _evaluate_share(
-    design: Design, points: PointGroups, table: PlanTable, totals: Any, plans: Any, share: int, shares: int
-) -> None:
+    design: Design, points: PointGroups, table: PlanTable, found: Found, rivals: Rivals, totals: Any,
+    plans: Any, share: int, shares: int,
+) -> None:  # fmt: skip
     """Cost every so-manieth group of points, from one on."""
     # numba counts references to arrays: shared by all threads, the count would move from core to core all the
     # time.
@@ -261,27 +289,38 @@ def _evaluate_share(
     own_design = Design(
         base, design.arrays, design.hosts, design.columns.copy(), design.values, design.order, design.cuts
     )
-    no_uses = np.empty(0, DEVICE_USE_DTYPE)
+    no_uses, searched = np.empty(0, DEVICE_USE_DTYPE), -1
+    thread: Any = np.int64(share)
+    own_rivals = Rivals(
+        rivals.is_objective.copy(), rivals.bounded.copy(), rivals.low.copy(), rivals.high.copy(),
+        rivals.found, rivals.count,
+    )  # fmt: skip
     for g in range(share, points.spans.shape[0], shares):
         for c in range(points.group_columns.shape[0]):
             base[points.group_columns[c]] = points.group_values[g, c]
-        first = points.first[g]
-        _evaluate_group(
-            own_design, points.spans[g, 0], points.spans[g, 1], own, totals[first:], plans[first:], no_uses
-        )
+        first, start, stop = points.first[g], points.spans[g, 0], points.spans[g, 1]
+        is_free = not looks_at_rates(stop - start, own.rows)
+        found = _evaluate_group(
+            own_design, start, stop, own, found, is_free and points.search_of[g] == searched, own_rivals,
+            thread, totals[first:], plans[first:], no_uses,
+        )  # fmt: skip
+        searched = points.search_of[g] if is_free else -1
 
 
-def _all_ms(_: Design, points: PointGroups, table: PlanTable, totals: Any, *__: Any) -> float:
+def _all_ms(
+    _: Design, __: PointGroups, table: PlanTable, ___: Found, ____: Rivals, totals: Any, *_____: Any
+) -> float:
     return plain_ms(table.rows) * len(totals)
 
 
 @compiled_parallel_or_plain(_all_ms)
 def _evaluate_all(
-    design: Design, points: PointGroups, table: PlanTable, totals: Any, plans: Any, threads: int
-) -> None:
+    design: Design, points: PointGroups, table: PlanTable, found: Found, rivals: Rivals, totals: Any,
+    plans: Any, threads: int,
+) -> None:  # fmt: skip
     # Neighbouring groups cost much the same, so dealing them out in turn gives all threads equal work.
     for thread in prange(threads):
-        _evaluate_share(design, points, table, totals, plans, thread, threads)
+        _evaluate_share(design, points, table, found, rivals, totals, plans, thread, threads)
 
 
 def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Any) -> Any:
@@ -301,7 +340,8 @@ def evaluate_plans(row: ArchRow, table: PlanTable, totals: Any, plans: Any) -> A
     """
     uses = np.zeros(len(row.arrays) + len(row.hosts), DEVICE_USE_DTYPE)
     one = points_in_groups(np.empty(0, np.int64), np.empty((1, 0)), np.arange(2))
-    _evaluate_group(_design(row, one), 0, 1, table, totals, plans, uses)
+    design = _design(row, one)
+    _evaluate_group(design, 0, 1, table, nothing_found(), False, no_rivals(), 0, totals, plans, uses)
     return uses
 
 
@@ -311,7 +351,14 @@ def _design(row: ArchRow, points: PointGroups) -> Design:
     )
 
 
-def evaluate_points(base: ArchRow, points: PointGroups, table: PlanTable, totals: Any, plans: Any) -> None:
+def evaluate_points(
+    base: ArchRow,
+    points: PointGroups,
+    table: PlanTable,
+    totals: Any,
+    plans: Any,
+    rivals: Rivals | None = None,
+) -> None:
     """Cost a network at many design points over all cores.
 
     Parameters
@@ -325,10 +372,15 @@ def evaluate_points(base: ArchRow, points: PointGroups, table: PlanTable, totals
         Written.
     plans : array of int64, shape (points,)
         Written: the plan that is taken; -1 where the network does not fit under any.
+    rivals : Rivals, optional
+        Points of a front that is looked for, those found here added: points that cannot be on it may be left
+        out, with infinite latency. Default: all points are evaluated.
     """
     import numba
 
-    _evaluate_all(_design(base, points), points, table, totals, plans, numba.get_num_threads())
+    found, rivals = nothing_found(), no_rivals() if rivals is None else rivals
+    threads = numba.get_num_threads()
+    _evaluate_all(_design(base, points), points, table, found, rivals, totals, plans, threads)
 
 
 def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npusim.cost.candidates import CANDIDATE_DTYPE
 from npusim.cost.demands import add_operator_demand
 from npusim.cost.design_batch import Batch, Design, fill_batch
 from npusim.cost.design_point import ARRAY_SIZE, SHARED_SIZE, SRAM_COLUMN
@@ -21,7 +22,7 @@ from npusim.cost.rates import (
 )
 from npusim.cost.resources import COUNT
 from npusim.cost.search import search_rows
-from npusim.cost.tables import DpuOperation, Unit
+from npusim.cost.tables import DpuOperation, OpRecord, Unit
 
 _DPU, _CONVOLUTION = int(Unit.DPU), int(DpuOperation.CONVOLUTION)
 
@@ -45,6 +46,12 @@ class Found(NamedTuple):
     """Multiply-accumulates of all devices, zeros counted."""
 
 
+def nothing_found() -> Found:
+    """Return what is found before any search."""
+    candidates, served = np.empty(0, CANDIDATE_DTYPE), np.empty(0, SERVED_DTYPE)
+    return Found(candidates, np.zeros(1, np.int64), served, np.empty((0, COUNT)), 0.0)
+
+
 @compiled_making_arrays
 def search_group(
     design: Design, start: int, stop: int, rows: Any, first_ops: Any, has_hosts: bool, batch: Batch
@@ -56,7 +63,7 @@ def search_group(
     for d in range(arrays):
         start_rate_bounds(rate_bounds[d])
         widen_rate_bounds(batch.rates[d], batch.counts[0], rate_bounds[d])
-    if next_point < stop and (stop - start <= SHARED_SEARCH or _has_convolutions(rows)):
+    if next_point < stop and looks_at_rates(stop - start, rows):
         # What is too slow at all points need not be kept.
         while next_point < stop:
             next_point = fill_batch(batch, design, next_point, stop, first_ops, has_hosts)
@@ -75,6 +82,18 @@ def search_group(
         if on_array(op):
             add_operator_demand(archs.arrays[0, op.device], op, demands, op.device)
     return Found(candidates, bounds, served, demands, macs)
+
+
+@compiled
+def looks_at_rates(points: int, rows: Any) -> bool:
+    """Whether a search for so many points looks at their rates."""
+    return bool(points <= SHARED_SEARCH or _has_convolutions(rows))
+
+
+@compiled
+def fits(op: OpRecord, bounds: Any, row: int) -> bool:
+    """Whether an operator has a candidate, or needs none."""
+    return not on_array(op) or bounds[row] < bounds[row + 1]
 
 
 @compiled

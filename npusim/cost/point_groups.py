@@ -34,6 +34,8 @@ class PointGroups(NamedTuple):
     """Which of its group's points each place is, int64, shape (places,)."""
     cuts: Any
     """Places at which a batch of points ends, ascending, int64."""
+    search_of: Any
+    """Groups of the same number set all that the search looks at to the same, int64, shape (groups,)."""
 
 
 def points_in_groups(columns: Any, values: Any, groups: Any) -> PointGroups:
@@ -41,5 +43,5 @@ def points_in_groups(columns: Any, values: Any, groups: Any) -> PointGroups:
     spans = np.stack([groups[:-1], groups[1:]], axis=1)
     return PointGroups(
         np.empty(0, np.int64), np.empty((len(spans), 0)), np.zeros(len(spans), np.int64), spans, columns,
-        values, np.arange(len(values)), np.empty(0, np.int64),
+        values, np.arange(len(values)), np.empty(0, np.int64), np.arange(len(spans)),
     )  # fmt: skip

@@ -38,18 +38,24 @@ class Shortlist(NamedTuple):
     is_beaten: Any
     """Scratch: whether another is as fast at all points, bool, shape (candidates,)."""
     listed: Any
-    """Places of the candidates of an operator that are left, int64, shape (candidates,)."""
+    """Places of the candidates that are left, those of an operator from where its candidates begin, int64,
+    shape (candidates,) ..."""
+    counts: Any
+    """... and how many of each row, -1 where they are not listed, int64, shape (rows,)."""
 
 
 @compiled_making_arrays
-def shortlist_of(found: Any, points: int) -> Shortlist:
+def shortlist_of(found: Any, rows: int, points: int) -> Shortlist:
     """Return the columns of a table of candidates, not filled in where they serve few points."""
     count = found.shape[0]
     amounts = np.empty((_AMOUNTS, count))
     if points >= _FEW_POINTS:
         for c in range(count):
             _fill_amounts(found[c], amounts, c)
-    return Shortlist(amounts, np.empty((2, count)), np.empty(count, np.bool_), np.empty(count, np.int64))
+    return Shortlist(
+        amounts, np.empty((2, count)), np.empty(count, np.bool_), np.empty(count, np.int64),
+        np.full(rows, -1),
+    )  # fmt: skip
 
 
 @compiled
@@ -174,19 +180,23 @@ def _mark_beaten(shortlist: Shortlist, start: int, stop: int, b: int, rate_bound
 
 
 @compiled
-def list_candidates(shortlist: Shortlist, start: int, stop: int, rate_bounds: Any, points: int) -> int:
-    """List the candidates of one operator that can be the fastest; return how many.
+def list_candidates(shortlist: Shortlist, bounds: Any, row: int, rate_bounds: Any, points: int) -> int:
+    """List the candidates of one operator that can be the fastest, unless they are; return how many.
 
     Parameters
     ----------
-    start, stop : int
-        Places of the operator's candidates, sorted; those that are listed are in the same order.
+    bounds : array of int64, shape (rows + 1,)
+        The operator's candidates stand from `bounds[row]` to `bounds[row + 1]`, sorted; those that are listed
+        are in the same order.
     rate_bounds : array of float64, shape (RATES, 2)
         Least and greatest rates of a block (`npusim.cost.rates.widen_rate_bounds`).
     points : int
         Points of the block; of few all are listed, as where memory levels serve the operator (0).
     """
     listed, bounds_s, is_beaten, count = shortlist.listed, shortlist.bounds_s, shortlist.is_beaten, 0
+    if shortlist.counts[row] >= 0:
+        return int(shortlist.counts[row])
+    start, stop = bounds[row], bounds[row + 1]
     for c in range(start, stop):
         is_beaten[c] = False
     if points >= _FEW_POINTS and stop - start > _FEW:
@@ -204,6 +214,7 @@ def list_candidates(shortlist: Shortlist, start: int, stop: int, rate_bounds: An
             _mark_beaten(shortlist, start, stop, quickest, rate_bounds)
     for c in range(start, stop):
         if not is_beaten[c]:
-            listed[count] = c
+            listed[start + count] = c
             count += 1
+    shortlist.counts[row] = count
     return count

@@ -18,8 +18,10 @@ from npusim.cost import (
     TOTAL_DTYPE,
     ArchRow,
     PointGroups,
+    Rivals,
     evaluate_points,
     points_in_groups,
+    rivals_for,
 )
 from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.explore.axes import is_of_network, machine_row, resolve_axes
@@ -70,17 +72,19 @@ class Campaign:
         totals = self.totals(start, stop)
         return {name: metric.values(totals) for name, metric in METRICS.items()}
 
-    def totals(self, start: int, stop: int, room: Any = None) -> Any:
+    def totals(self, start: int, stop: int, room: Any = None, for_front: bool = False) -> Any:
         """Return the same as an array of TOTAL_DTYPE, shape (points,).
 
         Parameters
         ----------
         room : array of TOTAL_DTYPE, optional
             Where to write them, for at least so many points: fresh memory takes its time.
+        for_front : bool
+            Whether points that cannot be on the space's front may be left out, with infinite latency.
         """
         totals = np.empty(stop - start, TOTAL_DTYPE) if room is None else room[: stop - start]
         if self.points.is_full:
-            self._full(start, stop, totals)
+            self._full(start, stop, totals, self._rivals() if for_front else None)
         else:
             self._scattered(self.points.coordinates(np.arange(start, stop)), totals)
         return totals
@@ -157,7 +161,15 @@ class Campaign:
         yield positions_in_unit_cube(self.axes, cube[0, :2])  # two points tell most axes
         yield from (positions_in_unit_cube(self.axes, points) for points in cube)
 
-    def _full(self, start: int, stop: int, totals: Any) -> None:
+    def _rivals(self) -> Rivals:
+        """Return room for points that those on the front have to beat."""
+        bounds = {
+            str(name): (-np.inf if b.min is None else b.min, np.inf if b.max is None else b.max)
+            for name, b in self.space.constraints.items()
+        }
+        return rivals_for([str(name) for name in self.space.minimise], bounds, numba.get_num_threads())
+
+    def _full(self, start: int, stop: int, totals: Any, rivals: Rivals | None) -> None:
         """Evaluate consecutive points of a full design: one network after the other."""
         sizes = [self.axes[i].size for i in self._machine]
         block = prod(sizes)
@@ -175,7 +187,7 @@ class Campaign:
             here = np.arange(origin + first, origin + last) if network.ops is None else None
             self._evaluate(
                 network, points, totals[origin + first - start :][: last - first],
-                partial(self.points.coordinates, here),
+                partial(self.points.coordinates, here), rivals if self._pieces is not None else None,
             )  # fmt: skip
 
     @cached_property
@@ -199,20 +211,21 @@ class Campaign:
         if self._has_rates:
             keys.append(np.floor(np.log(np.maximum(sram, 1.0)) / np.log(_SIMILAR)))
         together = np.concatenate(keys, axis=1)
-        new = np.flatnonzero(np.any(together[1:] != together[:-1], axis=1)) + 1
-        ends = np.arange(0, count, _evenly(count, SHARED_SEARCH))
-        groups = np.union1d(np.concatenate([ends, new]), [0, count]).astype(np.int64)
-        alone = np.repeat(np.diff(groups) < _TOGETHER, np.diff(groups))
-        return np.union1d(groups, np.flatnonzero(alone))
+        begins = np.ones(count + 1, np.bool_)
+        begins[1:-1] = np.any(together[1:] != together[:-1], axis=1)
+        begins[: -1 : _evenly(count, SHARED_SEARCH)] = True
+        lengths = np.diff(np.flatnonzero(begins))
+        begins[:-1] |= np.repeat(lengths < _TOGETHER, lengths)
+        return np.flatnonzero(begins)
 
     def _scattered(self, coordinates: Any, totals: Any) -> None:
         """Evaluate any points: those of a network together, sorted by what the search looks at."""
-        keys = np.stack(
-            [coordinates[:, i] for i, a in enumerate(self.axes) if a.is_lowered]
-            or [np.zeros(len(coordinates))]
-        )
-        _, which = np.unique(keys, axis=1, return_inverse=True)
-        values = self._values(coordinates)
+        lowered = [i for i, axis in enumerate(self.axes) if axis.is_lowered]
+        which, values = np.zeros(len(coordinates), np.int64), self._values(coordinates)
+        if lowered:
+            digits = coordinates[:, lowered].astype(np.int64).T
+            numbers = np.ravel_multi_index(tuple(digits), [self.axes[i].size for i in lowered])
+            _, which = np.unique(numbers, return_inverse=True)
         for group in range(int(which.max(initial=-1)) + 1):
             rows = np.flatnonzero(which == group)
             searched, sram = (values[rows][:, self._searched == rank] for rank in (2, 1))
@@ -237,11 +250,13 @@ class Campaign:
         return np.concatenate(parts, axis=1) if parts else np.empty((len(coordinates), 0))
 
     def _evaluate(
-        self, network: LoweredNetwork, points: PointGroups, totals: Any, coordinates: Callable[[], Any]
-    ) -> None:
+        self, network: LoweredNetwork, points: PointGroups, totals: Any, coordinates: Callable[[], Any],
+        rivals: Rivals | None = None,
+    ) -> None:  # fmt: skip
         if network.ops is not None:
             plans = np.empty(len(totals), np.int64)
-            evaluate_points(network.row, self._known(points, network.row), network.ops, totals, plans)
+            known = self._known(points, network.row)
+            evaluate_points(network.row, known, network.ops, totals, plans, rivals)
             return
         totals[:] = np.zeros(1, TOTAL_DTYPE)
         if network.open_graph is not None:

@@ -24,6 +24,8 @@ _SPREAD = 5.0
 """Index of the distributions of crossing and mutation: children lie this near to their parents."""
 _TRIES = 20
 """Times that parents are drawn for children that are new, before points are drawn at random."""
+_MOST_DRAWN = 8
+"""Children that are drawn at a time, in populations: the more of them are known, the more are drawn."""
 
 
 class Evolution:
@@ -42,7 +44,7 @@ class Evolution:
     def __init__(self, sizes: Sequence[int], population: int, seed: int) -> None:
         self._sizes, self._population = np.asarray(sizes, np.int64), population
         self._random = np.random.default_rng([seed, 0])
-        self._asked: set[int] = set()
+        self._asked, self._new_share = np.empty(0, np.int64), 1.0
         self._points = np.empty((0, len(sizes)), np.int64)
         self._values, self._good = np.empty((0, 0)), np.empty(0, bool)
         self._rank, self._crowding = np.empty(0, np.int64), np.empty(0)
@@ -52,7 +54,8 @@ class Evolution:
         found: list[Any] = []
         wanted = self._population
         for _ in range(_TRIES if len(self._points) else 0):
-            found.append(self._new(self._children(), wanted))
+            count = int(min(np.ceil(wanted / self._new_share), _MOST_DRAWN * self._population))
+            found.append(self._new(self._children(count), wanted))
             wanted -= len(found[-1])
             if wanted == 0:
                 return np.concatenate(found)
@@ -84,10 +87,10 @@ class Evolution:
         self._points, self._values, self._good = points[best], values[best], good[best]
         self._rank, self._crowding = rank[best], crowding[best]
 
-    def _children(self) -> Any:
+    def _children(self, wanted: int) -> Any:
         """Return children of parents that won tournaments of two, each by its front, then by its distance."""
         random, count = self._random, len(self._points)
-        drawn = random.integers(0, count, (2, 2 * -(-self._population // 2)))
+        drawn = random.integers(0, count, (2, 2 * -(-wanted // 2)))
         order = np.empty(count, np.int64)
         order[np.lexsort([random.random(count), -self._crowding, self._rank])] = np.arange(count)
         parents = np.where(order[drawn[0]] < order[drawn[1]], drawn[0], drawn[1])
@@ -109,11 +112,13 @@ class Evolution:
 
     def _new(self, points: Any, most: int) -> Any:
         """Return at most so many of some points, those that were not asked for; note them."""
-        kept: list[int] = []
-        for i, number in enumerate(np.ravel_multi_index(tuple(points.T), self._sizes).tolist()):
-            if number not in self._asked and len(kept) < most:
-                self._asked.add(number)
-                kept.append(i)
+        numbers = np.ravel_multi_index(tuple(points.T), self._sizes)
+        first = np.sort(np.unique(numbers, return_index=True)[1])
+        places = np.searchsorted(self._asked, numbers[first])
+        known = np.append(self._asked, -1)[places] == numbers[first]
+        self._new_share = max(np.count_nonzero(~known) / max(len(points), 1), 1.0 / _MOST_DRAWN)
+        kept = first[~known][:most]
+        self._asked = np.sort(np.concatenate([self._asked, numbers[kept]]), kind="stable")
         return points[kept]
 
     def _anywhere(self, count: int) -> Any:
@@ -121,6 +126,6 @@ class Evolution:
         total = int(np.prod(self._sizes))
         if total - len(self._asked) > 4 * len(self._asked) + count:
             return self._random.integers(0, self._sizes, (8 * count, len(self._sizes)))
-        left = np.setdiff1d(np.arange(total), np.fromiter(self._asked, np.int64, len(self._asked)))
+        left = np.setdiff1d(np.arange(total), self._asked)
         drawn = self._random.permutation(left)[:count]
         return np.stack(np.unravel_index(drawn, self._sizes), axis=1)

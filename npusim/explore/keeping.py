@@ -76,7 +76,7 @@ def select_objectives(
 
 
 def keep(space: Space, totals: Any) -> tuple[Any, int]:
-    """Return the points of a range that are kept, and how many keep to the constraints.
+    """Return the points of a range that are kept, and how many keep to the constraints; of a front its own.
 
     Parameters
     ----------
@@ -93,9 +93,10 @@ def keep(space: Space, totals: Any) -> tuple[Any, int]:
     rule, best = parse_keep(space.keep)
     if rule == "all" or count == 0:
         return np.flatnonzero(good), count
-    if rule == "pareto":
-        return finite_front(values), count
     places = np.flatnonzero(good)
+    if rule == "pareto":
+        kept = places[finite_front(np.ascontiguousarray(values[:, places]))]
+        return kept, len(kept)
     # Of equally good points those with smaller numbers, which stand first.
     return np.sort(places[np.argsort(values[0, places], kind="stable")[:best]]), count
 

@@ -54,6 +54,7 @@ class Pieces:
         while cut < len(others) - 1 and prod(sizes[cut + 1 :]) > _LONGEST:
             cut += 1
         self._outer, self._inner = [*searched, *others[:cut]], list(others[cut:])
+        self._alike = prod(sizes[:cut])
         self._below = prod(sizes[cut + 1 :])
         run = max(1, min(sizes[cut], _LONGEST // self._below))
         run = -(-sizes[cut] // -(-sizes[cut] // run))  # as even as possible
@@ -90,6 +91,7 @@ class Pieces:
             np.concatenate([part.values for part in parts]),
             np.concatenate([part.order for part in parts]),
             np.unique(np.concatenate([part.cuts + s for part, s in zip(parts, starts, strict=True)])),
+            np.array(owners, np.int64) // self._alike,
         )  # fmt: skip
 
     def _outer_values(self, owners: Any) -> tuple[Any, Any]:

@@ -1,23 +1,26 @@
 """Sobol indices: the share of a metric's variation that each axis explains, alone and with the others.
 
 An axis with a large first-order index matters whatever the others do; one with a large total index alone
-matters together with others. Indices of the logarithm of the metric (Saltelli's scheme,
-scipy.stats.sobol_indices), each value of an axis equally likely.
+matters together with others. Indices of the logarithm of the metric, each value of an axis equally likely:
+exact ones where a space has few points, else from a sample (Saltelli's scheme, scipy.stats.sobol_indices).
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from npusim.documents import Part
-from npusim.explore.campaign import campaign_of
+from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.points import positions_in_unit_cube
 from npusim.explore.spaces import Space
 from npusim.metrics import METRICS
 
 _SAMPLES = 1024
+_CONSTANT = 1e-20
+"""Variance of a logarithm that is rounding alone."""
 
 
 class Influence(Part):
@@ -37,38 +40,22 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
     Parameters
     ----------
     samples : int
-        A power of two; `samples` times (axes + 2) points are evaluated.
+        A power of two; `samples` times (axes + 2) points are evaluated, or all where there are no more.
 
     Notes
     -----
     Where the network does not fit, a point counts as ten times the worst that fits: it must be avoided, not
     be left out, or the sample were no longer even. Constraints are not looked at.
     """
-    from scipy.stats import sobol_indices, uniform  # slow to import
-
     campaign = campaign_of(space)
-
-    def evaluated(cube: Any) -> Any:
-        points = np.asarray(cube, float)
-        flat = points.reshape(points.shape[0], -1).T
-        scores = campaign.scores_at(positions_in_unit_cube(campaign.axes, flat))
-        rows = []
-        for name in space.minimise:
-            values = np.asarray(scores[name], float)
-            fits = np.isfinite(scores["latency_s"]) & (values > 0.0)
-            worst = values[fits].max(initial=1.0)
-            rows.append(np.log(np.where(fits, values, 10.0 * worst)))
-        return np.stack(rows).reshape(len(space.minimise), *points.shape[1:])
-
-    axes = campaign.axes
+    axes, sizes = campaign.axes, [axis.size for axis in campaign.axes]
     if len(axes) < 1 or not set(space.minimise) <= set(METRICS):
         return {}
-    found = sobol_indices(
-        func=evaluated, n=samples, dists=[uniform(0.0, 1.0)] * len(axes), rng=np.random.default_rng(seed)
-    )
-    shape = (len(space.minimise), len(axes))  # scipy leaves out dimensions of length one
-    first = np.nan_to_num(found.first_order).reshape(shape)
-    total = np.nan_to_num(found.total_order).reshape(shape)
+    if any(axis.is_continuous for axis in axes) or prod(sizes) > samples * (len(axes) + 2):
+        first, total = _sampled(campaign, samples, seed)
+    else:
+        whole = np.stack(np.unravel_index(np.arange(prod(sizes)), sizes), axis=1).astype(float)
+        first, total = exact_indices(_logarithms(campaign, whole).reshape(-1, *sizes))
     return {
         name: sorted(
             (
@@ -79,3 +66,53 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
         )
         for k, name in enumerate(space.minimise)
     }
+
+
+def _logarithms(campaign: Campaign, points: Any) -> Any:
+    """Return the logarithms of the metrics that are minimised, shape (metrics, points)."""
+    scores, rows = campaign.scores_at(points), []
+    for name in campaign.space.minimise:
+        values = np.asarray(scores[name], float)
+        fits = np.isfinite(scores["latency_s"]) & (values > 0.0)
+        worst = values[fits].max(initial=1.0)
+        rows.append(np.log(np.where(fits, values, 10.0 * worst)))
+    return np.stack(rows)
+
+
+def exact_indices(values: Any) -> tuple[Any, Any]:
+    """Return first-order and total indices of metrics that are known at all points of a space.
+
+    Parameters
+    ----------
+    values : array of float, shape (metrics, size of the first axis, of the second, ...)
+
+    Returns
+    -------
+    first, total : array of float, shape (metrics, axes)
+        0 where a metric is the same everywhere.
+    """
+    axes = range(1, values.ndim)
+    whole = values.var(axis=tuple(axes))
+    scale = np.where(whole > _CONSTANT, whole, np.inf)
+    first = [values.mean(axis=tuple(a for a in axes if a != i)).var(axis=1) for i in axes]
+    total = [values.var(axis=i).mean(axis=tuple(range(1, values.ndim - 1))) for i in axes]
+    return np.stack(first, axis=1) / scale[:, np.newaxis], np.stack(total, axis=1) / scale[:, np.newaxis]
+
+
+def _sampled(campaign: Campaign, samples: int, seed: int) -> tuple[Any, Any]:
+    """Return estimates of first-order and total indices, shape (metrics, axes)."""
+    from scipy.stats import sobol_indices, uniform  # slow to import
+
+    axes, metrics = campaign.axes, len(campaign.space.minimise)
+
+    def evaluated(cube: Any) -> Any:
+        points = np.asarray(cube, float)
+        flat = points.reshape(points.shape[0], -1).T
+        found = _logarithms(campaign, positions_in_unit_cube(axes, flat))
+        return found.reshape(metrics, *points.shape[1:])
+
+    found = sobol_indices(
+        func=evaluated, n=samples, dists=[uniform(0.0, 1.0)] * len(axes), rng=np.random.default_rng(seed)
+    )
+    shape = (metrics, len(axes))  # scipy leaves out dimensions of length one
+    return np.nan_to_num(found.first_order).reshape(shape), np.nan_to_num(found.total_order).reshape(shape)

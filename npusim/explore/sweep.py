@@ -173,7 +173,7 @@ def chunk_bytes(campaign: Campaign, start: int, stop: int, room: Any = None) -> 
     room : array of TOTAL_DTYPE, optional
         Scratch for at least so many points.
     """
-    totals = campaign.totals(start, stop, room)
+    totals = campaign.totals(start, stop, room, parse_keep(campaign.space.keep)[0] == "pareto")
     rows, admitted = keep(campaign.space, totals)
     numbers = start + rows
     if campaign.points.is_full:
