@@ -134,7 +134,7 @@ def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
     return float(fewest * format_cost(arch, op)), float(least / 8.0)
 
 
-@compiled
+@compiled_making_arrays
 def no_known_tiles(arrays: Any) -> KnownTiles:
     """Return room for the shares of some array devices; none where all of them are grids."""
     places = 0
@@ -144,7 +144,7 @@ def no_known_tiles(arrays: Any) -> KnownTiles:
     return KnownTiles(np.empty((places, _KEY)), np.empty((places, 2)), np.zeros(1, np.int64))
 
 
-@compiled
+@compiled_making_arrays
 def known_tile(
     arch: ArchRecord, op: OpRecord, rows: float, channels: float, known: KnownTiles
 ) -> tuple[float, float]:
