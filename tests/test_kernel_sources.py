@@ -1,0 +1,30 @@
+"""What compiled functions may do: those that count no references never hold the only one to an array."""
+
+import ast
+from pathlib import Path
+
+import npusim
+
+NUMBERS = {"None", "float", "int", "bool", "tuple[float, float]", "tuple[float, float, float]"}
+
+
+def own(path: Path, name: str) -> str:
+    """A name as all files know it: private ones belong to their file."""
+    return f"{path}:{name}" if name.startswith("_") else name
+
+
+def test_a_kernel_that_counts_no_references_calls_none_that_returns_a_new_array():
+    """Nobody would free it. That such a kernel makes one itself, numba refuses."""
+    makers, called = set(), {}
+    for path in Path(npusim.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            kinds = [ast.unparse(one).partition("(")[0] for one in node.decorator_list]
+            if "compiled" in kinds:
+                calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+                called[own(path, node.name)] = {own(path, f.id) for f in calls if isinstance(f, ast.Name)}
+            elif any(kind.startswith("compiled") for kind in kinds) and node.returns is not None:
+                makers |= set() if ast.unparse(node.returns) in NUMBERS else {own(path, node.name)}
+    assert len(called) > 200 and {"search_rows", "new_batch", "sum_tree"} <= makers
+    assert {name: of & makers for name, of in called.items() if of & makers} == {}
