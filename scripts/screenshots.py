@@ -1,20 +1,24 @@
 """Makes the pictures in docs/screenshots: ``python scripts/screenshots.py [KIND...]``, all kinds without one.
 
-Every kind of HTML page as a browser shows it 1280 and 390 pixels wide, and tables as a terminal of 80 columns
-shows them. It needs the extra `dev` and a Chromium; nothing is loaded from a network.
+Every kind of HTML page and every lesson as a browser shows it 1280 and 390 pixels wide, and tables as a
+terminal of 80 columns shows them. It needs the extra `dev` and a Chromium; nothing is loaded from a network.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,8 @@ import numpy as np
 from npusim.accuracy.document import AccuracyReport
 from npusim.arch import load_soc
 from npusim.cli.running import run
+from npusim.learn.catalogue import lessons
+from npusim.learn.server import serve
 from npusim.locate import dataset_root
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread, Workload
 from npusim.measure.models import graph_of
@@ -32,10 +38,16 @@ from npusim.studies.perturbation import moved
 TARGET = Path(__file__).resolve().parents[1] / "docs" / "screenshots"
 SOC = "core-ultra-series2"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-OFFLINE = ("--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost", "--disable-gpu")
+OFFLINE = (
+    "--no-sandbox",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
+    "--disable-gpu",
+)
 WIDTHS = (1280, 390)
 HIGHEST = {1280: 2600, 390: 3600}
 """Pixels of a page that are shown."""
+FULL_HEIGHT = "Math.max(...['html', '#App'].map(e => document.querySelector(e)?.scrollHeight ?? 0))"
+"""Height of a page in JavaScript; pages of marimo scroll inside of an element."""
 
 SPACE = f"""
 schema: npusim.space/1
@@ -65,6 +77,7 @@ PAGES: dict[str, str] = {
 OTHERS: dict[str, str] = {
     "timeline": "estimate gat-cora -t stagr --engine event -o timeline.json --trace timeline.html",
     "calibrate": f"calibrate {SOC} --measurements measured.json -o fitted.yaml --report calibrate.html -q",
+    "report": "report 'estimate gcn-cora -t stagr --engine event' 'whatif gcn-cora' sweep -o report.html",
     "search": "",
     "measure": "",
     "accuracy": "",
@@ -86,6 +99,15 @@ TERMINAL: dict[str, str] = {
 }
 
 
+LEARN = {"lessons": "", "explorer": "explorer/"}
+LEARN |= {f"lesson-{one.number:02}-{one.name}": f"lessons/{one.name}/" for one in lessons()}
+"""Address of each page of `npusim learn` on its server."""
+
+_PATIENCE_MS = 300_000
+_LATER_MS = 3000
+"""How long a page of `npusim learn` may take to follow what was done to it."""
+
+
 def prepared(folder: Path) -> None:
     """Fill a folder with what the commands of `PAGES` and `OTHERS` read: traces, a sweep, a measurement."""
     for stack in ("none", "stagr"):
@@ -101,7 +123,7 @@ def quietly(command: str, folder: Path) -> None:
     os.chdir(folder)
     try:
         with redirect_stdout(io.TextIOWrapper(io.BytesIO())):
-            status = run(command.split())
+            status = run(shlex.split(command))
     finally:
         os.chdir(before)
     if status != 0:
@@ -195,13 +217,15 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-def shoot(view: Any, width: int, target: Path) -> None:
+def shoot(view: Any, width: int, target: Path, highest: int = 4000) -> None:
     """Write what a page shows, as far as it is high, into a picture."""
     from PIL import Image
 
-    height = min(view.evaluate("document.documentElement.scrollHeight"), HIGHEST.get(width, 4000))
-    view.set_viewport_size({"width": width, "height": height})
-    view.wait_for_timeout(400)  # plots are drawn anew for the new size
+    for _ in range(2):  # a page may grow with its window
+        height = min(view.evaluate(FULL_HEIGHT), highest)
+        view.set_viewport_size({"width": width, "height": height})
+        view.wait_for_timeout(400)  # plots are drawn anew for the new size
+    view.evaluate("document.querySelector('#App')?.scrollTo(0, 0)")
     with Image.open(io.BytesIO(view.screenshot())) as picture:
         picture.convert("RGB").save(target, lossless=True, quality=100, method=6)
 
@@ -228,6 +252,8 @@ def main(wanted: list[str]) -> None:
     jobs: dict[str, Callable[[Any, Path], None]] = {}
     for kind in [*PAGES, *OTHERS]:
         jobs[kind] = lambda one, folder, kind=kind: _page(one, folder, kind)
+    for kind in LEARN:
+        jobs[kind] = lambda one, folder, kind=kind: _lesson(one, kind)
     for kind in TERMINAL:
         jobs[f"terminal-{kind}"] = lambda one, folder, kind=kind: _terminal(one, folder, kind)
     unknown = [name for name in wanted if name not in jobs]
@@ -235,7 +261,8 @@ def main(wanted: list[str]) -> None:
         raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(jobs)}")
     with tempfile.TemporaryDirectory() as name, browser() as started:
         folder = Path(name)
-        prepared(folder)
+        if not wanted or set(wanted) - set(LEARN):
+            prepared(folder)
         for kind in wanted or jobs:
             jobs[kind](started, folder)
 
@@ -248,8 +275,40 @@ def _page(started: Any, folder: Path, kind: str) -> None:
     for width in WIDTHS:
         view = started.new_page(viewport={"width": width, "height": 900})
         view.goto(page.as_uri())
-        shoot(view, width, TARGET / f"{kind}-{width}.webp")
+        shoot(view, width, TARGET / f"{kind}-{width}.webp", HIGHEST[width])
         view.close()
+
+
+@cache
+def _server() -> str:
+    """Return the address of a server of the lessons that runs until this script ends."""
+    said: Queue[str] = Queue()
+    threading.Thread(target=serve, args=(0, said.put), daemon=True).start()
+    return said.get()
+
+
+def _lesson(started: Any, kind: str) -> None:
+    """Take a lesson as far as a slider and a wrong answer, so that all it can say is seen."""
+    view = started.new_page(viewport={"width": WIDTHS[0], "height": 900})
+    view.set_default_timeout(_PATIENCE_MS)
+    view.goto(_server() + LEARN[kind])
+    if LEARN[kind]:
+        view.wait_for_selector("[data-drawn]")
+    if LEARN[kind].startswith("lessons/"):
+        view.get_by_role("radio").first.click()
+        view.wait_for_selector("[role=slider]:not([data-disabled])")
+        view.locator("[role=slider]").first.focus()
+        view.keyboard.press("ArrowRight")
+        answer = view.get_by_placeholder("a number")
+        answer.fill("1")
+        answer.press("Enter")
+        view.get_by_text("Not yet").wait_for()
+    view.wait_for_timeout(_LATER_MS)
+    for width in WIDTHS:
+        view.set_viewport_size({"width": width, "height": 900})
+        view.wait_for_timeout(_LATER_MS / 4)
+        shoot(view, width, TARGET / f"{kind}-{width}.webp")
+    view.close()
 
 
 def _terminal(started: Any, folder: Path, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""Pages of the documentation site that are made from the package: calls, commands, files and documents.
+"""Pages of the documentation site that are made: calls, commands, files, documents, errors of the model.
 
 A hook of mkdocs (`hooks` in mkdocs.yml): the pages are made at each build and are nowhere else.
 """
@@ -6,6 +6,7 @@ A hook of mkdocs (`hooks` in mkdocs.yml): the pages are made at each build and a
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -16,13 +17,52 @@ from npusim.cli.schema import DOCUMENTS, FILES, MODELS
 from npusim.config import schema_of
 from npusim.lazy import lazy_names
 
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "validation-results.json"
+"""What `scripts/store_validation.py` stored."""
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made from the package."""
     made = {"calls": calls(), "commands": commands(), "files": documents()}
     for name, content in made.items():
         files.append(File.generated(config, f"reference/{name}.md", content=content))
+    files.append(File.generated(config, "errors.md", content=errors()))
     return files
+
+
+def errors() -> str:
+    """Return the page of errors: each suite of validation as `npusim validate` last judged it."""
+    from npusim.validation.document import Validation
+    from npusim.validation.suite import load_suite, suite_names
+
+    stored = {one.name: one for one in Validation.read(RESULTS, "npusim").suites}
+    limits = [group for one in stored.values() for group in one.groups if group.limit is not None]
+    parts = [
+        "# Errors suite by suite\n\nWhat `npusim validate` printed when its results were last stored, "
+        f"{len(stored)} suites, {sum(group.rows for one in stored.values() for group in one.groups):,} rows: "
+        f"{sum(group.ok for group in limits)} of {len(limits)} limits are kept. An error is "
+        "|predicted - measured| / measured, or a difference in points for shares. What the suites are and "
+        "where their figures come from: [validation](validation.md).\n\n```console\n"
+        "npusim validate SUITE -o suite.json\npython scripts/store_validation.py suite.json\n```\n"
+    ]
+    for name in suite_names():
+        parts.append(f"## {name}\n\n{load_suite(name).title}\n")
+        parts.append(_groups(stored[name]) if name in stored else "No result of this suite is stored.\n")
+    return "\n".join(parts)
+
+
+def _groups(suite: Any) -> str:
+    rows = [
+        "| group | rows | mean | median | 90 % | limit | |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for one in suite.groups:
+        unit = " points" if one.error == "points" else " %"
+        figures = (one.mean_error, one.median_error, one.p90_error, one.limit)
+        shown = ("" if value is None else f"{100 * value:.3g}{unit}" for value in figures)
+        verdict = "" if one.limit is None else "kept" if one.ok else "**missed**"
+        rows.append(f"| {_cell(one.group)} | {one.rows:,} | {' | '.join(shown)} | {verdict} |")
+    return "\n".join(rows) + "\n"
 
 
 def calls() -> str:

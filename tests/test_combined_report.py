@@ -7,6 +7,7 @@ import pytest
 
 import npusim
 from npusim.cli.running import run
+from npusim.report.marks import told_apart
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,28 @@ def test_the_summary_comes_first_and_links_to_every_result(page: str) -> None:
     assert "Ours &lt;&amp;&gt;" in page
 
 
+def test_a_result_of_a_command_has_all_its_pictures_and_its_verdict(tmp_path: Path) -> None:
+    runs = ["estimate gcn-cora -t stagr --engine event", "validate silicon-dma"]
+    assert run(["report", *runs, "-o", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text()
+    for heading in ("What lies in SRAM", "What happened when", "What flows through the machine", "Roofline"):
+        assert f">{heading}" in page, heading
+    assert re.search(r"silicon-dma: \d+ of \d+ groups of figures within their limits", page)
+
+
+def test_traces_are_told_apart_without_colour() -> None:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name in "abc":
+        figure.add_bar(x=[1.0], y=["one"], name=f"bar {name}", marker={"color": "#444444"})
+        figure.add_scatter(x=[0], y=[0], mode="lines", name=f"line {name}", line={"color": "#444444"})
+        figure.add_scatter(x=[0], y=[0], mode="markers", name=f"dot {name}", marker={"color": "#444444"})
+    swatches = told_apart(figure)
+    assert len(swatches) == len(set(swatches.values())) == 9
+    assert len({trace.marker.pattern.shape for trace in figure.data if trace.type == "bar"}) == 3
+
+
 def test_each_result_says_where_it_comes_from(page: str, folder: Path) -> None:
     assert page.count("npusim compare none stagr gcn-cora") >= 2
     assert re.search(r"estimate\.json, SHA-256 [0-9a-f]{64}", page)
@@ -59,8 +82,9 @@ def test_no_two_elements_have_one_name_and_every_plot_finds_its_place(page: str)
     [
         ("no such thing", "which is no file"),
         ("estimate 'gcn", "No closing quotation"),
-        ("estimate nosuch", "nothing was written"),
-        ("list socs --nosuch", "nothing was written"),
+        ("estimate nosuch", "gave no result"),
+        ("list socs --nosuch", "gave no result"),
+        ("schema estimate", "gave no result"),
         ("", "which is no file"),
     ],
 )

@@ -114,6 +114,8 @@ def test_every_other_lesson_is_taken(browser: Any, address: str, name: str) -> N
 def test_a_lesson_fits_a_telephone(browser: Any, address: str, name: str) -> None:
     page = opened(browser, f"{address}lessons/{name}/", 390)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for formula in page.locator(".katex-display").all():
+        assert formula.evaluate("e => e.scrollWidth <= e.clientWidth"), formula.inner_text()
     assert page.complaints == []
     page.close()
 
@@ -142,7 +144,7 @@ def test_the_command_of_the_explorer_reproduces_its_latency(
     command = page.locator("code").filter(has_text="npusim estimate").first
     expect(page, lambda: "--set" in command.inner_text())
     page.wait_for_timeout(500)
-    shown = page.get_by_text("latency_s A").first.locator("..").inner_text()
+    shown = page.get_by_text("Design A as a command").first.locator("..").inner_text()
     capfd.readouterr()
     assert run([*shlex.split(command.inner_text())[1:], "--format", "json"]) == 0
     assert repr(json.loads(capfd.readouterr().out)["latency_s"]) in shown

@@ -82,6 +82,9 @@ def forget_odd_width() -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
+TAKEN: ContextVar[list[tuple[Document, Callable[[str], str] | None]] | None]
+TAKEN = ContextVar("TAKEN", default=None)
+"""Where results go, with what makes their HTML page, while `npusim report` runs a command; None: as asked."""
 HTML_ENDINGS = (".html", ".htm")
 _FILE_COLUMNS = 100
 """Width of a table in a file, where no terminal says how wide it is."""
@@ -133,6 +136,11 @@ class Destination:
         html : callable, optional
             Returns the HTML page from the command line; None: pictures and tables of the document alone.
         """
+        taken = TAKEN.get()
+        if taken is not None:
+            taken.append((document, html))
+            if self.path is None:
+                return
         if self.is_json:
             self.write_document(document.to_json)
             return

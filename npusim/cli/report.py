@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextvars import copy_context
 from pathlib import Path
@@ -41,7 +40,7 @@ def report(
     """Write several results as one HTML page: a summary, then the figures, tables and source of each.
 
     The page needs no other file and no network. A command in quotes is run, so that the page names what made
-    its result; a JSON file is named with its SHA-256.
+    its result and has all of its pictures; a JSON file is named with its SHA-256.
     """
     from npusim.cli.output import Destination, write_html
     from npusim.errors import ConfigError
@@ -97,6 +96,7 @@ def _read(path: Path) -> Document:
 
 def _made(command: str) -> Result:
     """Run a command and return its result."""
+    from npusim.cli.output import TAKEN
     from npusim.cli.program import COMMANDS
     from npusim.cli.running import run
     from npusim.errors import ConfigError, NpusimError
@@ -109,10 +109,13 @@ def _made(command: str) -> Result:
     words = words[1:] if words[:1] == ["npusim"] else words
     if not words or words[0] not in COMMANDS:
         raise ConfigError(f"`{command}`, which is no file", file="RUN", allowed=_ALLOWED)
-    with tempfile.TemporaryDirectory() as folder:
-        written = Path(folder) / "result.json"
-        status = copy_context().run(run, [*words, "-o", str(written)])
-        if not written.is_file():
-            found = f"`npusim {shlex.join(words)}` ended with status {status} and nothing was written"
-            raise NpusimError(found)
-        return Result(_read(written), shlex.join(["npusim", *words]), "")
+    token = TAKEN.set([])
+    try:
+        status = copy_context().run(run, words)
+        taken = TAKEN.get()
+    finally:
+        TAKEN.reset(token)
+    if not taken:
+        raise NpusimError(f"`npusim {shlex.join(words)}` ended with status {status} and gave no result")
+    document, html = taken[-1]
+    return Result(document, shlex.join(["npusim", *words]), "", html)

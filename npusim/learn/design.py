@@ -133,6 +133,23 @@ def _scenario(design: Design) -> Scenario:
     return Scenario(design.workload, machine(design.soc, *design.settings), techniques=design.stack)
 
 
+def critical_steps(estimate: Estimate, most: int) -> list[tuple[str, float, str]]:
+    """Return the launch and the operators on the critical path: name, time in s, unit.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    most : int
+        Operators that are named, the longest; what the others take is one step at the end.
+    """
+    path = [(one.name, one.critical_s, one.unit) for one in estimate.operators if one.critical_s]
+    longest = set(sorted((time for _, time, _ in path), reverse=True)[:most])
+    named = [step for step in path if step[1] in longest][:most]
+    rest = sum(time for _, time, _ in path) - sum(time for _, time, _ in named)
+    others = [(f"{len(path) - len(named)} more operators", rest, "several")] if len(path) > most else []
+    return [("launch", estimate.launch_s, "launch"), *named, *others]
+
+
 def offered() -> tuple[list[str], dict[str, str]]:
     """Return machines with Intel's NPU, and workloads that are quick to cost with their kind."""
     from npusim.arch import soc_names

@@ -8,7 +8,7 @@ with app.setup:
     import marimo as mo
 
     from npusim.engines.event import estimate_with_timeline
-    from npusim.learn.design import KNOBS, Design, offered, stacks_for
+    from npusim.learn.design import KNOBS, Design, critical_steps, offered, stacks_for
     from npusim.learn.drawings.curves import stacked
     from npusim.learn.drawings.gantt import gantt
     from npusim.learn.figure import Figure
@@ -51,15 +51,14 @@ def _():
 def _():
     choices = mo.ui.dictionary(
         {
-            f"{what} {name}": element
+            f"{what} {name}": mo.ui.dropdown(offer, value=value, label=what)
             for name in ("A", "B")
-            for what, element in (
-                ("machine", mo.ui.dropdown(SOCS, value=DEFAULT_SOC, label=f"{name}: machine")),
-                ("network", mo.ui.dropdown(list(KINDS), value="gcn-cora", label="network")),
+            for what, offer, value in (
+                ("machine", SOCS, DEFAULT_SOC),
+                ("network", list(KINDS), "gcn-cora"),
             )
         }
     )
-    mo.hstack(list(choices.elements.values()), justify="start", gap=1, wrap=True)
     return (choices,)
 
 
@@ -67,9 +66,7 @@ def _():
 def _(choices):
     stacks = mo.ui.dictionary(
         {
-            name: mo.ui.dropdown(
-                list(offer), value=offer[min(first, len(offer) - 1)], label=f"{name}: techniques"
-            )
+            name: mo.ui.dropdown(list(offer), value=offer[min(first, len(offer) - 1)], label="techniques")
             for name, first, offer in (
                 (one, first, stacks_for(KINDS[choices.value[f"network {one}"]]))
                 for one, first in (("A", 2), ("B", 3))
@@ -79,7 +76,16 @@ def _(choices):
     knobs_a, knobs_b = sliders(choices.value["machine A"]), sliders(choices.value["machine B"])
     mo.hstack(
         [
-            mo.vstack([stacks[name], *knobs.elements.values()])
+            mo.vstack(
+                [
+                    mo.md(f"### Design {name}"),
+                    choices.elements[f"machine {name}"],
+                    choices.elements[f"network {name}"],
+                    stacks[name],
+                    *knobs.elements.values(),
+                ],
+                gap=0.75,
+            )
             for name, knobs in (("A", knobs_a), ("B", knobs_b))
         ],
         justify="start",
@@ -123,26 +129,28 @@ def _(designs, found):
     mo.md(
         "| | A | B | A over B |\n| --- | ---: | ---: | ---: |\n"
         + "\n".join(f"| {what} | {a} | {b} | {ratio:.2f} |" for what, a, b, ratio in _rows)
-        + f"\n\n`latency_s` A **{_a.latency_s!r}**, B **{_b.latency_s!r}**\n\n"
-        + "".join(f"{name}: {design.name}\n\n" for name, design in designs.items())
     )
     return
 
 
 @app.cell
-def _(designs):
+def _(designs, found):
     mo.vstack(
         [
             mo.vstack(
                 [
-                    mo.md(f"**Design {name} as a command**\n\n```console\n{design.command}\n```"),
+                    mo.md(
+                        f"**Design {name} as a command** (`latency_s` {found[name].latency_s!r})\n\n"
+                        f"```console\n{design.command}\n```"
+                    ),
                     mo.download(
                         design.sheet.encode(),
                         filename=f"{design.soc}-explored.yaml",
                         mimetype="application/yaml",
                         label=f"Download the machine of {name} as YAML",
                     ),
-                ]
+                ],
+                align="start",
             )
             for name, design in designs.items()
         ]
@@ -153,7 +161,7 @@ def _(designs):
 @app.cell
 def _():
     both = Figure(240)
-    both.place
+    mo.vstack([mo.md("### How long each unit works"), both.place])
     return (both,)
 
 
@@ -183,10 +191,10 @@ def _():
 
 @app.cell
 def _():
-    waterfall, energy, roof, sram = Figure(420), Figure(220), Figure(460), Figure(360)
+    waterfall, energy, roof, sram = Figure(), Figure(180), Figure(460), Figure(360)
     mo.vstack(
         [
-            mo.md("### Where the time goes: operators on the critical path"),
+            mo.md("### Where the time goes: launch and operators, one after the other, on the critical path"),
             waterfall.place,
             mo.md("### Energy by part"),
             energy.place,
@@ -202,26 +210,24 @@ def _():
 @app.cell
 def _(designs, energy, found, roof, sram, waterfall, which):
     _one = found[which.value]
-    _path = [("launch", _one.launch_s, "launch")] + [
-        (operator.name, operator.critical_s or 0.0, operator.unit) for operator in _one.operators
-    ]
-    _longest = sorted(_path, key=lambda entry: -entry[1])[:MOST_BARS]
-    _shown = [entry for entry in _path if entry in _longest and entry[1] > 0]
-    _kinds = list(dict.fromkeys(unit for _, _, unit in _shown))
+    _steps = critical_steps(_one, MOST_BARS)
+    _kinds = list(dict.fromkeys(unit for _, _, unit in _steps))
     waterfall.show(
         stacked(
-            [name for name, _, _ in _shown],
-            {kind: [time if unit == kind else 0.0 for _, time, unit in _shown] for kind in _kinds},
-            amount_axis("part of the latency", "s"),
-            {**UNIT_COLOURS, "launch": "#bbbbbb"},
-        )
+            [f"{name}, {engineering(time, 's')}" for name, time, _ in _steps],
+            {kind: [time if unit == kind else None for _, time, unit in _steps] for kind in _kinds},
+            amount_axis("time since the inference was asked for", "s"),
+            {**UNIT_COLOURS, "launch": "#bbbbbb", "several": "#888888"},
+            base=[sum(time for _, time, _ in _steps[:row]) for row in range(len(_steps))],
+        ),
+        height=110 + 42 * len(_steps),
     )
     _parts = {name: value for name, value in _one.energy.model_dump().items() if isinstance(value, float)}
     energy.show(
         stacked(
-            ["energy"],
+            [f"{engineering(_one.energy_j, 'J')} an inference"],
             {name.removesuffix("_j"): [value] for name, value in _parts.items() if value > 0},
-            amount_axis("energy of an inference", "J"),
+            amount_axis("energy", "J"),
             {},
         )
     )

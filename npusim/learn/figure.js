@@ -1,3 +1,5 @@
+const NARROW = 500; // pixels below which a page is that of a telephone
+
 // A plotly figure that follows its model. The library comes from this server, once a page.
 const library = () =>
   (globalThis.npusimPlotly ??= new Promise((loaded, failed) => {
@@ -14,6 +16,7 @@ async function render({ model, el }) {
   const plotly = await library();
   const draw = async () => {
     const { data, layout, config, frames } = JSON.parse(model.get("spec"));
+    if (el.clientWidth < NARROW) layout.font.size = 11;
     place.style.minHeight = `${layout.height}px`;
     await plotly.react(place, data, layout, config);
     if (place._transitionData?._frames.length) await plotly.deleteFrames(place);

@@ -48,6 +48,6 @@ class Figure:
             separators=". ",
         )
         figure.update_layout(**layout)
-        figure.update_xaxes(automargin=True)
-        figure.update_yaxes(automargin=True)
+        figure.update_xaxes(automargin=True, ticklabelstandoff=4)
+        figure.update_yaxes(automargin=True, ticklabelstandoff=4)
         self._drawn.spec = json.dumps({**json.loads(figure.to_json()), "config": _CONFIG})

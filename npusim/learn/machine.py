@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import npusim
 from npusim.arch import Soc
@@ -26,9 +27,11 @@ def product(rows: int, depth: int, columns: int, dtype: npusim.DType = npusim.DT
     return editor.finish()
 
 
-def estimate(network: npusim.Graph | str, soc: Soc | None = None, techniques: str = "none") -> Estimate:
+def estimate(
+    network: npusim.Graph | str, soc: Soc | None = None, techniques: str = "none", **options: Any
+) -> Estimate:
     """Return what an inference costs, without its interval: a slider should not wait for samples."""
-    return npusim.estimate(network, soc or machine(), techniques=techniques, interval=False)
+    return npusim.estimate(network, soc or machine(), techniques=techniques, interval=False, **options)
 
 
 def gnn(model: str, nodes: int, degree: float, features: int = 256, **keys: object) -> npusim.Graph:

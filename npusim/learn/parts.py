@@ -53,7 +53,7 @@ def reply(guess: str | None, right: str, because: str) -> Any:
 def exercise(words: str, unit: str = "") -> Any:
     """Return an exercise: an element whose value is the number that was entered, or None at first."""
     shown = f" (in {unit})" if unit else ""
-    return mo.ui.text(label=f"**Exercise.** {words}{shown}", placeholder="a number")
+    return mo.ui.text(label=f"**Exercise.** {words}{shown}", placeholder="a number", full_width=True)
 
 
 def checked(

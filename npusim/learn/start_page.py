@@ -20,7 +20,7 @@ def start_page(known: Iterable[Lesson]) -> str:
         "See the machine work",
         text(
             "Each lesson asks for a guess, lets you move the machine, shows the equation with its numbers, "
-            "and ends with an exercise. Figures come from the same model as `npusim estimate`."
+            "and ends with an exercise. Figures come from the same model as npusim estimate."
         ),
         f"<ol>{entries}</ol>",
         '<p><a href="/explorer/">Explorer</a>: two designs side by side, with all their pictures</p>',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -11,6 +11,7 @@ from npusim.documents import Document
 from npusim.report.html import body_of, page, text
 from npusim.report.notebook import text_of
 from npusim.report.pages import html_of
+from npusim.validation.document import Validation
 
 _LOWER = {"h1": "h2", "h2": "h3", "h3": "h4"}
 _NAMED = re.compile(r'(\bid="|\bhref="#|url\(#)(?![0-9a-f]{8}-)')
@@ -27,6 +28,8 @@ class Result:
     """Command line that makes it; empty where it was read from a file."""
     origin: str
     """File or directory that it was read from, and the fingerprint of a file; empty where it was made."""
+    html: Callable[[str], str] | None = None
+    """Makes its page from the command line; None: pictures and tables of the document alone."""
 
 
 def report_html(title: str, results: Sequence[Result], command: str) -> str:
@@ -53,7 +56,7 @@ def _summary(results: Sequence[Result]) -> str:
     entries = []
     for number, result in enumerate(results, 1):
         subject, *figures = text_of(result.document).splitlines()[:-1]
-        said = " ".join(line.strip() for line in figures)
+        said = " ".join(line.strip() for line in figures) or _verdict(result.document)
         origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
         entries.append(
             f'<li><a href="#result-{number}">{escape(subject)}</a><br>{escape(said)}'
@@ -62,8 +65,19 @@ def _summary(results: Sequence[Result]) -> str:
     return f"<h2>Summary</h2><ol>{''.join(entries)}</ol>"
 
 
+def _verdict(document: Document) -> str:
+    """Return how many limits of a validation are kept; nothing for other documents."""
+    if not isinstance(document, Validation):
+        return ""
+    groups = [group for suite in document.suites for group in suite.groups]
+    kept = sum(group.ok for group in groups)
+    names = ", ".join(suite.name for suite in document.suites)
+    return f"{names}: {kept} of {len(groups)} groups of figures within their limits"
+
+
 def _section(number: int, result: Result) -> str:
-    body = body_of(html_of(result.document, result.command))
+    made = result.html(result.command) if result.html else html_of(result.document, result.command)
+    body = body_of(made)
     body = re.sub(r"(</?)(h[123])\b", lambda found: found[1] + _LOWER[found[2]], body)
     body = _NAMED.sub(rf"\1r{number}-", body)
     origin = text(f"Read from {result.origin}", "note") if result.origin else ""

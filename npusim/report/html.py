@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from npusim.report.engineering import engineering
+from npusim.report.marks import told_apart
 
 COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee",
@@ -31,6 +32,8 @@ _FEW_DECADES = 0.5
 """Powers of ten below which a logarithmic axis would have too few ticks."""
 _LONGEST_NAME = 18
 """Characters in a line of a name beside a plot."""
+_MANY_COLUMNS = 14
+"""Columns from which a table is printed in smaller type."""
 FONT = "system-ui, sans-serif"
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
@@ -154,28 +157,20 @@ def plot(
 
 def _legend(figure: go.Figure) -> str:
     """Return the names of a figure's traces as buttons, which wrap on any screen and hide what they name."""
-    entries: dict[str, tuple[str, list[int], bool]] = {}
-    for number, trace in enumerate(figure.data):
-        if trace.name and trace.showlegend is not False:
-            colour, traces, _ = entries.setdefault(trace.name, (_colour(trace), [], False))
-            entries[trace.name] = colour, [*traces, number], trace.visible == "legendonly"
-    if len(entries) < 2:
+    swatches = told_apart(figure)
+    if len(swatches) < 2:
         return ""
-    buttons = (
-        f'<button class="{"off" if off else ""}" onclick="toggle(this)" '
-        f'data-traces="{json.dumps(traces)}"><i style="background: {colour}"></i>{escape(name)}</button>'
-        for name, (colour, traces, off) in entries.items()
-    )
+    buttons = []
+    for name, swatch in swatches.items():
+        traces = [
+            k for k, trace in enumerate(figure.data) if trace.name == name and trace.showlegend is not False
+        ]
+        off = any(figure.data[k].visible == "legendonly" for k in traces[:1])
+        buttons.append(
+            f'<button class="{"off" if off else ""}" onclick="toggle(this)" '
+            f'data-traces="{json.dumps(traces)}">{swatch}{escape(name)}</button>'
+        )
     return f"<p class=legend>{''.join(buttons)}</p>"
-
-
-def _colour(trace: Any) -> str:
-    """Return the colour that a trace is drawn in, as text that is safe in a style."""
-    for part in ("marker", "line"):
-        colour = getattr(getattr(trace, part, None), "color", None)
-        if isinstance(colour, str) and re.fullmatch(r"#[0-9a-fA-F]{3,8}", colour):
-            return colour
-    return GREY
 
 
 def seconds_axis(title: str, log: bool = True) -> dict[str, Any]:
@@ -216,7 +211,9 @@ def log_axis(title: str, unit: str, low: float, high: float) -> dict[str, Any]:
 
 def _tick(value: float, unit: str) -> str:
     """Return an amount at a tick: its first digit alone, for all others are 0."""
-    return re.sub(r"\.0+", "", engineering(value, unit)) if unit else f"{value:g}"
+    if unit in ("", "x"):  # a factor takes no prefix
+        return f"{value:g}{unit}"
+    return re.sub(r"\.0+", "", engineering(value, unit))
 
 
 def names_axis(names: Sequence[str]) -> dict[str, Any]:
@@ -286,7 +283,8 @@ def table(
         return f"<tr>{''.join(drawn(cell, i, tag) for i, cell in enumerate(cells))}</tr>"
 
     body = "".join(line(row, "td") for row in lines)
-    whole = f"<div class=wide><table>{line(heads, 'th')}{body}</table></div>"
+    wide = "wide many" if len(heads) > _MANY_COLUMNS else "wide"
+    whole = f'<div class="{wide}"><table>{line(heads, "th")}{body}</table></div>'
     if not name:
         return whole
     button = f'<button class=csv data-name="{escape(name)}" onclick="saveCsv(this)">Save as CSV</button>'

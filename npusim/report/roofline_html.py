@@ -79,7 +79,8 @@ def _ceilings(figure: go.Figure, estimate: Estimate, low: float, high: float) ->
         else:
             continue
         colour = UNIT_COLOURS.get(ceiling.unit, "#777777")
+        dash = "solid" if ceiling.ops_per_s else "dot" if "DMA" in ceiling.name else "dash"
         figure.add_scatter(
             x=[low, high], y=heights, mode="lines", name=said, hoverinfo="name",
-            line={"color": colour, "width": 1.5, "dash": "solid" if ceiling.ops_per_s else "dash"},
+            line={"color": colour, "width": 1.5, "dash": dash},
         )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import plotly.graph_objects as go
 
 from npusim.engines.timeline import TaskKind, Timeline
@@ -14,6 +16,15 @@ _SHOWN = {
     TaskKind.DMA_OUT: ("DMA out", COLOURS[1]),
 }
 _MOST = 1500
+
+
+def _named(track: str) -> str:
+    """Return the words for a track such as npu.tile0.dpu or npu.dma1."""
+    tile = re.fullmatch(r"\w+\.tile(\d+)\.(dpu|dsp)(\d*)", track)
+    if tile:
+        return f"{'grid' if tile[2] == 'dpu' else f'DSP {tile[3]}'} of tile {tile[1]}".replace("  ", " ")
+    dma = re.fullmatch(r"\w+\.dma(\d*)", track)
+    return f"DMA {dma[1]}" if dma else track
 
 
 def gantt(line: Timeline) -> go.Figure:
@@ -34,7 +45,7 @@ def gantt(line: Timeline) -> go.Figure:
         figure.add_bar(
             base=[float(line.start[row]) - begin for row in mine],
             x=[float(line.end[row] - line.start[row]) for row in mine],
-            y=[line.track(row) for row in mine],
+            y=[_named(line.track(row)) for row in mine],
             orientation="h",
             name=name,
             marker={"color": colour, "line": {"color": "#ffffff", "width": 0.5}},

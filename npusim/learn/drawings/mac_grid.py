@@ -86,7 +86,7 @@ def outputs_filling(grid: Grid, rows: int, columns: int) -> go.Figure:
                "zeroline": False},
         yaxis={"title": "rows M", "autorange": "reversed", "scaleanchor": "x", "constrain": "domain",
                "showgrid": False, "zeroline": False},
-        updatemenus=[{"type": "buttons", "buttons": [play], "x": 1, "xanchor": "right", "y": 1.02,
-                      "yanchor": "bottom", "bordercolor": GREY, "pad": {"t": 0, "b": 4}}],
+        updatemenus=[{"type": "buttons", "buttons": [play], "x": 1, "xanchor": "right", "y": -0.1,
+                      "yanchor": "top", "bordercolor": GREY, "pad": {"t": 0, "b": 4}}],
     )  # fmt: skip
     return figure

@@ -20,6 +20,12 @@ with app.setup:
     LAUNCH_S = float(machine().npu.launch_overhead)
     BANDWIDTH = float(machine().dram.bandwidth)
 
+    def stated(value, unit, digits, share):
+        """Return a fitted number with its standard error in LaTeX, or that it is open."""
+        if share >= 1 or value <= 0:
+            return r"\text{not known: anything fits}"
+        return rf"{value:.{digits}f}\,{unit} \pm {100 * share:.1f}\,\%"
+
 
 @app.cell
 def _():
@@ -106,11 +112,11 @@ def _(noise, picture, sizes):
         x=_bytes, y=_seen, mode="markers", name="measured", marker={"color": COLOURS[0], "size": 9}
     )
     picture.show(_figure, xaxis=log_axis("size", "B", 1e4, 1e9), yaxis=log_axis("time", "s", 5e-5, 2e-2))
-    _bandwidth = f"{1e-9 / _found[1]:.0f}" if _found[1] > 0 else r"\text{below zero}"
+    _launch = stated(1e3 * _found[0], r"\text{ms}", 3, _shares[0])
+    _bandwidth = stated(1e-9 / _found[1], r"\text{GB/s}", 0, _shares[1])
     mo.md(
         rf"""
-        $$t_0 = {1e3 * _found[0]:.3f}\,\text{{ms}} \pm {100 * _shares[0]:,.0f}\,\%, \qquad
-        B = {_bandwidth}\,\text{{GB/s}} \pm {100 * _shares[1]:,.0f}\,\%$$
+        $$\begin{{aligned}} t_0 &= {_launch} \\ B &= {_bandwidth} \end{{aligned}}$$
 
         {"**Both are known.**" if max(_shares) < 0.1 else "**One of them is not known**, however good the fit looks: its interval says so."}
         Widen the range: small copies tell the launch, large ones the bandwidth. `npusim calibrate` does the same with all numbers of a machine

@@ -106,15 +106,17 @@ def _(latencies, nodes, picture, recompile):
     _capacity = next(capacity for capacity in latencies if capacity >= nodes.value)
     _left = _capacity - nodes.value
     _padding_s = latencies[_capacity] - latencies[START]
-    _worth = recompile.value / _padding_s if _padding_s > 0 else 0.0
+    _worth = float(f"{recompile.value / _padding_s:.3g}") if _padding_s > 0 else 0.0
     mo.md(
         rf"""
         The smallest of these capacities that holds {nodes.value} nodes is **{_capacity}**: {engineering(latencies[_capacity], "s")}
         an inference, with room for {_left} more nodes. Compiled anew for each node instead, an inference is as quick as it can be, but each new node
         costs {recompile.value} s:
 
-        $$\frac{{\text{{compile}}}}{{\text{{padding}}}} = \frac{{{recompile.value}\,\text{{s}}}}{{{1e3 * latencies[_capacity]:.2f} - {1e3 * latencies[START]:.2f}\,\text{{ms}}}}
-        = {f"{_worth:,.0f}".replace(",", "{,}")}\;\text{{inferences between two nodes before compiling pays}}$$
+        $$\frac{{\text{{compile}}}}{{\text{{padding}}}} = \frac{{{recompile.value}\,\text{{s}}}}{{({1e6 * latencies[_capacity]:.1f} - {1e6 * latencies[START]:.1f})\,\mu\text{{s}}}}
+        = \mathbf{{{f"{_worth:,.0f}".replace(",", "{,}")}}}$$
+
+        Only with more inferences than that between one new node and the next does compiling anew pay.
 
         `npusim stream gcn-cora` finds the best of these ways for a graph and a rate of updates of your own.
         """

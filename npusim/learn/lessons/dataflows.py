@@ -103,10 +103,10 @@ def _(k, m, n, picture):
     _work = m.value * k.value * n.value
     mo.md(
         rf"""
-        $$\text{{reuse}} = \frac{{\text{{multiply-accumulates}}}}{{\text{{bytes read in SRAM}}}} =
-        \frac{{{_work / 1e6:.4g}\,\text{{M}}}}{{{_found[_least].sram_read_bytes / 1e6:.3g}\,\text{{MB}}}} = \mathbf{{{_work / _found[_least].sram_read_bytes:.1f}}}
-        \;\text{{({_least.replace("_", "-")}, the best here)}}$$
+        $$\begin{{aligned}} \text{{reuse}} &= \frac{{\text{{multiply-accumulates}}}}{{\text{{bytes read in SRAM}}}} \\ &=
+        \frac{{{_work / 1e6:.4g}\,\text{{M}}}}{{{_found[_least].sram_read_bytes / 1e6:.3g}\,\text{{MB}}}} = \mathbf{{{_work / _found[_least].sram_read_bytes:.1f}}} \end{{aligned}}$$
 
+        That is {_least.replace("_", "-")}, the best here.
         Least energy in SRAM: **{_least.replace("_", "-")}**, {engineering(_found[_least].energy.sram_j, "J")}. Quickest: **{_quickest.replace("_", "-")}**,
         {engineering(_found[_quickest].latency_s, "s")}; it waits for *{_found[_quickest].bound}*. Compulsory traffic with DRAM is the same for all.
         """

@@ -125,8 +125,8 @@ def _(chunks, degree, found, nodes, picture):
     _edges, _now = nodes.value * degree.value, found[chunks.value]
     mo.md(
         rf"""
-        $$\text{{messages}} = \text{{edges}} \cdot \frac{{F}}{{P}} \cdot 2\,\text{{B}} =
-        {_edges / 1e6:.3g}\,\text{{M}} \cdot \frac{{64}}{{{chunks.value}}} \cdot 2\,\text{{B}} = \mathbf{{{_edges * 64 / chunks.value * 2 / 1e6:.4g}\,\text{{MB}}}}$$
+        $$\begin{{aligned}} \text{{messages}} &= \text{{edges}} \cdot \frac{{F}}{{P}} \cdot 2\,\text{{B}} \\ &=
+        {_edges / 1e6:.3g}\,\text{{M}} \cdot \frac{{64}}{{{chunks.value}}} \cdot 2\,\text{{B}} = \mathbf{{{_edges * 64 / chunks.value * 2 / 1e6:.4g}\,\text{{MB}}}} \end{{aligned}}$$
 
         {engineering(_whole.latency_s, "s")} whole, {engineering(_now.latency_s, "s")} in {chunks.value} chunks on a CPU of 64 cores;
         {engineering(_whole.memory.dram_peak_bytes, "B")} and {engineering(_now.memory.dram_peak_bytes, "B")} at the peak.

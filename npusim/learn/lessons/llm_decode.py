@@ -110,7 +110,7 @@ def _(device, ends, length, picture):
             _lengths,
             {
                 f"a token on the {device.value}": [one.latency_s for one in ends],
-                "of which reading the weights at the rate it attains": [_bytes / _bandwidth] * 2,
+                "of which reading the weights": [_bytes / _bandwidth] * 2,
             },
             length.value,
             {"title": "length of the cache (tokens)"},
@@ -119,10 +119,10 @@ def _(device, ends, length, picture):
     )
     mo.md(
         rf"""
-        $$\text{{token}} \approx \frac{{\text{{weights}}}}{{\text{{bandwidth}}}} + \text{{cache}} =
-        \frac{{{_bytes / 1e9:.2f}\,\text{{GB}}}}{{{_bandwidth / 1e9:.1f}\,\text{{GB/s}}}} + \dots = \mathbf{{{1e3 * _now:.0f}\,\text{{ms}}}}
-        \quad ({1 / _now:.1f}\,\text{{tokens/s}})$$
+        $$\begin{{aligned}} \text{{token}} &= \frac{{\text{{weights}}}}{{\text{{bandwidth}}}} + \text{{cache and the rest}} \\
+        &= \frac{{{_bytes / 1e9:.2f}\,\text{{GB}}}}{{{_bandwidth / 1e9:.1f}\,\text{{GB/s}}}} + {1e3 * (_now - _bytes / _bandwidth):.1f}\,\text{{ms}} = \mathbf{{{1e3 * _now:.1f}\,\text{{ms}}}} \end{{aligned}}$$
 
+        That is {1 / _now:.1f} tokens a second. The bandwidth is what the {device.value} attains of the {float(machine(SOC).dram.bandwidth) / 1e9:.0f} GB/s of this machine's DRAM.
         {engineering(_slope, "s")} more for each token that the cache is longer (a straight line between estimates at {SHORT} and {LONG}).
         On the NPU packed weights do not help today: the driver unpacks them in DRAM. `npusim llm` compares models, formats and devices.
         """

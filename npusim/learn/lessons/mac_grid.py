@@ -82,10 +82,10 @@ def _(k, m, n, picture):
     _share = busy_share(GRID, m.value, k.value, n.value)
     mo.md(
         rf"""
-        $$\text{{busy}} = \frac{{M\,K\,N}}{{\lceil M/{GRID.pixels}\rceil {GRID.pixels} \cdot
-        \lceil K/{GRID.depth}\rceil {GRID.depth} \cdot \lceil N/{GRID.channels}\rceil {GRID.channels}}}
-        = \frac{{{m.value} \cdot {k.value} \cdot {n.value}}}{{{_down * GRID.pixels} \cdot {_deep * GRID.depth}
-        \cdot {_across * GRID.channels}}} = \mathbf{{{100 * _share:.0f}\,\%}}$$
+        $$\begin{{aligned}} \text{{busy}} &= \frac{{M\,K\,N}}{{\lceil M/{GRID.pixels}\rceil {GRID.pixels} \cdot
+        \lceil K/{GRID.depth}\rceil {GRID.depth} \cdot \lceil N/{GRID.channels}\rceil {GRID.channels}}} \\
+        &= \frac{{{m.value} \cdot {k.value} \cdot {n.value}}}{{{_down * GRID.pixels} \cdot {_deep * GRID.depth}
+        \cdot {_across * GRID.channels}}} = \mathbf{{{100 * _share:.0f}\,\%}} \end{{aligned}}$$
         """
     )
     return
@@ -98,7 +98,7 @@ def _(k, m, n):
         f"The whole model adds what an equation of edges leaves out: filling the lanes with operands, writing results back, "
         f"spreading work over {_cost.mapping.tiles} tiles, and bringing {engineering(_cost.dram_bytes, 'B')} from DRAM. With all of that "
         f"this product takes {engineering(_cost.latency_s, 's')} and keeps **{percent(_cost.grid_utilisation)}** of the lanes busy; "
-        f"what it waits for is *{_cost.bound}*. Small products never fill a grid; the next lesson shows which large ones do not either."
+        f"what limits it is *{_cost.bound}*. Small products never fill a grid; the next lesson shows which large ones do not either."
     )
     return
 

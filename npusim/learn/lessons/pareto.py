@@ -127,8 +127,7 @@ def _(budget, designs, front, picture):
     picture.show(_figure, xaxis={"title": "area of the NPU (mm²)"}, yaxis=amount_axis("latency", "s"))
     mo.md(
         rf"""
-        $$\min_{{\text{{designs}}}} \text{{latency}} \quad \text{{where area}} \le {budget.value:g}\,\text{{mm}}^2
-        \quad\Rightarrow\quad \mathbf{{{1e3 * _chosen["latency_s"]:.3f}\,\text{{ms}}}}$$
+        $$\min_{{\text{{area}} \,\le\, {budget.value:g}\,\text{{mm}}^2}} \text{{latency}} = \mathbf{{{1e3 * _chosen["latency_s"]:.3f}\,\text{{ms}}}}$$
 
         {_chosen["npu.tiles"]:.0f} tiles with {engineering(_chosen["npu.sram.per_tile"], "B")} each at {engineering(_chosen["npu.dpu.clock"], "Hz")},
         DRAM {engineering(_chosen["dram.bandwidth"], "B/s")}: {_chosen["area_mm2"]:.1f} mm². DRAM's bandwidth is not part of the NPU's area,

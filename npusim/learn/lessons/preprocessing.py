@@ -106,16 +106,17 @@ def _(degree, nodes, picture):
     )
     _none, _stagr = (_found[name] for name in ("as exported (edges)", "StaGr: the matrix is a constant"))
     _bytes = 2 * nodes.value**2
+    _even = nodes.value * (_none.latency_s - _none.launch_s) / (_stagr.latency_s - _stagr.launch_s)
     mo.md(
         rf"""
         Latency as exported: **{engineering(_none.latency_s, "s")}**; with StaGr: **{engineering(_stagr.latency_s, "s")}**,
         {_none.latency_s / _stagr.latency_s:.0f} times less. StaGr turns the sums into a product with a constant matrix:
 
-        $$2\,N^2 = 2 \cdot {nodes.value}^2 = {_bytes / 1e6:.1f}\,\text{{MB instead of}}\;
-        {nodes.value * degree.value / 1e3:.0f}\,\text{{thousand edges}}$$
+        $$\begin{{aligned}} \text{{matrix}} &= 2\,\text{{B}} \cdot N^2 = 2 \cdot {nodes.value}^2 = {_bytes / 1e6:.1f}\,\text{{MB}} \\
+        \text{{in place of}} &\phantom{{=}}\; {nodes.value * degree.value / 1e3:g}\,\text{{thousand edges}} \end{{aligned}}$$
 
-        Nearly all of these entries are zero, and yet the product wins: the grids of four tiles do {4 * prod(GRID):,} multiplications in a cycle. Take more nodes
-        and see when that stops to hold. *GraphSplit* and *PreG* move what depends on edges alone to the CPU; what stays are the sums of the features.
+        Nearly all of these entries are zero, and yet the product wins: the grids of four tiles do {4 * prod(GRID):,} multiplications in a cycle. The matrix
+        grows with the square of the nodes, the edges only with their number: carried on like this, both would be even at some {float(f"{_even:.1g}"):,.0f} nodes. *GraphSplit* and *PreG* move what depends on edges alone to the CPU; what stays are the sums of the features.
         """
     )
     return

@@ -99,9 +99,9 @@ def _(features, form, picture):
     _fed = _point.intensity["dram"] * bandwidth
     mo.md(
         rf"""
-        $$\text{{rate}} \le \min\!\left(\text{{peak}},\; \frac{{2\,N\,N\,F}}{{\text{{bytes}}}} \cdot \text{{bandwidth}}\right)
-        = \min({_peak / 1e12:.3g}\,\text{{Top/s}},\; {_point.intensity["dram"]:.3g} \cdot {bandwidth / 1e9:.3g}\,\text{{GB/s}})
-        = \mathbf{{{min(_peak, _fed) / 1e12:.3g}\,\text{{Top/s}}}}$$
+        $$\begin{{aligned}} \text{{rate}} &\le \min\!\left(\text{{peak}},\; \frac{{2\,N\,N\,F}}{{\text{{bytes}}}} \cdot \text{{bandwidth}}\right) \\
+        &= \min({_peak / 1e12:.3g}\,\text{{Top/s}},\; {_point.intensity["dram"]:.3g} \cdot {bandwidth / 1e9:.3g}\,\text{{GB/s}}) \\
+        &= \mathbf{{{min(_peak, _fed) / 1e12:.3g}\,\text{{Top/s}}}} \end{{aligned}}$$
 
         The model finds {engineering(_point.ops_per_s, "op/s")} and {engineering(_found.operators[0].latency_s, "s")};
         the matrix alone has {engineering(NODES * NODES * _size, "B")}. Twice the features take

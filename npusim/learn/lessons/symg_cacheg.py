@@ -106,7 +106,7 @@ def _(bandwidth, nodes, picture, sram):
             list(_found),
             {
                 "launch": [one.launch_s for one in _found.values()],
-                "the rest": [one.latency_s - one.launch_s for one in _found.values()],
+                "transfers and products": [one.latency_s - one.launch_s for one in _found.values()],
             },
             amount_axis("latency", "s"),
             {"launch": "#bbbbbb"},
@@ -115,8 +115,8 @@ def _(bandwidth, nodes, picture, sram):
     _n, _plain, _both = nodes.value, _found["stagr"], _found["stagr+symg+cacheg"]
     mo.md(
         rf"""
-        $$\frac{{N (N + 1)}}{{2}} \cdot 2\,\text{{B}} = {_n * (_n + 1) / 1e6:.2f}\,\text{{MB in place of}}\;
-        {2 * _n * _n / 1e6:.2f}\,\text{{MB}}$$
+        $$\begin{{aligned}} \text{{triangle}} &= \frac{{N (N + 1)}}{{2}} \cdot 2\,\text{{B}} = \mathbf{{{_n * (_n + 1) / 1e6:.2f}\,\text{{MB}}}} \\
+        \text{{whole matrix}} &= N^2 \cdot 2\,\text{{B}} = {2 * _n * _n / 1e6:.2f}\,\text{{MB}} \end{{aligned}}$$
 
         Both together: **{_plain.latency_s / _both.latency_s:.2f} times** quicker ({engineering(_plain.latency_s, "s")} to {engineering(_both.latency_s, "s")}),
         with {engineering(_plain.dram_bytes, "B")} and {engineering(_both.dram_bytes, "B")} through DRAM.

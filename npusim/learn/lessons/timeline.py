@@ -41,11 +41,11 @@ def _():
 @app.cell
 def _():
     guess = question(
-        "A block takes DMA 3 us and the grid 2 us; there are 10 blocks. How long does it all take, about?",
+        "A block takes DMA 3 µs and the grid 2 µs; there are 10 blocks. How long does it all take, about?",
         [
-            "50 us: one after the other",
-            "32 us: ten times the slower, and the last block's work",
-            "30 us exactly",
+            "50 µs: one after the other",
+            "32 µs: ten times the slower, and the last block's work",
+            "30 µs exactly",
         ],
     )
     guess
@@ -56,8 +56,8 @@ def _():
 def _(guess):
     reply(
         guess.value,
-        "32 us: ten times the slower, and the last block's work",
-        "DMA never stops, 30 us; when the last block has arrived, the grid still has its 2 us to do.",
+        "32 µs: ten times the slower, and the last block's work",
+        "DMA never stops, 30 µs; when the last block has arrived, the grid still has its 2 µs to do.",
     )
     return
 
@@ -94,8 +94,8 @@ def _(bandwidth, columns, picture, rows):
     _dma, _grid = (_run.estimate.units[unit].busy_s for unit in ("npu.dma", "npu.dpu"))
     mo.md(
         rf"""
-        $$\text{{time}} \approx \max(\text{{DMA}}, \text{{grid}}) + \text{{what nobody hides}}: \quad
-        {1e6 * _cost.span_s:.1f} = \max({1e6 * _dma:.1f},\, {1e6 * _grid:.1f}) + {1e6 * (_cost.span_s - max(_dma, _grid)):.1f}\;\text{{us}}$$
+        $$\begin{{aligned}} \text{{time}} &= \max(\text{{DMA}}, \text{{grid}}) + \text{{what nobody hides}} \\
+        {1e6 * _cost.span_s:.1f}\,\mu\text{{s}} &= \max({1e6 * _dma:.1f},\, {1e6 * _grid:.1f}) + {1e6 * (_cost.span_s - max(_dma, _grid)):.1f} \end{{aligned}}$$
 
         The grid's tiles are busy {percent(_grid / _cost.span_s)} of {engineering(_cost.span_s, "s")}, DMA {percent(_dma / _cost.span_s)}.
         `npusim estimate ... --engine event --trace run.html` shows this picture for a whole network.
@@ -107,7 +107,7 @@ def _(bandwidth, columns, picture, rows):
 @app.cell
 def _():
     answer = exercise(
-        "20 blocks, each 2 us of DMA and 5 us of work. How long does it take with double buffering?", "us"
+        "20 blocks, each 2 µs of DMA and 5 µs of work. How long does it take with double buffering?", "µs"
     )
     right = 102.0
     answer
@@ -119,7 +119,7 @@ def _(answer, right):
     checked(
         answer.value,
         right,
-        "Count the slower one for every block and add what the first block has to wait for. That is 2 + 20 x 5 = 102 us.",
+        "Count the slower one for every block and add what the first block has to wait for. That is 2 + 20 x 5 = 102 µs.",
         within=0.001,
         hints={
             "that leaves out the first block, for which the grid has to wait.": 100.0,

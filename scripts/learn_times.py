@@ -1,0 +1,107 @@
+"""Times of ``npusim learn`` in a browser: ``python scripts/learn_times.py [LESSON...]``, all without one.
+
+From the start of the command to the first picture of a lesson (wanted: under 6 s), and from the press of a
+key on its slider to the changed picture (wanted: under 0.3 s at the median). Each lesson has a server of its
+own, which nothing has warmed, but kernels are compiled before and the browser runs already. It needs a
+machine with nothing else to do, and a Chromium. Exit status 1 where a time is over its limit.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from screenshots import browser
+
+import npusim
+from npusim.learn.catalogue import lessons
+
+FIRST_PICTURE_S, UPDATE_S = 6.0, 0.3
+MOVES = 12
+PATIENCE_MS = 120_000
+WATCH = """() => {
+  globalThis.moves = [];
+  let pressed = null;
+  addEventListener("keydown", () => { pressed = performance.now(); }, true);
+  const seen = () => {
+    if (pressed !== null) { moves.push(performance.now() - pressed); pressed = null; }
+  };
+  const drawn = { attributes: true, attributeFilter: ["data-drawn"], subtree: true };
+  const watch = (root) => {
+    new MutationObserver(seen).observe(root, drawn);
+    root.querySelectorAll("*").forEach((one) => one.shadowRoot && watch(one.shadowRoot));
+  };
+  watch(document);
+}"""
+
+
+def times(started: Any, name: str) -> tuple[float, float, list[float]]:
+    """Return times in s: of the server's processor until the first picture, that picture's, each move's."""
+    begun = time.perf_counter()
+    command = [sys.executable, "-m", "npusim", "learn", name, "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = re.search(r"http://\S+", server.stdout.readline())
+            if address is None:
+                raise SystemExit(f"{' '.join(command)}: no address")
+            view = started.new_page(viewport={"width": 1280, "height": 1400})
+            view.set_default_timeout(PATIENCE_MS)
+            view.goto(address[0])
+            view.wait_for_selector("[data-drawn]")
+            first, worked = time.perf_counter() - begun, processor_time(server.pid)
+            view.get_by_role("radio").first.click()
+            view.wait_for_selector("[role=slider]:not([data-disabled])")
+            view.wait_for_timeout(1000)
+            view.evaluate(WATCH)
+            view.locator("[role=slider]").first.focus()
+            for move in range(1, MOVES + 1):
+                view.keyboard.press("ArrowRight" if move % 6 < 3 else "ArrowLeft")
+                view.wait_for_function(f"moves.length >= {move}")
+            moves = [one / 1000 for one in view.evaluate("moves")]
+            view.close()
+        finally:
+            server.terminate()
+    return worked, first, moves
+
+
+def processor_time(process: int) -> float:
+    """Return the processor time of a process in s; 0 where the system does not say."""
+    stat = Path(f"/proc/{process}/stat")
+    if not stat.is_file():
+        return 0.0
+    import os
+
+    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def main(wanted: list[str]) -> int:
+    """Print a line for each lesson and the medians; return 1 where one is over its limit."""
+    known = [one.name for one in lessons()]
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
+    firsts, updates = [], []
+    npusim.estimate("gcn-cora", interval=False)  # compiles, once on a machine
+    print("first picture  server's processor  slider: median  longest  lesson")
+    with browser() as started:
+        for name in wanted or known:
+            worked, first, moves = times(started, name)
+            firsts.append(first)
+            updates += moves
+            middle, longest = 1000 * median(moves), 1000 * max(moves)
+            print(f"{first:11.2f} s {worked:17.2f} s {middle:13.0f} ms {longest:5.0f} ms  {name}", flush=True)
+    print(f"first picture: at most {max(firsts):.2f} s (wanted: under {FIRST_PICTURE_S:g} s)")
+    print(f"slider: median {1000 * median(updates):.0f} ms (wanted: under {1000 * UPDATE_S:g} ms)")
+    return int(max(firsts) > FIRST_PICTURE_S or median(updates) > UPDATE_S)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
