@@ -30,6 +30,8 @@ def _fits(graph: Graph, op: Operator) -> bool:
         return result == (inputs[0][0], inputs[1][1])
     if op.type == "Slice":
         return len(inputs[0]) == len(result) and all(a >= b for a, b in zip(inputs[0], result, strict=True))
+    if op.type == "TakePages":
+        return len(result) == 1
     if op.type == "EdgesToCsr":
         return inputs[0] == inputs[1] and graph.outputs_of(op)[0].nonzeros == inputs[0][0]
     if op.family in (Family.ELTWISE, Family.COMPARE, Family.SELECT):

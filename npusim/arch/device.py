@@ -75,13 +75,15 @@ def _rides_along(name: str) -> str:
 ElementKind = Literal[
     "arithmetic", "division", "exponential", "sigmoid", "logarithm", "power", "boolean", "softmax",
     "reduction", "pooling", "relayout", "gather", "scatter", "scatter_reduce", "sort", "row_relayout",
+    "page",
 ]  # fmt: skip
 """Kinds of work on an element: `arithmetic` is all that vector units do in a step or two, comparisons and
 copies included; `sigmoid` stands for activations built on an exponential; `boolean` is an element of a
 Boolean input or output of the network, whatever is done with it; `reduction` goes across rows, one along a
 row is arithmetic; `sort` is a comparison while edges are sorted; `pooling` takes an element of a window;
 `relayout` writes elements in another order than it reads them, `row_relayout` rows of a cache line or more in
-one piece; `scatter_reduce` is a scatter that combines by maximum, minimum, product or mean."""
+one piece; `scatter_reduce` is a scatter that combines by maximum, minimum, product or mean; `page` is a page
+of memory that a program takes anew, which the operating system clears."""
 
 RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
 """Kinds of work that take a while for each row, however short it is; `aggregate`: a row that is fetched for a

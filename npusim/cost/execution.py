@@ -134,6 +134,9 @@ _EXECUTIONS: dict[str, Execution] = {
     ),
     **_runs({"EdgesToCsr": ""}, host_only="no unit of an NPU sorts edges", element="sort", computes=False),
     **_runs(
+        {"TakePages": ""}, host_only="an NPU's memory is laid out beforehand", element="page", computes=False
+    ),
+    **_runs(
         {"Convolution": "", "ConvolutionBackpropData": "", "GroupConvolutionBackpropData": ""},
         dpu=DpuOperation.CONVOLUTION,
     ),

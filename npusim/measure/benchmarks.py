@@ -6,7 +6,7 @@ model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +22,10 @@ _LINE_COLUMNS = 16
 _SORTED_FROM = 16
 """Columns from which PyTorch sorts the messages of a scatter (can_use_expanded_index_path in its
 TensorAdvancedIndexing.cpp)."""
+
+_KEPT_BYTES, _PAGE_BYTES = 32 * 1024**2, 4096
+"""Largest block that the C library keeps when it is freed (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on
+64 bits; a larger one is taken from Linux anew, page by page), and a page."""
 
 Sizes = Mapping[str, int]
 Build = Callable[[Editor, Sizes, DType], str]
@@ -246,11 +250,26 @@ def _message_passing(editor: Editor, sizes: Sizes, dtype: DType, scaled: bool = 
         inputs, shape = (blank, index, numbers), (nodes * width, 1)
         result = editor.op("ScatterElementsUpdate", inputs, shape, dtype, "sum", axes=(0,), reduction="sum")
     names.append(result)
+    item = float(dtype.bytes)
+    blocks = [edges * width * item] * (2 if scaled else 1)
+    names += _take_pages(editor, "messages_pages", [*blocks, nodes * width * item])
     if chunks == 1:
         return result
     for name in names:
         editor.change_operator(name, repeats=chunks)
+    _take_pages(editor, "joined_pages", [nodes * sizes["hidden"] * item])
     return editor.op("Concat", (result,) * chunks, (nodes, sizes["hidden"]), dtype, "join", axes=(1,))
+
+
+def _take_pages(editor: Editor, name: str, blocks: Sequence[float]) -> list[str]:
+    """Add the taking of blocks (B) that the C library does not keep; return its name where there are any."""
+    pages = sum(int(size // _PAGE_BYTES) for size in blocks if size > _KEPT_BYTES)
+    if not pages:
+        return []
+    size = editor.input(f"{name}_size", (1,), DType.INT32)
+    taken = editor.op("TakePages", (size,), (pages,), DType.INT32, name)
+    editor.outputs.append(taken)
+    return [taken]
 
 
 def _compressed(
@@ -267,6 +286,7 @@ def _csr_product(editor: Editor, sizes: Sizes, dtype: DType) -> str:
     x = editor.input("x", (nodes, sizes["hidden"]), dtype)
     source, target = (editor.input(name, (edges,), DType.INT32) for name in ("source", "target"))
     matrix = _compressed(editor, (nodes, nodes), (source, target), edges, dtype)
+    _take_pages(editor, "sum_pages", [nodes * sizes["hidden"] * float(dtype.bytes)] * 2)
     return editor.op("SparseMatMul", (matrix, x), (nodes, sizes["hidden"]), dtype, "sum")
 
 
@@ -322,7 +342,7 @@ def benchmark_graph(
         raise ConfigError(f"`{dtype.value}`", file=place, key="dtype", allowed=allowed)
     name, precision = benchmark_id(operator, sizes, dtype), dtype if dtype.is_float else floats
     editor = Editor(name, meta=GraphMeta(model=operator, form="benchmark", precision=precision))
-    editor.outputs = [kind.build(editor, sizes, dtype)]
+    editor.outputs = [kind.build(editor, sizes, dtype), *editor.outputs]
     return editor.finish()
 
 

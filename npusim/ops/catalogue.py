@@ -72,6 +72,8 @@ _contraction(  # a matrix in compressed rows times features, and what makes such
     int8=Int8Use.NEEDS_FLOAT,
 )
 _declare("EdgesToCsr", Family.COMPOSITE, sorting_work, rows=RowUse.WHOLE, int8=Int8Use.NEEDS_FLOAT)
+# Memory that a program takes from the operating system anew: an element a page.
+_declare("TakePages", Family.COMPOSITE, element_work, rows=RowUse.WHOLE, int8=Int8Use.NEEDS_FLOAT)
 _contraction(
     "Convolution", Family.CONVOLUTION, convolution_work, Settings(attributes=_WINDOW), rows=RowUse.WHOLE
 )
