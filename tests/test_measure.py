@@ -426,6 +426,11 @@ def test_the_command_measures_a_model_file(command: Command, tmp_path: Path) -> 
         (("gcn-cora", "--model", "net.xml"), "only with --from"),
         (("out", "--from", "benchmark_app", "--hint", "latency"), "--from benchmark_app runs nothing"),
         (("--device", "CPU", "--suite", "defalt"), "did you mean `default`?"),
+        (("gcn-cora", "--device", "CPU", "--soc", "generic-cpuu"), "did you mean `generic-cpu`?"),
+        (("gcn-cora", "--device", "CPU", "--soc", "three-arrays"), "a machine with a CPU"),
+        (("gcn-cora", "--device", "CPU", "--hint", "throughput", "--processor-time"), "the hint latency"),
+        (("--suite", "aggregation", "--processor-time"), "which reads it always"),
+        (("out", "--from", "benchmark_app", "--soc", "generic-cpu"), "--from benchmark_app runs nothing"),
     ],
 )
 def test_bad_input_is_refused_in_one_message(arguments: tuple[str, ...], said: str, command: Command) -> None:

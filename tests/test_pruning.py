@@ -186,4 +186,4 @@ def test_pruned_networks_on_cora_keep_their_accuracy(tmp_path: Path, planetoid_r
     report = run_pruning("gcn-cora", Plan([4.0], seeds=(0, 1)), planetoid_root, tmp_path)
     by_method = {network.method: network for network in report.networks}
     assert by_method["lasso"].lost_points <= 1.0
-    assert len(report.files) == 3 and all(Path(file).is_file() for file in report.files)
+    assert len(report.files) == 6 and all(Path(file).is_file() for file in report.files)

@@ -47,6 +47,8 @@ from npusim.workloads.gnn.channels import Layer, Pruning, layers_of
 from npusim.workloads.gnn.spec import EQUATION_1
 
 Tell = Callable[[str, float], None]
+_WHOLE = 1.0
+"""Budget of the network that is not pruned."""
 _SHARES = tuple(tenth / 10 for tenth in range(10))
 
 
@@ -86,7 +88,8 @@ def run_pruning(
     workload : str
         Name or file of a GNN: gcn or a model by Eq. 1.
     output : Path, optional
-        Folder for pruned parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed.
+        Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed, pruned
+        and, as NAME-1x, whole.
     tell : callable, optional
         Is told what is being done, and which share of everything is done.
 
@@ -172,7 +175,10 @@ class _Work:
         return module
 
     def networks(self) -> tuple[list[PrunedNetwork], dict[float, Pruned], list[CurvePoint]]:
-        """Return budgets and methods over the seeds, the first seed's networks by LASSO, and the curve."""
+        """Return budgets and methods over the seeds, the first seed's networks by LASSO, and the curve.
+
+        The first seed's networks have the whole one among them, at budget 1.
+        """
         found: dict[tuple[float, Method], list[PrunedSeed]] = {}
         shapes: dict[tuple[float, Method], Propagation] = {}
         first: dict[float, Pruned] = {}
@@ -185,6 +191,7 @@ class _Work:
             base, done = self.accuracy(module), done + 1
             self.baselines.append(base)
             curve = curve or self.curve(module, seed)
+            first.setdefault(_WHOLE, Pruned(module, {}, 0.0))
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
                 pruned = prune(module, self.data, self.plan.pruning(budget), method, seed)
@@ -242,10 +249,9 @@ class _Work:
 
     def runs(self, found: Sequence[PrunedNetwork], first: dict[float, Pruned]) -> list[Run]:
         """Cost the networks by LASSO, and the whole one, on every machine under every stack."""
-        whole = build_gnn(self.spec, load_statistics(self.spec.dataset))
         judged = {one.budget: one.accuracy for one in found if one.method == "lasso"}
-        cases = [(1.0, whole, mean(self.baselines))]
-        cases += [(b, self.graph(pruned.module.plan), judged[b]) for b, pruned in first.items()]
+        judged[_WHOLE] = mean(self.baselines)
+        cases = [(b, self.graph(pruned.module.plan), judged[b]) for b, pruned in first.items()]
         runs = []
         for soc in self.plan.socs:
             for stack in self.plan.stacks:
@@ -295,7 +301,7 @@ def _with_layer(module: Propagation, kept: Tensor, weights: Sequence[Tensor]) ->
 
 
 def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
-    """Write the first seed's networks by LASSO: parameters, workload file and OpenVINO model."""
+    """Write the first seed's networks, whole and by LASSO: parameters, workload file, OpenVINO model."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for budget, pruned in first.items():

@@ -13,6 +13,7 @@ from npusim.scenario import Network, Scenario, is_module
 
 if TYPE_CHECKING:
     from npusim.accuracy.document import AccuracyReport
+    from npusim.arch import Soc
     from npusim.calibrate.device import Calibrated
     from npusim.measure.document import Measurement
     from npusim.measure.suites import Item
@@ -28,6 +29,8 @@ def measure(
     tiles: int | None = None,
     precision: str | None = None,
     seconds: float = 2.0,
+    processor_time: bool = False,
+    soc: str | Path | Soc | None = None,
     progress: Callable[[float, int, str], None] | None = None,
     **what: Unpack[What],
 ) -> Measurement:
@@ -50,6 +53,10 @@ def measure(
         Format to compute in: f32, bf16, f16; None: f32 on a CPU, f16 elsewhere.
     seconds : float
         Time for a row (s).
+    processor_time : bool
+        Whether the processor's time of one thread is read, not the clock: on a CPU that is kept busy.
+    soc : str, Path or Soc, optional
+        Machine whose estimate stands beside each row.
     progress : callable, optional
         Told how many rows are done, how many there are, and what runs.
     **what
@@ -68,6 +75,7 @@ def measure(
     'gcn-cora:stagr'
     """
     from npusim.measure.items import items_of
+    from npusim.measure.predicting import predicted
     from npusim.measure.running import measure as run
     from npusim.measure.suites import load_suite
 
@@ -85,9 +93,12 @@ def measure(
             items += rows
             files |= sources
     if any(item.of_pytorch for item in items):
-        return _aggregations(items, seconds, progress)
-    how: dict[str, Any] = {"precision": precision, "tiles": tiles, "files": files}
-    return run(items, device, budget_s=seconds, progress=progress, **how)
+        found = _aggregations(items, seconds, progress)
+    else:
+        how: dict[str, Any] = {"precision": precision, "tiles": tiles, "files": files}
+        how |= {"processor_time": processor_time, "progress": progress}
+        found = run(items, device, budget_s=seconds, **how)
+    return found if soc is None else predicted(found, soc, files)
 
 
 def _aggregations(

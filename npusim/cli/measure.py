@@ -15,12 +15,14 @@ from npusim.cli.options import (
     Shapes,
     TechniqueStack,
     argument,
+    complete_soc,
     complete_workload,
     option,
 )
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 
 if TYPE_CHECKING:
+    from npusim.arch import Soc
     from npusim.cli.output import Destination
     from npusim.measure import Measurement
     from npusim.measure.models import Sources
@@ -41,6 +43,7 @@ _EXAMPLES = """
   npusim measure gcn-cora --techniques stagr+quantgr --device NPU
   npusim measure my_model.onnx --shape x=5000,128 --device GPU --hint latency -o run.json
   npusim measure tiny/ --device NPU -o tiny.json
+  npusim measure pruned/ --device CPU --hint latency --soc fitted.yaml
   npusim measure out/ --from benchmark_app -o run.json
   npusim measure profiling.json --from npu-profiling --model my_model.xml -o run.json
 """
@@ -72,8 +75,9 @@ Measured = Annotated[
     str | None,
     argument(
         "WORKLOAD",
-        "A workload's name or YAML file, an OpenVINO .xml or an .onnx file, or a language model's "
-        "folder of `npusim export`; with --from what the other tool wrote. [dim]\\[default: the suite][/dim]",
+        "A workload's name or YAML file, an OpenVINO .xml or an .onnx file, a folder of .xml files, or a "
+        "language model's folder of `npusim export`; with --from what the other tool wrote. "
+        "[dim]\\[default: the suite][/dim]",
         autocompletion=complete_workload,
     ),
 ]
@@ -147,6 +151,23 @@ HwinfoLog = Annotated[
     Path | None,
     option("--hwinfo FILE", "Log that HWiNFO is writing meanwhile: energy on Windows.", panel=RUN),
 ]
+ProcessorTime = Annotated[
+    bool,
+    option(
+        "--processor-time",
+        "Read the processor's time of one thread, not the clock: on a CPU that other programs keep busy.",
+        panel=RUN,
+    ),
+]
+Predicting = Annotated[
+    str | None,
+    option(
+        "--soc NAME|FILE",
+        "Show this machine's estimate beside each row: one fitted by `npusim calibrate`, or a shipped one.",
+        autocompletion=complete_soc,
+        panel=OUTPUT,
+    ),
+]
 Tool = Annotated[
     str | None, option("--from", "Take in what this tool wrote; nothing is run.", choices=_TOOLS, panel=_FROM)
 ]
@@ -192,6 +213,8 @@ def measure(
     precision: Precision = None,
     seconds: Seconds = None,
     hwinfo: HwinfoLog = None,
+    processor_time: ProcessorTime = False,
+    soc: Predicting = None,
     tool: Tool = None,
     platform: Platform = None,
     model: Model = None,
@@ -217,7 +240,7 @@ def measure(
     running = {"precision": precision, "budget_s": seconds, "tiles": tiles, "hwinfo": hwinfo}
     if tool is not None:
         named = zip(("--precision", "--seconds", "--tiles", "--hwinfo"), running.values(), strict=True)
-        chosen |= {"--suite": suite, **dict(named)}
+        chosen |= {"--suite": suite, "--processor-time": processor_time, "--soc": soc, **dict(named)}
         _refuse(chosen, f"no option of running: --from {tool} runs nothing")
         _hand_over(_taken_in(tool, workload, device, platform, model), file, shown)
         return
@@ -235,14 +258,35 @@ def measure(
         given = parse_shapes(shapes or ())
         asked = Scenario(workload, techniques=techniques, settings=settings or (), shapes=given)
         items, files = items_of(asked, hint, requests)
-    how = {name: value for name, value in running.items() if value is not None}
-    if any(item.of_pytorch for item in items):
+    how: dict[str, Any] = {name: value for name, value in running.items() if value is not None}
+    of_pytorch = any(item.of_pytorch for item in items)
+    machine = _machine(soc, "CPU" if of_pytorch else device or "NPU")
+    if of_pytorch:
+        _refuse({"--processor-time": processor_time}, "not with this suite, which reads it always")
         result = _aggregations(items, device, quiet, running)
     else:
-        result = _measured(items, device or "NPU", quiet, {"files": files, **how})
+        how |= {"files": files, "processor_time": processor_time}
+        result = _measured(items, device or "NPU", quiet, how)
+    if machine is not None:
+        from npusim.measure.predicting import predicted
+
+        result = predicted(result, machine, files)
     _hand_over(result, file, shown)
     if not result.complete:
         _say_what_is_kept(f"{len(result.rows)} of {len(items)} rows", file.path)
+
+
+def _machine(soc: str | None, device: str) -> Soc | None:
+    """Return the machine of --soc: what is wrong with it is told before anything runs."""
+    if soc is None:
+        return None
+    from npusim.arch import load_soc
+    from npusim.measure.devices import kind_of
+
+    machine = load_soc(soc)
+    if not machine.has(kind_of(device)):
+        raise ConfigError(f"`{soc}`", file="--soc", allowed=f"a machine with a {kind_of(device).upper()}")
+    return machine
 
 
 def _refuse(given: Mapping[str, object], allowed: str) -> None:

@@ -59,7 +59,8 @@ def prune(
         Path | None,
         option(
             "--models DIR",
-            "Folder for pruned parameters (.pt), workloads (.yaml) and OpenVINO models (.xml).",
+            "Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml), pruned and, as "
+            "NAME-1x, whole.",
             show_default=False,
         ),
     ] = None,

@@ -22,6 +22,8 @@ from npusim.measure.timing import TimeBudget, TimedNetwork
 if TYPE_CHECKING:
     from npusim.measure.suites import Item
 
+PROCESSOR_TIME = "one thread, processor time"
+"""Note of a row whose time is the processor's."""
 _MOST_NAMED = 3
 """Rows that a warning names; it counts the others."""
 
@@ -65,6 +67,7 @@ class RowRun:
             energy_j=joules,
             energy_source=self.energy.source if self.energy and joules else None,
             operators=self.operators,
+            note=PROCESSOR_TIME if self.timed.processor_time else "",
         )
 
 
@@ -127,7 +130,7 @@ class DeviceRunner:
             alone = isinstance(item.model, Workload) and item.model.settings.get("host_work") == "false"
             timed: TimedNetwork = TimedTokens(loaded.model, [], 1, with_host=not alone)
         else:
-            timed = TimedNetwork.prepare(compiled, loaded.feed, requests)
+            timed = TimedNetwork.prepare(compiled, loaded.feed, requests, self.budget.processor_time)
         run = RowRun(item, loaded, timed, self._precision(item, compiled))
         run.timed.warm_up(self.budget)
         return run

@@ -20,7 +20,7 @@ _REMEDIES = {
 PRECISIONS = ("f32", "bf16", "f16")
 """Formats of floating point that a device may compute in, as OpenVINO writes them."""
 
-_TILES = "NPU_TILES"
+_TILES, _THREADS = "NPU_TILES", "INFERENCE_NUM_THREADS"
 
 
 class DeviceMissingError(NpusimError):
@@ -90,23 +90,30 @@ class Setting:
     """Tiles of an NPU; None leaves it to the compiler."""
     supported: frozenset[str]
     """Properties that the device takes."""
+    one_thread: bool = False
+    """Whether a CPU computes with one thread."""
 
     @classmethod
-    def of(cls, core: Any, device: str, precision: str | None, tiles: int | None) -> Setting:
+    def of(
+        cls, core: Any, device: str, precision: str | None, tiles: int | None, one_thread: bool = False
+    ) -> Setting:
         """Return the setting for a device: f32 on a CPU, f16 elsewhere, unless asked otherwise.
 
         Raises
         ------
         ConfigError
-            For tiles on a device that has none.
+            For tiles on a device that has none, one thread of a device that is no CPU.
         """
         supported = frozenset(core.get_property(device, "SUPPORTED_PROPERTIES"))
         if tiles is not None and _TILES not in supported:
             raise ConfigError(
                 f"`{tiles}`", file="--tiles", allowed=f"tiles of an NPU; {device} has none that can be chosen"
             )
+        if one_thread and kind_of(device) != "cpu":
+            allowed = "with --device CPU: no other device works in processor time"
+            raise ConfigError(f"device {device}", file="--processor-time", allowed=allowed)
         chosen = precision or ("f32" if kind_of(device) == "cpu" else "f16")
-        return cls(device, chosen, tiles, supported)
+        return cls(device, chosen, tiles, supported, one_thread)
 
     @property
     def kind(self) -> str:
@@ -130,4 +137,6 @@ class Setting:
             told["PERFORMANCE_HINT_NUM_REQUESTS"] = str(requests)
         if self.tiles is not None:
             told[_TILES] = str(self.tiles)
+        if self.one_thread:
+            told[_THREADS] = "1"
         return told

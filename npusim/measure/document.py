@@ -252,6 +252,11 @@ class Row(Part):
     """Executed operators, from a run with PERF_COUNT."""
     note: str = ""
     """What a reader should know, such as a rate that its table calls anomalous."""
+    predicted_s: Seconds | None = None
+    """Estimate of the latency, of a row of the hint throughput of the time between two results; null where no
+    machine was asked."""
+    predicted_on: Text | None = None
+    """Short name of the machine of that estimate."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Row:
@@ -259,7 +264,23 @@ class Row(Part):
             raise ValueError("a row needs latency_s or throughput_per_s")
         if (self.energy_j is None) != (self.energy_source is None):
             raise ValueError("energy_j and energy_source go together")
+        if (self.predicted_s is None) != (self.predicted_on is None):
+            raise ValueError("predicted_s and predicted_on go together")
         return self
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether the time between two results was measured, not the latency of one."""
+        return self.throughput_per_s is not None and (self.hint == "throughput" or self.latency_s is None)
+
+    @property
+    def measured_s(self) -> float:
+        """That time, or the median latency (s)."""
+        if self.is_interval:
+            assert self.throughput_per_s is not None, "that is what makes it an interval"
+            return 1.0 / self.throughput_per_s
+        assert self.latency_s is not None, "a row has one or the other"
+        return self.latency_s.median_s
 
 
 class Measurement(Document):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -43,7 +45,11 @@ def items_of(
         ref: ModelRef = Given(name=name_of(network), techniques=str(parse(str(asked.techniques))))
         files: Sources = {name_of(network): asked}
     elif Path(network).expanduser().is_dir():
-        return _exported(asked, Path(network).expanduser(), hint, requests), {}
+        folder = Path(network).expanduser()
+        models = sorted(folder.glob("*.xml"), key=_by_number)
+        if models:
+            return _models(asked, models, hint, requests)
+        return _exported(asked, folder, hint, requests), {}
     elif Path(network).suffix in _MODEL_FILES:
         ref, files = _model_file(asked, Path(network).expanduser())
     else:
@@ -52,6 +58,25 @@ def items_of(
         graph_of(ref, files=files)  # what cannot be built is refused in its own words, before anything runs
     hints = HINTS if hint == "both" else [one for one in HINTS if one == hint]
     return tuple(Item(_row_name(ref, one), ref, one, requests) for one in hints), files
+
+
+def _by_number(file: Path) -> list[tuple[float, str]]:
+    """Return what sorts names with numbers in them by these: net-2x before net-16x."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", file.stem)
+    return [(float(part), "") if i % 2 else (-1.0, part) for i, part in enumerate(parts)]
+
+
+def _models(
+    asked: Scenario, models: Sequence[Path], hint: str, requests: int | None
+) -> tuple[tuple[Item, ...], Sources]:
+    """Return the rows of a folder's model files, such as those that `npusim prune --models` writes."""
+    items: list[Item] = []
+    files: dict[str, Path | Scenario] = {}
+    for model in models:
+        rows, sources = items_of(asked.with_(network=model), hint, requests)
+        items += rows
+        files |= sources
+    return tuple(items), files
 
 
 def _exported(asked: Scenario, folder: Path, hint: str, requests: int | None) -> tuple[Item, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from npusim import __version__
-from npusim.errors import FileError, NpusimError
+from npusim.errors import ConfigError, FileError, NpusimError
 from npusim.measure.device_runner import DeviceRunner, LoadedModel, RowRun
 from npusim.measure.devices import Setting, devices_found, find_device, load_openvino
 from npusim.measure.document import UNSTEADY_SPREAD, Measurement, Row
@@ -75,6 +76,7 @@ def measure(
     precision: str | None = None,
     budget_s: float = 2.0,
     tiles: int | None = None,
+    processor_time: bool = False,
     files: Sources | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
@@ -96,6 +98,9 @@ def measure(
         Time for one row, without compilation (s). Slow networks take longer: each is run at least 5 times.
     tiles : int, optional
         Tiles of the NPU to compile for.
+    processor_time : bool
+        Whether a CPU computes with one thread and its processor time is read, which other programs do not
+        lengthen but for what they take of its caches; rows of the hint ``latency`` alone run then.
     files : Sources, optional
         Where the model files lie that rows name, and networks of Python, by name.
     progress : callable, optional
@@ -123,20 +128,45 @@ def measure(
         Where no item could be measured.
     """
     core = load_openvino().Core()
-    setting = Setting.of(core, find_device(core, device), precision, tiles)
+    setting = Setting.of(core, find_device(core, device), precision, tiles, processor_time)
+    left_out = _without_processor_time(items) if processor_time else []
+    items = [item for item in items if item.id not in left_out]
     if hwinfo is not None and not hwinfo.is_file():
         raise FileError(str(hwinfo), "no such file", "start logging in HWiNFO before you measure")
     meter, obstacle = find_meter(setting.kind, root) if hwinfo is None else (None, "")
     energy_s = _LOGGED_S if hwinfo is not None else _COUNTED_S if meter else 0.0
-    allowed = _background_allowed(setting.kind)
-    budget = TimeBudget(row_s=budget_s, energy_s=energy_s, max_background_cores=allowed)
+    allowed = math.inf if processor_time else _background_allowed(setting.kind)
+    budget = TimeBudget(
+        row_s=budget_s, energy_s=energy_s, max_background_cores=allowed, processor_time=processor_time
+    )
     entries, places = with_file_names(items, files or {})
     runner = DeviceRunner(core, setting, budget, places, meter, stop or (lambda: False), root)
     measured = _run_all(runner, entries, progress or (lambda done, total, what: None))
     if hwinfo is not None:
         time.sleep(_LOG_LAG_S)
         measured, obstacle = with_logged_energy(measured, setting.kind, hwinfo)
+    runner.failures.update(dict.fromkeys(left_out, "left out: several inferences in flight"))
     return _document(runner, [row for row, _ in measured], obstacle)
+
+
+def _without_processor_time(items: Sequence[Item]) -> list[str]:
+    """Return the rows that processor time says nothing about.
+
+    Raises
+    ------
+    NpusimError
+        For an exported language model, whose parts share the processor with the host's work.
+    """
+    for item in items:
+        if item.folder is not None:
+            found = f"the exported language model `{item.folder.name}`"
+            raise ConfigError(found, file="--processor-time", allowed="other networks")
+    found_ids = [item.id for item in items if item.hint == "throughput" or (item.requests or 1) > 1]
+    if len(found_ids) == len(items):
+        raise ConfigError(
+            "several inferences in flight", file="--processor-time", allowed="the hint latency, one request"
+        )
+    return found_ids
 
 
 def _document(runner: DeviceRunner, rows: Sequence[Row], obstacle: str) -> Measurement:

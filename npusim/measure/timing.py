@@ -43,6 +43,8 @@ class TimeBudget:
     """Length of the run over which energy is counted (s)."""
     max_background_cores: float = 0.25
     """Cores that other programs may take during a turn; where they take more it is repeated."""
+    processor_time: bool = False
+    """Whether readings are the processor's time of this program, which other programs take nothing of."""
 
     @property
     def warm_up_s(self) -> float:
@@ -118,6 +120,8 @@ class TimedNetwork:
     """Inferences in flight."""
     batches: list[Batch] = field(default_factory=list)
     """Readings so far, a batch per turn."""
+    processor_time: bool = False
+    """Whether the processor's time of this program is read, and not OpenVINO's clock."""
     turns_left: int = 0
     """Number of turns still to come."""
     repeats_left: int = 0
@@ -129,13 +133,15 @@ class TimedNetwork:
     def __post_init__(self) -> None:
         """Make the requests and give each its inputs."""
         run = _one_by_one if self.requests == 1 else _in_flight
-        self._run = run(self.compiled, self.feed, self.requests)
+        self._run = run(self)
 
     @classmethod
-    def prepare(cls, compiled: Any, feed: list[Any], requests: int | None) -> TimedNetwork:
+    def prepare(
+        cls, compiled: Any, feed: list[Any], requests: int | None, processor_time: bool = False
+    ) -> TimedNetwork:
         """Return a timed with as many requests as asked for, or as the device finds best for the hint."""
         best = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
-        return cls(compiled, feed, requests or max(1, best))
+        return cls(compiled, feed, requests or max(1, best), processor_time=processor_time)
 
     def warm_up(self, budget: TimeBudget) -> None:
         """Run until the warm-up's time is over, and learn how long an inference takes."""
@@ -195,31 +201,34 @@ class TimedNetwork:
         return float(np.median([len(b.latencies_s) / b.seconds for b in self.batches]))
 
 
-def _one_by_one(compiled: Any, feed: list[Any], _: int) -> Callable[[int], Batch]:
+def _one_by_one(network: TimedNetwork) -> Callable[[int], Batch]:
     """Return what runs one inference after the other.
 
     The time of each is what OpenVINO measures around it: Python's own share would be half of a small network.
+    Processor time has that share in it, some 10 us.
     """
-    request = compiled.create_infer_request()
-    for at, tensor in enumerate(feed):
+    request = network.compiled.create_infer_request()
+    for at, tensor in enumerate(network.feed):
         request.set_input_tensor(at, tensor)
 
     def run(count: int) -> Batch:
         latencies = []
         begun = time.perf_counter()
         for _ in range(count):
+            began_s = time.process_time()
             request.infer(share_outputs=True)  # results are not copied
-            latencies.append(request.latency * 1e-3)
+            own_s = time.process_time() - began_s
+            latencies.append(own_s if network.processor_time else request.latency * 1e-3)
         return Batch(latencies, time.perf_counter() - begun)
 
     return run
 
 
-def _in_flight(compiled: Any, feed: list[Any], requests: int) -> Callable[[int], Batch]:
+def _in_flight(network: TimedNetwork) -> Callable[[int], Batch]:
     """Return what keeps as many inferences in flight as there are requests."""
-    queue = load_openvino().AsyncInferQueue(compiled, requests)
+    queue = load_openvino().AsyncInferQueue(network.compiled, network.requests)
     for request in queue:
-        for at, tensor in enumerate(feed):
+        for at, tensor in enumerate(network.feed):
             request.set_input_tensor(at, tensor)
     latencies: list[float] = []
     queue.set_callback(lambda request, _: latencies.append(request.latency * 1e-3))

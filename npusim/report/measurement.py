@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from npusim.measure.document import UNKNOWN_CHIP, Benchmark
 from npusim.report.engineering import engineering, percent
-from npusim.report.terminal import LongName, headed, remarks
+from npusim.report.terminal import LongName, counted, headed, remarks
 
 if TYPE_CHECKING:
     from npusim.measure import Device, Measurement, Row
@@ -32,6 +33,7 @@ def measurement_page(measurement: Measurement) -> RenderableType:
     ]
     notes = [] if measurement.complete else ["the measurement was interrupted: further rows are missing"]
     notes += [] if _has_energy(measurement) else ["energy is not available: no meter told it"]
+    notes += _notes_on_predictions(measurement)
     if measurement.tool != "npusim":
         notes += _notes_on_calibrating(measurement)
     foot = remarks(("Warning", "bold yellow", measurement.warnings), ("Note", "dim", notes))
@@ -78,7 +80,10 @@ def _rows(measurement: Measurement) -> Table:
     table = headed("row", overflow="fold", ratio=2)
     table.add_column("floats", no_wrap=True)
     has_energy = _has_energy(measurement)
-    for heading in ("latency", "spread", "throughput", *(["energy"] if has_energy else [])):
+    has_predicted = any(row.predicted_s for row in rows)
+    headings = ["latency", "spread", "throughput", *(["energy"] if has_energy else [])]
+    headings += ["predicted", "error", "of first"] if has_predicted else []
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     has_memory = any(row.peak_memory_bytes for row in rows)
     for heading in ("memory", "counted") if has_memory else ():
@@ -96,11 +101,38 @@ def _rows(measurement: Measurement) -> Table:
         ]
         if has_energy:
             cells.append(engineering(row.energy_j, "J") if row.energy_j else Text(_UNAVAILABLE, style="dim"))
+        cells += _predicted(row, rows[0]) if has_predicted else []
         if has_memory:
             memory = (row.peak_memory_bytes, row.counted_memory_bytes)
             cells += [engineering(value, "B") if value else _UNAVAILABLE for value in memory]
         table.add_row(*cells, *([_operators(row)] if has_operators else []))
     return table
+
+
+def _predicted(row: Row, first: Row) -> list[RenderableType]:
+    """Return the estimate, its error, and measured and predicted time over those of the first row."""
+    if row.predicted_s is None:
+        return ["", "", ""]
+    shares = ""
+    if first.predicted_s is not None and (row.hint, row.id) != (first.hint, first.id):
+        shares = f"{row.measured_s / first.measured_s:.3g}, {row.predicted_s / first.predicted_s:.3g}"
+    error = row.predicted_s / row.measured_s - 1.0
+    return [engineering(row.predicted_s, "s"), f"{error:+.0%}", shares]
+
+
+def _notes_on_predictions(measurement: Measurement) -> list[str]:
+    """Return how far estimates lie from what was measured."""
+    found = [row for row in measurement.rows if row.predicted_s is not None]
+    if not found:
+        return []
+    errors = [abs(row.predicted_s / row.measured_s - 1.0) for row in found if row.predicted_s]
+    machines = ", ".join(dict.fromkeys(str(row.predicted_on) for row in found))
+    said = f"predicted on {machines}: median error {median(errors):.1%}, largest {max(errors):.0%}"
+    first = measurement.rows[0]
+    return [
+        f"{said}, of {counted(len(found), 'row')}",
+        *([f"of first: measured and predicted time over {first.id}'s"] if len(found) > 1 else []),
+    ]
 
 
 def _rate(per_s: float) -> str:

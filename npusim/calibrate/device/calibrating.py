@@ -27,9 +27,7 @@ from npusim.calibrate.device.rows import (
     DeviceRow,
     GraphOf,
     calm_rows,
-    chip_text,
     map_rows,
-    match_device,
     remapped,
 )
 from npusim.calibrate.device.times import INFLUENCE
@@ -40,6 +38,7 @@ from npusim.errors import ConfigError, NpusimError
 from npusim.files import write_whole
 from npusim.measure.document import UNSTEADY_SPREAD, Measurement
 from npusim.measure.models import Sources
+from npusim.measure.predicting import chip_text, match_device
 from npusim.measure.reading import merge, read_measurement
 from npusim.studies.uncertainty import draw
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from npusim.errors import NpusimError
 from npusim.graph import Graph
 from npusim.mapping import Mapped, map_graph
 from npusim.measure.document import (
-    UNKNOWN_CHIP,
     UNSTEADY_SPREAD,
     Benchmark,
-    Device,
     Given,
     Measurement,
     ModelFile,
@@ -26,7 +23,7 @@ from npusim.measure.document import (
     Workload,
 )
 from npusim.measure.models import Sources
-from npusim.scenario import Scenario
+from npusim.measure.predicting import mapped_row, predicted_seconds
 
 NOISE_FLOOR = 1e-3
 """Relative standard error below which no row's median is believed: clocks and caches drift."""
@@ -69,43 +66,7 @@ class DeviceRow:
 
     def seconds(self, total: object) -> float:
         """Return the predicted time, from a record of TOTAL_DTYPE."""
-        if self.interval:
-            return 1.0 / float(total["throughput_per_s"])  # type: ignore[index]
-        return float(total["latency_s"])  # type: ignore[index]
-
-
-def match_device(measurement: Measurement, soc: Soc, file: str, force: bool = False) -> list[str]:
-    """Check that a SoC has the device that was measured; return warnings.
-
-    Raises
-    ------
-    NpusimError
-        Where the SoC has no device of that class, or its chips have other names and `force` is not set.
-    """
-    device = measurement.device
-    if not soc.has(device.kind):
-        there = ", ".join(sorted({one.kind for one in soc.devices.values()}))
-        raise NpusimError(
-            f"{file}: device.kind: found `{device.kind}` ({device.name}); {soc.name} has no such device; "
-            f"allowed: {there}; choose a SoC that has one (npusim list socs)"
-        )
-    name = chip_text(device)
-    if device.name == UNKNOWN_CHIP:
-        return [f"{file} does not name its chip: it is taken for one of {soc.title}"]
-    if soc.is_chip(device.kind, name):
-        return []
-    if force:
-        return [f"{file} was measured on {name}, which is no chip of {soc.title}: taken all the same"]
-    raise NpusimError(
-        f"{file}: device.name: found `{name}`, which is no {device.kind} of {soc.title}; allowed: a name "
-        f"that matches {' or '.join(soc.chips[device.kind])}; --force-soc takes it all the same"
-    )
-
-
-def chip_text(device: Device) -> str:
-    """Return the chip's name, and architecture, which tells NPUs apart."""
-    architecture = device.settings.get("DEVICE_ARCHITECTURE", "") if device.kind != "cpu" else ""
-    return f"{device.name} {architecture}".strip()
+        return predicted_seconds(total, self.interval)
 
 
 def family_of(row: Row) -> str:
@@ -174,24 +135,14 @@ def map_rows(
     rows: list[DeviceRow] = []
     left_out: list[SkippedRow] = []
     for number, row in enumerate(measurement.rows, start=1):
-        interval = row.throughput_per_s is not None and (row.hint == "throughput" or row.latency_s is None)
         try:
-            network = partial(build, row)
-            mapped = Scenario(
-                network, soc, hint=row.hint, requests=row.requests, tiles=row.tiles, device=kind
-            ).mapped
+            mapped = mapped_row(row, soc, kind, build)
         except NpusimError as error:
             left_out.append(SkippedRow(id=row.id, reason=str(error).splitlines()[0]))
             continue
         finally:
             if progress is not None:
                 progress(number, len(measurement.rows))
-        if interval:
-            assert row.throughput_per_s is not None, "that is what makes it an interval"
-            measured_s = 1.0 / row.throughput_per_s
-        else:
-            assert row.latency_s is not None, "a row has one or the other"
-            measured_s = row.latency_s.median_s
         instance, text = _text_of(row)
         rows.append(
             DeviceRow(
@@ -200,8 +151,8 @@ def map_rows(
                 instance=instance,
                 text=text,
                 end_to_end=not isinstance(row.model, Benchmark),
-                interval=interval,
-                measured_s=measured_s,
+                interval=row.is_interval,
+                measured_s=row.measured_s,
                 noise=noise_of(row),
                 hint=row.hint,
                 requests=row.requests,
