@@ -115,8 +115,12 @@ def test_a_pruned_module_runs_and_has_fewer_channels(model: str, method: str) ->
     torch.manual_seed(0)
     found = data()
     module = module_of(spec(model=model), found)
-    pruned = prune(module, found, Pruning(budget=2.0), method).module  # type: ignore[arg-type]
+    both = prune(module, found, Pruning(budget=2.0), method)  # type: ignore[arg-type]
+    pruned = both.module
     pruned.eval()
+    last = len(module.plan) - 1
+    old, cut = (m.layers[last][0].weight for m in (module, both.cut))
+    assert torch.equal(cut, old[:, list(both.kept[last])]) and both.cut.plan == pruned.plan
     assert pruned(torch.from_numpy(found.x)).shape == (NODES, CLASSES)
     whole, small = (sum(p.numel() for p in m.parameters()) for m in (module, pruned))
     assert small < whole

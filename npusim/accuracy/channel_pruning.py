@@ -131,6 +131,8 @@ class Pruned:
     """A pruned network, not yet trained again."""
 
     module: Propagation
+    cut: Propagation
+    """The same channels with the weights as they were, not refitted."""
     kept: Mapping[int, tuple[int, ...]]
     """Input channels that layer i keeps, by number among those of the trained network."""
     seconds: float
@@ -274,6 +276,8 @@ class _Pruner:
         self.attributes: dict[int, Tensor] = {}
         """Attributes that a branch of layer 1 reads, by branch."""
         self.weights: dict[tuple[int, int], Tensor] = {}
+        self.cut: dict[tuple[int, int], Tensor] = {}
+        """Weights as they were, of the channels that stay."""
 
     def run(self, module: Propagation) -> Pruned:
         """Prune, and put the pruned weights into a module that sees the whole graph."""
@@ -288,7 +292,7 @@ class _Pruner:
         if self.pruning.scheme == "batched":
             self._neighbours()
         kept = {i: tuple(channels.tolist()) for i, channels in self.kept.items()}
-        return Pruned(self._module(module), kept, 0.0)
+        return Pruned(self._module(module, self.weights), self._module(module, self.cut), kept, 0.0)
 
     def _layer(self, i: int, before: Layer) -> None:
         quota = sum(kept_channels(b.outputs, self.pruning) for b in before.branches)
@@ -324,8 +328,10 @@ class _Pruner:
 
     def _refit(self, i: int) -> None:
         reads = self._reads(i)
+        kept = self.kept.get(i, slice(None))
         new = refitted(reads, self.kept[i]) if i in self.kept else reads.weights
         self.weights.update({(i, b): weight for b, weight in enumerate(new)})
+        self.cut.update({(i, b): weight[:, kept] for b, weight in enumerate(reads.weights)})
 
     def _neighbours(self) -> None:
         """The neighbours' branches of layer 1 read fewer attributes, but no fewer than they put out."""
@@ -340,14 +346,16 @@ class _Pruner:
             scores = chosen(reads, keep, self.method, self.seed)
             self.attributes[b] = scores.argsort(descending=True)[:keep].sort().values
             self.weights[0, b] = refitted(reads, self.attributes[b])[0]
+            self.cut[0, b] = reads.weights[0][:, self.attributes[b]]
 
-    def _module(self, module: Propagation) -> Propagation:
+    def _module(self, module: Propagation, weights: Mapping[tuple[int, int], Tensor]) -> Propagation:
+        """Return the pruned network with those weights."""
         layers, columns = [], {}
         for i, layer in enumerate(self.plan):
             inputs = len(self.kept[i]) if i in self.kept else layer.inputs
             branches = tuple(
                 branch.model_copy(
-                    update={"inputs": self.weights[i, b].shape[1], "outputs": self.weights[i, b].shape[0]}
+                    update={"inputs": weights[i, b].shape[1], "outputs": weights[i, b].shape[0]}
                 )
                 for b, branch in enumerate(layer.branches)
             )
@@ -355,7 +363,7 @@ class _Pruner:
         columns = {(0, b): channels for b, channels in self.attributes.items()}
         found = like(module, layers, module.view, columns)
         with torch.no_grad():
-            for (i, b), weight in self.weights.items():
+            for (i, b), weight in weights.items():
                 found.layers[i][b].weight.copy_(weight)
                 bias = module.layers[i][b].bias
                 if bias is not None:

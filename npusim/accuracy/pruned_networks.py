@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -108,7 +109,8 @@ def run_pruning(
         if spec.model == "gcn":
             _spec_of(spec, plan.pruning(budget)).widths(graph_data.features, graph_data.classes)
     work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
-    with one_thread():
+    with one_thread(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         found, first, curve = work.networks()
     files = _write(work, first, output) if output is not None else []
     told = {key: getattr(plan.recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
@@ -191,7 +193,7 @@ class _Work:
             base, done = self.accuracy(module), done + 1
             self.baselines.append(base)
             curve = curve or self.curve(module, seed)
-            first.setdefault(_WHOLE, Pruned(module, {}, 0.0))
+            first.setdefault(_WHOLE, Pruned(module, module, {}, 0.0))
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
                 pruned = prune(module, self.data, self.plan.pruning(budget), method, seed)
@@ -211,6 +213,7 @@ class _Work:
         return PrunedSeed(
             seed=seed,
             baseline_accuracy=base,
+            cut_accuracy=self.accuracy(pruned.cut),
             refitted_accuracy=before,
             accuracy=self.accuracy(pruned.module),
             pruning_s=pruned.seconds,
@@ -222,12 +225,15 @@ class _Work:
     ) -> PrunedNetwork:
         """Return one budget and method over the seeds."""
         item = self.spec.dtype.bytes
+        lost = [100.0 * (one.baseline_accuracy - one.accuracy) for one in ones]
         return PrunedNetwork(
             budget=key[0],
             method=key[1],
             accuracy=mean(one.accuracy for one in ones),
+            cut_accuracy=mean(one.cut_accuracy for one in ones),
             refitted_accuracy=mean(one.refitted_accuracy for one in ones),
-            lost_points=100.0 * mean(one.baseline_accuracy - one.accuracy for one in ones),
+            lost_points=mean(lost),
+            lost_error_points=stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
             macs=self.graph(module.plan, "csr").macs,
             weight_bytes=item * sum(layer.parameters for layer in module.plan),
             channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in module.plan],

@@ -17,8 +17,10 @@ class PrunedSeed(Part):
     """Of the initial parameters, dropout and random choices."""
     baseline_accuracy: float
     """Share of the test nodes that the unpruned network classifies correctly."""
+    cut_accuracy: float
+    """The same with the channels gone and the weights as they were."""
     refitted_accuracy: float
-    """The same after pruning and refitting, before further training."""
+    """The same after refitting, before further training."""
     accuracy: float
     """The same after training the pruned network, at the epoch that answers the validation nodes best."""
     pruning_s: float
@@ -36,10 +38,14 @@ class PrunedNetwork(Part):
     """How channels were chosen."""
     accuracy: float
     """Mean share of the test nodes that are classified correctly, after training again."""
+    cut_accuracy: float
+    """The same with the channels gone and the weights as they were."""
     refitted_accuracy: float
     """The same before training again."""
     lost_points: float
     """Mean of what is lost against the unpruned network of the same seed, in points (%)."""
+    lost_error_points: float | None = None
+    """Standard error of that mean, by how much the seeds differ; null with one seed."""
     macs: float
     """Multiply-accumulates of an inference of all nodes, sums over neighbours included; of the first seed."""
     weight_bytes: float

@@ -88,7 +88,7 @@ def _rows(measurement: Measurement) -> Table:
     has_memory = any(row.peak_memory_bytes for row in rows)
     for heading in ("memory", "counted") if has_memory else ():
         table.add_column(heading, justify="right", no_wrap=True)
-    has_operators = any(row.operators for row in rows)
+    has_operators = any(row.operators for row in rows) and not has_predicted  # there is no room for both
     if has_operators:
         table.add_column("operators by time", overflow="fold", ratio=3)
     for row in rows:

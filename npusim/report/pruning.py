@@ -11,6 +11,11 @@ from npusim.report.accuracy import share
 from npusim.report.engineering import engineering
 from npusim.report.terminal import headed
 
+_TOLD = (
+    "lost: points after training again, with the standard error of the mean; cut: channels gone, weights as "
+    "they were; refitted: before training again"
+)
+
 
 def pruning_page(report: PruningReport) -> RenderableType:
     """Return a pruning for the terminal: a table of networks, of machines, and the files written."""
@@ -21,6 +26,7 @@ def pruning_page(report: PruningReport) -> RenderableType:
         f"{training.epochs} epochs, means of seeds {', '.join(map(str, seeds))}"
     )
     parts: list[RenderableType] = [Text(head, style="bold"), Text(), _networks(report)]
+    parts.append(Text(_TOLD, style="dim"))
     if report.runs:
         parts += [Text(), _runs(report)]
     if report.files:
@@ -30,14 +36,15 @@ def pruning_page(report: PruningReport) -> RenderableType:
 
 def _networks(report: PruningReport) -> Table:
     table = headed("network", ratio=1)
-    for heading in ("accuracy", "lost", "refitted", "work", "weights", "pruning", "retraining"):
+    for heading in ("accuracy", "lost", "cut", "refitted", "work", "weights", "pruning", "retraining"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in report.networks:
         count = len(one.seeds)
         table.add_row(
             f"{one.budget:g}x by {one.method}",
             share(one.accuracy),
-            f"{one.lost_points:+.1f}",
+            f"{one.lost_points:+.1f}" + _error(one.lost_error_points),
+            share(one.cut_accuracy),
             share(one.refitted_accuracy),
             engineering(one.macs, "MAC"),
             engineering(one.weight_bytes, "B"),
@@ -45,6 +52,10 @@ def _networks(report: PruningReport) -> Table:
             engineering(sum(s.retraining_s for s in one.seeds) / count, "s"),
         )
     return table
+
+
+def _error(points: float | None) -> str:
+    return "" if points is None else f" ± {points:.1f}"
 
 
 def _runs(report: PruningReport) -> Table:
