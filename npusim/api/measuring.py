@@ -74,24 +74,10 @@ def measure(
     >>> run.rows[0].id
     'gcn-cora:stagr'
     """
-    from npusim.measure.items import items_of
     from npusim.measure.predicting import predicted
     from npusim.measure.running import measure as run
-    from npusim.measure.suites import load_suite
 
-    files: dict[str, Path | Scenario] = {}
-    items: list[Item] = []
-    if network is None:
-        if what:
-            raise ConfigError(", ".join(what), allowed="with a network; the rows of a suite say their own")
-        items += load_suite(suite).items
-    else:
-        several: Any = network if isinstance(network, list | tuple) else [network]
-        for one in several:
-            asked = one if isinstance(one, Scenario) else Scenario(one, **what)
-            rows, sources = items_of(asked, hint, requests)
-            items += rows
-            files |= sources
+    items, files = _rows(network, suite, hint, requests, what)
     if any(item.of_pytorch for item in items):
         found = _aggregations(items, seconds, progress)
     else:
@@ -99,6 +85,27 @@ def measure(
         how |= {"processor_time": processor_time, "progress": progress}
         found = run(items, device, budget_s=seconds, **how)
     return found if soc is None else predicted(found, soc, files)
+
+
+def _rows(
+    network: Any, suite: str | Path, hint: str, requests: int | None, what: Mapping[str, Any]
+) -> tuple[list[Item], dict[str, Path | Scenario]]:
+    """Return the rows of networks or of a suite, and where their networks come from."""
+    from npusim.measure.items import items_of
+    from npusim.measure.suites import load_suite
+
+    if network is None:
+        if what:
+            raise ConfigError(", ".join(what), allowed="with a network; the rows of a suite say their own")
+        return list(load_suite(suite).items), {}
+    files: dict[str, Path | Scenario] = {}
+    items: list[Item] = []
+    for one in network if isinstance(network, list | tuple) else [network]:
+        asked = one if isinstance(one, Scenario) else Scenario(one, **what)
+        rows, sources = items_of(asked, hint, requests)
+        items += rows
+        files |= sources
+    return items, files
 
 
 def _aggregations(

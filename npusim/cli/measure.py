@@ -258,19 +258,15 @@ def measure(
         given = parse_shapes(shapes or ())
         asked = Scenario(workload, techniques=techniques, settings=settings or (), shapes=given)
         items, files = items_of(asked, hint, requests)
-    how: dict[str, Any] = {name: value for name, value in running.items() if value is not None}
     of_pytorch = any(item.of_pytorch for item in items)
     machine = _machine(soc, "CPU" if of_pytorch else device or "NPU")
     if of_pytorch:
         _refuse({"--processor-time": processor_time}, "not with this suite, which reads it always")
         result = _aggregations(items, device, quiet, running)
     else:
-        how |= {"files": files, "processor_time": processor_time}
+        how = {"files": files, "processor_time": processor_time, **_given(running)}
         result = _measured(items, device or "NPU", quiet, how)
-    if machine is not None:
-        from npusim.measure.predicting import predicted
-
-        result = predicted(result, machine, files)
+    result = result if machine is None else _predicted(result, machine, files)
     _hand_over(result, file, shown)
     if not result.complete:
         _say_what_is_kept(f"{len(result.rows)} of {len(items)} rows", file.path)
@@ -287,6 +283,16 @@ def _machine(soc: str | None, device: str) -> Soc | None:
     if not machine.has(kind_of(device)):
         raise ConfigError(f"`{soc}`", file="--soc", allowed=f"a machine with a {kind_of(device).upper()}")
     return machine
+
+
+def _predicted(result: Measurement, machine: Soc, files: Sources) -> Measurement:
+    from npusim.measure.predicting import predicted
+
+    return predicted(result, machine, files)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _refuse(given: Mapping[str, object], allowed: str) -> None:

@@ -59,8 +59,7 @@ def prune(
         Path | None,
         option(
             "--models DIR",
-            "Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml), pruned and, as "
-            "NAME-1x, whole.",
+            "Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml); NAME-1x is whole.",
             show_default=False,
         ),
     ] = None,

@@ -92,22 +92,20 @@ def measure(
     device : str
         NPU, GPU or CPU, in any case; GPU.1 for the second of several.
     precision : str, optional
-        Format of floating point that the device shall compute in: f32, bf16, f16. Default: f32 on a CPU, f16
-        elsewhere.
+        Format to compute in: f32, bf16, f16. Default: f32 on a CPU, f16 elsewhere.
     budget_s : float, optional
         Time for one row, without compilation (s). Slow networks take longer: each is run at least 5 times.
     tiles : int, optional
         Tiles of the NPU to compile for.
     processor_time : bool
-        Whether a CPU computes with one thread and its processor time is read, which other programs do not
-        lengthen but for what they take of its caches; rows of the hint ``latency`` alone run then.
+        Whether a CPU computes with one thread and its processor time is read, which other programs lengthen
+        only by what they take of its caches; rows of the hint ``latency`` alone run then.
     files : Sources, optional
         Where the model files lie that rows name, and networks of Python, by name.
     progress : callable, optional
         Told what runs; see `Progress`.
     stop : callable, optional
-        Asked between repetitions; once it answers True, what is measured is returned, with
-        ``complete=False``.
+        Asked between repetitions; once it says True, what is measured is returned, with ``complete=False``.
     hwinfo : Path, optional
         Log that HWiNFO writes meanwhile: power of the device over time.
     root : Path, optional
@@ -120,12 +118,8 @@ def measure(
 
     Raises
     ------
-    FileError
-        Where openvino is not installed, or the log of HWiNFO is not there.
-    DeviceMissingError
-        Where OpenVINO does not find the device; the message lists those it finds.
-    NothingMeasuredError
-        Where no item could be measured.
+    NpusimError
+        Where openvino, the device or the log of HWiNFO is not there, or no item could be measured.
     """
     core = load_openvino().Core()
     setting = Setting.of(core, find_device(core, device), precision, tiles, processor_time)
@@ -135,10 +129,8 @@ def measure(
         raise FileError(str(hwinfo), "no such file", "start logging in HWiNFO before you measure")
     meter, obstacle = find_meter(setting.kind, root) if hwinfo is None else (None, "")
     energy_s = _LOGGED_S if hwinfo is not None else _COUNTED_S if meter else 0.0
-    allowed = math.inf if processor_time else _background_allowed(setting.kind)
-    budget = TimeBudget(
-        row_s=budget_s, energy_s=energy_s, max_background_cores=allowed, processor_time=processor_time
-    )
+    most = math.inf if processor_time else _background_allowed(setting.kind)
+    budget = TimeBudget(budget_s, energy_s=energy_s, max_background_cores=most, processor_time=processor_time)
     entries, places = with_file_names(items, files or {})
     runner = DeviceRunner(core, setting, budget, places, meter, stop or (lambda: False), root)
     measured = _run_all(runner, entries, progress or (lambda done, total, what: None))
