@@ -31,6 +31,8 @@ from npusim.studies.map_front_document import AloneOn, MapFront, PlacedChain
 from npusim.studies.mapping_letters import letters_of, placement_of, written
 from npusim.studies.placed_units import PlacedUnits, coarser_start, placed_units
 
+_AtPoints = tuple[Mapping[str, str], ChainProblem]
+"""Operating points, and a chain under them."""
 _BEYOND = 1.001
 """Latency and energy up to which hypervolumes count, over those of the worst device alone."""
 
@@ -119,8 +121,7 @@ def map_front(
     Raises
     ------
     NpusimError
-        Where several requests are in flight, or an exact front or operating points are asked of what is no
-        chain of blocks.
+        Where several requests are in flight, or an exact front or clocks are asked of what is no chain.
     InfeasibleError
         Where no placement keeps the limits.
 
@@ -131,29 +132,25 @@ def map_front(
     """
     if scenario.run.requests > 1:
         raise NpusimError("several objectives are for one inference at a time; use the latency hint")
-    soc, limits, budget = scenario.machine, limits or Limits(), budget or Budget()
-    chosen, chain = devices_of(soc, devices), _chain(scenario.graph, method, granularity)
+    limits, budget = limits or Limits(), budget or Budget()
+    chosen, chain = devices_of(scenario.machine, devices), _chain(scenario.graph, method, granularity)
     exact = chain is not None and method in (None, "exact")
     if operating_points and not exact:
         raise NpusimError("operating points are tried with exact fronts of chains of blocks alone")
-    combinations = list(combinations_of(soc, chosen)) if operating_points else [{}]
+    combinations = list(combinations_of(scenario.machine, chosen)) if operating_points else [{}]
     first = chain_problem(scenario, chain, chosen) if chain else placed_units(scenario, chosen, granularity)
-    made, share = _Made(first, letters_of(chosen)), None
-    given = None if mapping is None else made.given(mapping)
-    at_points: list[PlacedChain] = []
+    made, share, problems = _Made(first, letters_of(chosen), mapping), None, list[_AtPoints]()
+    how: SearchMethod = "random" if method == "random" else "nsga2"
     if exact and chain is not None and isinstance(first, ChainProblem):
         problems = list(_problems(scenario, chain, first, combinations, tell))
         points = _points(problems, made, limits)
-        if mapping is not None and operating_points:
-            at_points = [made.given(mapping, problem, named) for named, problem in problems]
     else:
-        how: SearchMethod = "random" if method == "random" else "nsga2"
         points, share = _searched(scenario, made, limits, how, budget, granularity)
     return _document(
-        scenario, made, points, limits, exponents, granularity=granularity, settings=len(combinations),
+        scenario, made, points, limits, exponents, problems if operating_points else (),
+        granularity=granularity, settings=len(combinations), hypervolume_share=share,
         placements=float(len(chosen)) ** len(first.blocks) * len(combinations),
         method="exact" if exact else how, evaluations=None if exact else budget.evaluations,
-        hypervolume_share=share, given=given, given_points=at_points,
     )  # fmt: skip
 
 
@@ -163,11 +160,13 @@ def _document(
     points: Sequence[PlacedChain],
     limits: Limits,
     exponents: tuple[float, float],
-    given_points: Sequence[PlacedChain],
+    problems: Sequence[_AtPoints],
     **told: Any,
 ) -> MapFront:
-    """Return the document of all placements that were found."""
+    """Return the document of all placements that were found, and of the one that was asked for."""
     front, alone = _not_beaten(points), _alone(made.problem)
+    given = made.asked(made.problem, {})
+    at_points = [one for named, problem in problems if (one := made.asked(problem, named))]
     return MapFront(
         workload=scenario.graph.name,
         soc=scenario.machine.name,
@@ -178,8 +177,9 @@ def _document(
         alone=alone,
         points=front,
         chosen=_chosen(front, alone, exponents),
-        given_points=list(given_points),
-        given_chosen=_chosen(given_points, alone, exponents) if given_points else None,
+        given=given,
+        given_points=at_points,
+        given_chosen=_chosen(at_points, alone, exponents) if at_points else None,
         exponents=exponents,
         **told,
     )
@@ -237,6 +237,8 @@ class _Made:
 
     problem: ChainProblem | PlacedUnits
     letters: Mapping[str, str]
+    mapping: str | None
+    """The placement asked for."""
 
     def placed(
         self, problem: ChainProblem | PlacedUnits, placement: np.ndarray, points: Mapping[str, str]
@@ -254,14 +256,15 @@ class _Made:
             operating_points=dict(points),
         )
 
-    def given(
-        self, mapping: str, problem: ChainProblem | None = None, points: Mapping[str, str] | None = None
-    ) -> PlacedChain:
-        """Return the placement that letters say, under operating points."""
-        placement = placement_of(self.problem.blocks, self.problem.units, mapping.split("/"), "--mapping")
+    def asked(self, problem: ChainProblem | PlacedUnits, points: Mapping[str, str]) -> PlacedChain | None:
+        """Return the placement that was asked for, under operating points; None where none was."""
+        if self.mapping is None:
+            return None
+        said = self.mapping.split("/")
+        placement = placement_of(self.problem.blocks, self.problem.units, said, "--mapping")
         if not np.isfinite(self.problem.evaluate(placement[None])[0, 0]):
-            raise InfeasibleError(f"--mapping {mapping}: a device cannot run a block that it is given")
-        return self.placed(problem or self.problem, placement, points or {})
+            raise InfeasibleError(f"--mapping {self.mapping}: a device cannot run a block that it is given")
+        return self.placed(problem, placement, points)
 
 
 def _problems(
@@ -270,7 +273,7 @@ def _problems(
     first: ChainProblem,
     combinations: Sequence[Mapping[str, str]],
     tell: Callable[[int, int], object],
-) -> Iterator[tuple[Mapping[str, str], ChainProblem]]:
+) -> Iterator[_AtPoints]:
     """Yield the chain under each combination of operating points; `first` where nothing is set."""
     for done, points in enumerate(combinations):
         tell(done, len(combinations))
@@ -279,9 +282,7 @@ def _problems(
         yield points, chain_problem(changed, chain, first.units) if changed else first
 
 
-def _points(
-    problems: Sequence[tuple[Mapping[str, str], ChainProblem]], made: _Made, limits: Limits
-) -> list[PlacedChain]:
+def _points(problems: Sequence[_AtPoints], made: _Made, limits: Limits) -> list[PlacedChain]:
     """Return the fronts under all combinations of operating points, one behind the other."""
     points: list[PlacedChain] = []
     refused: list[InfeasibleError] = []
