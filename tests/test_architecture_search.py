@@ -77,6 +77,8 @@ def test_hypervolumes_never_fall_and_mappings_of_single_units_are_single(found):
         assert (np.diff([getattr(step, name) for step in found.steps]) >= -1e-12).all()
     assert all(len(set(one.mapping) - {"/"}) == 1 for one in found.single_unit_front)
     assert 0.0 <= found.distributed_share <= 1.0
+    first = found.steps[0]
+    assert first.nested == first.chance >= first.single_unit  # of the same architectures
     assert found.steps[-1].evaluated == PLAN.population * PLAN.generations
 
 

@@ -1,10 +1,10 @@
 """Searches architectures with the exact mappings of each as fitness, beside single units and chance.
 
-Three searches run generation by generation: NSGA-II over superblocks where an architecture's objectives are
-its whole front of mappings; the same where one unit runs all of an architecture; and architectures drawn at
-random (MaGNAS, sections 4.2 and 5.4.2). Scores are handed in: this package knows no network that learns. The
-archive holds a file a generation; a search that is resumed takes its scores from there, asks for the same
-architectures and writes the same bytes.
+Three searches run generation by generation, from the same first architectures: NSGA-II over superblocks where
+an architecture's objectives are its whole front of mappings; the same where one unit runs all of an
+architecture; and architectures drawn at random (MaGNAS, sections 4.2 and 5.4.2). Scores are handed in: this
+package knows no network that learns. The archive holds a file a generation; a search that is resumed takes
+its scores from there, asks for the same architectures and writes the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from npusim.explore.architecture_findings import Findings, found_document
 from npusim.explore.manifest import MANIFEST, changed_inputs, equations
 from npusim.explore.scoring_pool import Score
 from npusim.explore.store import Store, to_bytes
-from npusim.explore.superblocks import Rates, SuperblockEvolution
+from npusim.explore.superblocks import Rates, SuperblockEvolution, anywhere
 from npusim.explore.sweep import Interrupted
 from npusim.studies.map_front import Limits, devices_of
 from npusim.workloads.vision_gnn.space import GENES, Architecture, parse_architecture
@@ -212,10 +212,10 @@ class _Run:
         self._accuracy: dict[str, float] = {}
         self._done = store.done(plan.generations)
         self.findings = Findings(SEARCHES)
+        sizes = mapped.space.sizes
+        first = anywhere(sizes, plan.population, np.random.default_rng([plan.seed, len(SEARCHES)]))
         self._evolutions = {
-            name: SuperblockEvolution(
-                mapped.space.sizes, GENES, plan.population, plan.rates, (plan.seed, number)
-            )
+            name: SuperblockEvolution(sizes, GENES, plan.population, plan.rates, (plan.seed, number), first)
             for number, name in enumerate(SEARCHES)
         }
 

@@ -46,15 +46,24 @@ class SuperblockEvolution:
         Architectures of a generation.
     seed : sequence of int
         The same seed asks for the same architectures.
+    first : array of int64, shape (architectures, genes), optional
+        Genes that the first generation begins with, as `anywhere` draws them.
     """
 
     def __init__(
-        self, sizes: Sequence[int], genes: int, population: int, rates: Rates, seed: Sequence[int]
+        self,
+        sizes: Sequence[int],
+        genes: int,
+        population: int,
+        rates: Rates,
+        seed: Sequence[int],
+        first: Any = None,
     ) -> None:
         self._sizes, self._genes = np.asarray(sizes, np.int64), genes
         self._population, self._rates = population, rates
         self._random = np.random.default_rng(list(seed))
         self._known: set[str] = set()
+        self._first = first
         self._members: list[tuple[Any, Any]] = []
         """Genes and objectives of the population, the best first."""
 
@@ -68,8 +77,12 @@ class SuperblockEvolution:
         """
         found: list[Any] = []
         for turn in range(2 * _TRIES):
-            children = turn < _TRIES and len(self._members) > 1
-            drawn = self._children() if children else self._anywhere()
+            if self._first is not None:
+                drawn, self._first = self._first, None
+            elif turn < _TRIES and len(self._members) > 1:
+                drawn = self._children()
+            else:
+                drawn = self._anywhere()
             for one in drawn:
                 text = text_of(one)
                 if text not in self._known:
@@ -103,7 +116,12 @@ class SuperblockEvolution:
         return np.where(mutated, self._anywhere(), np.where(swapped, second, first))
 
     def _anywhere(self) -> Any:
-        return self._random.integers(0, self._sizes, (self._population, len(self._sizes)))
+        return anywhere(self._sizes, self._population, self._random)
+
+
+def anywhere(sizes: Sequence[int], count: int, random: np.random.Generator) -> Any:
+    """Draw genes, all values of each alike; array of int64, shape (count, genes)."""
+    return random.integers(0, np.asarray(sizes, np.int64), (count, len(sizes)))
 
 
 def ranked(objectives: Sequence[Any], count: int) -> list[int]:
