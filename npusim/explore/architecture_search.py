@@ -150,7 +150,8 @@ def explored(directory: Path, most: int = 4000) -> list[tuple[float, float, floa
     if not directory.is_dir():
         return []
     store, found = Store(directory), []
-    paths = store.files(len(list(store.chunks.glob("*.parquet"))))
+    paths = sorted(store.chunks.glob("*.parquet"))
+    store.check(*paths, remedy="search again with --resume")
     for path in paths:
         table = pq.read_table(path, columns=["accuracy", "latency_s", "energy_j"])
         rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)

@@ -100,10 +100,22 @@ def _digits(side: int) -> tuple[Any, Any, tuple[str, ...]]:
     except ImportError:
         raise FileError("scikit-learn", "is not installed, and has the digits", _EXTRA) from None
     found = load_digits()
+    _refuse_too_many(len(found.images), side, DIGITS)
     grey = torch.from_numpy(found.images.astype(np.float32) * (255.0 / 16.0))[:, None]
     enlarged = functional.interpolate(grey, size=(side, side), mode="bilinear", align_corners=False)
     pixels = enlarged.round().clamp(0, 255).byte().expand(-1, 3, -1, -1).contiguous().numpy()
     return pixels, found.target.astype(np.int64), tuple(str(name) for name in found.target_names)
+
+
+def _refuse_too_many(count: int, side: int, source: str) -> None:
+    """Refuse images that memory would not hold at this size."""
+    most = _MOST_BYTES // (3 * side * side)
+    if count > most:
+        raise ConfigError(
+            f"{count:,} images of {side} x {side} pixels",
+            file=source,
+            allowed=f"at most {most:,} of this size",
+        )
 
 
 def _folder(folder: Path, side: int) -> tuple[Any, Any, tuple[str, ...]]:
@@ -130,11 +142,7 @@ def _folder(folder: Path, side: int) -> tuple[Any, Any, tuple[str, ...]]:
             file=str(folder),
             allowed=f"at least {_LEAST_PER_CLASS}: training, scoring and test need some each",
         )
-    if len(files) * 3 * side * side > _MOST_BYTES:
-        most = _MOST_BYTES // (3 * side * side)
-        raise ConfigError(
-            f"{len(files):,} images", file=str(folder), allowed=f"at most {most:,} of this size"
-        )
+    _refuse_too_many(len(files), side, str(folder))
     return _pixels(files, side), np.array([number for _, number in files], np.int64), tuple(names)
 
 

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from npusim.report.accuracy import share
 from npusim.report.document_html import records_table, titled
 from npusim.report.engineering import engineering, factor
-from npusim.report.html import COLOURS, GREY, Amount, Cell, figures, log_axis, page, plot, table, text
+from npusim.report.html import COLOURS, GREY, Amount, Cell, figures, folded, log_axis, page, plot, table, text
 from npusim.report.magnas import mean_gains, search_verdict
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def search_html(found: ArchitectureSearch, explored: Explored, command: str = ""
     last = found.steps[-1]
     headline = [
         ("architectures tried", f"{last.evaluated:,}"),
-        ("of", f"{found.points:.3g}"),
+        ("in the space", f"{found.points:.3g}"),
         ("on the front", f"{len(found.front):,}"),
         ("of these on several units", share(found.distributed_share)),
         ("hypervolume over single units", _more(last.nested, last.single_unit)),
@@ -51,7 +51,7 @@ def search_html(found: ArchitectureSearch, explored: Explored, command: str = ""
         _chosen(found),
         _baselines(found),
         "<h2>Mappings</h2>" + _mappings(found),
-        "<h2>The front</h2>" + _front(found),
+        "<h2>The front</h2>" + folded(f"{len(found.front):,} architectures with mappings", _front(found)),
         lead=search_verdict(found),
         notes=_notes(found),
         command=command,
@@ -171,25 +171,33 @@ def _baselines(found: ArchitectureSearch) -> str:
 
 
 def _front(found: ArchitectureSearch) -> str:
+    shown, clocks = found.front[:_MOST_ROWS], _clocks(found)
     rows = [
         (
-            one.architecture, one.mapping, one.operating_points,
+            one.architecture, one.mapping, *([one.operating_points] if clocks else []),
             Amount(one.accuracy, shown=share(one.accuracy)),
             Amount(one.latency_s, "s"), Amount(one.energy_j, "J"),
         )
-        for one in found.front[:_MOST_ROWS]
+        for one in shown
     ]  # fmt: skip
-    heads = ("architecture", "mapping", "operating points", "accuracy", "latency", "energy")
+    heads = ("architecture", "mapping", *clocks, "accuracy", "latency", "energy")
     left = len(found.front) - len(rows)
     rest = text(f"and {left:,} more, which --format json has", "note") if left else ""
-    return table(heads, rows, (0, 1, 2), name="front") + rest
+    return table(heads, rows, (0, 1, 2) if clocks else (0, 1), name="front") + rest
 
 
 def _mappings(found: ArchitectureSearch) -> str:
+    clocks = _clocks(found)
     rows = [
-        (f"a{i} {one.architecture}", one.mapping, one.operating_points) for i, one in enumerate(found.chosen)
+        (f"a{i} {one.architecture}", one.mapping, *([one.operating_points] if clocks else []))
+        for i, one in enumerate(found.chosen)
     ]
-    return table(("architecture", "stem/graphers/FFNs/head", "operating points"), rows, (0, 1, 2))
+    return table(("architecture", "stem/graphers/FFNs/head", *clocks), rows, (0, 1, 2) if clocks else (0, 1))
+
+
+def _clocks(found: ArchitectureSearch) -> tuple[str, ...]:
+    """Return the heading of operating points where the search chose some."""
+    return ("operating points",) if any(one.operating_points for one in found.front) else ()
 
 
 def _notes(found: ArchitectureSearch) -> list[str]:
