@@ -119,8 +119,8 @@ class SuperblockEvolution:
         return anywhere(self._sizes, self._population, self._random)
 
 
-def anywhere(sizes: Sequence[int], count: int, random: np.random.Generator) -> Any:
-    """Draw genes, all values of each alike; array of int64, shape (count, genes)."""
+def anywhere(sizes: Any, count: int, random: np.random.Generator) -> Any:
+    """Draw genes, all values of each of these sizes alike; array of int64, shape (count, genes)."""
     return random.integers(0, np.asarray(sizes, np.int64), (count, len(sizes)))
 
 

@@ -172,12 +172,12 @@ def _baselines(found: ArchitectureSearch) -> str:
 
 def _front(found: ArchitectureSearch) -> str:
     shown, clocks = found.front[:_MOST_ROWS], _clocks(found)
-    rows = [
-        (
+    rows: list[list[Cell]] = [
+        [
             one.architecture, one.mapping, *([one.operating_points] if clocks else []),
             Amount(one.accuracy, shown=share(one.accuracy)),
             Amount(one.latency_s, "s"), Amount(one.energy_j, "J"),
-        )
+        ]
         for one in shown
     ]  # fmt: skip
     heads = ("architecture", "mapping", *clocks, "accuracy", "latency", "energy")
