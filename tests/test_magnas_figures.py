@@ -2,11 +2,12 @@
 
 import pytest
 
+from npusim.calibrate.magnas_fit import MagnasFit
 from npusim.cli.running import run
 from npusim.errors import ConfigError
 from npusim.locate import resource
 from npusim.validation import validate
-from npusim.validation.magnas import read_figures
+from npusim.validation.magnas import predicted, problem_of, read_figures
 
 ROW = "{name: mine, stem: D, grapher: GGGGGGGG, ffn: DDDDGDDD, cls: D, latency_ms: 20, energy_mj: 200}"
 
@@ -56,6 +57,13 @@ def test_the_command_refuses_it_too(tmp_path, capsys):
     path = file_of(tmp_path, ROW.replace("stem: D", "stem: DD"))
     assert run(["validate", "magnas", "--figures", str(path)]) == 2
     assert "2/8/8/1 letters" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_fit_predicts_what_the_suite_does():
+    fit = MagnasFit()
+    expected = [predicted(key, problem_of(key.network)) for key in fit.keys]
+    assert fit.predicted({}) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.slow

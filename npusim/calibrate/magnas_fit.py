@@ -20,7 +20,7 @@ from npusim.locate import resource
 from npusim.mapping import ChainProblem, Mapped
 from npusim.scenario import Scenario
 from npusim.studies.chain import chain_of, costs_of_mapped
-from npusim.validation.magnas import SETTINGS, SOC, UNITS, WORKLOAD, predicted, read_figures
+from npusim.validation.magnas import A3, SETTINGS, SOC, UNITS, WORKLOAD, predicted, read_figures
 
 FREE = (
     FreeNumber("gpu.dense_efficiency", 0.1, 0.03, 0.6),
@@ -56,15 +56,24 @@ _OF_LAUNCHES = ("launch_s", "active_w", "npu_idle_w", "static_w")
 
 
 class MagnasFit:
-    """Predicts the figures with changed numbers of the data sheet."""
+    """Predicts the figures with changed numbers of the data sheet.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    hidden : int, optional
+        Width of the feed-forward networks of the baselines, which the paper does not give; None: that of the
+        suite.
+    """
+
+    def __init__(self, hidden: int | None = None) -> None:
         path = resource("validate", "figures", "published.yaml")
         self.ids, self.keys, values, _ = read_figures(path)
         self.measured = np.array(values)
         self.mapped: dict[str, dict[str, Mapped]] = {}
         self.chains = {}
         for network, settings in SETTINGS.items():
+            if hidden is not None and network != A3:
+                settings = (*settings, f"workload.ffn_hidden={hidden}")
             scenario = Scenario(WORKLOAD, SOC, settings=settings)
             self.chains[network] = chain_of(scenario.graph)
             self.mapped[network] = {unit: scenario.with_(device=unit).mapped for unit in UNITS}
@@ -143,9 +152,9 @@ class _Costs:
         return b"".join([rate, *(same[name].tobytes() for name in arch.arrays)])
 
 
-def report(leave_one_out: bool) -> None:
+def report(leave_one_out: bool, hidden: int | None = None) -> None:
     """Print the fitted numbers, and each figure fitted and left out."""
-    fit = MagnasFit()
+    fit = MagnasFit(hidden)
     found = fit.fitted()
     print(f"{len(found.values)} numbers fitted to {len(fit.keys)} figures")
     for name, value in found.values.items():
@@ -185,7 +194,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Fit and print."""
     parser = argparse.ArgumentParser(prog="python -m npusim.calibrate.magnas_fit", description=main.__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out the fits without each figure")
-    report(not parser.parse_args(arguments).quick)
+    parser.add_argument("--hidden", type=int, help="width of the baselines' feed-forward networks")
+    asked = parser.parse_args(arguments)
+    report(not asked.quick, asked.hidden)
 
 
 if __name__ == "__main__":
