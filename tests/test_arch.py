@@ -262,3 +262,11 @@ def test_a_grid_has_one_to_three_modes(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match="modes"):
         load_soc(tmp_path / "four.yaml")
+
+
+def test_caches_need_a_line(tmp_path: Path) -> None:
+    sheet = (data_root() / "configs" / "socs" / "generic-cpu.yaml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(re.sub(r"\n    cache_line:.*", "", sheet), encoding="utf-8")
+    with pytest.raises(ConfigError, match="`caches` without a `cache_line`"):
+        load_soc(mine)

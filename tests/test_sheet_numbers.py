@@ -297,7 +297,10 @@ def moves(soc: Soc, path: str, number: Quantity | Count) -> bool:
                 return True
             continue
         for graph, run in probes(soc, path):
-            before = _before(soc.name, beside, graph, tuple(run.items()))
+            try:
+                before = _before(soc.name, beside, graph, tuple(run.items()))
+            except InfeasibleError:  # a network that this machine is too small for
+                continue
             try:
                 after = figures(machine, graph, run)
             except InfeasibleError:  # what ran does not fit any more

@@ -220,8 +220,8 @@ class RooflineDevice(Section):
     """Cache levels by name, nearest to the core first."""
     write_cost: PositiveRatio | None = None
     """Time of a byte that is written over that of one that is read. None: they take the same."""
-    cache_line: Bytes
-    """Bytes fetched at a time from a random address."""
+    cache_line: Bytes | None = None
+    """Bytes fetched at a time from a random address. None: it has no `caches`, and each byte is fetched."""
     outstanding_misses: PositiveCount
     """Random reads that a core keeps in flight; with the latency it gives the rate of Gather."""
     scatter_cost: PositiveRatio
@@ -256,6 +256,12 @@ class RooflineDevice(Section):
     def _cores_exist(self) -> Self:
         if self.cores_for is not None:
             check_at_most(self.cores_for, self.cores, "cores", "cores_for", "the device's `cores`")
+        return self
+
+    @model_validator(mode="after")
+    def _caches_have_lines(self) -> Self:
+        if self.caches and not self.cache_line:
+            raise ValueError("`caches` without a `cache_line` above 0, the bytes fetched at a time")
         return self
 
     def cores_used(self, hint: str) -> int:

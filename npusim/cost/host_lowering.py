@@ -224,7 +224,7 @@ class HostFacts(NamedTuple):
 def host_facts(device: Cpu | Gpu) -> HostFacts:
     """Return what rows of a device depend on."""
     rates = device.macs_per_cycle
-    return HostFacts(rates.get("fp16", 0.0) <= rates.get("fp32", 0.0), float(device.cache_line))
+    return HostFacts(rates.get("fp16", 0.0) <= rates.get("fp32", 0.0), float(device.cache_line or 1))
 
 
 @dataclass(frozen=True, slots=True)

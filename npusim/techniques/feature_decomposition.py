@@ -127,7 +127,7 @@ def chunks_of(graph: Graph, segment: Segment, parameters: DecompositionParameter
 @cache
 def _line_bytes() -> float:
     """Return the cache line of a processor's data sheet (B)."""
-    (line,) = {float(host.cache_line) for host in load_soc(_PROCESSOR).hosts.values()}
+    (line,) = {float(host.cache_line) for host in load_soc(_PROCESSOR).hosts.values() if host.cache_line}
     return line
 
 
