@@ -183,7 +183,7 @@ def far() -> Graph:
 
 HOST_TYPES = (
     "Add", "Divide", "Exp", "Sigmoid", "Log", "Power", "Softmax", "ReduceSum", "Transpose", "Gather",
-    "ScatterElementsUpdate",
+    "ScatterElementsUpdate", "TakePages",
 )  # fmt: skip
 
 
