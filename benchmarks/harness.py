@@ -11,10 +11,12 @@ is a file of benchmarks/rows that declares
     CASES     names of cases, with `prepare(case)` and `work(case)`: a process each, `work` alone is measured
     AMOUNTS   of commands, how much of UNIT each case does; `work` returns it
     TURNS     how often each is measured at most (3), the median counts; what takes long is measured once
-    LIMIT_S   what is stopped after that (60); BEFORE_S of single cases, for the revision before
-    PROFILE   the case of which shares of processor time are shown; the last one without
+    LIMIT_S   what is stopped after that (60); BEFORE_S of single cases, for the revision before (15)
+    PROFILE   the case of which shares of processor time are shown; else the last that takes up to 20 s
 
-so it imports nothing of the harness, and the revision before needs no benchmarks.
+so it imports nothing of the harness, and the revision before needs no benchmarks. Each revision keeps its
+compiled kernels and bytecode in .benchmarks, made before anything is measured; the first run of all takes
+some minutes for that.
 """
 
 from __future__ import annotations
@@ -29,23 +31,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import growth, page, peers
 from benchmarks.one import load_row
-from npusim.locate import cache_dir
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS, PAGE = HERE / "results.json", ROOT / "docs" / "performance.md"
+KEPT = ROOT / ".benchmarks"
+"""Trees of revisions, their compiled kernels and bytecode; `make clean` removes them."""
 BASE = "ea1ea17"
 """The revision before the first of these rows was worked on."""
-_ENOUGH_S = 6.0
-"""What has been measured for that long is not measured again."""
+_ENOUGH_S, _BEFORE_S, _PROFILED_S = 4.0, 15.0, 20.0
+"""What has been measured for that long is not measured again; limit of the revision before; of a profile."""
 Figures = dict[str, Any]
 """wall_s, processor_s, memory_mb, amount of one case; or `over_s` where it was stopped."""
 
@@ -55,21 +56,46 @@ def rows() -> dict[str, Path]:
     return {path.stem.partition("_")[2]: path for path in sorted((HERE / "rows").glob("[0-9]*.py"))}
 
 
-@contextmanager
-def checked_out(revision: str) -> Iterator[Path]:
-    """Yield a temporary folder with a revision's files."""
-    with tempfile.TemporaryDirectory(prefix="npusim-base-") as folder:
-        archive = Path(folder) / "tree.tar"
-        with archive.open("wb") as file:
-            subprocess.run(["git", "-C", str(ROOT), "archive", revision], stdout=file, check=True)
-        tree = Path(folder) / "tree"
-        shutil.unpack_archive(archive, tree, filter="data")
-        yield tree
+class State(NamedTuple):
+    """A revision that is measured, or this tree."""
+
+    tree: Path
+    kept: Path
+    """Where its compiled kernels and bytecode lie."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process that runs it sees."""
+        told = {"PYTHONPATH": self.tree, "NPUSIM_CACHE": self.kept / "cache"}
+        told |= {"PYTHONPYCACHEPREFIX": self.kept / "bytecode"}
+        given = {
+            k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "NPUSIM_KERNELS")
+        }
+        return given | {name: str(value) for name, value in told.items()}
+
+    def compiled(self) -> int:
+        """Return how many files of compiled code there are."""
+        return sum(1 for _ in (self.kept / "cache").rglob("*.nb*"))
 
 
-def run_case(row: ModuleType, case: str, tree: Path, limit_s: float, profile: Path | None = None) -> Figures:
-    """Measure one case of a row once on one tree; with a profile, sample it instead."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+def checked_out(name: str) -> State:
+    """Return the state of a revision: its files in a folder of their own, always the same."""
+    told = ["git", "-C", str(ROOT), "rev-parse", "--short", f"{name}^{{commit}}"]
+    kept = KEPT / subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
+    if not (kept / "tree").exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept) as folder:
+            archive, tree = Path(folder) / "tree.tar", Path(folder) / "tree"
+            subprocess.run(["git", "-C", str(ROOT), "archive", "-o", str(archive), name], check=True)
+            shutil.unpack_archive(archive, tree, filter="data")
+            tree.rename(kept / "tree")
+    return State(kept / "tree", kept)
+
+
+def run_case(
+    row: ModuleType, case: str, state: State, limit_s: float, profile: Path | None = None
+) -> Figures:
+    """Measure one case of a row once on one state; with a profile, sample it instead."""
     commands = getattr(row, "COMMANDS", None)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -83,7 +109,7 @@ def run_case(row: ModuleType, case: str, tree: Path, limit_s: float, profile: Pa
         with (Path(folder) / "said").open("w+b") as said, (Path(folder) / "told").open("w+b") as told:
             began = time.perf_counter()
             child = subprocess.Popen(
-                [sys.executable, *arguments], cwd=folder, env=environment, stdout=said, stderr=told
+                [sys.executable, *arguments], cwd=folder, env=state.environment, stdout=said, stderr=told
             )
             status, usage = _wait(child, began + limit_s)
             wall_s = time.perf_counter() - began
@@ -121,41 +147,40 @@ def _wait(child: subprocess.Popen[bytes], deadline: float) -> tuple[int | None, 
         time.sleep(0.002)
 
 
-def measure(row: ModuleType, trees: dict[str, Path]) -> dict[str, dict[str, Figures]]:
-    """Return the figures of each case by tree: medians of turns, one tree after the other in each turn."""
+def measure(row: ModuleType, states: dict[str, State]) -> dict[str, dict[str, Figures]]:
+    """Return the figures of each case by state: medians of turns, one state after the other in each turn."""
     turns, limit_s = getattr(row, "TURNS", 3), getattr(row, "LIMIT_S", 60)
     found: dict[str, dict[str, Figures]] = {}
     for case in getattr(row, "COMMANDS", None) or row.CASES:
-        limits_s = {"before": getattr(row, "BEFORE_S", {}).get(case, limit_s)}
-        taken: dict[str, list[Figures]] = {name: [] for name in trees}
+        limits_s = {"before": getattr(row, "BEFORE_S", {}).get(case, _BEFORE_S)}
+        taken: dict[str, list[Figures]] = {name: [] for name in states}
         for _ in range(turns):
-            for name, tree in trees.items():
+            for name, state in states.items():
                 spent_s = sum(one.get("wall_s", _ENOUGH_S) for one in taken[name])
                 if spent_s < _ENOUGH_S:
-                    taken[name].append(_warm(row, case, tree, limits_s.get(name, limit_s)))
+                    taken[name].append(_warm(row, case, state, limits_s.get(name, limit_s)))
         found[case] = {name: _median(figures) for name, figures in taken.items()}
     return found
 
 
-def _warm(row: ModuleType, case: str, tree: Path, limit_s: float) -> Figures:
+def _warm(row: ModuleType, case: str, state: State, limit_s: float) -> Figures:
     """Measure a case, and once more where that compiled something."""
-    before = _compiled()
-    figures = run_case(row, case, tree, limit_s)
-    return figures if before == _compiled() else run_case(row, case, tree, limit_s)
+    before = state.compiled()
+    figures = run_case(row, case, state, limit_s)
+    return figures if before == state.compiled() else run_case(row, case, state, limit_s)
 
 
-def _compiled() -> int:
-    """Return how many files of compiled code there are."""
-    return sum(1 for _ in cache_dir("kernels").rglob("*.nb*"))
-
-
-def profiled(row: ModuleType, tree: Path) -> Figures:
-    """Return where the processor time of one case goes, by a sampling profiler."""
-    cases = list(getattr(row, "COMMANDS", None) or row.CASES)
-    case = getattr(row, "PROFILE", cases[-1])
+def profiled(row: ModuleType, state: State, found: dict[str, dict[str, Figures]]) -> Figures:
+    """Return where the processor time of one case goes, by a sampling profiler; nothing of long ones."""
+    quick = [
+        case for case, one in found.items() if one["after"].get("wall_s", _PROFILED_S + 1.0) <= _PROFILED_S
+    ]
+    case = getattr(row, "PROFILE", None) or (quick[-1] if quick else None)
+    if case is None:
+        return {}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "profile.json"
-        run_case(row, case, tree, getattr(row, "LIMIT_S", 60), out)
+        run_case(row, case, state, 2.0 * _PROFILED_S, out)
         return {"case": case, **json.loads(_text(str(out)) or "{}")}
 
 
@@ -170,14 +195,18 @@ _SPACE = {
 }  # fmt: skip
 
 
-def compile_kernels(tree: Path) -> None:
-    """Have a tree compile what it will need, so that no turn counts it."""
+def compile_kernels(state: State) -> None:
+    """Have a state compile what it will need, so that no turn counts it; once for each revision."""
+    done = state.kept / "cache" / "complete"
+    if state.tree != ROOT and done.exists():
+        return
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "warming.yaml").write_text(json.dumps(_SPACE), encoding="utf-8")
         for arguments in _WARMING:
             command = [sys.executable, "-m", "npusim", *arguments]
-            environment = {**os.environ, "PYTHONPATH": str(tree), "NPUSIM_KERNELS": "compiled"}
+            environment = {**state.environment, "NPUSIM_KERNELS": "compiled"}
             subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    done.touch()
 
 
 def _median(turns: list[Figures]) -> Figures:
@@ -214,12 +243,13 @@ def revision() -> str:
 def main() -> None:
     """Measure the rows that are asked for and write the page."""
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__.splitlines()[0])
-    names = [*rows(), "growth", "peers"]
-    parser.add_argument("names", nargs="*", help=f"rows to measure, of {', '.join(names)}; default: all")
+    names = [*rows(), "growth"]
+    told = f"rows to measure, of {', '.join(names)} and peers; default: all but peers"
+    parser.add_argument("names", nargs="*", help=told)
     parser.add_argument("--base", default=BASE, help="revision to compare with")
     parser.add_argument("--page", action="store_true", help="write the page of what was measured before")
     asked = parser.parse_args()
-    wrong = [name for name in asked.names if name not in names]
+    wrong = [name for name in asked.names if name not in (*names, "peers")]
     if wrong:
         parser.error(f"no row {', '.join(wrong)}; there are {', '.join(names)}")
     results = json.loads(_text(str(RESULTS)) or "{}")
@@ -230,25 +260,27 @@ def main() -> None:
 
 def _measure_all(names: list[str], base: str, results: dict[str, Any]) -> None:
     """Measure what is asked for; what is measured is kept after each row."""
-    with checked_out(base) as before:
-        trees, profiles = {"before": before, "after": ROOT}, dict[str, Figures]()
-        for tree in trees.values():
-            compile_kernels(tree)
-        for name in names:
-            began = time.perf_counter()
-            if name == "growth":
-                found: Any = growth.measure(ROOT)
-                growth.write_pictures(found, PAGE.parent)
-            elif name == "peers":
-                found = peers.measure()
-            else:
-                row = load_row(rows()[name])
-                found = measure(row, trees)
-                profiles[name] = profiled(row, ROOT)
-            results[name] = {"figures": found, "machine": machine(), "base": base, "revision": revision()}
-            results[name] |= {"profile": profiles[name]} if name in profiles else {}
-            RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-            print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    states = {"before": checked_out(base), "after": State(ROOT, KEPT / "here")}
+    for name, state in states.items():
+        began = time.perf_counter()
+        compile_kernels(state)
+        print(f"kernels of the state {name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    for name in names:
+        began = time.perf_counter()
+        profile: Figures = {}
+        if name == "growth":
+            found: Any = growth.measure(states["after"].environment)
+            growth.write_pictures(found, PAGE.parent)
+        elif name == "peers":
+            found = peers.measure()
+        else:
+            row = load_row(rows()[name])
+            found = measure(row, states)
+            profile = profiled(row, states["after"], found)
+        results[name] = {"figures": found, "machine": machine(), "base": base, "revision": revision()}
+        results[name] |= {"profile": profile} if profile else {}
+        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

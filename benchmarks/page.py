@@ -10,12 +10,13 @@ from benchmarks import growth, peers
 _MOST_SHARES = 7
 _HEAD = """# Performance
 
-Written by `make bench`, which measures all of it anew in some ten minutes; `make bench ROWS="sram pareto"`
-measures single rows. Each row is a file of `benchmarks/rows`. *Before* is revision
-`{base}`, checked out into a temporary folder; before and after are measured by turns in one run, each in a
-process of its own, kernels compiled before, the median of the turns (one turn where a case takes six
-seconds). The ratio is that of processor time, which depends less than wall time on what else the machine
-does. Measured on {machine}.
+Written by `make bench`, which measures all rows anew in some ten minutes; `make bench ROWS="sram pareto"`
+measures single rows, `ROWS=growth` the pictures, `ROWS=peers` other tools (their packages are installed into
+environments of their own). Each row is a file of `benchmarks/rows`. *Before* is revision `{base}` in a folder
+of its own, stopped after 15 s where the row says nothing else. Before and after are measured by turns in one
+run, each in a process of its own, kernels and bytecode compiled before; shown is the median of the turns (one
+turn where a case takes four seconds). The ratio is that of processor time, which depends less than wall time
+on what else the machine does. Measured on {machine}.
 """
 
 

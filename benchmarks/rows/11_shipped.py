@@ -4,3 +4,5 @@ UNIT = "points"
 _COMMAND = ["-m", "npusim", "sweep", "gcn-cora", "-o", "{out}", "--keep", "pareto", "--quiet", "--cores"]
 COMMANDS = {"one core": [*_COMMAND, "1"], "two cores": [*_COMMAND, "2"]}
 AMOUNTS = {"one core": 13_996_800, "two cores": 13_996_800}
+BEFORE_S = {"one core": 30, "two cores": 30}
+TURNS = 1

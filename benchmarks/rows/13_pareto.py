@@ -2,6 +2,7 @@ WHAT = "pareto of 10^7 kept points"
 WANTED = "5 s, 1 GB"
 CASES = ("",)
 TURNS = 1
+BEFORE_S = {"": 60}
 _AXES = {
     "npu.sram.per_tile": {"from": "384KiB", "to": "6MiB", "count": 5},
     "npu.dma.engines": {"values": [1, 2, 3, 4]},

@@ -8,5 +8,4 @@ COMMANDS = {
     f"{n:,}": ["-c", _CODE.format(n=n, call="estimate", more=', engine="event"')]
     for n in (100, 1_000, 10_000)
 }
-LIMIT_S, BEFORE_S = 100, {"10,000": 20}
-"""Before, 10,000 operators never end."""
+LIMIT_S = 100

@@ -8,4 +8,4 @@ COMMANDS = {
     "1,000 operators": ["-c", _CODE.format(n=1000, call="place", more="")],
     "GAT of 16 layers": ["-m", "npusim", "map", "gat-cora", "--set", "workload.layers=16"],
 }
-LIMIT_S, TURNS = 100, 2
+LIMIT_S, TURNS = 60, 2

@@ -20,4 +20,4 @@ COMMANDS = {
     "GCN, stagr, 64 times": ["-c", _CODE, "64", "gcn-cora", "stagr"],
     "GAT, effop, 16 times": ["-c", _CODE, "16", "gat-cora", "effop"],
 }
-LIMIT_S, TURNS = 240, 1
+LIMIT_S, TURNS = 60, 1

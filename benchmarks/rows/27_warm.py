@@ -4,4 +4,4 @@ COMMANDS = {
     "gcn-cora": ["-m", "npusim", "estimate", "gcn-cora", "--format", "json"],
     "gcn-cora, stagr": ["-m", "npusim", "estimate", "gcn-cora", "-t", "stagr", "--format", "json"],
 }
-TURNS = 7
+TURNS = 5
