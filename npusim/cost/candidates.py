@@ -196,6 +196,8 @@ def add_candidate(found: Any, start: int, stop: int, new: int, least: float, gre
 def sort_candidates(found: Any, start: int, stop: int) -> None:
     """Sort candidates so that the first of equally fast ones is taken (merge sort of their places)."""
     count = stop - start
+    if count < 2:
+        return
     order, merged, width = np.arange(start, stop), np.empty(count, np.int64), 1
     while width < count:
         for first in range(0, count, 2 * width):

@@ -126,7 +126,7 @@ def _evaluate_group(
     width, devices = batch.independent.requests.shape[0], arrays + design.hosts
     work = _Work(
         table, found, shortlist_of(found.candidates, rows.shape[0], stop - start),
-        np.empty((arrays, RATES, 2)), np.zeros((arrays, RATES, BLOCK)),
+        np.empty((arrays, RATES, 2)), np.empty((arrays, RATES, BLOCK)),
         np.empty((rows.shape[0], TERMS, width)),
         np.empty(rows.shape[0], np.bool_), np.empty((CHOICES, BLOCK)),
         sum_tree(table.leaf_op.shape[1], arrays, width),

@@ -36,7 +36,7 @@ from npusim.cost.dpu import matmul_mode_cycles
 from npusim.cost.grid import mode_shape, tile_workload
 from npusim.cost.jit import compiled, compiled_making_arrays
 from npusim.cost.layouts import sum_rate, tile_share
-from npusim.cost.products import search_product
+from npusim.cost.products import is_of_one_point, search_product
 from npusim.cost.rates import greatest_sram_bytes, least_sram_bytes
 from npusim.cost.tables import DpuOperation, OpRecord, Order, Split, Unit
 from npusim.cost.tiling import live_bytes, live_tile_bytes
@@ -46,7 +46,8 @@ _MATMUL, _CONVOLUTION = int(DpuOperation.MATMUL), int(DpuOperation.CONVOLUTION)
 _DEPTHWISE = int(DpuOperation.DEPTHWISE)
 _MAXPOOL, _ELTWISE = int(DpuOperation.MAXPOOL), int(DpuOperation.ELTWISE)
 _ROWS, _OUTPUTS_HELD = int(Split.ROWS), int(Order.OUTPUTS_HELD)
-_INITIAL_CANDIDATES = 512
+_INITIAL_CANDIDATES, _MOST_OF_ONE_POINT = 512, 2
+"""Places of a new table; candidates of an operator that a search for one point leaves."""
 _PRODUCT_MS, _OTHER_MS = 8.0, 0.2
 
 
@@ -244,7 +245,11 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Any, bounds: Any) -> Any:
     -------
     found : array of CANDIDATE_DTYPE
     """
-    found, known = np.zeros(_INITIAL_CANDIDATES, CANDIDATE_DTYPE), no_known_tiles(archs.arrays[0])
+    places, known = _INITIAL_CANDIDATES, no_known_tiles(archs.arrays[0])
+    for d in range(archs.arrays.shape[1]):
+        if is_of_one_point(archs.arrays[0, d], rate_bounds[d]):
+            places = _MOST_OF_ONE_POINT * (rows.shape[0] + 1)
+    found = np.zeros(places, CANDIDATE_DTYPE)
     # Of a type of its own: a literal would have everything compiled for it as well.
     index: Any = np.int64(0)
     for r in range(rows.shape[0]):
