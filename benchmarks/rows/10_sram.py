@@ -23,12 +23,12 @@ def prepare(case):
     from npusim.explore.campaign import Campaign
     from npusim.explore.spaces import Space
 
-    numba.set_num_threads(1 if case == "one core" else min(2, numba.config.NUMBA_NUM_THREADS))
     some = {"npu.tiles": {"from": 1, "to": 4, "step": 1}, "npu.dpu.grid.mpe": {"values": [2, 4]}, **_SRAM}
     workload, techniques, axes = _SPACES.get(case, ("gcn-cora", "stagr", some))
     space = {"schema": "npusim.space/1", "workload": workload, "techniques": techniques, "axes": axes}
     _ready["campaign"] = Campaign(Space.model_validate(space))
     _ready["campaign"].totals(0, 2)
+    numba.set_num_threads(1 if case == "one core" else min(2, numba.config.NUMBA_NUM_THREADS))
 
 
 def work(case):

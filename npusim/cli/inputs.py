@@ -69,4 +69,7 @@ def use_cores(cores: int | None) -> None:
     if cores is not None:
         import numba
 
+        from npusim.cost import start_threads
+
+        start_threads()
         numba.set_num_threads(min(cores, numba.config.NUMBA_NUM_THREADS))

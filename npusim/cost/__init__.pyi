@@ -93,3 +93,5 @@ from npusim.cost.tables import Order as Order
 from npusim.cost.tables import Split as Split
 from npusim.cost.tables import Unit as Unit
 from npusim.cost.tables import empty_ops as empty_ops
+from npusim.cost.threads import start_threads as start_threads
+from npusim.cost.threads import thread_count as thread_count

@@ -60,6 +60,7 @@ from npusim.cost.rivals import (
 from npusim.cost.search import plain_ms
 from npusim.cost.shortlist import Shortlist, list_candidates, shortlist_of
 from npusim.cost.tables import DEVICE_USE_DTYPE, TOTAL_DTYPE, Unit
+from npusim.cost.threads import thread_count
 from npusim.cost.totals import Taken, fill_columns, fill_device_uses, finish
 
 if TYPE_CHECKING:
@@ -376,11 +377,8 @@ def evaluate_points(
         Points of a front that is looked for, those found here added: points that cannot be on it may be left
         out, with infinite latency. Default: all points are evaluated.
     """
-    import numba
-
     found, rivals = nothing_found(), no_rivals() if rivals is None else rivals
-    threads = numba.get_num_threads()
-    _evaluate_all(_design(base, points), points, table, found, rivals, totals, plans, threads)
+    _evaluate_all(_design(base, points), points, table, found, rivals, totals, plans, thread_count())
 
 
 def evaluate(row: ArchRow, ops: Any, results: Any, total: Any) -> None:

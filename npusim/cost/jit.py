@@ -31,6 +31,7 @@ from npusim.cost.plain import (
     plain_kernels,
     run_in_lists,
 )
+from npusim.cost.threads import start_threads
 from npusim.locate import cache_dir
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -115,6 +116,8 @@ class Kernel:
         """What numba compiles and loads it with."""
         from npusim.cost.compiler import dispatcher_of
 
+        if self._options.get("parallel"):
+            start_threads()
         return dispatcher_of(self.py_func, _folder(self.py_func.__code__.co_filename), self._options)
 
     @cached_property

@@ -8,7 +8,6 @@ from functools import cached_property, lru_cache, partial
 from math import prod
 from typing import Any
 
-import numba
 import numpy as np
 
 from npusim.arch import Soc
@@ -22,6 +21,7 @@ from npusim.cost import (
     evaluate_points,
     points_in_groups,
     rivals_for,
+    thread_count,
 )
 from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.explore.axes import is_of_network, machine_row, resolve_axes
@@ -167,7 +167,7 @@ class Campaign:
             str(name): (-np.inf if b.min is None else b.min, np.inf if b.max is None else b.max)
             for name, b in self.space.constraints.items()
         }
-        return rivals_for([str(name) for name in self.space.minimise], bounds, numba.get_num_threads())
+        return rivals_for([str(name) for name in self.space.minimise], bounds, thread_count())
 
     def _full(self, start: int, stop: int, totals: Any, rivals: Rivals | None) -> None:
         """Evaluate consecutive points of a full design: one network after the other."""
@@ -299,7 +299,7 @@ class Campaign:
 
 def _evenly(points: int, most: int) -> int:
     """Return how many of some points a group may have for all cores to have work."""
-    return int(np.clip(points // (4 * numba.get_num_threads()), min(BLOCK, most), most))
+    return int(np.clip(points // (4 * thread_count()), min(BLOCK, most), most))
 
 
 _MOST_NETWORKS = 64

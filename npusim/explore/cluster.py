@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed import Client, as_completed, get_worker
 
+from npusim.cost import start_threads
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
 from npusim.explore.manifest import changed_inputs, inputs_of
@@ -132,5 +133,6 @@ def _compute(
         )
     space = space_of(text, networks)
     with _ONE_AT_A_TIME:
+        start_threads()
         numba.set_num_threads(min(get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
         return index, chunk_bytes(campaign_of(space), start, stop)
