@@ -1,9 +1,11 @@
-"""What compiled functions may do: those that count no references never hold the only one to an array."""
+"""What compiled functions may do: no array is lost, and idle threads leave others their time."""
 
 import ast
+import os
 from pathlib import Path
 
 import npusim
+from npusim.cost.threads import start_threads, thread_count
 
 NUMBERS = {"None", "float", "int", "bool", "tuple[float, float]", "tuple[float, float, float]"}
 
@@ -28,3 +30,14 @@ def test_a_kernel_that_counts_no_references_calls_none_that_returns_a_new_array(
                 makers |= set() if ast.unparse(node.returns) in NUMBERS else {own(path, node.name)}
     assert len(called) > 200 and {"search_rows", "new_batch", "sum_tree"} <= makers
     assert {name: of & makers for name, of in called.items() if of & makers} == {}
+
+
+def test_starting_threads_leaves_the_environment_as_it_was(monkeypatch):
+    for value in (None, "ACTIVE"):
+        if value is None:
+            monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        else:
+            monkeypatch.setenv("OMP_WAIT_POLICY", value)
+        start_threads.__wrapped__()
+        assert os.environ.get("OMP_WAIT_POLICY") == value
+        assert thread_count() >= 1
