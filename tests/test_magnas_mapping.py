@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from npusim import Scenario, estimate
 from npusim.cli.running import run
 from npusim.report.magnas_mapping import mapping_figures_page
-from npusim.studies.chain import chain_of, chain_problem
-from npusim.studies.map_front import combinations_of, map_front
+from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
+from npusim.studies.map_front import at_points, combinations_of, map_front
 from npusim.studies.mapping_letters import letters_of
 from npusim.validation.magnas_mapping import mapping_figures
 
@@ -87,14 +87,18 @@ def test_lower_operating_points_are_never_quicker_and_draw_less_power():
     chosen = [points[0], *(points[0] | {device: name} for device, name in LOWER.items())]
     placements = np.random.default_rng(0).integers(0, 2, (50, len(chain.blocks)))
 
+    devices = ChainOnDevices(scenario, chain, ("gpu", "dla"))
+
     def at(point):
-        named = [f"{device}.operating_point={name}" for device, name in point.items()]
-        return chain_problem(scenario.with_settings(named), chain, ("gpu", "dla")).evaluate(placements)
+        return devices.problem(at_points(scenario.machine, point)).evaluate(placements)
 
     fastest, *lower = (at(point) for point in chosen)
     slowest = at(points[-1])
     for one in (*lower, slowest):
         assert (one[:, 0] >= fastest[:, 0] / ROUNDING).all()
+    named = [f"{device}.operating_point={name}" for device, name in points[-1].items()]
+    anew = chain_problem(scenario.with_settings(named), chain, ("gpu", "dla"))
+    assert (anew.evaluate(placements) == slowest).all()
     assert (slowest[:, 1] / slowest[:, 0] < fastest[:, 1] / fastest[:, 0]).all()
 
 

@@ -30,10 +30,12 @@ from npusim.mapping.graphsplit.splitting import objective_of as objective_of
 from npusim.mapping.graphsplit.splitting import objective_of_loads as objective_of_loads
 from npusim.mapping.graphsplit.splitting import placed as placed
 from npusim.mapping.mapped import Mapped as Mapped
+from npusim.mapping.mapped import PreparedGraph as PreparedGraph
 from npusim.mapping.mapped import Run as Run
 from npusim.mapping.mapped import SwapOperands as SwapOperands
 from npusim.mapping.mapped import map_graph as map_graph
 from npusim.mapping.mapped import map_placed as map_placed
+from npusim.mapping.mapped import prepared as prepared
 from npusim.mapping.memory import MemoryUse as MemoryUse
 from npusim.mapping.order import entries as entries
 from npusim.mapping.tables import is_read_by_lowering as is_read_by_lowering

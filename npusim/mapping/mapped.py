@@ -27,7 +27,7 @@ from npusim.errors import InfeasibleError
 from npusim.graph import Graph
 from npusim.mapping.fusion import DeviceChoice, wished
 from npusim.mapping.memory import MemoryUse, memory_use
-from npusim.mapping.tables import plan_tables
+from npusim.mapping.tables import PlanTables, plan_tables
 from npusim.mapping.unpacking import unpacked
 
 SwapOperands = bool | Literal["search"]
@@ -134,7 +134,11 @@ def _with_roles_searched(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
 def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str]) -> Mapped:
     """Decide fusion and residency where the products whose operands change places are given."""
-    tables = plan_tables(graph, soc, run.device, swapped)
+    return _under_best_plan(graph, soc, run, plan_tables(graph, soc, run.device, swapped))
+
+
+def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Mapped:
+    """Choose the residency plan of the least latency on a machine."""
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     uses = evaluate_plans(arch, tables.table, total, plan)
@@ -167,6 +171,41 @@ def _check_capacity(graph: Graph, soc: Soc, run: Run, memory: MemoryUse) -> None
         f"{memory.peak_operator!r}), and {soc.name} has {capacity / 1e9:.3g} GB; use a narrower precision, a "
         f"smaller batch or network{fewer}, or more memory: --set dram.capacity={np.ceil(need):.0f}GB"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGraph:
+    """A graph on one device, with all that clocks and voltages do not change: made once for many of them."""
+
+    graph: Graph
+    run: Run
+    tables: PlanTables | None
+    """None where the roles of operands are searched, which depends on clocks."""
+
+    def on(self, soc: Soc) -> Mapped:
+        """Return the graph mapped to a machine that differs in clocks and voltages; errors as `map_graph`."""
+        if self.tables is None:
+            return map_placed(self.graph, soc, self.run)
+        return _under_best_plan(self.graph, soc, self.run, self.tables)
+
+
+def prepared(graph: Graph, soc: Soc, run: Run) -> PreparedGraph:
+    """Prepare a graph for machines that differ in clocks and voltages.
+
+    Parameters
+    ----------
+    run : Run
+        On a device that is named.
+
+    Raises
+    ------
+    InfeasibleError
+        Where the device cannot run it.
+    """
+    graph = unpacked(graph, soc, run.device)
+    if run.swap_operands == "search":
+        return PreparedGraph(graph, run, None)
+    return PreparedGraph(graph, run, plan_tables(graph, soc, run.device, run.swap_operands))
 
 
 def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:

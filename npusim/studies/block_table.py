@@ -19,8 +19,8 @@ from npusim.cost import compiled
 from npusim.errors import InfeasibleError, NpusimError
 from npusim.mapping import ChainProblem, chain_front
 from npusim.scenario import Scenario
-from npusim.studies.chain import BlockCosts, Chain, block_costs, chain_of
-from npusim.studies.map_front import Limits, combinations_of, devices_of
+from npusim.studies.chain import BlockCosts, Chain, ChainOnDevices, chain_of
+from npusim.studies.map_front import Limits, at_points, combinations_of, devices_of
 from npusim.workloads.vision_gnn import VisionGnnSpec
 from npusim.workloads.vision_gnn.vig import build_vig
 
@@ -263,15 +263,15 @@ def block_table(
     machine = Scenario("magnas-vig", soc, settings=settings).machine
     units = devices_of(machine, devices)
     points = tuple(combinations_of(machine, units)) if operating_points else ({},)
+    machines = [at_points(machine, point) for point in points]
     sums = _Sums(len(points), len(units))
     for n, spec in enumerate(specs):
         scenario = Scenario(build_vig(spec, "vision-gnn"), machine)
         chain, kinds = chain_of(scenario.graph), [kind for _, kind in blocks_of(spec)]
-        for s, point in enumerate(points):
+        on_devices = ChainOnDevices(scenario, chain, units)
+        for s, at_point in enumerate(machines):
             tell(n * len(points) + s, len(specs) * len(points))
-            named = [f"{device}.operating_point={name}" for device, name in point.items()]
-            at_point = scenario.with_settings(named) if named else scenario
-            sums.add(s, kinds, chain, block_costs(at_point, chain, units))
+            sums.add(s, kinds, chain, on_devices.costs(at_point))
     return sums.table(units, points)
 
 

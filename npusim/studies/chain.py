@@ -12,7 +12,7 @@ from npusim.arch import Soc
 from npusim.engines.parts import launch_each_s
 from npusim.errors import InfeasibleError, NpusimError
 from npusim.graph import Graph
-from npusim.mapping import ChainProblem, Mapped
+from npusim.mapping import ChainProblem, Mapped, PreparedGraph, prepared
 from npusim.scenario import Scenario
 
 
@@ -93,6 +93,53 @@ class BlockCosts:
         return ChainProblem(chain.blocks, tuple(devices), self.time_s, self.energy_j, crossing_s, crossing_j)
 
 
+class ChainOnDevices:
+    """A chain of blocks on devices, for machines that differ in clocks and voltages.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        The network, and one of these machines.
+    chain : Chain
+        Its blocks.
+    devices : sequence of str
+    """
+
+    def __init__(self, scenario: Scenario, chain: Chain, devices: Sequence[str]) -> None:
+        self._chain, self._devices = chain, tuple(devices)
+        self._prepared: dict[str, PreparedGraph] = {}
+        self._refused: list[InfeasibleError] = []
+        for device in devices:
+            one = scenario.with_(device=device)
+            try:
+                self._prepared[device] = prepared(one.graph, one.machine, one.run)
+            except InfeasibleError as error:
+                self._refused.append(error)
+
+    def costs(self, soc: Soc) -> BlockCosts:
+        """Return what each block costs where one device runs all of them; the first one holds the launch.
+
+        Raises
+        ------
+        InfeasibleError
+            Where none of the devices can run the network.
+        """
+        mapped: dict[str, Mapped | None] = dict.fromkeys(self._devices)
+        refused = list(self._refused)
+        for device, one in self._prepared.items():
+            try:
+                mapped[device] = one.on(soc)
+            except InfeasibleError as error:
+                refused.append(error)
+        if not any(mapped.values()):
+            raise InfeasibleError(str(refused[0]))
+        return costs_of_mapped(mapped, self._chain, soc)
+
+    def problem(self, soc: Soc) -> ChainProblem:
+        """Return the chain to place, with what handing results costs; errors as `costs`."""
+        return self.costs(soc).problem(self._chain, self._devices)
+
+
 def chain_problem(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> ChainProblem:
     """Return the costs of a chain's blocks on devices, and of handing results from device to device.
 
@@ -101,30 +148,7 @@ def chain_problem(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> C
     InfeasibleError
         Where none of the devices can run the network.
     """
-    found = block_costs(scenario, chain, devices)
-    crossing_s, crossing_j = found.passing.crossings(chain.handed_bytes)
-    return ChainProblem(chain.blocks, tuple(devices), found.time_s, found.energy_j, crossing_s, crossing_j)
-
-
-def block_costs(scenario: Scenario, chain: Chain, devices: Sequence[str]) -> BlockCosts:
-    """Return what each block costs where one device runs all of them; the first one holds the launch.
-
-    Raises
-    ------
-    InfeasibleError
-        Where none of the devices can run the network.
-    """
-    mapped: dict[str, Mapped | None] = {}
-    reasons = []
-    for device in devices:
-        try:
-            mapped[device] = scenario.with_(device=device).mapped
-        except InfeasibleError as error:
-            mapped[device] = None
-            reasons.append(str(error))
-    if not any(mapped.values()):
-        raise InfeasibleError(reasons[0])
-    return costs_of_mapped(mapped, chain, scenario.machine)
+    return ChainOnDevices(scenario, chain, devices).problem(scenario.machine)
 
 
 def costs_of_mapped(mapped: Mapping[str, Mapped | None], chain: Chain, soc: Soc) -> BlockCosts:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npusim.arch import Soc
+from npusim.arch import Soc, with_overrides
 from npusim.errors import InfeasibleError, NpusimError, UnknownNameError
 from npusim.graph import Graph
 from npusim.mapping import (
@@ -25,7 +25,7 @@ from npusim.mapping import (
     transitions_limit,
 )
 from npusim.scenario import Scenario
-from npusim.studies.chain import Chain, chain_of, chain_problem
+from npusim.studies.chain import Chain, ChainOnDevices, chain_of, chain_problem
 from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
 from npusim.studies.map_front_document import AloneOn, MapFront, PlacedChain
 from npusim.studies.mapping_letters import letters_of, placement_of, written
@@ -275,11 +275,11 @@ def _problems(
     tell: Callable[[int, int], object],
 ) -> Iterator[_AtPoints]:
     """Yield the chain under each combination of operating points; `first` where nothing is set."""
+    on_devices = ChainOnDevices(scenario, chain, first.units) if any(combinations) else None
     for done, points in enumerate(combinations):
         tell(done, len(combinations))
-        settings = [f"{device}.operating_point={name}" for device, name in points.items()]
-        changed = scenario.with_settings(settings) if settings else None
-        yield points, chain_problem(changed, chain, first.units) if changed else first
+        machine = at_points(scenario.machine, points)
+        yield points, first if not points or on_devices is None else on_devices.problem(machine)
 
 
 def _points(problems: Sequence[_AtPoints], made: _Made, limits: Limits) -> list[PlacedChain]:
@@ -322,6 +322,13 @@ def combinations_of(soc: Soc, devices: Sequence[str]) -> Iterator[dict[str, str]
         raise NpusimError(f"{soc.name} has no operating points to try; leave out --dvfs")
     for chosen in itertools.product(*choices):
         yield {name: point for one in chosen for name, point in one.items()}
+
+
+def at_points(soc: Soc, points: Mapping[str, str]) -> Soc:
+    """Return a SoC at operating points, names by device."""
+    if not points:
+        return soc
+    return with_overrides(soc, [f"{device}.operating_point={name}" for device, name in points.items()])
 
 
 def _is_set(owner: Any, point: Any) -> bool:

@@ -20,9 +20,9 @@ from npusim.errors import UnknownNameError
 from npusim.locate import resource
 from npusim.mapping import ChainProblem, Granularity, chain_front
 from npusim.scenario import Scenario
-from npusim.studies.chain import Chain, chain_of, chain_problem
+from npusim.studies.chain import Chain, ChainOnDevices, chain_of, chain_problem
 from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
-from npusim.studies.map_front import Limits, combinations_of, fitness
+from npusim.studies.map_front import Limits, at_points, combinations_of, fitness
 from npusim.studies.mapping_letters import letters_of, placement_of
 from npusim.studies.placed_units import PlacedUnits, coarser_start, placed_units
 from npusim.validation.magnas import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, read_figures
@@ -300,11 +300,9 @@ def _bend(front: Any) -> float:
 
 def _at_all_points(scenario: Scenario, chain: Chain) -> list[ChainProblem]:
     """Return a chain at every setting of clocks, from all at their fastest to all at their slowest."""
-    found = []
-    for points in combinations_of(scenario.machine, (*UNITS, "cpu")):
-        named = [f"{device}.operating_point={name}" for device, name in points.items()]
-        found.append(chain_problem(scenario.with_settings(named), chain, UNITS))
-    return found
+    on_devices = ChainOnDevices(scenario, chain, UNITS)
+    combinations = combinations_of(scenario.machine, (*UNITS, "cpu"))
+    return [on_devices.problem(at_points(scenario.machine, points)) for points in combinations]
 
 
 @cache
