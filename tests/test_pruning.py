@@ -25,7 +25,7 @@ from npusim.accuracy.planetoid import GraphData  # noqa: E402
 from npusim.accuracy.pruned_networks import Plan, module_of, run_pruning  # noqa: E402
 from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
 from npusim.cli.prune import parse_budgets, parse_multiple  # noqa: E402
-from npusim.errors import ConfigError  # noqa: E402
+from npusim.errors import ConfigError, FileError  # noqa: E402
 from npusim.workloads import GnnSpec  # noqa: E402
 from npusim.workloads.gnn.channels import BranchChannels, Layer, Pruning  # noqa: E402
 
@@ -183,6 +183,12 @@ def test_what_cannot_be_pruned_is_refused_before_training(
     with pytest.raises(ConfigError, match=complaint):
         run_pruning(workload, Plan([budget], scheme), planetoid_root, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_training(tmp_path: Path, planetoid_root: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot be made"):
+        run_pruning("gcn-cora", Plan([2.0]), planetoid_root, tmp_path / "file" / "out")
 
 
 @pytest.mark.slow

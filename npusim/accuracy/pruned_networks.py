@@ -37,8 +37,8 @@ from npusim.accuracy.training import Recipe, accuracy, cached_training, one_thre
 from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency
 from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
-from npusim.errors import ConfigError
-from npusim.files import write_whole
+from npusim.errors import ConfigError, FileError
+from npusim.files import refuse_unwritable, write_whole
 from npusim.frontends.openvino_run import save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
@@ -99,7 +99,7 @@ def run_pruning(
     ConfigError
         Where the network cannot be pruned by the budget or scheme, or the data set has no split.
     FileError
-        Where the raw data is missing.
+        Where the raw data is missing, or nothing can be written to the folder.
     """
     spec = load_gnn(workload, overrides)
     _refuse(spec)
@@ -108,6 +108,8 @@ def run_pruning(
         _spec_of(spec, plan.pruning(budget)).equation_layers(graph_data.features, graph_data.classes)
         if spec.model == "gcn":
             _spec_of(spec, plan.pruning(budget)).widths(graph_data.features, graph_data.classes)
+    if output is not None:
+        _make_folder(output)
     work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
     with one_thread(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
@@ -125,6 +127,15 @@ def run_pruning(
         curve=curve,
         files=files,
     )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder; what cannot be written to is told before minutes of training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(str(folder), f"cannot be made ({error.strerror})", "choose another one") from None
+    refuse_unwritable(folder / "network.pt")
 
 
 def _refuse(spec: GnnSpec) -> None:
@@ -308,7 +319,6 @@ def _with_layer(module: Propagation, kept: Tensor, weights: Sequence[Tensor]) ->
 
 def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
     """Write the first seed's networks, whole and by LASSO: parameters, workload file, OpenVINO model."""
-    folder.mkdir(parents=True, exist_ok=True)
     files = []
     for budget, pruned in first.items():
         stem = folder / f"{Path(work.name).stem}-{budget:g}x"

@@ -328,7 +328,6 @@ def _aggregations(
     items: tuple[Item, ...], device: str | None, quiet: bool, running: Mapping[str, object]
 ) -> Measurement:
     """Measure what PyTorch Geometric runs."""
-    from npusim.accuracy.aggregation import measure_aggregations
     from npusim.cli.progress import Progress, Stopper
     from npusim.measure.running import NothingMeasuredError
 
@@ -336,6 +335,8 @@ def _aggregations(
     others = {"--precision": running["precision"], "--tiles": running["tiles"], "--hwinfo": running["hwinfo"]}
     _refuse(others, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
     _refuse({"--device": device if device not in (None, "CPU") else None}, "CPU for this suite")
+    from npusim.accuracy.aggregation import measure_aggregations  # slow: it loads PyTorch
+
     stop = Stopper("finishing this repetition")
     try:
         with Progress("rows", quiet) as progress, stop.listening():
