@@ -229,7 +229,8 @@ def _message_passing(editor: Editor, sizes: Sizes, dtype: DType, scaled: bool = 
     """Return sums of messages [nodes, hidden] as PyTorch Geometric makes them, a chunk after the other.
 
     A chunk's part of a row is fetched with the cache line that it lies in, in rows however narrow. PyTorch
-    sorts wide messages by target and adds whole rows; narrow ones it adds number by number, column by column.
+    sorts wide messages by target and adds whole rows; narrow ones it adds number by number, edge after edge
+    (cpu_scatter_gather_base_kernel in its ScatterGatherKernel.cpp), so that a row is sought once.
     """
     nodes, edges, chunks, width = sizes["nodes"], sizes["edges"], sizes.get("chunks", 1), _chunk(sizes)
     x = editor.input("x", (nodes, max(width, _LINE_COLUMNS)), dtype)
@@ -244,10 +245,9 @@ def _message_passing(editor: Editor, sizes: Sizes, dtype: DType, scaled: bool = 
         names.append(_compressed(editor, (nodes, edges), (source, target), edges, dtype))
         result = editor.op("SparseMatMul", (names[-1], messages), (nodes, width), dtype, "sum")
     else:
-        numbers = editor.op("Reshape", (messages,), (edges * width, 1), dtype, "numbers")
-        index = editor.input("index", (edges * width, 1), DType.INT32)
-        blank = editor.constant("blank", (nodes * width, 1), dtype, density=0.0)
-        inputs, shape = (blank, index, numbers), (nodes * width, 1)
+        index = editor.input("index", (edges, width), DType.INT32)
+        blank = editor.constant("blank", (nodes, width), dtype, density=0.0)
+        inputs, shape = (blank, index, messages), (nodes, width)
         result = editor.op("ScatterElementsUpdate", inputs, shape, dtype, "sum", axes=(0,), reduction="sum")
     names.append(result)
     item = float(dtype.bytes)
