@@ -113,6 +113,10 @@ def test_a_web_socket_of_a_foreign_page_is_refused(client: Client) -> None:
     with pytest.raises(InvalidStatus) as refused, connect(address, origin="http://evil.example"):
         pass
     assert refused.value.response.status_code == 403
+    for other in ("terminal/ws", "lsp/pylsp", "ws_sync"):
+        elsewhere = address.replace("/ws?", f"/{other}?")
+        with pytest.raises(InvalidStatus), connect(elsewhere, origin=f"http://{LOOPBACK}:{client.port}"):
+            pass
     with connect(address, origin=f"http://{LOOPBACK}:{client.port}") as own:
         assert "kernel-ready" in str(own.recv(timeout=60))
 
@@ -132,6 +136,19 @@ def test_a_web_socket_of_a_foreign_page_is_refused(client: Client) -> None:
         "packages/add",
         "ai/completion",
         "datasources/preview_column",
+        "kernel/function_call",
+        "kernel/stdin",
+        "kernel/restart_session",
+        "kernel/takeover",
+        "kernel/set_user_config",
+        "kernel/shutdown",
+        "export/html",
+        "cache/clear",
+        "secrets/keys",
+        "sql/validate",
+        "storage/list_entries",
+        "lsp/health",
+        "../api/kernel/run",
     ],
 )
 def test_nothing_can_be_edited_or_run(client: Client, endpoint: str) -> None:
@@ -139,6 +156,48 @@ def test_nothing_can_be_edited_or_run(client: Client, endpoint: str) -> None:
     own = f"http://{LOOPBACK}:{client.port}"
     answer = client.ask(f"/lessons/{NAMES[0]}/api/{endpoint}", "POST", body, origin=own)
     assert answer.status in (401, 403, 404, 405)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/lessons/{name}/assets/../../../../../../../etc/passwd",
+        "/lessons/{name}/assets/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd",
+        "/lessons/{name}/assets/..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "/lessons/{name}/@file/..%2f..%2fetc%2fpasswd",
+        "/lessons/{name}/@file/99-../../etc/passwd",
+        "/lessons/{name}/public/..%2f..%2fserver.py",
+        "/library/%2e%2e/%2e%2e/etc/passwd",
+        "/lessons/..%2fserver.py",
+        "/lessons/{name}/api/status/connections",
+        "/lessons/{name}/api/export/html",
+        "//etc/passwd",
+    ],
+)
+def test_no_path_leads_to_other_files(client: Client, path: str) -> None:
+    answer = client.ask(path.format(name=NAMES[0]))
+    assert answer.status in (400, 403, 404, 405)
+    assert "root:" not in answer.text and "uvicorn" not in answer.text
+
+
+def test_a_notebook_of_another_file_is_not_opened(client: Client) -> None:
+    page = client.ask(f"/lessons/{NAMES[0]}/?file=/etc/passwd")
+    assert "root:" not in page.text and lessons()[0].title in page.text
+    answer = client.ask("/?file=/etc/passwd")
+    assert "root:" not in answer.text
+
+
+def test_a_huge_body_is_refused_before_it_is_read(client: Client) -> None:
+    path = f"/lessons/{NAMES[0]}/api/kernel/set_ui_element_value"
+    assert client.ask(path, "POST", **{"content-length": str(1 << 40)}).status == 413
+    assert client.ask(path, "POST", **{"transfer-encoding": "chunked"}).status == 411
+    assert client.ask(path, "POST", **{"content-length": "-1"}).status in (400, 411)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_only_positions_of_sliders_can_be_sent(client: Client, method: str) -> None:
+    for path in ("/", f"/lessons/{NAMES[0]}/", f"/lessons/{NAMES[0]}/health", "/explorer/api/kernel/save"):
+        assert client.ask(path, method, {}).status == 405
 
 
 def test_pages_may_load_from_this_server_alone(client: Client) -> None:

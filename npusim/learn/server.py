@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable
 from functools import cache
@@ -31,15 +32,24 @@ _POLICY = (
     "frame-ancestors 'none'; form-action 'none'; base-uri 'self'; object-src 'none'"
 )
 """What a browser may do with a page: load from this server, and from nowhere else."""
+_READS = ("GET", "HEAD")
+_WRITES = re.compile(
+    r"(/lessons/\w+|/explorer)/api/kernel/(instantiate|set_ui_element_value|set_model_value)"
+)
+"""What a page sends to its app: that it is there, and where its sliders stand. Nothing else is open."""
+_SOCKETS = re.compile(r"(/lessons/\w+|/explorer)/ws")
+_MOST_BYTES = 1 << 20
+"""Of a request, or of a message of a web socket: a slider's position takes some hundred."""
 _REFUSED = 1008
 """Code of a refused web socket (RFC 6455: policy violation)."""
 
 
 class OwnPagesOnly:
-    """Refuse what does not come from a page of this server in this machine's browser.
+    """Refuse what does not come from a page of this server in this machine's browser, and what no page asks.
 
     A page elsewhere can point a name of its own at 127.0.0.1, or ask this server from its own origin: the
-    first shows in the header Host, the second in Origin.
+    first shows in the header Host, the second in Origin. Of marimo's interface only what `_WRITES` and
+    `_SOCKETS` name is open, whatever a later version adds.
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
@@ -58,7 +68,12 @@ class OwnPagesOnly:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if headers.get("host") not in self._hosts or (origin is not None and origin not in self._origins):
-            await self._refuse(scope, receive, send)
+            words = "This server answers pages of its own, under 127.0.0.1 or localhost, and nobody else."
+            await self._refuse(scope, receive, send, 403, words)
+            return
+        refused = _unasked(scope, headers)
+        if refused is not None:
+            await self._refuse(scope, receive, send, *refused)
             return
 
         async def send_with_policy(message: Message) -> None:
@@ -74,12 +89,26 @@ class OwnPagesOnly:
 
         await self._app(scope, receive, send_with_policy)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, status: int, words: str) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _REFUSED})
             return
-        words = "This server answers pages of its own, under 127.0.0.1 or localhost, and nobody else.\n"
-        await PlainTextResponse(words, status_code=403)(scope, receive, send)
+        await PlainTextResponse(f"{words}\n", status_code=status)(scope, receive, send)
+
+
+def _unasked(scope: Scope, headers: Headers) -> tuple[int, str] | None:
+    """Return status and words of what no page of this server asks; None for what one does."""
+    path = scope["path"]
+    if scope["type"] == "websocket":
+        return None if _SOCKETS.fullmatch(path) else (404, "No such web socket.")
+    if scope["method"] in _READS:
+        return (404, "Not open.") if "/api/" in path or ".." in path else None
+    if not _WRITES.fullmatch(path):
+        return 405, "Lessons take the positions of sliders and nothing else."
+    length = headers.get("content-length", "")
+    if not length.isdecimal():
+        return 411, "The length must be told."
+    return (413, f"At most {_MOST_BYTES} bytes.") if int(length) > _MOST_BYTES else None
 
 
 @cache
@@ -163,7 +192,13 @@ def serve(port: int, ready: Callable[[str], None]) -> None:
         actual = opened.getsockname()[1]
         _warm()
         server = _Server(
-            uvicorn.Config(application(actual), log_level="error", lifespan="on", ws="websockets-sansio")
+            uvicorn.Config(
+                application(actual),
+                log_level="error",
+                lifespan="on",
+                ws="websockets-sansio",
+                ws_max_size=_MOST_BYTES,
+            )
         )
         server.when_started = lambda: ready(f"http://{LOOPBACK}:{actual}/")
         server.run(sockets=[opened])
