@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from npusim.cost import compiled
+from npusim.cost import compiled, compiled_making_arrays
 from npusim.engines.event.places import FLOWS, LATENCY, TIMERS, Places
 
 
-@compiled
+@compiled_making_arrays
 def after(real: Any, whole: Any, at: Places, agenda: Any, delay_s: float, action: int, what: int) -> None:
     """Ask for an action in so many seconds."""
     whole[at.actions] += 1
