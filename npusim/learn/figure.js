@@ -14,9 +14,12 @@ async function render({ model, el }) {
   const place = document.createElement("div");
   el.append(place);
   const plotly = await library();
+  let drawnNarrow = null;
   const draw = async () => {
     const { data, layout, config, frames } = JSON.parse(model.get("spec"));
-    if (el.clientWidth < NARROW) layout.font.size = 11;
+    if (!data.length) return;
+    drawnNarrow = el.clientWidth < NARROW;
+    if (drawnNarrow) layout.font.size = 11;
     place.style.minHeight = `${layout.height}px`;
     await plotly.react(place, data, layout, config);
     if (place._transitionData?._frames.length) await plotly.deleteFrames(place);
@@ -25,7 +28,11 @@ async function render({ model, el }) {
   };
   model.on("change:spec", draw);
   await draw();
-  const observer = new ResizeObserver(() => plotly.Plots.resize(place));
+  const observer = new ResizeObserver(() => {
+    if (drawnNarrow === null) return;
+    if (drawnNarrow === el.clientWidth < NARROW) plotly.Plots.resize(place);
+    else draw();
+  });
   observer.observe(place);
   return () => {
     observer.disconnect();

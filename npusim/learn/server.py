@@ -99,6 +99,8 @@ class OwnPagesOnly:
 def _unasked(scope: Scope, headers: Headers) -> tuple[int, str] | None:
     """Return status and words of what no page of this server asks; None for what one does."""
     path = scope["path"]
+    if b"file" in scope["query_string"].lower() or b"%" in scope["query_string"]:
+        return 404, "No other file is opened."  # marimo takes ?file=PATH for a notebook to run
     if scope["type"] == "websocket":
         return None if _SOCKETS.fullmatch(path) else (404, "No such web socket.")
     if scope["method"] in _READS:
