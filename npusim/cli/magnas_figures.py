@@ -16,7 +16,7 @@ _Only = Annotated[
     str | None,
     opt.option(
         "--only LIST",
-        "Of table3, table4, figure7, figure8, figure9, figure10, parted by commas.",
+        "Of table3, table4, table5, figure7, figure8, figure9, figure10, parted by commas.",
         default="all",
         show_default=False,
     ),
@@ -26,7 +26,7 @@ _Only = Annotated[
 def figures(only: _Only = None, form: opt.Format = None, output: opt.Output = None) -> None:
     """Show MaGNAS's tables and figures of mapping, operating points and search beside the paper's.
 
-    Tables 3 and 4 and Figures 7 and 8 are of a Jetson AGX Xavier's GPU and DLA, Figures 9 and 10 of three
+    Tables 3 to 5 and Figures 7 and 8 are of a Jetson AGX Xavier's GPU and DLA, Figures 9 and 10 of three
     arrays with other dataflows. Numbers that the paper gives stand beside ours; what it says of directions
     is told to hold or not.
     """

@@ -1,13 +1,14 @@
 """MaGNAS's tables and figures of mapping, operating points and search, from the model.
 
-Table 3 (transitions), Table 4 (latency allowed), Figure 7 (operating points), Figure 8 (isotropic and pyramid
-backbone), Figure 9 (blocks and layers), Figure 10 (evolution and chance). Networks are those of suite
-`magnas`; what the paper leaves open is said in docs/vision-gnns.md.
+Table 3 (transitions), Table 4 (latency allowed), Table 5 (power allowed), Figure 7 (operating points), Figure
+8 (isotropic and pyramid backbone), Figure 9 (blocks and layers), Figure 10 (evolution and chance). Networks
+are those of suite `magnas`; what the paper leaves open is said in docs/vision-gnns.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
@@ -16,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from npusim.config.reading import read_yaml
-from npusim.errors import UnknownNameError
+from npusim.errors import InfeasibleError, UnknownNameError
 from npusim.locate import resource
 from npusim.mapping import ChainProblem, Granularity, chain_front
 from npusim.scenario import Scenario
-from npusim.studies.chain import Chain, ChainOnDevices, chain_of, chain_problem
+from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
 from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
 from npusim.studies.map_front import Limits, at_points, combinations_of, fitness
 from npusim.studies.mapping_letters import letters_of, placement_of
@@ -167,14 +168,41 @@ def _whole_products() -> dict[tuple[str, str], float]:
     return found
 
 
+def _table5() -> _Found:
+    """Quickest placement and operating points by the mean power allowed."""
+    found, shares, latencies = _Found("Table 5"), [], []
+    published = _published()["table5_gpu_share"]
+    for watts, paper in published.items():
+        each = [_quickest(network, Limits(power_w=float(watts))) for network in SETTINGS]
+        latencies.append([latency_s for latency_s, _ in each])
+        shares.append(float(np.mean([share for _, share in each])))
+        found.number(f"within {watts} W", "share of the GPU", shares[-1], paper)
+    slower = np.median(np.array(latencies[0]) / latencies[-1])
+    ends = list(published)
+    what = f"within {ends[0]} W over within {ends[-1]} W"
+    found.number(what, "latency", slower, _published()["table5_latency_of_least_over_most"])
+    found.says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
+    found.says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
+    return found
+
+
+def _quickest(network: str, limits: Limits) -> tuple[float, float]:
+    """Return latency (s) of the quickest placement at any operating points, and the GPU's share of it."""
+    best = (np.inf, 0.0)
+    for problem in _at_all_points(network):
+        with suppress(InfeasibleError):
+            front = chain_front(problem, limits.of(problem))
+            share = (front.placements[0] == UNITS.index("gpu")).mean()
+            best = min(best, (float(front.latency_s[0]), float(share)))
+    return best
+
+
 def _figure7() -> _Found:
     """Searched operating points against the fastest and the slowest, mappings kept."""
     found = _Found("Figure 7")
     ratios: dict[str, list[Any]] = {"picked by Eq. 13": [], "half on the GPU": []}
     for network in SETTINGS:
-        scenario = Scenario(WORKLOAD, SOC, settings=SETTINGS[network])
-        chain = chain_of(scenario.graph)
-        problems = _at_all_points(scenario, chain)
+        problems = _at_all_points(network)
         fastest, slowest = problems[0], problems[-1]
         front, alone = chain_front(fastest), _alone(fastest)
         on_gpu = (front.placements == UNITS.index("gpu")).mean(1)
@@ -258,6 +286,7 @@ def _figure10() -> _Found:
 FIGURES: dict[str, Callable[[], _Found]] = {
     "table3": _table3,
     "table4": _table4,
+    "table5": _table5,
     "figure7": _figure7,
     "figure8": _figure8,
     "figure9": _figure9,
@@ -298,9 +327,11 @@ def _bend(front: Any) -> float:
     return float((1.0 - ((front - low) / (high - low)).sum(1)).max())
 
 
-def _at_all_points(scenario: Scenario, chain: Chain) -> list[ChainProblem]:
-    """Return a chain at every setting of clocks, from all at their fastest to all at their slowest."""
-    on_devices = ChainOnDevices(scenario, chain, UNITS)
+@cache
+def _at_all_points(network: str) -> list[ChainProblem]:
+    """Return a network at every setting of clocks, from all at their fastest to all at their slowest."""
+    scenario = Scenario(WORKLOAD, SOC, settings=SETTINGS[network])
+    on_devices = ChainOnDevices(scenario, chain_of(scenario.graph), UNITS)
     combinations = combinations_of(scenario.machine, (*UNITS, "cpu"))
     return [on_devices.problem(at_points(scenario.machine, points)) for points in combinations]
 
