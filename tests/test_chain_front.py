@@ -161,6 +161,14 @@ def test_34_blocks_on_3_units_that_differ():
     assert least > 0
 
 
+def test_a_mean_power_that_nothing_meets_names_the_least():
+    problem = chain(2, 6, 3)
+    least = min(energy / latency for _, latency, energy in every(problem))
+    with pytest.raises(InfeasibleError, match=f"mean_power_w of at most 0.01; the least is {least:.4g}"):
+        chain_front(problem, [power_limit(problem, 0.01)])
+    assert len(chain_front(problem, [power_limit(problem, least * (1 + 1e-5))]).latency_s)
+
+
 def test_a_limit_that_nothing_meets_names_the_nearest():
     problem = chain(1, 4, 2)
     least = min(t for _, t, _ in every(problem))

@@ -24,6 +24,8 @@ from npusim.errors import InfeasibleError
 
 _ROUNDING = 1e-12
 """Relative difference, to the largest amount of a chain, below which two amounts are equal."""
+_POWER_STEP = 1e-6
+"""Relative precision of the least mean power that a message names."""
 LATENCY, ENERGY = 0, 1
 
 
@@ -322,14 +324,35 @@ def _nearest(problem: ChainProblem, limits: Sequence[Limit]) -> str:
     said = []
     for i, limit in enumerate(limits):
         others = [other for k, other in enumerate(limits) if k != i]
-        nodes, edges, _ = _amounts(problem, [limit])
-        least, _ = _still_to_come(nodes, edges)
-        possible = np.isfinite(problem.time_s[0])
-        lowest = float(np.min((nodes[0, :, 2] + least[0, :, 2])[possible], initial=np.inf))
+        most, lowest = limit.most, _lowest(problem, limit)
         if lowest > limit.most + _ROUNDING * abs(limit.most):
-            return f"no placement has {limit.name} of at most {limit.most:.4g}; the least is {lowest:.4g}"
+            if limit.per_second < 0.0:  # joules beyond a mean power
+                most, lowest = -limit.per_second, _least_power_w(problem)
+            return f"no placement has {limit.name} of at most {most:.4g}; the least is {lowest:.4g}"
         if _front(*_amounts(problem, others)) is not None:
             said.append(limit.name)
     return (
         f"no placement keeps all limits; one without that on {' or '.join(said) or 'several of them'} would"
     )
+
+
+def _lowest(problem: ChainProblem, limit: Limit) -> float:
+    """Return the least that a placement may have of what is limited."""
+    nodes, edges, _ = _amounts(problem, [limit])
+    least, _ = _still_to_come(nodes, edges)
+    possible = np.isfinite(problem.time_s[0])
+    return float(np.min((nodes[0, :, 2] + least[0, :, 2])[possible], initial=np.inf))
+
+
+def _least_power_w(problem: ChainProblem) -> float:
+    """Return the least mean power (W): that beyond which some placement has no joule.
+
+    The least joules beyond a power fall with it as straight pieces, ever steeper, so Newton's method ends.
+    """
+    power_w, moved = 1.0, np.inf
+    while moved > _POWER_STEP * power_w:
+        here = _lowest(problem, power_limit(problem, power_w))
+        step_w = _POWER_STEP * power_w
+        slope = (_lowest(problem, power_limit(problem, power_w + step_w)) - here) / step_w
+        moved, power_w = abs(here / slope), power_w - here / slope
+    return power_w
