@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -242,3 +243,14 @@ def test_processes_answer_in_the_order_that_was_asked():
     texts = [f"{i * 7 % 30:02d}" for i in range(30)]
     with on_processes(sorted, 2) as score:  # a portion is in order, so each text comes back for itself
         assert score(texts) == texts
+        assert score(texts[:2]) == texts[:2]
+
+
+def ended(texts):
+    """End the process that scores."""
+    os._exit(1)
+
+
+def test_a_process_that_is_ended_is_told_and_not_waited_for():
+    with on_processes(ended, 2) as score, pytest.raises(NpusimError, match="was ended from outside"):
+        score(["a"])

@@ -6,9 +6,12 @@ import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from typing import Any
+
+from npusim.errors import NpusimError
 
 Score = Callable[[Sequence[str]], list[float]]
 """Returns the accuracy of architectures, given as texts."""
@@ -33,10 +36,34 @@ def on_processes(score: Score, cores: int) -> Iterator[Score]:
     context = get_context("spawn")
     with ProcessPoolExecutor(cores, context, _take, (pickle.dumps(score),)) as pool:
 
+        def run(portions: list[list[str]]) -> Iterator[list[float]]:
+            with _interrupts_later():  # asking starts processes
+                return pool.map(_scored, portions)
+
         def spread(texts: Sequence[str]) -> list[float]:
-            return in_portions(texts, lambda portions: pool.map(_scored, portions))
+            try:
+                return in_portions(texts, run)
+            except BrokenProcessPool:
+                raise NpusimError(
+                    "a process that scores was ended from outside, perhaps for want of memory; go on with "
+                    "--resume, on fewer cores (--cores 1)"
+                ) from None
 
         yield spread
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back while processes start: before they ignore it, it would end one that is waited for."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # it lets Ctrl-C in again when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def in_portions(texts: Sequence[str], run: Callable[[list[list[str]]], Iterator[list[float]]]) -> list[float]:
