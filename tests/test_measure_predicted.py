@@ -10,10 +10,12 @@ from simulated_device import SimulatedDevice
 
 pytest.importorskip("openvino")
 
+from npusim.calibrate.device import calibrate
 from npusim.errors import ConfigError
 from npusim.measure import Benchmark, Measurement, ModelFile, Row, Spread
 from npusim.measure.devices import Setting
 from npusim.measure.document import Device
+from npusim.measure.environment import cache_bytes
 from npusim.measure.items import items_of
 from npusim.measure.predicting import predicted
 from npusim.measure.running import measure
@@ -103,3 +105,30 @@ def test_models_of_a_folder_are_rows_in_the_order_of_their_numbers(tmp_path: Pat
     assert files["net-2x.xml"] == tmp_path / "net-2x.xml"
     with pytest.raises(ConfigError, match="a model file as it is"):
         items_of(Scenario(tmp_path, techniques="stagr"), "latency")
+
+
+def test_caches_are_those_that_the_threads_work_in(tmp_path: Path) -> None:
+    """Private caches count once a core, shared ones once for all that share them."""
+    caches = {1: ("Data", "48K", "0"), 2: ("Unified", "2048K", "0"), 3: ("Unified", "32768K", "0-3,8")}
+    for level, (kind, size, shared) in caches.items():
+        place = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{level}"
+        place.mkdir(parents=True)
+        for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", shared)):
+            (place / name).write_text(f"{text}\n")
+    assert cache_bytes(1, tmp_path) == (48 << 10, 2 << 20, 32 << 20)
+    assert cache_bytes(4, tmp_path) == (4 * 48 << 10, 8 << 20, 32 << 20)
+    assert cache_bytes(1, tmp_path / "nowhere") == ()
+
+
+def test_a_generic_sheet_takes_over_the_caches_that_were_measured() -> None:
+    sizes = [Benchmark(operator="MatMul", sizes={"m": n, "k": n, "n": n}) for n in (64, 256, 512)]
+    rows = [row(str(i), size, 1e-4 * 10**i) for i, size in enumerate(sizes)]
+    given = Measurement(
+        npusim="1",
+        device=Device(kind="cpu", name="a CPU", cores=1, cache_bytes=(49152, 2 << 20, 32 << 20)),
+        rows=tuple(rows),
+    )
+    found = calibrate("generic-cpu", [given], free=["cpu.launch_overhead"], folds=2).soc
+    assert int(found.cpu.cores) == 1
+    sizes_bytes = [float(cache.size) for cache in found.cpu.caches.values()]
+    assert sizes_bytes == pytest.approx([49152, 2 << 20, 32 << 20], rel=1e-3)

@@ -18,7 +18,7 @@ from npusim.accuracy import aggregation_process
 from npusim.cost import MessagePassing, aggregation_bytes
 from npusim.errors import NpusimError
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread
-from npusim.measure.environment import highest_clock_hz, processor_name
+from npusim.measure.environment import cache_bytes, highest_clock_hz, processor_name
 from npusim.measure.running import NothingMeasuredError, noise_warnings
 
 if TYPE_CHECKING:
@@ -181,5 +181,6 @@ def _device() -> Device:
         os=platform.system() or None,
         cores=1,
         clock_hz=highest_clock_hz("cpu"),
+        cache_bytes=cache_bytes(1),
         settings={"torch": torch.__version__, "torch_geometric": torch_geometric.__version__},
     )

@@ -118,6 +118,9 @@ class Device(Part):
     """Tiles of an NPU."""
     clock_hz: Positive | None = None
     """Highest clock that the device reports."""
+    cache_bytes: tuple[Annotated[int, Field(ge=1, le=10**12)], ...] = ()
+    """Data caches that the threads of a CPU work in, those of all its cores together, the nearest first (B);
+    empty where the operating system does not tell."""
     turbo: bool | None = None
     """Whether the NPU's turbo was on."""
     settings: dict[str, str] = Field(default_factory=dict)

@@ -85,15 +85,17 @@ def describe(core: Any, device: str, compiled: Any, root: Path = Path("/")) -> D
     kind = kind_of(device)
     counts = {"cpu": "INFERENCE_NUM_THREADS", "gpu": "GPU_EXECUTION_UNITS_COUNT"}
     settings = {name: written(facts[name]) for name in (*_SETTINGS, *_FACTS) if name in facts}
+    cores = _count(facts.get(counts.get(kind, "")))
     return Device(
         kind=kind,
         name=str(facts.get("FULL_DEVICE_NAME") or "unknown").strip(),
         driver=next((str(facts[name]) for name in _DRIVERS if name in facts), None),
         openvino=_openvino_version(),
         os=platform.system() or None,
-        cores=_count(facts.get(counts.get(kind, ""))),
+        cores=cores,
         tiles=_count(facts.get("NPU_MAX_TILES")) if kind == "npu" else None,
         clock_hz=highest_clock_hz(kind, root),
+        cache_bytes=cache_bytes(cores or 1, root) if kind == "cpu" else (),
         turbo=written(facts["NPU_TURBO"]).upper() in ("YES", "TRUE") if "NPU_TURBO" in facts else None,
         settings={name: text for name, text in settings.items() if text},
     )
@@ -120,6 +122,28 @@ def highest_clock_hz(kind: str, root: Path = Path("/")) -> float | None:
         return _highest((*cards.glob("card*/gt_RP0_freq_mhz"), *cards.glob("card*/gt_max_freq_mhz")), _MHZ)
     cores = (sys / "devices" / "system" / "cpu").glob("cpu*/cpufreq/cpuinfo_max_freq")
     return _highest(cores, _KHZ) or _clock_now(root / "proc" / "cpuinfo")
+
+
+def cache_bytes(cores: int, root: Path = Path("/")) -> tuple[int, ...]:
+    """Return the data caches of so many cores, the nearest first (B); empty where Linux does not tell.
+
+    A cache that some cores share counts once for these.
+    """
+    found: dict[int, int] = {}
+    for place in (root / "sys" / "devices" / "system" / "cpu" / "cpu0" / "cache").glob("index*"):
+        with suppress(OSError, ValueError):
+            level, kind, size, shared = (
+                (place / name).read_text().strip() for name in ("level", "type", "size", "shared_cpu_list")
+            )
+            if kind != "Instruction" and size.endswith("K"):
+                found[int(level)] = int(size[:-1]) * 1024 * -(-cores // _listed(shared))
+    return tuple(found[level] for level in sorted(found))
+
+
+def _listed(cpus: str) -> int:
+    """Return how many processors a list such as 0-3,8 names."""
+    ends = [part.partition("-") for part in cpus.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def _highest(files: Iterable[Path], unit_hz: float) -> float | None:

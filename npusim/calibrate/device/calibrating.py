@@ -214,20 +214,32 @@ def _stage(progress: Progress | None, what: str) -> Callable[[int, int], None] |
 
 
 def _with_facts(soc: Soc, measurement: Measurement) -> tuple[Soc, dict[str, float]]:
-    """Return a generic SoC with the facts that the device tells of itself: its threads."""
+    """Return a generic SoC with the facts that the device tells of itself: its threads, and its caches."""
     device = measurement.device
     if device.kind in soc.chips or device.kind != "cpu" or device.cores is None:
         return soc, {}
     home = next(name for name, one in soc.devices.items() if one.kind == device.kind)
-    if int(soc.cpu.cores) == device.cores:
-        return soc, {}
-    path = f"{home}.cores"
-    return with_overrides(soc, {path: device.cores}), {path: float(device.cores)}
+    facts: dict[str, float] = {}
+    if int(soc.cpu.cores) != device.cores:
+        facts[f"{home}.cores"] = device.cores
+    if len(device.cache_bytes) == len(soc.cpu.caches):
+        for (name, cache), size in zip(soc.cpu.caches.items(), device.cache_bytes, strict=True):
+            if float(cache.size) != size:
+                facts[f"{home}.caches.{name}.size"] = float(size)
+    told: dict[str, Any] = {
+        path: f"{value:.0f} {_fact_unit(path)}" if _fact_unit(path) else int(value)
+        for path, value in facts.items()
+    }
+    return (with_overrides(soc, told) if facts else soc), facts
+
+
+def _fact_unit(path: str) -> str:
+    return "B" if path.endswith(".size") else ""
 
 
 def _fact_numbers(soc: Soc, facts: Mapping[str, float], chip: str) -> list[FittedNumber]:
     return [
-        FittedNumber(path, value, "", None, f"measured: {chip}, as its driver tells", True)
+        FittedNumber(path, value, _fact_unit(path), None, f"measured: {chip}, as its driver tells", True)
         for path, value in facts.items()
     ]
 
