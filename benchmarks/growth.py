@@ -172,6 +172,11 @@ def _panel(axis: Axis, rows: dict[str, list[list[float]]], column: int, left: in
         (x, y), (end, _) = place(10**x0, 10**power), place(10**x1, 10**power)
         parts.append(f'<path d="M{x:.0f} {y:.0f}H{end:.0f}" stroke="#ddd"/>')
         parts.append(f'<text x="{x - 6:.0f}" y="{y + 4:.0f}" text-anchor="end">{10**power:g}</text>')
+    # As steep as what grows with its work, through the largest of the first engine.
+    size, value = next(iter(shown.values()))[-1]
+    steps = min(math.log10(size) - x0, math.log10(value) - y0)
+    (x, y), (end, top_y) = place(size / 10**steps, value / 10**steps), place(size, value)
+    parts.append(f'<path d="M{x:.0f} {y:.0f}L{end:.0f} {top_y:.0f}" stroke="#999" stroke-dasharray="5 4"/>')
     for engine, line in shown.items():
         placed = [place(*point) for point in line]
         track = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
@@ -189,7 +194,9 @@ def write_pictures(found: Found, folder: Path) -> None:
         f'<rect width="{2 * _WIDTH}" height="{height}" fill="white"/>',
     ]
     for i, (engine, colour) in enumerate(_COLOURS.items()):
-        parts.append(f'<text x="{60 + 100 * i}" y="20" fill="{colour}" font-size="13">{engine}</text>')
+        parts.append(f'<text x="{60 + 130 * i}" y="20" fill="{colour}" font-size="13">{engine} engine</text>')
+    parts.append('<path d="M330 16H370" stroke="#999" stroke-dasharray="5 4"/>')
+    parts.append('<text x="378" y="20" fill="#777" font-size="13">in proportion (slope 1)</text>')
     for i, axis in enumerate(AXES):
         for column in (1, 2):
             parts += _panel(axis, found.get(axis.name, {}), column, (column - 1) * _WIDTH, 25 + i * _HEIGHT)
