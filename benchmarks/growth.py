@@ -106,20 +106,24 @@ print(json.dumps([size, seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_ma
 
 def measure(environment: dict[str, str]) -> Found:
     """Return time and memory of all sizes; a size that takes too long ends its engine's row."""
-    # Compiled code is loaded by the first, small run, which is not measured.
+    # Compiled code is loaded by a process's first, small run, which is not measured.
     environment = {**environment, "NPUSIM_KERNELS": "compiled"}
     found: Found = {}
     for axis in AXES:
         for engine, sizes in axis.sizes.items():
             rows = found.setdefault(axis.name, {}).setdefault(engine, [])
+            command = [sys.executable, "-c", _RUN, axis.name, engine]
+            # What is not compiled yet is compiled here, however long that takes.
+            subprocess.run([*command, str(sizes[0])], capture_output=True, check=True, env=environment)
             for size in sizes:
                 try:
                     done = subprocess.run(
-                        [sys.executable, "-c", _RUN, axis.name, engine, str(size)],
+                        [*command, str(size)],
                         capture_output=True, text=True, check=True, timeout=_LIMIT_S, env=environment,
                     )  # fmt: skip
                 except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
-                    print(f"{axis.name} {engine} {size:,}: {error}", file=sys.stderr)
+                    said = (getattr(error, "stderr", None) or "").strip().splitlines()[-1:]
+                    print(f"{axis.name} {engine} {size:,}: {type(error).__name__} {said}", file=sys.stderr)
                     break
                 rows.append(json.loads(done.stdout))
     return found

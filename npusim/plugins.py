@@ -105,6 +105,11 @@ class Registry(Mapping[str, T], Generic[T]):
         except KeyError:
             raise UnknownNameError(self.noun, name, tuple(self)) from None
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a member by its name, or a default."""
+        found = self._members.get(name)
+        return found if found is not None else super().get(name, default)
+
     def __getitem__(self, name: str) -> T:
         if name not in self._members:
             self._load()

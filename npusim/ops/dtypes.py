@@ -41,7 +41,7 @@ class DType(StrEnum):
     @property
     def bits(self) -> int:
         """Bits an element takes in memory (a boolean is stored as a byte)."""
-        return _BITS[self.value]
+        return _BITS[self._value_]  # without the descriptor behind `value`: asked for millions of times
 
     @property
     def bytes(self) -> float:

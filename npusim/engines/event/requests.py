@@ -18,8 +18,9 @@ from npusim.engines.event.memory import TransferRates
 from npusim.engines.event.program import PERIODS, EventLog, Program, refuse_many
 from npusim.engines.timeline import TaskKind
 
-_FEW = 6
-"""Inferences of each context that are acted out at first; twice as many where these do not repeat."""
+_FEW, _ROOM = 6, 4
+"""Inferences of each context that are acted out at first, twice as many where they do not repeat; for so many
+times the first there is room, before a run is laid out for all."""
 _SAME = 1e-5
 """Share of a period by which two of them may differ: loads that run ahead a little more each time, while
 inferences end at the same pace. About three times those in flight are left out."""
@@ -71,17 +72,27 @@ def simulate_requests(
     """
     tasks, measured = len(program), ceil(requests / contexts) * contexts
     inferences = 2 * requests + measured
-    refuse_many(tasks, inferences)
-    machine = Machine(program, rates, inferences, requests)
     acted = _FEW * contexts
+    machine = _machine(
+        program, rates, min(inferences, _ROOM * acted + requests) if fold else inferences, requests
+    )
     while fold and acted + requests < inferences:
+        if acted + requests > machine.inferences:
+            machine = _machine(program, rates, inferences, requests)
         log = machine.run(acted)
         found = _repeated(program, log, requests, measured)
         if found:
             return log.first(len(_acted_out(log)), tasks), found
         acted *= 2
+    if machine.inferences < inferences:
+        machine = _machine(program, rates, inferences, requests)
     log = machine.run()
     return log, _measured(np.array(log.ended), np.array(log.begun), requests, measured)
+
+
+def _machine(program: Program, rates: TransferRates, inferences: int, requests: int) -> Machine:
+    refuse_many(len(program), inferences)
+    return Machine(program, rates, inferences, requests)
 
 
 def _acted_out(log: EventLog) -> Any:
