@@ -57,6 +57,7 @@ from npusim.cost.jit import compiled as compiled
 from npusim.cost.jit import compiled_making_arrays as compiled_making_arrays
 from npusim.cost.jit import compiled_or_plain as compiled_or_plain
 from npusim.cost.jit import compiled_parallel as compiled_parallel
+from npusim.cost.jit import compiled_parallel_or_plain as compiled_parallel_or_plain
 from npusim.cost.levels import shared_bytes_per_s as shared_bytes_per_s
 from npusim.cost.liveness import Liveness as Liveness
 from npusim.cost.liveness import Roots as Roots

@@ -11,17 +11,18 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost import TOTAL_DTYPE, compiled_parallel
+from npusim.cost import TOTAL_DTYPE, compiled_parallel_or_plain
 from npusim.explore.pareto import WORST, finite_front, front
 from npusim.explore.spaces import Space, parse_keep
 from npusim.metrics import METRICS, objectives
 
-_BLOCK = 4096
+_BLOCK, _POINT_MS = 4096, 0.01
+"""Points that a core looks at in turn, and what one takes as plain Python, roughly."""
 _COLUMNS = list(TOTAL_DTYPE.names or ())
 _LATENCY = _COLUMNS.index("latency_s")
 
 
-@compiled_parallel
+@compiled_parallel_or_plain(lambda figures, *_: _POINT_MS * len(figures))
 def _select_objectives(
     figures: Any,
     wanted: Any,
@@ -76,7 +77,7 @@ def select_objectives(
 
 
 def keep(space: Space, totals: Any) -> tuple[Any, int]:
-    """Return the points of a range that are kept, and how many keep to the constraints; of a front its own.
+    """Return the points of a range that are kept, and how many are admitted: of a front those kept.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from npusim.cost import compiled_parallel
+from npusim.cost import compiled_parallel_or_plain
 from npusim.errors import NpusimError
 from npusim.explore.axes import Axis
 from npusim.explore.spaces import DesignSpec
@@ -105,11 +105,11 @@ def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count
         return sampler.random(count)
 
 
-_BLOCK = 4096
-"""Points that a core reads at a time."""
+_BLOCK, _POINT_MS = 4096, 0.01
+"""Points that a core reads at a time, and what one takes as plain Python, roughly."""
 
 
-@compiled_parallel
+@compiled_parallel_or_plain(lambda start, sizes, tables, offsets, widths, values: _POINT_MS * len(values))
 def _decode(start: int, sizes: Any, tables: Any, offsets: Any, widths: Any, values: Any) -> None:
     last = sizes.shape[0] - 1
     for block in numba.prange((values.shape[0] + _BLOCK - 1) // _BLOCK):
