@@ -1,6 +1,7 @@
 """Several results on one page: a summary first, every result's page, the command or file behind each."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -40,12 +41,17 @@ def test_the_summary_comes_first_and_links_to_every_result(page: str) -> None:
 
 
 def test_a_result_of_a_command_has_all_its_pictures_and_its_verdict(tmp_path: Path) -> None:
-    runs = ["estimate gcn-cora -t stagr --engine event", "validate silicon-dma"]
+    (tmp_path / "space.yaml").write_text(
+        "schema: npusim.space/1\nworkload: gcn-cora\ntechniques: stagr\naxes: {npu.tiles: {values: [2, 4]}}\n"
+    )
+    swept = shlex.join(["sweep", str(tmp_path / "space.yaml"), "-o", str(tmp_path / "swept")])
+    runs = ["estimate gcn-cora -t stagr --engine event", "validate silicon-dma", swept]
     assert run(["report", *runs, "-o", str(tmp_path / "report.html")]) == 0
     page = (tmp_path / "report.html").read_text()
     for heading in ("What lies in SRAM", "What happened when", "What flows through the machine", "Roofline"):
         assert f">{heading}" in page, heading
     assert re.search(r"silicon-dma: \d+ of \d+ groups of figures within their limits", page)
+    assert re.search(r"Front: .*swept", page)
 
 
 def test_traces_are_told_apart_without_colour() -> None:

@@ -100,6 +100,8 @@ def _made(command: str) -> Result:
     from npusim.cli.program import COMMANDS
     from npusim.cli.running import run
     from npusim.errors import ConfigError, NpusimError
+    from npusim.explore.fronts import pareto
+    from npusim.explore.sweep import SweepResult
     from npusim.report.combined import Result
 
     try:
@@ -118,4 +120,6 @@ def _made(command: str) -> Result:
     if not taken:
         raise NpusimError(f"`npusim {shlex.join(words)}` ended with status {status} and gave no result")
     document, html = taken[-1]
+    if isinstance(document, SweepResult):  # its points lie in the directory
+        document, html = pareto(document.directory), None
     return Result(document, shlex.join(["npusim", *words]), "", html)

@@ -55,8 +55,9 @@ def report_html(title: str, results: Sequence[Result], command: str) -> str:
 def _summary(results: Sequence[Result]) -> str:
     entries = []
     for number, result in enumerate(results, 1):
-        subject, *figures = text_of(result.document).splitlines()[:-1]
+        subject, *figures, sizes = text_of(result.document).splitlines()
         said = " ".join(line.strip() for line in figures) or _verdict(result.document)
+        said = said or sizes.partition(";")[0].strip()
         origin = f"made by <code>{escape(result.command)}</code>" if result.command else escape(result.origin)
         entries.append(
             f'<li><a href="#result-{number}">{escape(subject)}</a><br>{escape(said)}'

@@ -69,7 +69,7 @@ def _(guess):
     asleep = guess.value is None
     sizes = mo.ui.range_slider(
         steps=[0.01, 0.1, 1, 3, 10, 30, 100, 300, 1000],
-        value=[0.1, 1],
+        value=[0.1, 10],
         label="smallest and largest copy (MB)",
         show_value=True,
         disabled=asleep,
@@ -118,7 +118,7 @@ def _(noise, picture, sizes):
         rf"""
         $$\begin{{aligned}} t_0 &= {_launch} \\ B &= {_bandwidth} \end{{aligned}}$$
 
-        {"**Both are known.**" if max(_shares) < 0.1 else "**One of them is not known**, however good the fit looks: its interval says so."}
+        {"**Both are known.**" if max(_shares) < 0.1 else "**Not both are known**, however good the fit looks at these sizes: its intervals say so."}
         Widen the range: small copies tell the launch, large ones the bandwidth. `npusim calibrate` does the same with all numbers of a machine
         and marks those that the measurements leave open.
         """
