@@ -46,6 +46,8 @@ OFFLINE = (
 WIDTHS = (1280, 390)
 HIGHEST = {1280: 2600, 390: 3600}
 """Pixels of a page that are shown."""
+_COLOURS = 160
+"""Colours of a picture: text and plots need no more, and a quarter of the bytes goes."""
 FULL_HEIGHT = "Math.max(...['html', '#App'].map(e => document.querySelector(e)?.scrollHeight ?? 0))"
 """Height of a page in JavaScript; pages of marimo scroll inside of an element."""
 
@@ -227,7 +229,8 @@ def shoot(view: Any, width: int, target: Path, highest: int = 4000) -> None:
         view.wait_for_timeout(400)  # plots are drawn anew for the new size
     view.evaluate("document.querySelector('#App')?.scrollTo(0, 0)")
     with Image.open(io.BytesIO(view.screenshot())) as picture:
-        picture.convert("RGB").save(target, lossless=True, quality=100, method=6)
+        few = picture.convert("RGB").quantize(_COLOURS, dither=Image.Dither.NONE).convert("RGB")
+        few.save(target, lossless=True, quality=100, method=6)
 
 
 def terminal_page(command: str, folder: Path) -> str:

@@ -45,7 +45,7 @@ _REFUSED = 1008
 
 
 class OwnPagesOnly:
-    """Refuse what does not come from a page of this server in this machine's browser, and what no page asks.
+    """Refuse whatever no page of this server, in this machine's browser, asks.
 
     A page elsewhere can point a name of its own at 127.0.0.1, or ask this server from its own origin: the
     first shows in the header Host, the second in Origin. Of marimo's interface only what `_WRITES` and

@@ -103,7 +103,7 @@ def _(k, m, n, picture):
     _work = m.value * k.value * n.value
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{reuse}} &= \frac{{\text{{multiply-accumulates}}}}{{\text{{bytes read in SRAM}}}} \\ &=
+        $$\begin{{aligned}} \text{{reuse}} &= \frac{{\text{{multiply-accumulates}}}}{{\text{{bytes read in SRAM}}}} \\[1ex] &=
         \frac{{{_work / 1e6:.4g}\,\text{{M}}}}{{{_found[_least].sram_read_bytes / 1e6:.3g}\,\text{{MB}}}} = \mathbf{{{_work / _found[_least].sram_read_bytes:.1f}}} \end{{aligned}}$$
 
         That is {_least.replace("_", "-")}, the best here.

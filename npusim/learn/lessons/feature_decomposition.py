@@ -125,7 +125,7 @@ def _(chunks, degree, found, nodes, picture):
     _edges, _now = nodes.value * degree.value, found[chunks.value]
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{messages}} &= \text{{edges}} \cdot \frac{{F}}{{P}} \cdot 2\,\text{{B}} \\ &=
+        $$\begin{{aligned}} \text{{messages}} &= \text{{edges}} \cdot \frac{{F}}{{P}} \cdot 2\,\text{{B}} \\[1ex] &=
         {_edges / 1e6:.3g}\,\text{{M}} \cdot \frac{{64}}{{{chunks.value}}} \cdot 2\,\text{{B}} = \mathbf{{{_edges * 64 / chunks.value * 2 / 1e6:.4g}\,\text{{MB}}}} \end{{aligned}}$$
 
         {engineering(_whole.latency_s, "s")} whole, {engineering(_now.latency_s, "s")} in {chunks.value} chunks on a CPU of 64 cores;

@@ -95,7 +95,7 @@ def _(bits, picture, widest):
     picture.show(_figure, barmode="overlay", xaxis={"title": "value"}, yaxis={"title": "how many"})
     mo.md(
         rf"""
-        $$\begin{{aligned}} s &= \frac{{\text{{largest}}}}{{2^{{b-1}} - 1}} = \frac{{{widest.value:g}}}{{{_steps}}} = {_scale:.3g} \\
+        $$\begin{{aligned}} s &= \frac{{\text{{largest}}}}{{2^{{b-1}} - 1}} = \frac{{{widest.value:g}}}{{{_steps}}} = {_scale:.3g} \\[1ex]
         \frac{{\text{{rms error}}}}{{\text{{rms value}}}} &= \mathbf{{{100 * _error:.2g}\,\%}} \end{{aligned}}$$
 
         Too wide a range wastes steps; too narrow a one cuts off what is large. At 8 bits there is room for both.

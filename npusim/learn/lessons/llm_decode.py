@@ -119,7 +119,7 @@ def _(device, ends, length, picture):
     )
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{token}} &= \frac{{\text{{weights}}}}{{\text{{bandwidth}}}} + \text{{cache and the rest}} \\
+        $$\begin{{aligned}} \text{{token}} &= \frac{{\text{{weights}}}}{{\text{{bandwidth}}}} + \text{{cache and the rest}} \\[1ex]
         &= \frac{{{_bytes / 1e9:.2f}\,\text{{GB}}}}{{{_bandwidth / 1e9:.1f}\,\text{{GB/s}}}} + {1e3 * (_now - _bytes / _bandwidth):.1f}\,\text{{ms}} = \mathbf{{{1e3 * _now:.1f}\,\text{{ms}}}} \end{{aligned}}$$
 
         That is {1 / _now:.1f} tokens a second. The bandwidth is what the {device.value} attains of the {float(machine(SOC).dram.bandwidth) / 1e9:.0f} GB/s of this machine's DRAM.

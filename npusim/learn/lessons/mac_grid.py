@@ -83,7 +83,7 @@ def _(k, m, n, picture):
     mo.md(
         rf"""
         $$\begin{{aligned}} \text{{busy}} &= \frac{{M\,K\,N}}{{\lceil M/{GRID.pixels}\rceil {GRID.pixels} \cdot
-        \lceil K/{GRID.depth}\rceil {GRID.depth} \cdot \lceil N/{GRID.channels}\rceil {GRID.channels}}} \\
+        \lceil K/{GRID.depth}\rceil {GRID.depth} \cdot \lceil N/{GRID.channels}\rceil {GRID.channels}}} \\[1ex]
         &= \frac{{{m.value} \cdot {k.value} \cdot {n.value}}}{{{_down * GRID.pixels} \cdot {_deep * GRID.depth}
         \cdot {_across * GRID.channels}}} = \mathbf{{{100 * _share:.0f}\,\%}} \end{{aligned}}$$
         """

@@ -129,9 +129,9 @@ def _(most, picture, tries):
     picture.show(_figure, xaxis=amount_axis("latency", "s"), yaxis=amount_axis("energy", "J"))
     mo.md(
         rf"""
-        $$\begin{{aligned}} {len(UNITS)}^{{{BLOCKS}}} &= {len(UNITS) ** BLOCKS / 1e9:.0f}\,\text{{billion placements}} \\
-        \text{{exact front}} &= \mathbf{{{len(_exact)}}}\,\text{{worth having}} \\
-        \frac{{\text{{area of evolution}}}}{{\text{{area of the exact front}}}} &= \mathbf{{{100 * _shares["nsga2"]:.1f}\,\%}} \\
+        $$\begin{{aligned}} {len(UNITS)}^{{{BLOCKS}}} &= {len(UNITS) ** BLOCKS / 1e9:.0f}\,\text{{billion placements}} \\[1ex]
+        \text{{exact front}} &= \mathbf{{{len(_exact)}}}\,\text{{worth having}} \\[1ex]
+        \frac{{\text{{area of evolution}}}}{{\text{{area of the exact front}}}} &= \mathbf{{{100 * _shares["nsga2"]:.1f}\,\%}} \\[1ex]
         \frac{{\text{{area of chance}}}}{{\text{{area of the exact front}}}} &= {100 * _shares["random"]:.1f}\,\% \end{{aligned}}$$
 
         The area is that of latency and energy which a front dominates (*hypervolume*), after {tries.value:,} tries. Quickest: {engineering(float(_exact[0, 0]), "s")} exactly, {engineering(float(_ways["nsga2"][0, 0]), "s")} by evolution, {engineering(float(_ways["random"][0, 0]), "s")} by chance.

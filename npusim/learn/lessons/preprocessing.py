@@ -112,7 +112,7 @@ def _(degree, nodes, picture):
         Latency as exported: **{engineering(_none.latency_s, "s")}**; with StaGr: **{engineering(_stagr.latency_s, "s")}**,
         {_none.latency_s / _stagr.latency_s:.0f} times less. StaGr turns the sums into a product with a constant matrix:
 
-        $$\begin{{aligned}} \text{{matrix}} &= 2\,\text{{B}} \cdot N^2 = 2 \cdot {nodes.value}^2 = {_bytes / 1e6:.1f}\,\text{{MB}} \\
+        $$\begin{{aligned}} \text{{matrix}} &= 2\,\text{{B}} \cdot N^2 = 2 \cdot {nodes.value}^2 = {_bytes / 1e6:.1f}\,\text{{MB}} \\[1ex]
         \text{{in place of}} &\phantom{{=}}\; {nodes.value * degree.value / 1e3:g}\,\text{{thousand edges}} \end{{aligned}}$$
 
         Nearly all of these entries are zero, and yet the product wins: the grids of four tiles do {4 * prod(GRID):,} multiplications in a cycle. The matrix

@@ -101,8 +101,8 @@ def _(macs, picture, times, width):
     _round = -(-_w // GRID.channels) * GRID.channels
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{channels on the grid}} &= \left\lceil \frac{{{_w}}}{{{GRID.channels}}} \right\rceil \cdot {GRID.channels} = {_round} \\
-        \frac{{\text{{MACs}}}}{{\text{{MACs at {FULL}}}}} &= {macs[_w] / macs[FULL]:.3f} \\
+        $$\begin{{aligned}} \text{{channels on the grid}} &= \left\lceil \frac{{{_w}}}{{{GRID.channels}}} \right\rceil \cdot {GRID.channels} = {_round} \\[1ex]
+        \frac{{\text{{MACs}}}}{{\text{{MACs at {FULL}}}}} &= {macs[_w] / macs[FULL]:.3f} \\[1ex]
         \frac{{\text{{time}}}}{{\text{{time at {FULL}}}}} &= \mathbf{{{times[_w] / times[FULL]:.3f}}} \end{{aligned}}$$
 
         {engineering(times[_w], "s")} for the layers. Prune to {_round if _round == _w else _round - GRID.channels} rather than to a few channels

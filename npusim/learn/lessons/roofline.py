@@ -99,8 +99,8 @@ def _(features, form, picture):
     _fed = _point.intensity["dram"] * bandwidth
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{rate}} &\le \min\!\left(\text{{peak}},\; \frac{{2\,N\,N\,F}}{{\text{{bytes}}}} \cdot \text{{bandwidth}}\right) \\
-        &= \min({_peak / 1e12:.3g}\,\text{{Top/s}},\; {_point.intensity["dram"]:.3g} \cdot {bandwidth / 1e9:.3g}\,\text{{GB/s}}) \\
+        $$\begin{{aligned}} \text{{rate}} &\le \min\!\left(\text{{peak}},\; \frac{{2\,N\,N\,F}}{{\text{{bytes}}}} \cdot \text{{bandwidth}}\right) \\[1ex]
+        &= \min({_peak / 1e12:.3g}\,\text{{Top/s}},\; {_point.intensity["dram"]:.3g} \cdot {bandwidth / 1e9:.3g}\,\text{{GB/s}}) \\[1ex]
         &= \mathbf{{{min(_peak, _fed) / 1e12:.3g}\,\text{{Top/s}}}} \end{{aligned}}$$
 
         The model finds {engineering(_point.ops_per_s, "op/s")} and {engineering(_found.operators[0].latency_s, "s")};

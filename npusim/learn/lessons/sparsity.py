@@ -15,7 +15,7 @@ with app.setup:
     from npusim.learn.figure import Figure
     from npusim.learn.machine import estimate, machine
     from npusim.learn.parts import checked, exercise, heading, links, question, reply
-    from npusim.report.engineering import engineering, percent
+    from npusim.report.engineering import engineering
     from npusim.report.html import log_axis
 
     NODES = 2708
@@ -91,9 +91,15 @@ def _():
 def _(block, picture):
     picture.show(dots(EDGES, NODES, block.value))
     _share = filled_share(EDGES, NODES, block.value)
+    _blocks = (-(-NODES // block.value)) ** 2
     mo.md(
-        f"Blocks of {block.value} x {block.value}: **{percent(_share)}** hold a non-zero and cannot be left out. Blocks as large as what a grid works on "
-        "at once are hardly ever empty, for neighbours stand anywhere; only very small ones could be skipped whole."
+        rf"""
+        $$\begin{{aligned}} \text{{filled}} &= \frac{{\text{{blocks with a non-zero}}}}{{\text{{blocks}}}} \\[1ex] &= \frac{{{round(_share * _blocks)}}}{{\lceil {NODES} / {block.value} \rceil^2}}
+        = \mathbf{{{100 * _share:.1f}\,\%}} \end{{aligned}}$$
+
+        These cannot be left out. Blocks as large as what a grid works on at once are hardly ever empty, for neighbours stand anywhere; only very small ones could be
+        skipped whole.
+        """
     )
     return
 
@@ -140,7 +146,7 @@ def _(curve, density):
     _bytes = bitmap + _dense * density.value
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{bytes}} &= \frac{{N^2}}{{8}} + 2\,N^2 \cdot \text{{share}} \\
+        $$\begin{{aligned}} \text{{bytes}} &= \frac{{N^2}}{{8}} + 2\,N^2 \cdot \text{{share}} \\[1ex]
         &= {bitmap / 1e6:.2f}\,\text{{MB}} + {_dense / 1e6:.2f}\,\text{{MB}} \cdot {density.value:g} = \mathbf{{{_bytes / 1e6:.2f}\,\text{{MB}}}} \end{{aligned}}$$
 
         A step of zeros still takes a {SKIPS:.3g}th of a full one (fitted to Intel's cost model): the grid is at best {SKIPS:.3g} times quicker, in practice less,

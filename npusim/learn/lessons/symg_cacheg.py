@@ -115,7 +115,7 @@ def _(bandwidth, nodes, picture, sram):
     _n, _plain, _both = nodes.value, _found["stagr"], _found["stagr+symg+cacheg"]
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{triangle}} &= \frac{{N (N + 1)}}{{2}} \cdot 2\,\text{{B}} = \mathbf{{{_n * (_n + 1) / 1e6:.2f}\,\text{{MB}}}} \\
+        $$\begin{{aligned}} \text{{triangle}} &= \frac{{N (N + 1)}}{{2}} \cdot 2\,\text{{B}} = \mathbf{{{_n * (_n + 1) / 1e6:.2f}\,\text{{MB}}}} \\[1ex]
         \text{{whole matrix}} &= N^2 \cdot 2\,\text{{B}} = {2 * _n * _n / 1e6:.2f}\,\text{{MB}} \end{{aligned}}$$
 
         Both together: **{_plain.latency_s / _both.latency_s:.2f} times** quicker ({engineering(_plain.latency_s, "s")} to {engineering(_both.latency_s, "s")}),

@@ -94,10 +94,10 @@ def _(bandwidth, columns, picture, rows):
     _dma, _grid = (_run.estimate.units[unit].busy_s for unit in ("npu.dma", "npu.dpu"))
     mo.md(
         rf"""
-        $$\begin{{aligned}} \text{{time}} &= \max(\text{{DMA}}, \text{{grid}}) + \text{{what nobody hides}} \\
+        $$\begin{{aligned}} \text{{time}} &= \max(\text{{DMA}}, \text{{grid}}) + \text{{rest}} \\[1ex]
         {1e6 * _cost.span_s:.1f}\,\mu\text{{s}} &= \max({1e6 * _dma:.1f},\, {1e6 * _grid:.1f}) + {1e6 * (_cost.span_s - max(_dma, _grid)):.1f} \end{{aligned}}$$
 
-        The grid's tiles are busy {percent(_grid / _cost.span_s)} of {engineering(_cost.span_s, "s")}, DMA {percent(_dma / _cost.span_s)}.
+        The rest is what nothing hides: the first block's transfer, the last result's, and launches. The grid's tiles are busy {percent(_grid / _cost.span_s)} of {engineering(_cost.span_s, "s")}, DMA {percent(_dma / _cost.span_s)}.
         `npusim estimate ... --engine event --trace run.html` shows this picture for a whole network.
         """
     )
