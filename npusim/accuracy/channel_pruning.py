@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from npusim.accuracy.gat import GAT
 from npusim.accuracy.planetoid import GraphData
 from npusim.accuracy.propagation import Propagation, layer_propagates
 from npusim.accuracy.views import MatrixView, dense_adjacency
@@ -118,20 +119,24 @@ def refitted(reads: Reads, kept: Tensor) -> tuple[Tensor, ...]:
     """Return each branch's weights on the kept channels, [outputs, kept]: least squares near the old ones."""
     found = []
     for x, old in zip(reads.features, reads.weights, strict=True):
-        part, start = x[:, kept], old[:, kept]
-        missing = x @ old.T - part @ start.T
-        gram = part.T @ part
-        ridge = _RIDGE * float(gram.diagonal().mean()) + 1e-9
-        found.append(start + torch.linalg.solve(gram + ridge * torch.eye(len(kept)), part.T @ missing).T)
+        found.append(fitted(x[:, kept], old[:, kept], x @ old.T))
     return tuple(found)
+
+
+def fitted(x: Tensor, start: Tensor, wanted: Tensor) -> Tensor:
+    """Return weights [outputs, channels] near `start` that make `wanted` [rows, outputs] of `x`."""
+    missing = wanted - x @ start.T
+    gram = x.T @ x
+    ridge = _RIDGE * float(gram.diagonal().mean()) + 1e-9
+    return start + torch.linalg.solve(gram + ridge * torch.eye(x.shape[1]), x.T @ missing).T
 
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """A pruned network, not yet trained again."""
 
-    module: Propagation
-    cut: Propagation
+    module: Propagation | GAT
+    cut: Propagation | GAT
     """The same channels with the weights as they were, not refitted."""
     kept: Mapping[int, tuple[int, ...]]
     """Input channels that layer i keeps, by number among those of the trained network."""
@@ -139,12 +144,17 @@ class Pruned:
     """Time of the pruning (s)."""
 
 
-def on_training_graph(module: Propagation, data: GraphData) -> tuple[Propagation, Tensor]:
-    """Return the module with the graph between the training nodes alone, and these nodes' features."""
+def training_edges(data: GraphData) -> tuple[np.ndarray, np.ndarray]:
+    """Return the edges [2, E] between nodes of neither validation nor test, and which nodes [N] these are."""
     known = ~(data.valid | data.test)
     place = np.cumsum(known) - 1
     inside = known[data.edge_index].all(axis=0)
-    edges = place[data.edge_index[:, inside]]
+    return place[data.edge_index[:, inside]], known
+
+
+def on_training_graph(module: Propagation, data: GraphData) -> tuple[Propagation, Tensor]:
+    """Return the module with the graph between the training nodes alone, and these nodes' features."""
+    edges, known = training_edges(data)
     kind, loops = ("mean", False) if module.mean else ("norm", True)
     view = MatrixView({kind: dense_adjacency(edges, int(known.sum()), loops, kind)}, constant=True)
     small = like(module, module.plan, view, columns_of(module))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.accuracy.views import EdgeView, GraphMatrix, MatrixView, scatter_rows
+from npusim.workloads.gnn.channels import attention_layers
 
 MASKED = -9e15
 """What stands for minus infinity where a score is replaced."""
@@ -122,6 +123,7 @@ class GAT(nn.Module):
     ) -> None:
         super().__init__()
         last = len(widths) - 1
+        self.plan = attention_layers(widths, heads)
         self.layers = nn.ModuleList(_Layer(i, o, heads if n < last else 1) for n, (i, o) in enumerate(widths))
         self.view = view
         self.masking = masking
@@ -131,18 +133,24 @@ class GAT(nn.Module):
 
     def forward(self, x: Tensor, *graph: Tensor) -> Tensor:
         """Return log-probabilities [N, classes] for features [N, F] and the view's inputs."""
-        prepared = self._prepare(graph)
-        for number, layer in enumerate(self.layers):
+        prepared = self.prepare(graph)
+        for number in range(len(self.layers)):
             if number > 0:  # the features' dropout is the trainer's
                 x = functional.dropout(x, self.dropout, self.training)
-            h = layer.linear(x)
-            dense = isinstance(self.view, GraphMatrix)
-            x = (self._all_pairs if dense else self._along_edges)(layer, prepared, h) + layer.bias
+            x = self.layer(number, x, prepared)
             if number + 1 < len(self.layers):
                 x = functional.elu(x)
         return torch.log_softmax(x, dim=1)
 
-    def _prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def layer(self, i: int, x: Tensor, prepared: tuple[Tensor, ...]) -> Tensor:
+        """Return what layer `i` makes of `x`, before its activation."""
+        layer = self.layers[i]
+        h = layer.linear(x)
+        dense = isinstance(self.view, GraphMatrix)
+        found: Tensor = (self._all_pairs if dense else self._along_edges)(layer, prepared, h) + layer.bias
+        return found
+
+    def prepare(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return source and target of the edges, or the masks that the masking takes."""
         if not isinstance(self.view, GraphMatrix):
             return self.view.prepare(*graph)
@@ -170,13 +178,19 @@ class GAT(nn.Module):
         source, target = ends
         nodes, width = h.shape
         h = h.reshape(nodes, layer.heads, layer.each)
+        weights = functional.dropout(self.edge_weights(layer, ends, h), self.dropout, self.training)
+        messages = h.index_select(0, source) * weights.unsqueeze(2)
+        return scatter_rows(messages, target, nodes).reshape(nodes, width)
+
+    @staticmethod
+    def edge_weights(layer: _Layer, ends: tuple[Tensor, ...], h: Tensor) -> Tensor:
+        """Return the attention of each edge, [E, heads], for transformed features [N, heads, each]."""
+        source, target = ends
+        nodes = h.shape[0]
         from_source = (h * layer.source.transpose(0, 1)).sum(dim=2)
         from_target = (h * layer.target.transpose(0, 1)).sum(dim=2)
         scores = from_source.index_select(0, source) + from_target.index_select(0, target)
         scores = functional.leaky_relu(scores, SLOPE)
         most = scatter_rows(scores, target, nodes, "max")
         raised = (scores - most.index_select(0, target)).exp()
-        weights = raised / scatter_rows(raised, target, nodes).index_select(0, target)
-        weights = functional.dropout(weights, self.dropout, self.training)
-        messages = h.index_select(0, source) * weights.unsqueeze(2)
-        return scatter_rows(messages, target, nodes).reshape(nodes, width)
+        return raised / scatter_rows(raised, target, nodes).index_select(0, target)

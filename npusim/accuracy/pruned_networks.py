@@ -15,10 +15,18 @@ import torch
 import yaml
 from torch import Tensor
 
+from npusim.accuracy.attention_pruning import (
+    attention_inputs,
+    attention_on_training_graph,
+    attention_reads,
+    prune_attention,
+    with_attention_layer,
+)
 from npusim.accuracy.channel_pruning import (
     METHODS,
     Method,
     Pruned,
+    Reads,
     chosen,
     columns_of,
     inputs_of,
@@ -29,7 +37,8 @@ from npusim.accuracy.channel_pruning import (
     refitted,
 )
 from npusim.accuracy.document import Training
-from npusim.accuracy.models import propagation
+from npusim.accuracy.gat import GAT
+from npusim.accuracy.models import model_instance, propagation
 from npusim.accuracy.planetoid import GraphData, read_planetoid
 from npusim.accuracy.propagation import Propagation
 from npusim.accuracy.pruning_document import CurvePoint, PrunedNetwork, PrunedSeed, PruningReport, Run
@@ -43,11 +52,13 @@ from npusim.frontends.openvino_run import save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
 from npusim.scenario import Scenario
+from npusim.techniques import parse
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 from npusim.workloads.gnn.channels import Layer, Pruning, layers_of
 from npusim.workloads.gnn.spec import EQUATION_1
 
 Tell = Callable[[str, float], None]
+Network = Propagation | GAT
 _WHOLE = 1.0
 """Budget of the network that is not pruned."""
 _SHARES = tuple(tenth / 10 for tenth in range(10))
@@ -87,7 +98,7 @@ def run_pruning(
     Parameters
     ----------
     workload : str
-        Name or file of a GNN: gcn or a model by Eq. 1.
+        Name or file of a GNN: gcn, gat or a model by Eq. 1.
     output : Path, optional
         Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed, pruned
         and, as NAME-1x, whole.
@@ -105,9 +116,9 @@ def run_pruning(
     _refuse(spec)
     graph_data = read_planetoid(spec.dataset, data)
     for budget in plan.budgets:  # told before minutes of training, not after
-        _spec_of(spec, plan.pruning(budget)).equation_layers(graph_data.features, graph_data.classes)
-        if spec.model == "gcn":
-            _spec_of(spec, plan.pruning(budget)).widths(graph_data.features, graph_data.classes)
+        asked = _spec_of(spec, plan.pruning(budget))
+        channels = asked.equation_layers if spec.model in EQUATION_1 else asked.widths
+        channels(graph_data.features, graph_data.classes)
     if output is not None:
         _make_folder(output)
     work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
@@ -139,10 +150,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _refuse(spec: GnnSpec) -> None:
-    if spec.model not in ("gcn", *EQUATION_1):
-        raise ConfigError(
-            f"`{spec.model}`", file="prune", allowed=f"gcn, {', '.join(EQUATION_1)}: networks by Eq. 1"
-        )
+    if spec.model not in ("gcn", "gat", *EQUATION_1):
+        allowed = f"gcn, gat, {', '.join(EQUATION_1)}: networks by Eq. 1"
+        raise ConfigError(f"`{spec.model}`", file="prune", allowed=allowed)
     if spec.pruning is not None or spec.channels is not None or spec.batch is not None:
         raise ConfigError("a workload that is pruned or batched", file="prune", allowed="the whole network")
 
@@ -151,8 +161,11 @@ def _spec_of(spec: GnnSpec, pruning: Pruning) -> GnnSpec:
     return GnnSpec.model_validate(spec.model_dump(exclude_unset=True) | {"pruning": pruning.model_dump()})
 
 
-def module_of(spec: GnnSpec, data: GraphData) -> Propagation:
-    """Return a workload's module on the whole graph, gcn as a network by Eq. 1."""
+def module_of(spec: GnnSpec, data: GraphData) -> Network:
+    """Return a workload's module on the whole graph, gcn as a network by Eq. 1, gat along edges."""
+    if spec.model == "gat":
+        widths = spec.widths(data.features, data.classes)
+        return GAT(widths, spec.heads, EdgeView(data.edge_index, data.nodes, add_loops=True))
     mean_of = spec.model == "sage-concat"
     kind = "mean" if mean_of else "norm"
     matrix = dense_adjacency(data.edge_index, data.nodes, not mean_of, kind)
@@ -171,19 +184,21 @@ class _Work:
         self.baselines: list[float] = []
         self.x = torch.from_numpy(data.x)
 
-    def accuracy(self, module: Propagation) -> float:
+    def accuracy(self, module: Network) -> float:
         """Return the share of test nodes that a module classifies correctly."""
         module.eval()
         with torch.no_grad():
-            return accuracy(module(self.x).numpy(), self.data.y, self.data.test)
+            scores = module(self.x, *module.view.example.values())
+            return accuracy(scores.numpy(), self.data.y, self.data.test)
 
-    def trained(self, seed: int) -> Propagation:
+    def trained(self, seed: int) -> Network:
         """Return the trained network of a seed."""
         module = module_of(self.spec, self.data)
         trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
-        names = {
-            f"layers.{i}.{part}": f"layers.{i}.0.{part}" for i in range(64) for part in ("weight", "bias")
-        }
+        names = {}
+        if self.spec.model == "gcn":
+            parts = [(i, part) for i in range(64) for part in ("weight", "bias")]
+            names = {f"layers.{i}.{part}": f"layers.{i}.0.{part}" for i, part in parts}
         module.load_state_dict({names.get(k, k): v for k, v in trained.parameters.items()})
         return module
 
@@ -193,7 +208,7 @@ class _Work:
         The first seed's networks have the whole one among them, at budget 1.
         """
         found: dict[tuple[float, Method], list[PrunedSeed]] = {}
-        shapes: dict[tuple[float, Method], Propagation] = {}
+        shapes: dict[tuple[float, Method], Network] = {}
         first: dict[float, Pruned] = {}
         curve: list[CurvePoint] = []
         cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
@@ -207,7 +222,11 @@ class _Work:
             first.setdefault(_WHOLE, Pruned(module, module, {}, 0.0))
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
-                pruned = prune(module, self.data, self.plan.pruning(budget), method, seed)
+                asked = self.plan.pruning(budget)
+                if isinstance(module, GAT):
+                    pruned = prune_attention(module, self.data, asked, method, seed)
+                else:
+                    pruned = prune(module, self.data, asked, method, seed)
                 one, done = self.one(pruned, seed, base), done + 1
                 found.setdefault((budget, method), []).append(one)
                 shapes.setdefault((budget, method), pruned.module)
@@ -231,9 +250,7 @@ class _Work:
             retraining_s=time.perf_counter() - began,
         )
 
-    def network(
-        self, key: tuple[float, Method], ones: list[PrunedSeed], module: Propagation
-    ) -> PrunedNetwork:
+    def network(self, key: tuple[float, Method], ones: list[PrunedSeed], module: Network) -> PrunedNetwork:
         """Return one budget and method over the seeds."""
         item = self.spec.dtype.bytes
         lost = [100.0 * (one.baseline_accuracy - one.accuracy) for one in ones]
@@ -254,7 +271,7 @@ class _Work:
     def keys(self, layers: Sequence[Layer]) -> dict[str, Any]:
         """Return the keys of the workload file of a pruned network."""
         keys = self.spec.model_dump(exclude_unset=True, exclude={"pruning", "channels"})
-        if self.spec.model == "gcn":
+        if self.spec.model in ("gcn", "gat"):
             return keys | {"hidden": layers[0].outputs}
         channels = [[branch.model_dump() for branch in layer.branches] for layer in layers]
         return keys | {"channels": channels}
@@ -287,12 +304,11 @@ class _Work:
                     )
         return runs
 
-    def curve(self, module: Propagation, seed: int) -> list[CurvePoint]:
+    def curve(self, module: Network, seed: int) -> list[CurvePoint]:
         """Prune layer 2 alone by rising shares and refit it, by every method."""
-        small, x = on_training_graph(module, self.data)
-        if len(module.plan) < 2 or module.jumping:
+        if len(module.plan) < 2 or (isinstance(module, Propagation) and module.jumping):
             return []
-        reads = reads_of(small, 1, inputs_of(small, x)[1], {}, range(len(small.plan[1].branches)))
+        reads = _reads_of_layer_2(module, self.data)
         channels, found = reads.features[0].shape[1], []
         for method in self.plan.methods:
             for share in _SHARES:
@@ -306,8 +322,19 @@ class _Work:
         return found
 
 
-def _with_layer(module: Propagation, kept: Tensor, weights: Sequence[Tensor]) -> Propagation:
+def _reads_of_layer_2(module: Network, data: GraphData) -> Reads:
+    """Return what layer 2 reads on the training graph."""
+    if isinstance(module, GAT):
+        attentive, x = attention_on_training_graph(module, data)
+        return attention_reads(attentive, 1, attention_inputs(attentive, x)[1])
+    small, x = on_training_graph(module, data)
+    return reads_of(small, 1, inputs_of(small, x)[1], {}, range(len(small.plan[1].branches)))
+
+
+def _with_layer(module: Network, kept: Tensor, weights: Sequence[Tensor]) -> Network:
     """Return a module whose layer 2 has zeros in place of the channels that it does not keep."""
+    if isinstance(module, GAT):
+        return with_attention_layer(module, kept, weights)
     other = like(module, module.plan, module.view, columns_of(module))
     other.load_state_dict(module.state_dict())
     with torch.no_grad():
@@ -333,8 +360,14 @@ def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
 
 
 def _converted(work: _Work, pruned: Pruned) -> Any:
-    """Return a pruned network along the edges as an `openvino.Model`."""
+    """Return a pruned network along the edges, gat in the workload's form, as an `openvino.Model`."""
     module, data = pruned.module, work.data
+    if isinstance(module, GAT):
+        spec = GnnSpec.model_validate(work.keys(module.plan))
+        instance = model_instance(spec, work.graph(module.plan), parse("none"), data)
+        instance.module.load_state_dict(module.state_dict())
+        with one_thread():
+            return convert(instance.module.eval(), instance.inputs)
     view = EdgeView(data.edge_index, data.nodes, add_loops=not module.mean)
     other = like(module, module.plan, view, columns_of(module))
     other.load_state_dict(module.state_dict())

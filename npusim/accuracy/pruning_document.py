@@ -51,7 +51,7 @@ class PrunedNetwork(Part):
     weight_bytes: float
     """Bytes of the weights in the workload's precision."""
     channels: list[list[tuple[int, int, int]]]
-    """Of each layer, of each branch: order, inputs, outputs; of the first seed."""
+    """Of each layer, of each branch or attention head: order, inputs, outputs; of the first seed."""
     seeds: list[PrunedSeed]
     """One entry a seed."""
 
@@ -108,6 +108,6 @@ class PruningReport(Document):
     runs: list[Run]
     """Networks by LASSO on machines."""
     curve: list[CurvePoint]
-    """Layer 2 of the first seed's network, pruned by rising shares; of gcn its second layer."""
+    """Layer 2 of the first seed's network, pruned by rising shares; of gcn and gat their second layer."""
     files: list[str]
     """Files written: pruned parameters, workloads and OpenVINO models."""

@@ -190,6 +190,8 @@ def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
     )
     if spec.model in EQUATION_1:
         network = (*network, spec.power, spec.normalise, str(spec.pruning), str(spec.channels))
+    elif spec.pruning is not None:
+        network = (*network, str(spec.pruning))
     told = sha256(repr((network, astuple(recipe), torch.__version__, _sources())).encode())
     nodes, words = np.nonzero(data.x)
     for part in (nodes, words, data.x[nodes, words], data.edge_index, data.y, data.train):

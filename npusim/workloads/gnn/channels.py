@@ -100,6 +100,16 @@ def layers_of(
     return tuple(found)
 
 
+def attention_layers(widths: Sequence[tuple[int, int]], heads: int = 1) -> tuple[Layer, ...]:
+    """Return (inputs, outputs) of each layer as layers with a branch a head; the last layer has one head."""
+    found = []
+    for i, (inputs, outputs) in enumerate(widths):
+        count = heads if i + 1 < len(widths) else 1
+        branch = BranchChannels(order=1, inputs=inputs, outputs=outputs // count)
+        found.append(Layer((branch,) * count, inputs))
+    return tuple(found)
+
+
 def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> tuple[Layer, ...]:
     """Return the layers with the channels that a budget leaves, spread evenly over the branches.
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from npusim.errors import ConfigError
 from npusim.ops import DType
 from npusim.units import refuse
 from npusim.workloads.gnn.batches import Batch
@@ -13,6 +14,7 @@ from npusim.workloads.gnn.channels import (
     BranchChannels,
     Layer,
     Pruning,
+    attention_layers,
     check_budget,
     given,
     kept_channels,
@@ -94,7 +96,7 @@ class GnnSpec(WorkloadSpec):
     transform_first, but aggregate_first for sage-mean and sage-max, as SAGEConv of PyTorch Geometric has it;
     of sage-max the other order is another network."""
     pruning: Pruning | None = None
-    """Channel pruning by a budget (models by Eq. 1, gcn); None: every channel is kept."""
+    """Channel pruning by a budget (models by Eq. 1, gcn, gat); None: every channel is kept."""
     channels: list[list[BranchChannels]] | None = None
     """Channels of each branch of each layer, as `npusim prune` writes them; None: as `pruning` says."""
     batch: Batch | None = None
@@ -132,7 +134,7 @@ class GnnSpec(WorkloadSpec):
             "power": tuple(_ORDERS_UP_TO),
             "normalise": ("sage-concat",),
             "preprocessed": ("sign", "sgc"),
-            "pruning": ("gcn", *EQUATION_1),
+            "pruning": ("gcn", "gat", *EQUATION_1),
             "channels": EQUATION_1,
             "batch": ("sage-concat",),
         }
@@ -170,10 +172,13 @@ class GnnSpec(WorkloadSpec):
 
     def widths(self, features: int, classes: int) -> list[tuple[int, int]]:
         """Return (inputs, outputs) of each layer for a data graph of so many features and classes."""
-        hidden = self.hidden
-        if self.pruning is not None:
-            as_built = layers_of(features, classes, hidden, self.layers, (1,), classifier=False)
-            check_budget(as_built, self.pruning)
-            hidden = kept_channels(hidden, self.pruning)
-        inner = [hidden] * (self.layers - 1)
+        inner = [self.hidden] * (self.layers - 1)
+        whole = list(zip([features, *inner], [*inner, classes], strict=True))
+        if self.pruning is None:
+            return whole
+        if self.pruning.scheme != "full":
+            key, allowed = "workload.pruning.scheme", f"full: {self.model} has one width for all its layers"
+            raise ConfigError(f"`{self.pruning.scheme}`", key=key, allowed=allowed)
+        check_budget(attention_layers(whole, self.heads), self.pruning)
+        inner = [self.heads * kept_channels(self.hidden // self.heads, self.pruning)] * (self.layers - 1)
         return list(zip([features, *inner], [*inner, classes], strict=True))
