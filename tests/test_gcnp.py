@@ -192,7 +192,7 @@ def test_a_batch_of_static_shapes_is_padded_to_its_capacity() -> None:
         ({"pruning": {"budget": 1.0}}, "budget"),
         ({"pruning": {"budget": 33.0}}, "at most 32"),
         ({"model": "sgc", "pruning": {"budget": 2.0}}, "one layer"),
-        ({"model": "gat", "pruning": {"budget": 2.0}}, "only of gcn, sage-concat"),
+        ({"model": "sage-mean", "pruning": {"budget": 2.0}}, "only of gcn, gat, sage-concat"),
         ({"model": "sign", "pruning": {"budget": 2.0, "scheme": "batched"}}, "full"),
         ({"batch": {"roots": 1001}}, "at most 1000"),
         ({"batch": {"roots": 100, "capacity": 99}}, "at least the 100 roots"),
