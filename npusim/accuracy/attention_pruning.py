@@ -45,7 +45,7 @@ def attention_on_training_graph(module: GAT, data: GraphData) -> tuple[GAT, Tens
 
 
 def attention_like(module: GAT, layers: Sequence[Layer], view: EdgeView) -> GAT:
-    """Return a module with other channels and another view; its parameters where the channels are the same.
+    """Return a module with other channels and view; with its parameters where channels are the same.
 
     Dropout, one rate of all layers, goes with the root of the share of connections (Han et al., NIPS 2015).
     """
