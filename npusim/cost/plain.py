@@ -65,7 +65,7 @@ def is_plain() -> bool:
 
 def is_compiling_allowed() -> bool:
     """Whether the user lets anything be compiled."""
-    return os.environ.get(VARIABLE, "auto") != "plain"
+    return (os.environ.get(VARIABLE) or "auto") != "plain"
 
 
 def run_in_lists(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -133,7 +133,7 @@ class Choice:
 
     def is_plain(self, arguments: tuple[Any, ...]) -> bool:
         """Whether a call is to be run as plain Python."""
-        wanted = os.environ.get(VARIABLE, "auto")
+        wanted = (os.environ.get(VARIABLE) or "auto")
         if wanted != "auto":
             return wanted == "plain"
         if self._duration_ms is not None:
