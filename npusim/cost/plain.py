@@ -133,7 +133,7 @@ class Choice:
 
     def is_plain(self, arguments: tuple[Any, ...]) -> bool:
         """Whether a call is to be run as plain Python."""
-        wanted = (os.environ.get(VARIABLE) or "auto")
+        wanted = os.environ.get(VARIABLE) or "auto"
         if wanted != "auto":
             return wanted == "plain"
         if self._duration_ms is not None:
