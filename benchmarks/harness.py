@@ -118,7 +118,8 @@ def run_case(
             if status:
                 told.seek(0)
                 last = told.read().decode(errors="replace").strip().splitlines()[-1:]
-                return {"failed": " ".join(last)[:200] or f"exit status {status}"}
+                said_why = " ".join(last).partition(" (/")[0]  # without a path of this machine
+                return {"failed": said_why[:200] or f"exit status {status}"}
             said.seek(0)
             if not commands:
                 found: Figures = json.loads(said.read().splitlines()[-1])

@@ -10,7 +10,7 @@ from benchmarks import growth, peers
 _MOST_SHARES = 7
 _HEAD = """# Performance
 
-Written by `make bench`, which measures all rows anew in some ten minutes; `make bench ROWS="sram pareto"`
+Written by `make bench`, which measures all rows anew in some 15 minutes; `make bench ROWS="sram pareto"`
 measures single rows, `ROWS=growth` the pictures, `ROWS=peers` other tools (their packages are installed into
 environments of their own). Each row is a file of `benchmarks/rows`. *Before* is revision `{base}` in a folder
 of its own, stopped after 15 s where the row says nothing else. Before and after are measured by turns in one
@@ -108,7 +108,7 @@ def _profiles(rows: dict[str, ModuleType], results: dict[str, Any]) -> str:
     for name, row in rows.items():
         found = results.get(name, {}).get("profile", {})
         if "shares" in found:
-            largest = [item for item in found["shares"].items() if item[1] >= 0.02][:_MOST_SHARES]
-            shares = ", ".join(f"{part} {share:.0%}" for part, share in largest)
+            largest = sorted(found["shares"].items(), key=lambda item: -item[1])[:_MOST_SHARES]
+            shares = ", ".join(f"{part} {share:.0%}" for part, share in largest if share >= 0.02)
             lines.append(f"| {row.WHAT} | {found['case']} | {found['processor_s']:.3g} s | {shares} |")
     return "\n".join([*lines, ""])

@@ -60,9 +60,16 @@ def times(started: Any, name: str) -> tuple[float, float, list[float]]:
             view.wait_for_selector("[role=slider]:not([data-disabled])")
             view.wait_for_timeout(1000)
             view.evaluate(WATCH)
-            view.locator("[role=slider]").first.focus()
+            slider = view.locator("[role=slider]").first
+            at, least, most = (
+                float(slider.get_attribute(f"aria-value{end}") or 0) for end in ("now", "min", "max")
+            )
+            there, back = (
+                ("ArrowRight", "ArrowLeft") if most - at > at - least else ("ArrowLeft", "ArrowRight")
+            )
+            slider.focus()
             for move in range(1, MOVES + 1):
-                view.keyboard.press("ArrowRight" if move % 6 < 3 else "ArrowLeft")
+                view.keyboard.press(there if move % 4 in (1, 2) else back)
                 view.wait_for_function(f"moves.length >= {move}")
             moves = [one / 1000 for one in view.evaluate("moves")]
             view.close()
