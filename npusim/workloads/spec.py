@@ -72,7 +72,7 @@ class WorkloadKind:
     folder: Path | None = None
     """Folder of the workload files that another package ships with the kind, named as the files are."""
     export: Callable[[Any, Path, Path | None, Callable[[str], None]], None] | None = None
-    """Writes the model of a `spec` for `npusim export`, into a folder, with a file of weights and a callback for
+    """Writes the model of a `spec` for `npusim export`, into a folder, a file of weights and a callback for
     messages; None: the kind has no model to export."""
     is_large: bool = False
     """Whether an estimate takes longer than a slider of the explorer should wait."""
