@@ -8,9 +8,9 @@ import pytest
 
 from npusim.cli.running import run
 from npusim.errors import ConfigError
+from npusim.magnas.graph import build_vig
+from npusim.magnas.space import LETTERS, ArchitectureSpace, parse_architecture
 from npusim.workloads import load_spec
-from npusim.workloads.vision_gnn.space import LETTERS, ArchitectureSpace, parse_architecture
-from npusim.workloads.vision_gnn.vig import build_vig
 
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from npusim.magnas.space import Architecture, ArchitectureSpace, Superblock
+from npusim.magnas.spec import SUPERBLOCKS, Stage, VisionGnnSpec
 from npusim.magnas.vig import (
     FeedForward,
     GraphConvolution,
@@ -19,8 +21,6 @@ from npusim.magnas.vig import (
     head_of,
     stem_of,
 )
-from npusim.workloads.vision_gnn.space import Architecture, ArchitectureSpace, Superblock
-from npusim.workloads.vision_gnn.spec import SUPERBLOCKS, Stage, VisionGnnSpec
 
 
 class SharedFeedForward(FeedForward):

@@ -16,10 +16,10 @@ from npusim.magnas.checkpoint import CHECKPOINT, Checkpoint, Task, read_checkpoi
 from npusim.magnas.document import AloneSubnet, BestSubnet, ImagesUsed, ScoredSubnet, SupernetTraining
 from npusim.magnas.images import Images, Part, joined
 from npusim.magnas.scoring import Scorer, accuracy, calibrated
+from npusim.magnas.space import parse_architecture
 from npusim.magnas.stored_scores import StoredScores
 from npusim.magnas.training import Tell, adam, one_thread, train_alone, train_epoch
 from npusim.magnas.vig import VisionGnn
-from npusim.workloads.vision_gnn.space import parse_architecture
 
 TRAINING = "training.json"
 """Name of the document in the directory of a training."""

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.magnas.images import Part
+from npusim.magnas.space import Architecture, ArchitectureSpace
 from npusim.magnas.supernet import Supernet
 from npusim.magnas.vig import VisionGnn
-from npusim.workloads.vision_gnn.space import Architecture, ArchitectureSpace
 
 Tell = Callable[[str, float], None]
 _GRADIENT = 1.0

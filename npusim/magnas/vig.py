@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.workloads.vision_gnn.spec import (
+from npusim.magnas.spec import (
     HEAD_CHANNELS,
     MIXED_GROUPS,
     GraphOperator,
