@@ -201,8 +201,8 @@ def _interpolate(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, 
 
 
 def _variadic_split(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    axis = _axis(op, 0)
-    return ops.variadic_split(inputs[0], ops.constant(np.int64(axis)), _integers(ops, op.attrs["lengths"]))
+    axis = ops.constant(np.int64(_axis(op, 0)))
+    return ops.variadic_split(inputs[0], axis, _integers(ops, op.attrs["lengths"]))
 
 
 def _mvn(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:

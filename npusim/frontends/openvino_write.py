@@ -238,12 +238,10 @@ class _Writing:
         try:
             return writer.write(self.ops, op, inputs, tensors[0], result)
         except (KeyError, RuntimeError) as error:
-            lines = str(error).strip().splitlines()
-            reason = (
-                f"no setting {error}" if isinstance(error, KeyError) else lines[-1] if lines else "refused"
-            )
+            reason = f"it has no setting {error}" if isinstance(error, KeyError) else str(error).strip()
             raise UnwritableError(
-                f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: {reason}"
+                f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: "
+                f"{reason.rpartition(chr(10))[2]}"
             ) from error
 
     def _not_reproduced(self, op: Operator) -> UnwritableError:

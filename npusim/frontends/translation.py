@@ -364,6 +364,8 @@ class _Translation:
                 if node.input_value(port).get_node().get_name() in self.absorbed:
                     attrs[flag] = not attrs[flag]
         kind, inputs = self._simplified(node, kind, inputs)
+        if kind == "VariadicSplit":
+            attrs["lengths"] = tuple(shape_of(output)[attrs["axes"][0]] for output in node.outputs())
         name = self.unused(str(node.get_friendly_name()))
         # An output that nobody reads (the indices of a MaxPool) is not written.
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]

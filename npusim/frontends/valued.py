@@ -71,7 +71,7 @@ class ValuedNetwork:
             if node.get_type_name() in BODIES:
                 raise UnwritableError(
                     f"{graph.name}: operator {node.get_friendly_name()!r} ({node.get_type_name()}) cannot be "
-                    "exported: branches and loops are imported for timing only; write the network without it, "
+                    "exported: branches and loops are imported for timing only; write the network without, "
                     "or ask for advice without --export"
                 )
         ranges = self._ranges(graph, floating) if floating is not None else {}
@@ -120,7 +120,7 @@ class ValuedNetwork:
             reader = next(self.graph.readers(base))
             raise UnwritableError(
                 f"{self.graph.name}: operator {reader.name!r} ({reader.type}) cannot be exported: it is part "
-                f"of one that was split for timing, and its constant {base!r} has no value; compute that part "
+                f"of one that was split for timing, and its constant {base!r} has no value; compute it "
                 "outside of the network, or ask for advice without --export"
             )
         return example_value(graph, name)  # a technique's own constant, known by its meaning
