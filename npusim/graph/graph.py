@@ -124,19 +124,39 @@ class Graph:
             sorter.done(*layer)
         return found
 
-    @cached_property
-    def dag(self) -> nx.DiGraph[tuple[str, str]]:
-        """The networkx view: nodes ("operator", name) and ("tensor", name), edges along the data."""
+    def to_networkx(self) -> nx.DiGraph[str]:
+        """Return the graph for networkx's algorithms, drawings and exchange formats.
+
+        Nodes are operators by name (`kind` "operator") and inputs, constants and states (`kind` as of the
+        tensor); an edge leads from a node to each reader of its result. Attributes are text and numbers.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> from npusim.workloads import load_workload
+        >>> nx.dag_longest_path_length(load_workload("gcn-cora").to_networkx())
+        17
+        """
         import networkx as nx  # slow to import
 
-        dag: nx.DiGraph[tuple[str, str]] = nx.DiGraph(name=self.name)
-        for tensor in self.tensors.values():
-            dag.add_node(("tensor", tensor.name), tensor=tensor)
+        view: nx.DiGraph[str] = nx.DiGraph(name=self.name, techniques=self.techniques)
+        source: dict[str, str] = {}
+
+        def described(name: str) -> str:
+            return f"{list(self.tensors[name].shape)} {self.tensors[name].dtype.value}"
+
+        for name, tensor in self.tensors.items():
+            if name not in self._writer:
+                source[name] = f"{name} tensor" if name in self.operators else name
+                view.add_node(source[name], kind=tensor.kind.value, tensor=described(name))
         for op in self:
-            dag.add_node(("operator", op.name), operator=op)
-            dag.add_edges_from((("tensor", t), ("operator", op.name)) for t in op.inputs)
-            dag.add_edges_from((("operator", op.name), ("tensor", t)) for t in op.outputs)
-        return dag
+            fields = {"type": op.type, "region": op.region, "device": op.device or ""}
+            result = described(op.outputs[0])
+            view.add_node(op.name, kind="operator", tensor=result, macs=self.macs_of(op), **fields)
+            source.update(dict.fromkeys(op.outputs, op.name))
+            for name in op.inputs:
+                view.add_edge(source[name], op.name, tensor=name, bytes=self.tensors[name].bytes)
+        return view
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
