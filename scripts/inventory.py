@@ -1,4 +1,4 @@
-"""Print everything that a user can name, one line each: commands, options, schemas, catalogues, lessons, pages.
+"""Print everything that a user can name, a line each: commands, options, schemas, catalogues, lessons, docs.
 
     python scripts/inventory.py > before.txt
 

@@ -25,9 +25,8 @@ import npusim
 from npusim.config import dump_model
 from npusim.documents import Document
 from npusim.errors import NpusimError, UnknownNameError
-from npusim.explore.manifest import MANIFEST, changed_inputs, equations
 from npusim.explore.scoring_pool import Score
-from npusim.explore.store import Store, to_bytes
+from npusim.explore.store import MANIFEST, Store, changed_inputs, equations, to_bytes
 from npusim.explore.sweep import Interrupted
 from npusim.magnas.architecture_costs import Costed, MappedSpace
 from npusim.magnas.architecture_document import ArchitectureSearch
