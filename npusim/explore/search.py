@@ -169,7 +169,7 @@ def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
     """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
     scores = campaign.scores_at(points)
     space = campaign.space
-    return objectives(scores, space.minimise).T, admitted(scores, space.constraints)
+    return objectives(scores, space.objectives).T, admitted(scores, space.constraints)
 
 
 def _logarithms(values: Any) -> Any:
@@ -282,7 +282,7 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: f
         points=campaign.total,
         evaluations=len(asked),
         front=len(kept),
-        minimise=list(campaign.space.minimise),
+        minimise=list(campaign.space.objectives),
         steps=steps,
         seconds=time.perf_counter() - began,
         directory=str(log.directory),

@@ -261,7 +261,7 @@ def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> i
     if parse_keep(space.keep)[0] == "all":
         store.finish(*paths)
         return store.admitted(manifest.chunks)
-    names = list(dict.fromkeys([POINT, *space.minimise]))
+    names = list(dict.fromkeys([POINT, *space.objectives]))
     tables = list(store.tables(manifest.chunks, names))
     scores = {name: np.concatenate([numbers_in(t, name) for t in tables]) for name in names}
     best = best_of(space, scores)
