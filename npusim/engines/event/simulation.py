@@ -536,9 +536,7 @@ def _start_next(state: State, agenda: Any, number: int) -> None:
         level = state.devices[flow.device].level
         if level >= 0:
             state.bytes_per_s[1 + level][unit.flow] = task.shared_bytes / task.duration_s
-        _begin_flow(
-            state, agenda, unit.flow, task.duration_s, state.top_speed[flow.device][task.kind], rate
-        )
+        _begin_flow(state, agenda, unit.flow, task.duration_s, state.top_speed[flow.device][task.kind], rate)
 
 
 @compiled
