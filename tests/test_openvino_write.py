@@ -20,12 +20,12 @@ openvino = pytest.importorskip("openvino")
 
 from npusim.frontends.openvino_ir import graph_of_model, import_model  # noqa: E402
 from npusim.frontends.openvino_nodes import WRITERS  # noqa: E402
-from npusim.frontends.openvino_run import run_model  # noqa: E402
 from npusim.frontends.openvino_write import (  # noqa: E402
     Numbers,
     UnmeasurableError,
     UnwritableError,
     model_of_graph,
+    run_model,
 )
 from npusim.frontends.valued import ValuedNetwork  # noqa: E402
 

@@ -3,18 +3,229 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from npusim.errors import EmptyGraphError, ShapeError, shown
-from npusim.frontends.attributes import DTYPES, attributes_of, shape_of
-from npusim.frontends.bodies import BODIES
-from npusim.frontends.decomposition import DECOMPOSITIONS
-from npusim.frontends.states import STATES, assigned_last
-from npusim.frontends.tensors import STRUCTURAL, assign_regions, assign_roles, role_of_name, value_statistics
+from npusim.frontends.composites import BODIES, DECOMPOSITIONS, shape_of
 from npusim.graph import Editor, Graph, GraphMeta
-from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind, op_type
+from npusim.graph.regions import module_path
+from npusim.ops import DType, Family, Int8Use, Operator, Role, Settings, Tensor, TensorKind, op_type
+
+DTYPES = {
+    "f64": DType.FP64,
+    "f32": DType.FP32,
+    "f16": DType.FP16,
+    "bf16": DType.BF16,
+    "i64": DType.INT64,
+    "u64": DType.INT64,
+    "i32": DType.INT32,
+    "u32": DType.INT32,
+    "i16": DType.INT16,
+    "u16": DType.INT16,
+    "i8": DType.INT8,
+    "u8": DType.UINT8,
+    "f8e4m3": DType.UINT8,
+    "f8e5m2": DType.UINT8,
+    "i4": DType.INT4,
+    "u4": DType.UINT4,
+    "nf4": DType.UINT4,
+    "f4e2m1": DType.UINT4,
+    "boolean": DType.BOOL,
+}
+"""OpenVINO's element types; formats npusim has no name for stand as the one of their size."""
+
+
+def attributes_of(
+    settings: Settings,
+    kind: str,
+    raw: Mapping[str, Any],
+    rank: int,
+    constant: Callable[[int], list[int] | None],
+) -> dict[str, Any]:
+    """Return an operator's settings as `Operator.attrs` names them.
+
+    Parameters
+    ----------
+    rank : int
+        Dimensions of the first input, to count negative axes from.
+    constant : callable
+        Returns the values of the constant at a port, or None where it is not known.
+    """
+    attrs = {key: _plain(raw[key]) for key in settings.attributes if key in raw}
+    if isinstance(settings.axes, int):
+        axes = constant(settings.axes)
+    else:
+        axes = [raw[settings.axes]] if settings.axes is not None and settings.axes in raw else None
+    if axes is not None:
+        attrs["axes"] = tuple(sorted(int(axis) % rank if rank else 0 for axis in axes))
+    if kind == "Transpose":
+        order = constant(1)
+        attrs["order"] = tuple(order) if order else tuple(reversed(range(rank)))
+    return attrs
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute in plain Python; OpenVINO hands lists of numbers over in types of its own."""
+    return value if isinstance(value, bool | int | float | str) else tuple(int(v) for v in value)
+
+
+_COUNTED = 1 << 25
+"""Elements that are counted one by one (some 20 ms); of more, evenly spaced ones are counted."""
+_SPARSE = 0.25
+"""Density below which a matrix's pattern is looked at; a denser one has no empty block worth knowing."""
+_GRANULE = 16
+"""Edge of the blocks of `Tensor.block_density`."""
+
+_NAMES = {
+    "x": Role.FEATURES,
+    "features": Role.FEATURES,
+    "edge_index": Role.EDGES,
+    "neighbours": Role.EDGES,
+    "neighbors": Role.EDGES,
+    "adj": Role.ADJACENCY,
+    "adj_t": Role.ADJACENCY,
+    "adjacency": Role.ADJACENCY,
+    "norm": Role.NORM,
+    "mask": Role.MASK,
+    "attention_mask": Role.MASK,
+}
+STRUCTURAL = frozenset({Role.EDGES, Role.ADJACENCY, Role.NORM, Role.MASK})
+"""Roles of inputs that depend on the data graph's edges alone."""
+
+
+def role_of_name(name: str) -> Role:
+    """Return the role that an input's name stands for; `Role.NONE` where it says nothing."""
+    role = _NAMES.get(name.lower())
+    return role if role is not None else Role.MASK if name.lower().startswith("mask") else Role.NONE
+
+
+def assign_roles(editor: Editor) -> None:
+    """Give constants their role by the operators that read them."""
+    readers: dict[str, list[tuple[Operator, int]]] = {}
+    for op in editor.operators.values():
+        for port, name in enumerate(op.inputs):
+            readers.setdefault(name, []).append((op, port))
+    for name, tensor in list(editor.tensors.items()):
+        if tensor.kind is TensorKind.CONSTANT and tensor.role is Role.NONE:
+            role = _role_by_use(tensor.shape, readers.get(name, ()))
+            if role is not Role.NONE:
+                editor.change_tensor(name, role=role)
+
+
+def assign_regions(editor: Editor) -> None:
+    """Give operators their region by their names, which hold the path of the module that they come from."""
+    for name, op in list(editor.operators.items()):
+        if not op.region:
+            editor.change_operator(name, region=module_path(name))
+
+
+def _role_by_use(shape: tuple[int, ...], readers: Iterable[tuple[Operator, int]]) -> Role:
+    square = len(shape) == 2 and shape[0] == shape[1] > 1
+    for op, port in readers:
+        if op.family is Family.MATMUL:
+            # A weight stands on the right of a product of GNN layers, an aggregation matrix on the left.
+            return Role.NORM if square and port == 0 else Role.WEIGHT
+        if op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and port == 1:
+            return Role.WEIGHT
+        if square and op.family in (Family.ELTWISE, Family.SELECT, Family.COMPARE):
+            return Role.MASK
+        if op.type == "Add" and max(shape, default=1) == math.prod(shape) > 1:
+            return Role.BIAS
+    return Role.NONE
+
+
+def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return the fields of `Tensor` that follow from the values: density, block_density, symmetric.
+
+    Returns
+    -------
+    dict
+        Fields for `Tensor`; block density and symmetry of sparse matrices only.
+    """
+    if values.size == 0:
+        return {}
+    flat = values.reshape(-1)
+    if flat.size > _COUNTED:
+        flat = flat[:: -(-flat.size // _COUNTED)]
+        return {"density": float(np.count_nonzero(flat)) / flat.size}
+    density = float(np.count_nonzero(flat)) / flat.size
+    fields: dict[str, Any] = {"density": density}
+    if values.ndim == 2 and 0.0 < density < _SPARSE and min(values.shape) > _GRANULE:
+        rows, columns = np.nonzero(values)
+        across = -(-values.shape[1] // _GRANULE)
+        touched = np.unique(rows // _GRANULE * across + columns // _GRANULE)
+        fields["block_density"] = len(touched) / (-(-values.shape[0] // _GRANULE) * across)
+        if values.shape[0] == values.shape[1]:
+            fields["symmetric"] = bool(np.array_equal(values[rows, columns], values[columns, rows]))
+    return fields
+
+
+class Translator(Protocol):
+    """What states need of the translation that they are part of."""
+
+    editor: Editor
+    states: dict[str, str]
+
+    def tensor_at(self, output: Any) -> str:
+        """Return the tensor that an output of the model became."""
+
+    def set_result(self, node: Any, port: int, tensor: str) -> None:
+        """Say which tensor an output became."""
+
+    def dtype(self, output: Any) -> DType:
+        """Return the format that an output has at run time."""
+
+    def unused(self, name: str) -> str:
+        """Return the name, numbered where it is taken."""
+
+
+def assigned_last(nodes: Iterable[Any]) -> list[Any]:
+    """Return nodes with the writing of states last: a model's order promises nothing about it."""
+    return sorted(nodes, key=lambda node: node.get_type_name() == "Assign")
+
+
+def add_read(translator: Translator, node: Any) -> None:
+    """Add a state, in the format of the file, and its reading.
+
+    Raises
+    ------
+    ShapeError
+        Where the state has no initial value. What it is does not matter: it is no part of an inference.
+    """
+    name, output, variable = str(node.get_friendly_name()), node.output(0), _variable(node)
+    editor, states, shape = translator.editor, translator.states, shape_of(output)
+    if not node.get_input_size():
+        raise ShapeError(
+            f"operator {shown(name)} (ReadValue): the state {shown(variable)} has no initial value; allowed: "
+            "a constant of its shape as the operand of ReadValue, such as zeros"
+        )
+    if variable not in states:
+        held = DTYPES[output.get_element_type().get_type_name()]
+        states[variable] = editor.state(translator.unused(variable), shape, held)
+    dtype, name = translator.dtype(output), translator.unused(name)
+    translator.set_result(node, 0, editor.op("ReadValue", (states[variable],), shape, dtype, name))
+
+
+def add_assign(translator: Translator, node: Any) -> None:
+    """Add the writing of a state; one that nobody reads is no state."""
+    state = translator.states.get(_variable(node))
+    if state is not None:
+        value = translator.tensor_at(node.input(0).get_source_output())
+        translator.editor.assign(state, value, translator.unused(str(node.get_friendly_name())))
+
+
+STATES = {"Assign": add_assign, "ReadValue": add_read}
+"""By OpenVINO's name of the operation."""
+
+
+def _variable(node: Any) -> str:
+    return str(node.get_attributes()["variable_id"])
+
 
 _FOLDED_SHAPE_ARITHMETIC = 64
 """Elements up to which a constant subgraph counts as shape arithmetic."""

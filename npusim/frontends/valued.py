@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
-from npusim.frontends.bodies import BODIES
+from npusim.frontends.composites import BODIES
 from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
-from npusim.frontends.openvino_run import run_model, run_saved
-from npusim.frontends.openvino_write import Numbers, UnwritableError, model_of_graph
+from npusim.frontends.openvino_write import Numbers, UnwritableError, model_of_graph, run_model, run_saved
 from npusim.frontends.pyg import MODULE, convert, first_result, module_at
 from npusim.graph import Graph
 from npusim.ops import DType, TensorKind

@@ -2,9 +2,8 @@
 
 from npusim.graph.difference import GraphDifference, graph_difference, to_dot
 from npusim.graph.editor import Editor
-from npusim.graph.graph import Graph
+from npusim.graph.graph import Graph, GraphMeta, GraphStructure
 from npusim.graph.regions import Phase, Region
-from npusim.graph.structure import GraphMeta, GraphStructure
 
 __all__ = [
     "Editor",
