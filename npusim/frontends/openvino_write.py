@@ -21,7 +21,7 @@ from npusim.errors import FileError
 from npusim.files import refuse_unwritable
 from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import input_name, openvino
-from npusim.frontends.openvino_nodes import ELEMENT_TYPES, WRITERS, UnwritableError
+from npusim.frontends.openvino_nodes import ELEMENT_TYPES, WRITERS, Call, UnwritableError
 from npusim.graph import Graph
 from npusim.ops import Annotation, DType, Family, Operator, Tensor, TensorKind
 
@@ -321,7 +321,7 @@ class _Writing:
         if self.numbers is not None and not writer.reproduces_values:
             raise self._not_reproduced(op)
         try:
-            return writer.write(self.ops, op, inputs, tensors[0], result)
+            return writer.write(Call(self.ops, op, inputs, tensors[0], result))
         except (KeyError, RuntimeError) as error:
             reason = f"it has no setting {error}" if isinstance(error, KeyError) else str(error).strip()
             raise UnwritableError(

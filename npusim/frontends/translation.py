@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -165,68 +165,6 @@ def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
     return fields
 
 
-class Translator(Protocol):
-    """What states need of the translation that they are part of."""
-
-    editor: Editor
-    states: dict[str, str]
-
-    def tensor_at(self, output: Any) -> str:
-        """Return the tensor that an output of the model became."""
-
-    def set_result(self, node: Any, port: int, tensor: str) -> None:
-        """Say which tensor an output became."""
-
-    def dtype(self, output: Any) -> DType:
-        """Return the format that an output has at run time."""
-
-    def unused(self, name: str) -> str:
-        """Return the name, numbered where it is taken."""
-
-
-def assigned_last(nodes: Iterable[Any]) -> list[Any]:
-    """Return nodes with the writing of states last: a model's order promises nothing about it."""
-    return sorted(nodes, key=lambda node: node.get_type_name() == "Assign")
-
-
-def add_read(translator: Translator, node: Any) -> None:
-    """Add a state, in the format of the file, and its reading.
-
-    Raises
-    ------
-    ShapeError
-        Where the state has no initial value. What it is does not matter: it is no part of an inference.
-    """
-    name, output, variable = str(node.get_friendly_name()), node.output(0), _variable(node)
-    editor, states, shape = translator.editor, translator.states, shape_of(output)
-    if not node.get_input_size():
-        raise ShapeError(
-            f"operator {shown(name)} (ReadValue): the state {shown(variable)} has no initial value; allowed: "
-            "a constant of its shape as the operand of ReadValue, such as zeros"
-        )
-    if variable not in states:
-        held = DTYPES[output.get_element_type().get_type_name()]
-        states[variable] = editor.state(translator.unused(variable), shape, held)
-    dtype, name = translator.dtype(output), translator.unused(name)
-    translator.set_result(node, 0, editor.op("ReadValue", (states[variable],), shape, dtype, name))
-
-
-def add_assign(translator: Translator, node: Any) -> None:
-    """Add the writing of a state; one that nobody reads is no state."""
-    state = translator.states.get(_variable(node))
-    if state is not None:
-        value = translator.tensor_at(node.input(0).get_source_output())
-        translator.editor.assign(state, value, translator.unused(str(node.get_friendly_name())))
-
-
-STATES = {"Assign": add_assign, "ReadValue": add_read}
-"""By OpenVINO's name of the operation."""
-
-
-def _variable(node: Any) -> str:
-    return str(node.get_attributes()["variable_id"])
-
-
 _FOLDED_SHAPE_ARITHMETIC = 64
 """Elements up to which a constant subgraph counts as shape arithmetic."""
 _FOLDED_ELEMENTS = 1 << 20
@@ -267,8 +205,9 @@ def translate(
     EmptyGraphError
         When the model has no operator.
     """
-    translation = _Translation(name, roles, precision)
-    for node in assigned_last(model.get_ordered_ops()):
+    translation = Translation(name, roles, precision)
+    # Assigns last: a model's order promises nothing about them.
+    for node in sorted(model.get_ordered_ops(), key=lambda node: node.get_type_name() == "Assign"):
         translation.add(node)
     states, translation.editor.outputs = translation.editor.outputs, []
     translation.editor.meta = replace(
@@ -301,7 +240,7 @@ def translate(
     return graph
 
 
-class _Translation:
+class Translation:
     """The state of one translation: which of the model's outputs became which tensor."""
 
     def __init__(self, name: str, roles: Mapping[str, Role], precision: DType | None) -> None:
@@ -328,6 +267,13 @@ class _Translation:
         """Return the tensor that an output of the model became."""
         return self.names[output.get_node().get_name(), output.get_index()]
 
+    def operand(self, node: Any, port: int) -> str:
+        """Return the tensor that a node reads at a port."""
+        return self.tensor_at(node.input_value(port))
+
+    def _operands(self, node: Any) -> list[str]:
+        return [self.operand(node, port) for port in range(node.get_input_size())]
+
     def set_result(self, node: Any, port: int, tensor: str) -> None:
         """Say which tensor an output became."""
         self.names[node.get_name(), port] = tensor
@@ -353,7 +299,7 @@ class _Translation:
             )
             if node.get_type_name() != "Parameter" and not (is_constant and known is not None):
                 self.add(node)
-        return [self.tensor_at(result.input(0).get_source_output()) for result in body.get_results()]
+        return [self.operand(result, 0) for result in body.get_results()]
 
     def dtype(self, output: Any) -> DType:
         """Return the format that an output has at run time."""
@@ -383,8 +329,10 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
-        elif kind in STATES:
-            STATES[kind](self, node)
+        elif kind == "ReadValue":
+            self._add_read(node)
+        elif kind == "Assign":
+            self._add_assign(node)
         elif kind in BODIES:
             BODIES[kind](self, node)
         elif not (
@@ -412,7 +360,7 @@ class _Translation:
         """Split a composite operator as compilers do, where that is known."""
         if kind not in DECOMPOSITIONS:
             return False
-        inputs = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
+        inputs = self._operands(node)
         name = self.unused(str(node.get_friendly_name()))
         for port, result in enumerate(DECOMPOSITIONS[kind](self.editor, name, inputs, node.get_attributes())):
             self.set_result(node, port, result)
@@ -440,6 +388,28 @@ class _Translation:
                 self.values[name] = [int(v) for v in values.reshape(-1)]
         self.set_result(node, 0, self.editor.constant(name, shape, dtype, **fields))
 
+    def _add_read(self, node: Any) -> None:
+        """Add a state, in the format of the file, and its reading; its initial value does not matter."""
+        name, output = str(node.get_friendly_name()), node.output(0)
+        variable, shape = str(node.get_attributes()["variable_id"]), shape_of(output)
+        if not node.get_input_size():
+            raise ShapeError(
+                f"operator {shown(name)} (ReadValue): the state {shown(variable)} has no initial value; "
+                "allowed: a constant of its shape as the operand of ReadValue, such as zeros"
+            )
+        if variable not in self.states:
+            held = DTYPES[output.get_element_type().get_type_name()]
+            self.states[variable] = self.editor.state(self.unused(variable), shape, held)
+        state, dtype, name = self.states[variable], self.dtype(output), self.unused(name)
+        self.set_result(node, 0, self.editor.op("ReadValue", (state,), shape, dtype, name))
+
+    def _add_assign(self, node: Any) -> None:
+        """Add the writing of a state; one that is never read is no state."""
+        state = self.states.get(str(node.get_attributes()["variable_id"]))
+        if state is not None:
+            name = self.unused(str(node.get_friendly_name()))
+            self.editor.assign(state, self.operand(node, 0), name)
+
     def _folds(self, node: Any, kind: str) -> bool:
         """Fold shape arithmetic and constant subgraphs unless the result would be larger.
 
@@ -448,7 +418,7 @@ class _Translation:
         if kind == "ShapeOf":
             self._fold_to(node, None, values=list(shape_of(node.input(0).get_source_output())))
             return True
-        sources = [self.editor.tensors[self.tensor_at(port.get_source_output())] for port in node.inputs()]
+        sources = [self.editor.tensors[name] for name in self._operands(node)]
         if not sources or not all(self._is_known(t.name) for t in sources):
             return False
         largest = max(sources, key=lambda t: t.elements)
@@ -515,7 +485,7 @@ class _Translation:
         if tensor.shape != shape_of(output) or tensor.dtype is not self.dtype(output):
             return False
         if kind == "Slice":
-            steps = self.values.get(self.tensor_at(node.input(3).get_source_output()), [0])
+            steps = self.values.get(self.operand(node, 3), [0])
             if any(step != 1 for step in steps):
                 return False
         self.set_result(node, 0, tensor.name)
@@ -525,13 +495,13 @@ class _Translation:
         """Pass over a Transpose of the last two axes that only matrix products read, as they can."""
         if kind != "Transpose":
             return False
-        order = self.values.get(self.tensor_at(node.input(1).get_source_output()), [])
+        order = self.values.get(self.operand(node, 1), [])
         swapped = [*range(len(order) - 2), len(order) - 1, len(order) - 2]
         readers = [port.get_node() for port in node.output(0).get_target_inputs()]
         if len(order) < 2 or order != swapped or any(r.get_type_name() != "MatMul" for r in readers):
             return False
         self.absorbed.add(node.get_name())
-        self.set_result(node, 0, self.tensor_at(node.input(0).get_source_output()))
+        self.set_result(node, 0, self.operand(node, 0))
         return True
 
     def _simplified(self, node: Any, kind: str, inputs: list[str]) -> tuple[str, list[str]]:
@@ -554,7 +524,7 @@ class _Translation:
         )
 
     def _add_operator(self, node: Any, kind: str) -> None:
-        sources = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
+        sources = self._operands(node)
         settings = op_type(kind).settings
         constant = TensorKind.CONSTANT
         inputs = [

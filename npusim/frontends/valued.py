@@ -14,7 +14,8 @@ from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
 from npusim.frontends.composites import BODIES
 from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
-from npusim.frontends.openvino_write import Numbers, UnwritableError, model_of_graph, run_model, run_saved
+from npusim.frontends.openvino_nodes import UnwritableError
+from npusim.frontends.openvino_write import Numbers, model_of_graph, run_model, run_saved
 from npusim.frontends.pyg import MODULE, convert, first_result, module_at
 from npusim.graph import Graph
 from npusim.ops import DType, TensorKind
@@ -116,7 +117,7 @@ class ValuedNetwork:
                 "allowed: an .npz file with an array for it"
             )
         if base in self.graph.tensors:
-            reader = next(self.graph.readers(base))
+            reader = self.graph.readers(base)[0]
             raise UnwritableError(
                 f"{self.graph.name}: operator {reader.name!r} ({reader.type}) cannot be exported: it is part "
                 f"of one that was split for timing, and its constant {base!r} has no value; compute it "
