@@ -168,7 +168,7 @@ def _single(graph: Graph, tensor: Tensor, limit: int) -> int:
 
 def _limit(graph: Graph, name: str) -> int:
     """Return the number that integers of a tensor must stay below; 1 where nobody says."""
-    limits = [found for op in graph.readers(name) if (found := _limit_by(graph, op, name)) is not None]
+    limits = [limit for op in graph.readers(name) if (limit := _limit_by(graph, op, name)) is not None]
     tensor = graph.tensors[name]
     if tensor.role is Role.EDGES and graph.structure is not None and graph.structure.nodes:
         limits.append(graph.structure.nodes)

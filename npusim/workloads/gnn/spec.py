@@ -87,28 +87,28 @@ def layers_of(
     jumping : bool
         Whether the classifier reads the results of all layers side by side (jumping knowledge).
     """
-    found: list[Layer] = []
+    unpruned: list[Layer] = []
     width = features
     for i in range(layers):
         last = i + 1 == layers and not classifier
         outputs = classes if last else hidden
         branches = tuple(BranchChannels(order=k, inputs=width, outputs=outputs) for k in orders)
-        found.append(Layer(branches, width, average=last and len(orders) > 1))
-        width = found[-1].outputs
+        unpruned.append(Layer(branches, width, average=last and len(orders) > 1))
+        width = unpruned[-1].outputs
     if classifier:
-        width = sum(layer.outputs for layer in found) if jumping else width
-        found.append(Layer((BranchChannels(order=0, inputs=width, outputs=classes),), width))
-    return tuple(found)
+        width = sum(layer.outputs for layer in unpruned) if jumping else width
+        unpruned.append(Layer((BranchChannels(order=0, inputs=width, outputs=classes),), width))
+    return tuple(unpruned)
 
 
 def attention_layers(widths: Sequence[tuple[int, int]], heads: int = 1) -> tuple[Layer, ...]:
     """Return (inputs, outputs) of each layer as layers with a branch a head; the last layer has one head."""
-    found = []
+    layers = []
     for i, (inputs, outputs) in enumerate(widths):
         count = heads if i + 1 < len(widths) else 1
         branch = BranchChannels(order=1, inputs=inputs, outputs=outputs // count)
-        found.append(Layer((branch,) * count, inputs))
-    return tuple(found)
+        layers.append(Layer((branch,) * count, inputs))
+    return tuple(layers)
 
 
 def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> tuple[Layer, ...]:
@@ -119,15 +119,15 @@ def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> 
     """
     check_budget(layers, pruning)
     last = len(layers) - 1
-    found = list(layers)
+    kept = list(layers)
     for i in range(last if pruning.scheme == "full" else 1):
-        found[i] = _with_outputs(found[i], pruning)
+        kept[i] = _with_outputs(kept[i], pruning)
     for i in range(1, last + 1):
-        before = found[:i] if jumping and i == last else found[i - 1 : i]
-        found[i] = _with_inputs(found[i], sum(layer.outputs for layer in before))
+        before = kept[:i] if jumping and i == last else kept[i - 1 : i]
+        kept[i] = _with_inputs(kept[i], sum(layer.outputs for layer in before))
     if pruning.scheme == "batched":
-        found[0] = _fewer_attributes(found[0], pruning)
-    return tuple(found)
+        kept[0] = _fewer_attributes(kept[0], pruning)
+    return tuple(kept)
 
 
 def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]]) -> tuple[Layer, ...]:
@@ -135,24 +135,24 @@ def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]])
     key = "workload.channels"
     if len(channels) != len(layers):
         raise ConfigError(f"{len(channels)} layers", key=key, allowed=f"{len(layers)}, as the network has")
-    found: list[Layer] = []
+    kept: list[Layer] = []
     for i, (layer, branches) in enumerate(zip(layers, channels, strict=True)):
         orders = [branch.order for branch in layer.branches]
         if [branch.order for branch in branches] != orders:
             raise ConfigError(f"layer {i + 1}", key=key, allowed=f"branches of orders {orders}")
         inputs = layer.inputs if i == 0 else max(branch.inputs for branch in branches)
-        handed = inputs if i == 0 else _handed(found, layers, i)
+        handed = inputs if i == 0 else _handed(kept, layers, i)
         if any(branch.inputs > handed for branch in branches):
             allowed = f"at most the {handed} channels that reach it"
             raise ConfigError(f"layer {i + 1} with {inputs} inputs", key=key, allowed=allowed)
-        found.append(replace(layer, branches=tuple(branches), inputs=handed))
-    return tuple(found)
+        kept.append(replace(layer, branches=tuple(branches), inputs=handed))
+    return tuple(kept)
 
 
-def _handed(found: Sequence[Layer], layers: Sequence[Layer], i: int) -> int:
+def _handed(before: Sequence[Layer], layers: Sequence[Layer], i: int) -> int:
     """Return the channels that reach layer `i`, of the layer before or of all of them side by side."""
     jumps = layers[i].inputs != layers[i - 1].outputs
-    return sum(layer.outputs for layer in (found if jumps else found[-1:]))
+    return sum(layer.outputs for layer in (before if jumps else before[-1:]))
 
 
 def check_budget(layers: Sequence[Layer], pruning: Pruning) -> None:
@@ -296,21 +296,21 @@ def _distinct(
     if not len(counts):
         degrees, counts = np.array([structure.edges / structure.nodes]), np.array([float(structure.nodes)])
     ends = degrees * counts / max(1.0, float((degrees * counts).sum()))
-    taken = np.minimum(1.0, batch.hop2 / np.maximum(degrees, 1.0))
+    sampled_share = np.minimum(1.0, batch.hop2 / np.maximum(degrees, 1.0))
     root = batch.roots / structure.nodes
     leads = root  # the chance that a neighbour leads to a node: that it is a root, or was expanded
     computed, edges = [float(batch.roots)], [batch.roots * root_degree(structure)]
     for depth in range(layers):
-        found = (1.0 - root) * (1.0 - (1.0 - leads) ** degrees) * counts  # by degree, roots left out
+        visited = (1.0 - root) * (1.0 - (1.0 - leads) ** degrees) * counts  # by degree, roots left out
         if depth + 1 < layers:
-            computed.append(batch.roots + (1.0 - share) * float(found.sum()))
-            edges.append(edges[0] + (1.0 - share) * float((found * degrees * taken).sum()))
-        reached = float(found.sum())
+            computed.append(batch.roots + (1.0 - share) * float(visited.sum()))
+            edges.append(edges[0] + (1.0 - share) * float((visited * degrees * sampled_share).sum()))
+        reached = float(visited.sum())
         inner = 1.0 - (1.0 - leads) ** np.maximum(degrees - 1.0, 0.0)
-        leads = root + (1.0 - root) * (1.0 - share) * float((ends * inner * taken).sum())
+        leads = root + (1.0 - root) * (1.0 - share) * float((ends * inner * sampled_share).sum())
     first = float(((1.0 - root) * (1.0 - (1.0 - root) ** degrees) * counts).sum())
-    wanted = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
-    return wanted, edges, round(share * first) if layers > 1 else 0
+    node_counts = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
+    return node_counts, edges, round(share * first) if layers > 1 else 0
 
 
 def _padded(batch: Batch, capacity: int, wanted: list[int]) -> tuple[int, ...]:
@@ -505,12 +505,12 @@ class GnnSpec(WorkloadSpec):
         orders = {"jk": (1,), "sgc": (highest,)}.get(self.model, tuple(range(highest + 1)))
         jumping = self.model == "jk"
         count = 1 if self.model in ("sign", "sgc") else self.layers
-        found = layers_of(
+        layers = layers_of(
             features, classes, self.hidden, count, orders, classifier=self.model != "sgc", jumping=jumping
         )
         if self.channels is not None:
-            return given(found, self.channels)
-        return pruned(found, self.pruning, jumping) if self.pruning is not None else found
+            return given(layers, self.channels)
+        return pruned(layers, self.pruning, jumping) if self.pruning is not None else layers
 
     @property
     def facts(self) -> dict[str, Any]:
