@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
-from npusim.config.json_files import as_model, read_json
+from npusim.config.loading import as_model
+from npusim.config.reading import read_json
 from npusim.errors import ConfigError, FileError, UnknownNameError, nearest, shown
 from npusim.files import write_whole
 

@@ -10,8 +10,8 @@ from npusim.arch.dsp import DspKernelFile
 from npusim.arch.soc import Soc
 from npusim.config import Settings, dump_model, load_model, override_model, validate_data
 from npusim.config.reading import ParsedFile, merge_files, read_yaml
-from npusim.config.texts import read_text
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
+from npusim.files import read_text
 from npusim.locate import data_root, resource_names
 
 _EXTENDS = ("extends",)

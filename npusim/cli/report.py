@@ -80,7 +80,7 @@ def _read(path: Path) -> Document:
     from importlib import import_module
 
     from npusim.cli.schema import DOCUMENTS
-    from npusim.config.json_files import read_json
+    from npusim.config.reading import read_json
     from npusim.errors import ConfigError, shown
 
     data = read_json(path).data
