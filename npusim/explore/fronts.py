@@ -13,10 +13,9 @@ from pydantic import Field
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.explore.kept import KeptPoints
-from npusim.explore.manifest import Manifest, read_manifest
 from npusim.explore.pareto import front
 from npusim.explore.spaces import Space, wrong_sense
-from npusim.explore.store import POINT, Store
+from npusim.explore.store import POINT, Manifest, Store, read_manifest
 from npusim.metrics import METRICS, column_of, objectives
 from npusim.scenario import name_of
 
