@@ -31,9 +31,6 @@ from npusim.units import (
 DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]
 """Formats a CPU or GPU may multiply in; signed and unsigned integers run alike."""
 
-GridFormat = Literal["int4", "int8", "fp16", "fp32"]
-"""Formats a MAC grid may work in, by width: fp16 stands for all floating-point numbers of 16 bits."""
-
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 """Name of a device: it opens the paths of `--set` and of design spaces."""
 

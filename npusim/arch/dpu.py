@@ -9,9 +9,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from npusim.arch.array import ArrayShape, GridOrDataflow
-from npusim.arch.device import FusedOpName, GridFormat, OpName
-from npusim.arch.levels import OPERANDS
+from npusim.arch.array import OPERANDS, ArrayShape, GridFormat, GridOrDataflow
+from npusim.arch.device import FusedOpName, OpName
 from npusim.config import Section
 from npusim.errors import UnknownNameError
 from npusim.units import (
