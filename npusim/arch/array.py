@@ -9,22 +9,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 
+from npusim import units
 from npusim.config import Section, load_model
 from npusim.errors import nearest, shown
 from npusim.locate import resource
-from npusim.units import (
-    Bandwidth,
-    Bytes,
-    BytesOrZero,
-    BytesPerCycle,
-    Count,
-    Duration,
-    EnergyPerByte,
-    EnergyPerMac,
-    PositiveCount,
-    Quantity,
-    refuse,
-)
+from npusim.units import refuse
 
 GridFormat = Literal["int4", "int8", "fp16", "fp32"]
 """Formats of a MAC grid by width; fp16 stands for all floating-point numbers of 16 bits."""
@@ -41,20 +30,19 @@ AxisName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 """Name of an axis of a MAC array: rows, columns."""
 
 Ports = Literal["one", "read_and_write", "two_of_each"]
-"""Ports of an instance, shared by all operands: one for all; one for reads and one for writes; or a read and a
-write port on each side."""
+"""Ports of an instance for all operands: one; one for reads and one for writes; or both on each side."""
 
 
 class MemoryLevel(Section):
     """One level of a memory hierarchy; mappings list the level nearest to the work first."""
 
-    capacity: BytesOrZero
+    capacity: units.BytesOrZero
     """Bytes of an instance. 0: the level is absent."""
     operands: list[OperandName] = Field(default_factory=lambda: list(OPERANDS), min_length=1)
     """Operands that pass through it; the others bypass it. Absent: all."""
-    read_energy: EnergyPerByte = Quantity(0.0, "J/B", source="absent")
+    read_energy: units.EnergyPerByte = units.Quantity(0.0, "J/B", source="absent")
     """Energy of a read byte. Absent: none, or counted with the work."""
-    write_energy: EnergyPerByte | None = None
+    write_energy: units.EnergyPerByte | None = None
     """Energy of a written byte. None: that of a read byte."""
 
     @property
@@ -68,9 +56,9 @@ class ArrayLevel(MemoryLevel):
 
     shared_by: Literal["all"] | list[AxisName] = "all"
     """Axes of the array whose PEs share an instance; []: each PE has its own."""
-    width: BytesPerCycle
+    width: units.BytesPerCycle
     """Bytes that a port of an instance moves in a cycle of the array."""
-    least_access: Bytes | None = None
+    least_access: units.Bytes | None = None
     """Smallest part of that width that an access moves and pays for. None: all of it."""
     ports: Ports = "read_and_write"
     """Ports of an instance."""
@@ -83,11 +71,11 @@ OUTER_LEVELS = 3
 class OuterLevel(MemoryLevel):
     """A level between the SRAM of all tiles of a device and DRAM: an L2, a system cache."""
 
-    banks: PositiveCount = Count(1, source="absent: one")
+    banks: units.PositiveCount = units.Count(1, source="absent: one")
     """Banks that work in parallel."""
-    bandwidth: Bandwidth
+    bandwidth: units.Bandwidth
     """Read and write bandwidth of a bank."""
-    latency: Duration
+    latency: units.Duration
     """Wait for the first byte."""
     managed_by: Literal["software", "cache"] = "software"
     """Replacement: `software` keeps as much of an operand as fits; a `cache` keeps the data used last and
@@ -213,7 +201,7 @@ GridOrDataflow = Annotated[
 class ArrayShape(Section):
     """An array of PEs (one multiply-accumulate a cycle each) with the memories between PEs and SRAM."""
 
-    axes: dict[AxisName, PositiveCount] = Field(min_length=1, max_length=AXES)
+    axes: dict[AxisName, units.PositiveCount] = Field(min_length=1, max_length=AXES)
     """PEs along each axis."""
     transfer: Literal["broadcast", "systolic"]
     """How operands reach the PEs: all at once, or from PE to PE, one cycle each."""
@@ -241,5 +229,5 @@ class ArrayShape(Section):
 class MacArray(ArrayShape):
     """An array outside a tile, with all memories except DRAM, and the energy of its work."""
 
-    mac_energy: EnergyPerMac
+    mac_energy: units.EnergyPerMac
     """A multiply-accumulate, without memories."""

@@ -129,16 +129,16 @@ def _forget_changed(inherited: dict[str, Any], own: Any) -> None:
     """Remove inherited `tiles_for` of devices with other `tiles`, and operating points of removed devices."""
     devices, points = (inherited.get(key) or {} for key in ("devices", "operating_points"))
     for name, device in own.items() if isinstance(own, dict) else ():
-        if isinstance(device, dict) and "tiles" in device and isinstance(devices, dict):
-            if isinstance(devices.get(name), dict):
-                devices[name].pop("tiles_for", None)
+        before = devices.get(name) if isinstance(devices, dict) else None
+        if isinstance(device, dict) and "tiles" in device and isinstance(before, dict):
+            before.pop("tiles_for", None)
         for point in points.values() if device is None and isinstance(points, dict) else ():
             if isinstance(point, dict):
                 point.pop(name, None)
 
 
 def _include_library(sheet: ParsedFile, folder: Path) -> None:
-    """Add the DSP kernels of a YAML file in the folder of a data sheet, as a generation of the file's name."""
+    """Add the DSP kernels of a YAML file in the folder of a data sheet as a generation."""
     devices = sheet.data.get("devices")
     for name, device in devices.items() if isinstance(devices, dict) else ():
         dsp: Any = device.get("dsp") if isinstance(device, dict) else None

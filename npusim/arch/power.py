@@ -13,23 +13,9 @@ from typing import Any
 
 from pydantic import Field
 
+from npusim import units
 from npusim.arch.array import GridFormat
 from npusim.config import Section
-from npusim.units import (
-    Area,
-    AreaPerByte,
-    AreaPerMac,
-    EnergyPerByte,
-    EnergyPerMac,
-    EnergyPerOp,
-    Fraction,
-    Frequency,
-    PositiveFraction,
-    Power,
-    PowerPerArea,
-    Quantity,
-    Voltage,
-)
 
 RATED_HERE = "absent: the clock and voltage of the sheet"
 """Source of a rated point that the sheet does not state."""
@@ -38,18 +24,18 @@ RATED_HERE = "absent: the clock and voltage of the sheet"
 class SharePerHint(Section):
     """A share by OpenVINO's performance hint."""
 
-    latency: PositiveFraction
+    latency: units.PositiveFraction
     """With `--hint latency`."""
-    throughput: PositiveFraction
+    throughput: units.PositiveFraction
     """With `--hint throughput`."""
 
 
 class RatedPoint(Section):
     """Clock and voltage at which the powers of a data sheet hold."""
 
-    clock: Frequency
+    clock: units.Frequency
     """Clock; of an NPU, that of DSPs, SRAM and DMA."""
-    voltage: Voltage
+    voltage: units.Voltage
     """Supply voltage."""
 
 
@@ -63,13 +49,13 @@ class RatedCores(RatedPoint):
 class DevicePower(Section):
     """Power of a device by activity."""
 
-    idle: Power
+    idle: units.Power
     """Power of the powered device without work."""
-    busy: Power
+    busy: units.Power
     """Power at full use, including idle power and the memory traffic that it causes."""
-    leakage_share: Fraction = Quantity(0.0, source="absent")
+    leakage_share: units.Fraction = units.Quantity(0.0, source="absent")
     """Share of leakage in the power beyond idle: it is proportional to the voltage alone."""
-    waiting_share: Fraction = Quantity(1.0, source="absent")
+    waiting_share: units.Fraction = units.Quantity(1.0, source="absent")
     """Share of the dynamic power while cores wait for memory or calls."""
     rated_at: RatedCores = Field(default=None)  # type: ignore[assignment]  # a validator fills it
     """Clock and voltage of `busy`. Absent: those of the data sheet."""
@@ -78,9 +64,9 @@ class DevicePower(Section):
 class NpuPower(Section):
     """Power that does not depend on the work; the technology has the energy of work."""
 
-    idle: Power
+    idle: units.Power
     """Power of the gated NPU, including leakage."""
-    active: Power
+    active: units.Power
     """Power of fabric, controller and clock tree during an inference, without leakage."""
     rated_at: RatedPoint = Field(default=None)  # type: ignore[assignment]  # a validator fills it
     """Clock and voltage of `active`. Absent: those of the data sheet."""
@@ -89,7 +75,7 @@ class NpuPower(Section):
 class Package(Section):
     """Power limit of the whole package, as HWINFO and RAPL read it."""
 
-    power_limit: Power
+    power_limit: units.Power
     """Mean power that the package sustains."""
     throttle: bool = False
     """Whether an inference is stretched until its mean power is within `power_limit`."""
@@ -125,28 +111,28 @@ def keep_rated_points(data: Any, base: Any) -> None:
 class EnergyCosts(Section):
     """Energy per event at the nominal voltage."""
 
-    mac: dict[GridFormat, EnergyPerMac]
+    mac: dict[GridFormat, units.EnergyPerMac]
     """A multiply-accumulate of a convolution with register files and control, by format."""
-    sram: EnergyPerByte
+    sram: units.EnergyPerByte
     """A byte read from, or written to, the SRAM of a tile."""
-    dram: EnergyPerByte
+    dram: units.EnergyPerByte
     """A byte read from, or written to, DRAM: device, interface and controller."""
-    dsp_op: EnergyPerOp = Quantity(0.0, "J/op", source="absent")
+    dsp_op: units.EnergyPerOp = units.Quantity(0.0, "J/op", source="absent")
     """An operation of a lane of a DSP with instruction fetch; a SoC with DSPs needs it."""
 
 
 class AreaCosts(Section):
     """Area of the building blocks of an NPU."""
 
-    mac: dict[GridFormat, AreaPerMac]
+    mac: dict[GridFormat, units.AreaPerMac]
     """Hardware for a multiply-accumulate per cycle, by format; the areas of formats add up."""
-    sram: AreaPerByte
+    sram: units.AreaPerByte
     """SRAM macros with periphery."""
-    dsp: Area
+    dsp: units.Area
     """One DSP with its local memory."""
-    dma_engine: Area
+    dma_engine: units.Area
     """One DMA engine."""
-    fixed: Area
+    fixed: units.Area
     """Control processor, fabric and interface of an NPU."""
 
 
@@ -155,11 +141,11 @@ class Technology(Section):
 
     node: str
     """Name of the process node."""
-    nominal_voltage: Voltage
+    nominal_voltage: units.Voltage
     """Voltage at which the energies and the leakage hold."""
     energy: EnergyCosts
     """Energy per event."""
-    leakage: PowerPerArea
+    leakage: units.PowerPerArea
     """Leakage of the NPU per area, at the nominal voltage, while it works."""
     area: AreaCosts
     """Area per building block."""
