@@ -1,19 +1,19 @@
-"""How many digits a number bears: three, or fewer where its interval is wide."""
+"""Significant digits of a number: three, or fewer if its interval is wide."""
 
 from __future__ import annotations
 
 import math
 
 _HUNDREDTHS = -2
-"""Last digit of a factor that no interval goes with."""
+"""Last digit of a factor without an interval."""
 
 
 def last_digit(interval: tuple[float, float] | None) -> int | None:
-    """Return the power of ten of the last digit that a value with an interval bears; None: no limit.
+    """Return the power of ten of the last significant digit of a value with an interval; None: no limit.
 
-    The rule of the Particle Data Group (Review of Particle Physics, Introduction, "Rounding"), for half the
-    interval's width: up to 354 in three digits it keeps two, else one. Values beside an interval, and its
-    bounds, are shown to this digit, and with one digit at least.
+    This is the rule of the Particle Data Group (Review of Particle Physics, Introduction, "Rounding") for
+    half the interval's width: it keeps two digits up to 354 in three digits, else one. Pages show a value and
+    its bounds to this digit, and to one digit at least.
 
     Examples
     --------
@@ -28,27 +28,22 @@ def last_digit(interval: tuple[float, float] | None) -> int | None:
 
 
 def last_digit_of_rate(interval_s: tuple[float, float] | None) -> int | None:
-    """Return the last digit of a rate (/s) that is one over a time with an interval (s)."""
+    """Return the last significant digit of a rate (/s), the inverse of a time with an interval (s)."""
     return None if interval_s is None else last_digit((1.0 / interval_s[1], 1.0 / interval_s[0]))
 
 
 def rounded_to(value: float, last: int | None) -> tuple[float, int]:
-    """Round to three digits, or up to the last one that it bears: (rounded, place of its last digit)."""
+    """Return a value rounded to three digits, or to its last significant one, and the place of that digit."""
     leading = math.floor(math.log10(abs(value)) + 1e-12) if value else 0
     place = leading - 2 if last is None else min(max(last, leading - 2), leading)
     rounded = round(value / 10.0**place) * 10.0**place
-    # Rounded up to the next power of ten, three digits end one place further left.
+    # A value rounded up to the next power of ten ends one place further left.
     carried = abs(rounded) * (1 + 1e-9) >= 10.0 ** (leading + 1) and place == leading - 2
     return rounded, place + carried
 
 
 def factor(ratio: float, last: int | None = None) -> str:
-    """Return how many times more something is: ``1.93x``, ``12.4x``, ``0.08x``.
-
-    Parameters
-    ----------
-    last : int, optional
-        The last digit that it bears; see `last_digit`.
+    """Return a ratio as text, such as ``1.93x``; `last` is its last significant digit.
 
     Examples
     --------
@@ -64,7 +59,7 @@ def factor(ratio: float, last: int | None = None) -> str:
 
 
 def factors(interval: tuple[float, float] | None) -> str:
-    """Return an interval of a factor to the digit that it bears; empty where it has no width.
+    """Return the interval of a factor as text, to its last significant digit; empty if it has no width.
 
     Examples
     --------
