@@ -88,7 +88,7 @@ def _add_loop(translation: Translation, node: Any) -> None:
             shape = shape_of(node.output(port))
             name = translation.unused(f"{node.get_friendly_name()}/sequence{port}")
             dtype, axes = editor.tensors[values[0]].dtype, (description.axis % len(shape),)
-            result = editor.op("Concat", values, shape, dtype, name, axes=axes)
+            result = editor.op("Concat", values, shape, dtype, name, axes=axes)  # its parts run repeatedly
         else:
             result = values[0] if description.iteration == 0 else values[-1]
         translation.set_result(node, port, result)
@@ -311,22 +311,15 @@ class _Einsum:
     def _sizes(self, operand: _Operand) -> dict[str, int]:
         return dict(zip(operand.term, self.editor.tensors[operand.tensor].shape, strict=True))
 
-    def _moved(
-        self, type_: str, operand: _Operand, labels: str, what: str, *more: str, **attrs: Any
-    ) -> _Operand:
-        """Add an operator that returns the dimensions of some labels."""
-        shape, dtype = [self._sizes(operand)[x] for x in labels], self.editor.tensors[operand.tensor].dtype
-        inputs = (operand.tensor, *more)
-        return _Operand(self.editor.op(type_, inputs, shape, dtype, self._next(what), **attrs), labels)
-
     def _diagonal(self, operand: _Operand) -> _Operand:
         """Take the diagonal of dimensions with the same label."""
         labels = "".join(dict.fromkeys(operand.term))
         if labels == operand.term:
             return operand
-        size = math.prod(self._sizes(operand).values())
-        index = self.editor.constant(self._next("places"), (size,), DType.INT32)
-        return self._moved("Gather", operand, labels, "diagonal", index, axes=(0,))
+        shape, dtype = [self._sizes(operand)[x] for x in labels], self.editor.tensors[operand.tensor].dtype
+        index = self.editor.constant(self._next("places"), (math.prod(shape),), DType.INT32)
+        inputs, name = (operand.tensor, index), self._next("diagonal")
+        return _Operand(self.editor.op("Gather", inputs, shape, dtype, name, axes=(0,)), labels)
 
     def _summed(self, operand: _Operand, needed: set[str]) -> _Operand:
         """Sum over the labels that are not needed."""
@@ -339,8 +332,8 @@ class _Einsum:
     def _transposed(self, operand: _Operand, order: str) -> _Operand:
         if operand.term == order:
             return operand
-        axes = tuple(operand.term.index(label) for label in order)
-        return self._moved("Transpose", operand, order, "transposed", order=axes)
+        axes = [operand.term.index(label) for label in order]
+        return _Operand(self.editor.transpose(operand.tensor, axes, self._next("transposed")), order)
 
     def _squeezed(self, operand: _Operand, other: _Operand) -> _Operand:
         """Drop dimensions of one element that the other operand has more of (broadcast)."""
@@ -363,8 +356,8 @@ class _Einsum:
         columns = "".join(label for label in right.term if label not in both)
         result, sizes = batch + rows + columns, self._sizes(left) | self._sizes(right)
         if not depth:
-            factors = [self._spread(operand, result) for operand in (left, right)]
-            return _Operand(self.editor.eltwise("Multiply", *factors, self._next("result")), result)
+            a, b = self._spread(left, result), self._spread(right, result)
+            return _Operand(self.editor.eltwise("Multiply", a, b, self._next("result")), result)
         a, transpose_a = self._laid_out(left, batch, rows, depth)
         b, transpose_b = self._laid_out(right, batch, depth, columns)
         product = self.editor.matmul(a, b, self._next("product"), transpose_a, transpose_b)

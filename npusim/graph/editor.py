@@ -188,6 +188,17 @@ class Editor:
             raise ShapeError(f"operator {name!r} ({type_}): {source.shape} cannot become {tuple(shape)}")
         return result
 
+    def transpose(self, a: str, order: Sequence[int], name: str, **more: Any) -> str:
+        """Add a permutation of the axes."""
+        shape = [self.tensors[a].shape[axis] for axis in order]
+        return self.op("Transpose", (a,), shape, self.tensors[a].dtype, name, **more, order=tuple(order))
+
+    def concat(self, inputs: Sequence[str], axis: int, name: str, **more: Any) -> str:
+        """Join tensors along an axis."""
+        shape = list(self.tensors[inputs[0]].shape)
+        shape[axis] = sum(self.tensors[t].shape[axis] for t in inputs)
+        return self.op("Concat", inputs, shape, self.tensors[inputs[0]].dtype, name, **more, axes=(axis,))
+
     def gather(self, a: str, indices: str, name: str, axis: int = 0, **more: Any) -> str:
         """Add a Gather along `axis`."""
         return self.add("Gather", (a, indices), name, axes=(axis,), **more)

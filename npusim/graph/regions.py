@@ -1,8 +1,8 @@
 """Regions of a network: the block that an operator belongs to, and the phase of its work there.
 
 A block comes from names: the region that a builder set, or the module path in an imported model. A phase is
-known from structure first (what follows from the edges alone, products with weights or the adjacency), then from
-names, then from the operators before and after. The phases are GraNNite's (section III, Figs. 3 to 5).
+known from structure first (what follows from the edges alone, products with weights or the adjacency), then
+from names, then from the operators before and after. The phases are GraNNite's (section III, Figs. 3 to 5).
 """
 
 from __future__ import annotations

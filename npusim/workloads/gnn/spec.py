@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -121,10 +121,12 @@ def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> 
     last = len(layers) - 1
     kept = list(layers)
     for i in range(last if pruning.scheme == "full" else 1):
-        kept[i] = _with_outputs(kept[i], pruning)
+        kept[i] = _changed(kept[i], lambda branch: {"outputs": kept_channels(branch.outputs, pruning)})
     for i in range(1, last + 1):
         before = kept[:i] if jumping and i == last else kept[i - 1 : i]
-        kept[i] = _with_inputs(kept[i], sum(layer.outputs for layer in before))
+        inputs = sum(layer.outputs for layer in before)
+        branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in kept[i].branches)
+        kept[i] = replace(kept[i], branches=branches, inputs=inputs)
     if pruning.scheme == "batched":
         kept[0] = _fewer_attributes(kept[0], pruning)
     return tuple(kept)
@@ -185,33 +187,16 @@ def kept_channels(channels: int, pruning: Pruning) -> int:
     return min(channels, -(-kept // pruning.multiple) * pruning.multiple)
 
 
-def _with_outputs(layer: Layer, pruning: Pruning) -> Layer:
-    branches = tuple(
-        branch.model_copy(update={"outputs": kept_channels(branch.outputs, pruning)})
-        for branch in layer.branches
-    )
-    return replace(layer, branches=branches)
-
-
-def _with_inputs(layer: Layer, inputs: int) -> Layer:
-    branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in layer.branches)
-    return replace(layer, branches=branches, inputs=inputs)
+def _changed(layer: Layer, changes: Callable[[BranchChannels], dict[str, int]]) -> Layer:
+    """Return a layer with changes of each branch."""
+    return replace(layer, branches=tuple(b.model_copy(update=changes(b)) for b in layer.branches))
 
 
 def _fewer_attributes(layer: Layer, pruning: Pruning) -> Layer:
-    branches = tuple(
-        branch.model_copy(
-            update={
-                "inputs": min(
-                    layer.inputs, max(kept_channels(layer.inputs, pruning), branch.outputs)
-                )
-            }
-        )
-        if branch.order
-        else branch
-        for branch in layer.branches
-    )  # fmt: skip
-    return replace(layer, branches=branches)
+    kept = kept_channels(layer.inputs, pruning)
+    return _changed(
+        layer, lambda branch: {"inputs": min(layer.inputs, max(kept, branch.outputs))} if branch.order else {}
+    )
 
 
 class Batch(Section):
@@ -237,13 +222,13 @@ class Support:
     """Nodes and edges of a batch, by layer from the input on."""
 
     nodes: tuple[int, ...]
-    """Nodes whose features each layer reads, then the roots: shape (layers + 1,)."""
+    """Nodes whose features each layer reads, then the roots, (layers + 1,)."""
     edges: tuple[int, ...]
     """Edges along which each layer aggregates."""
     stored: int
     """Neighbours of the roots whose hidden features are read from the store."""
     padded: int
-    """Rows that are only there to fill the capacity."""
+    """Rows that only fill the capacity."""
 
 
 def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
@@ -257,7 +242,7 @@ def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
     Raises
     ------
     ConfigError
-        Where the batch is larger than the graph, the capacity smaller than the batch, or `stored` asks for a
+        Where the batch is larger than the graph, the capacity smaller than the batch, or `stored` needs a
         number that the data set does not have.
     """
     if batch.roots > structure.nodes:
@@ -274,7 +259,10 @@ def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
 def _each(
     batch: Batch, structure: GraphStructure, layers: int, share: float
 ) -> tuple[list[int], list[float], int]:
-    """Return nodes that each layer reads, edges from the last layer on, stored rows: roots for themselves."""
+    """Return the nodes that each layer reads, the edges from the last layer on, and the stored rows.
+
+    Neighbourhoods of different roots are counted separately.
+    """
     degree = root_degree(structure)
     fanout = neighbour_degree(structure, batch.hop2)
     computed, edges = [float(batch.roots)], [batch.roots * degree]
@@ -290,7 +278,7 @@ def _each(
 def _distinct(
     batch: Batch, structure: GraphStructure, layers: int, share: float
 ) -> tuple[list[int], list[float], int]:
-    """Return what `_each` does, with nodes that several neighbourhoods share counted once."""
+    """Return the same as `_each`, but count nodes that several neighbourhoods share once."""
     counts = np.array(structure.degree_histogram, float)
     degrees = np.arange(len(counts), dtype=float)
     if not len(counts):
@@ -343,7 +331,7 @@ def root_degree(structure: GraphStructure) -> float:
 
 
 def neighbour_degree(structure: GraphStructure, most: int) -> float:
-    """Return how many neighbours are taken of a node that an edge leads to, at most `most`."""
+    """Return the mean number of sampled neighbours, at most `most`, of a node that an edge leads to."""
     histogram = structure.degree_histogram
     if not histogram:
         return float(most)
@@ -355,8 +343,8 @@ def neighbour_degree(structure: GraphStructure, most: int) -> float:
 def overflow_share(batch: Batch, structure: GraphStructure, layers: int) -> float | None:
     """Return the share of batches that need more nodes than the capacity.
 
-    The sum over independent roots is taken as normal (central limit theorem), each root's as the sum over its
-    neighbours of the neighbours taken. None where no capacity is set, or the spread of degrees is not known.
+    The number of nodes is a sum over independent roots, and taken as normal (central limit theorem). None
+    without a capacity, or where the spread of degrees is not known.
     """
     if batch.capacity is None or not structure.degree_histogram:
         return None
