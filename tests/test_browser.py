@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event import estimate_with_timeline
-from npusim.engines.timeline.chrome import chrome_trace
 from npusim.scenario import Scenario
 
 _SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "screenshots.py"

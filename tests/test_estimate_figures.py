@@ -11,7 +11,7 @@ import npusim
 from npusim.cli.running import run
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.event.engine import run_events
-from npusim.engines.timeline.counters import power
+from npusim.engines.timeline import power
 from npusim.errors import InfeasibleError
 from npusim.mapping import map_graph
 from npusim.ops import TensorKind

@@ -18,12 +18,10 @@ from npusim.cost.liveness import Liveness
 from npusim.cost.plain import plain_kernels
 from npusim.cost.tables import Unit
 from npusim.engines.event import estimate_with_timeline, run_events
-from npusim.engines.event.build import build_program
-from npusim.engines.event.fused_chains import fused_chains
+from npusim.engines.event.build import build_program, fused_chains, resident_tensors
+from npusim.engines.event.jobs import apportion, blocks
 from npusim.engines.event.machine import simulate, transfer_rates
 from npusim.engines.event.program import EventLog, ProgramBuilder
-from npusim.engines.event.residents import resident_tensors
-from npusim.engines.event.steps import apportion, blocks
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph

@@ -1,4 +1,4 @@
-"""Equal steps of a tiling folded: the same figures as when every tile is acted out."""
+"""Equal steps of a tiling folded: the same figures as when every tile is simulated."""
 
 import json
 from itertools import pairwise
@@ -12,13 +12,13 @@ from npusim import DType, Editor, estimate
 from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.engines.event import run_events
-from npusim.engines.event.folding import repeats
-from npusim.engines.event.steps import Steps
+from npusim.engines.event.jobs import Steps
+from npusim.engines.event.steady_state import is_periodic
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.scenario import Scenario
 
 BOUND = 1e-3
-"""What figures may differ by; steps are of whole bytes when acted out."""
+"""What figures may differ by; steps are of whole bytes when simulated."""
 SMALL = ["npu.sram.per_tile=64KiB"]
 
 
@@ -147,10 +147,10 @@ def test_what_is_left_out_of_a_loop_are_whole_periods(turns, most):
 def test_loops_that_drift_come_to_no_period():
     """Loads that run ahead a little more each turn are no steady state, however little it is."""
     turns = np.arange(40.0)[:, None] + np.array([0.0, 0.3, 0.6])
-    assert repeats(turns, 1, 30.6, 1.0)
-    assert not repeats(turns * [1.0, 1.0 - 1e-6, 1.0], 1, 30.6, 1.0)
+    assert is_periodic(turns, 1, 30.6, 1.0)
+    assert not is_periodic(turns * [1.0, 1.0 - 1e-6, 1.0], 1, 30.6, 1.0)
     turns[30] += 0.1
-    assert not repeats(turns, 1, 30.6, 1.0)
+    assert not is_periodic(turns, 1, 30.6, 1.0)
 
 
 def test_the_switch_is_told_in_the_document(capsys, tmp_path):

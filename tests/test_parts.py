@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npusim
+from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event.engine import estimate_with_timeline
-from npusim.engines.timeline.chrome import chrome_trace
 from npusim.errors import GraphError
 from npusim.graph import Editor, Graph
 from npusim.ops import DType

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from npusim.cli.running import run as main
+from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth
-from npusim.engines.timeline.chrome import chrome_trace
 from npusim.errors import ConfigError, FileError
 from npusim.measure.trace_diff import diff_traces, read_layers
 from npusim.report.timeline_html import MOST_BARS, timeline_html

@@ -159,7 +159,7 @@ def _trace_file(path: Path | None, engine: str) -> Path | None:
 
 
 def _refuse_interval(wanted: bool, engine: str) -> None:
-    """Refuse an interval of the event engine: acting out a hundred machines would take minutes."""
+    """Refuse an interval of the event engine: simulating a hundred machines would take minutes."""
     from npusim.errors import ConfigError
 
     if wanted and engine != "analytical":
@@ -167,7 +167,7 @@ def _refuse_interval(wanted: bool, engine: str) -> None:
 
 
 def _refuse_event_only(wanted: dict[str, bool], engine: str) -> None:
-    """Refuse what the analytical engine has not got: no tiles are acted out; `npusim whatif` gives advice."""
+    """Refuse what the analytical engine has not got: it simulates no tiles; `npusim whatif` gives advice."""
     from npusim.errors import ConfigError
 
     for option, given in wanted.items():
@@ -184,7 +184,7 @@ def _write_trace(path: Path, acted: EventRun) -> None:
 
         write_html(path, lambda command: timeline_html(acted.timeline, command))
     else:
-        from npusim.engines.timeline.chrome import chrome_trace
+        from npusim.engines.chrome_trace import chrome_trace
 
         write_whole(path, chrome_trace(acted.timeline).encode())
 

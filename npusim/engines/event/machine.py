@@ -17,8 +17,7 @@ from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
 _ON_FLOWS = [
-    int(kind)
-    for kind in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER, TaskKind.CPU, TaskKind.GPU)
+    int(kind) for kind in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.TRANSFER, TaskKind.CPU, TaskKind.GPU)
 ]
 
 
@@ -162,9 +161,7 @@ class Machine:
         """Return the places for tasks of a kind that wait."""
         return self.in_flight * max(1, sum(kind == one for one in self.program.kind))
 
-    def _units(
-        self, flow_of: dict[int, int], engines: int, contexts: dict[str, int]
-    ) -> tuple[Any, int]:
+    def _units(self, flow_of: dict[int, int], engines: int, contexts: dict[str, int]) -> tuple[Any, int]:
         """Return the records of units, with places for all tasks that may wait for each, and those places."""
         units, count = self.program.units, len(self.program.units)
         stride = np.array(_strides(units), np.int64)
