@@ -5,7 +5,8 @@ A package names in its `pyproject.toml` what it adds, one entry a member or a se
     [project.entry-points."npusim.techniques"]
     mine = "my_package:MY_TECHNIQUE"
 
-Groups: `npusim.workloads`, `npusim.techniques`, `npusim.operators`, `npusim.reports`.
+The packages of npusim that hold one paper's system (`npusim.llm`, `npusim.magnas`, `npusim.pruning`,
+`npusim.decomposition`) are announced in the same way. `GROUPS` lists the groups.
 """
 
 from __future__ import annotations
@@ -16,16 +17,30 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from npusim.errors import NpusimError, UnknownNameError
 
-__all__ = ["GROUPS", "PluginError", "Registry", "plugin_packages"]
+__all__ = ["GROUPS", "PluginError", "Registry", "announced", "folder_of", "plugin_packages"]
 
 T = TypeVar("T")
 
-GROUPS = ("npusim.workloads", "npusim.techniques", "npusim.operators", "npusim.reports")
-"""Groups of entry points that npusim reads."""
+GROUPS = {
+    "npusim.workloads": "a `WorkloadKind`",
+    "npusim.techniques": "a `Technique`",
+    "npusim.operators": "an operator type",
+    "npusim.reports": "a `Page` below the tables of a document",
+    "npusim.documents": "a `DocumentKind`: a JSON document and its pages",
+    "npusim.commands": "a typer application: `npusim NAME`",
+    "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
+    "npusim.lessons": "a marimo notebook, by its module",
+    "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
+}
+"""Groups of entry points that npusim reads, and what an entry of each names."""
+_OWN = "npusim"
+"""Distribution whose entries are npusim's own."""
 
 
 class PluginError(NpusimError):
@@ -35,7 +50,7 @@ class PluginError(NpusimError):
 class Registry(Mapping[str, T], Generic[T]):
     """Members by name: npusim's own, and those of other packages from the first time that they matter.
 
-    Looking up one of npusim's own loads no other package; listing all, or asking for any other name, does.
+    Looking up a name loads its own entry; listing all, or asking for an unknown name, loads every package.
 
     Parameters
     ----------
@@ -112,6 +127,8 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._members:
+            self._load(name)
+        if name not in self._members:
             self._load()
         return self._members[name]
 
@@ -123,8 +140,8 @@ class Registry(Mapping[str, T], Generic[T]):
         self._load()
         return len(self._members)
 
-    def _load(self) -> None:
-        """Add what installed packages register.
+    def _load(self, only: str | None = None) -> None:
+        """Add what installed packages register: the entry of one name, or all.
 
         Raises
         ------
@@ -133,18 +150,19 @@ class Registry(Mapping[str, T], Generic[T]):
         """
         if self._complete:
             return
-        self._complete = True  # before: a package that is being loaded may look at the registry
+        self._complete = only is None  # before: a package that is being loaded may look at the registry
         for entry in _entries(self.group):
-            if entry in self._added:
+            if entry in self._added or only not in (None, entry.name):
                 continue
             try:
-                found = entry.load()
-                for one in found if isinstance(found, list | tuple) else (found,):
-                    self._packages[self._name_of(self.register(one))] = _package_of(entry)
+                loaded = entry.load()
                 self._added.add(entry)
+                for member in loaded if isinstance(loaded, list | tuple) else (loaded,):
+                    self._packages[self._name_of(self.register(member))] = _package_of(entry)
             except (Exception, SystemExit) as error:
                 self._complete = False
-                package = f"package {_package_of(entry)}"
+                self._added.discard(entry)
+                package = f"package {_package_of(entry) or _OWN}"
                 why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"
                 raise PluginError(
                     f"{package}: its {self.noun} `{entry.name}` ({entry.value}) cannot be used: {why}; "
@@ -152,9 +170,23 @@ class Registry(Mapping[str, T], Generic[T]):
                 ) from error
 
 
+def announced(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return the entry points of a group by name; nothing is imported."""
+    return {entry.name: entry for entry in sorted(_entries(group), key=lambda entry: entry.name)}
+
+
+def folder_of(entry: metadata.EntryPoint) -> Path:
+    """Return the folder with the module of an entry point, without importing the module."""
+    package = entry.module.rpartition(".")[0] or entry.module
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise PluginError(f"package {_package_of(entry) or _OWN}: `{entry.value}` does not exist")
+    return Path(found.origin).parent
+
+
 def plugin_packages() -> list[str]:
     """Return name and version of each installed package that adds to a registry of npusim, sorted."""
-    return sorted({_package_of(entry) for group in GROUPS for entry in _entries(group)})
+    return sorted({_package_of(entry) for group in GROUPS for entry in _entries(group)} - {""})
 
 
 def _entries(group: str) -> Any:
@@ -169,4 +201,7 @@ def _all_entries(folders: tuple[tuple[str, int], ...]) -> Any:
 
 
 def _package_of(entry: metadata.EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+    """Return name and version of the package of an entry; '' for npusim's own."""
+    if entry.dist is None:
+        return entry.value
+    return "" if entry.dist.name == _OWN else f"{entry.dist.name} {entry.dist.version}"

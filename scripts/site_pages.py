@@ -12,10 +12,11 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from npusim.cli.program import COMMANDS
-from npusim.cli.schema import DOCUMENTS, FILES, MODELS
+from npusim.cli.program import command_app, command_names
+from npusim.cli.schema import FILES, models
 from npusim.config import schema_of
 from npusim.lazy import lazy_names
+from npusim.report.pages import DOCUMENTS, loaded
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "validation-results.json"
 """What `scripts/store_validation.py` stored."""
@@ -75,13 +76,11 @@ def calls() -> str:
 
 def commands() -> str:
     """Return the page of commands: what each says of itself."""
-    from importlib import import_module
-
     from typer.main import get_command
 
     parts = ["# Commands\n\nWhat `npusim COMMAND --help` says.\n"]
-    for name, module in COMMANDS.items():
-        command = get_command(import_module(module).app)
+    for name in command_names():
+        command = get_command(command_app(name))
         parts.append(f"## npusim {name}\n\n{_help(command)}")
         for below in getattr(command, "commands", {}).values():
             parts.append(f"### npusim {name} {below.name}\n\n{_help(below)}")
@@ -114,8 +113,6 @@ def _cell(text: str) -> str:
 
 def documents() -> str:
     """Return the page of files that npusim reads and documents that it writes: each key with its meaning."""
-    from importlib import import_module
-
     parts = [
         "# Files and documents\n\nEvery key with its meaning; `npusim schema NAME` prints the JSON schema. "
         "SI units throughout.\n"
@@ -123,8 +120,7 @@ def documents() -> str:
     for title, kinds in (("Files that are read", FILES), ("Documents that are written", DOCUMENTS)):
         parts.append(f"## {title}\n")
         for name in kinds:
-            module, model = MODELS[name].split(":")
-            found = getattr(import_module(module), model)
+            found = loaded(models()[name])
             schema = schema_of(found if isinstance(found, type) else found())
             parts.append(f"### {name}\n\n{_cell(schema.get('description', ''))}\n\n{_keys(schema)}")
     return "\n".join(parts)

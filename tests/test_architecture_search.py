@@ -12,14 +12,13 @@ import pytest
 from npusim.arch import load_soc
 from npusim.cli.running import run
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
-from npusim.explore.architecture_costs import MappedSpace
-from npusim.explore.architecture_search import Plan, read_search, search_architectures
 from npusim.explore.scoring_pool import in_portions, on_processes
-from npusim.explore.superblocks import Rates, SuperblockEvolution, ranked
 from npusim.explore.sweep import Interrupted
+from npusim.magnas.block_costs import MappedSpace
+from npusim.magnas.search import Plan, Rates, SuperblockEvolution, ranked, read_search, search_architectures
+from npusim.magnas.space import ArchitectureSpace, parse_architecture
 from npusim.studies.map_front import Limits
 from npusim.workloads import load_spec
-from npusim.workloads.vision_gnn.space import ArchitectureSpace, parse_architecture
 
 pytest.importorskip("pymoo")
 pytest.importorskip("moocore")

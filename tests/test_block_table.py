@@ -5,12 +5,12 @@ import pytest
 
 from npusim import Scenario
 from npusim.errors import NpusimError
+from npusim.magnas.block_costs import block_table, blocks_of, covering_specs
+from npusim.magnas.graph import build_vig
 from npusim.mapping import chain_front
-from npusim.studies.block_table import block_table, blocks_of, covering_specs
 from npusim.studies.chain import chain_of, chain_problem
 from npusim.studies.map_front import Limits
 from npusim.workloads import load_spec
-from npusim.workloads.vision_gnn.vig import build_vig
 
 SOC, UNITS = "core-ultra-series2", ["gpu", "cpu"]
 BACKBONE = load_spec("magnas-vig", ["workload.depth=1"])

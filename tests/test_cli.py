@@ -13,9 +13,10 @@ import jsonschema
 import pytest
 
 import npusim
-from npusim.cli.program import COMMANDS
+from npusim.cli.program import command_names
 from npusim.cli.running import run
-from npusim.cli.schema import DOCUMENTS, FILES
+from npusim.cli.schema import FILES
+from npusim.report.pages import DOCUMENTS
 
 Runner = Callable[..., str]
 HEAVY = ("numba", "numpy", "scipy", "networkx", "torch", "openvino", "dask", "marimo", "plotly", "duckdb")
@@ -164,10 +165,10 @@ def test_version(out: Runner) -> None:
 
 def test_help_lists_every_command(out: Runner) -> None:
     page = out("--help")
-    assert all(f" {name} " in page for name in COMMANDS)
+    assert all(f" {name} " in page for name in command_names())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", command_names())
 def test_help_of_a_command_fits_80_columns_and_shows_examples(out: Runner, command: str) -> None:
     page = out(command, "--help")
     assert f"  npusim {command} " in page
@@ -181,7 +182,9 @@ def test_without_a_command_the_help_is_shown_and_counts_as_bad_usage(
     assert "estimate" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--help"], *([name, "--help"] for name in command_names())], ids=" ".join
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys; from npusim.cli.running import run; run(sys.argv[2:]); "

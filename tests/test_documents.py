@@ -2,17 +2,16 @@
 
 import json
 import math
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from npusim.cli.schema import DOCUMENTS
 from npusim.documents import Document
 from npusim.errors import ConfigError
 from npusim.explore.query import Answer
 from npusim.measure.trace_diff import LayerPair, LoneLayer, TraceDiff
+from npusim.report.pages import DOCUMENTS, loaded
 
 DIFF = TraceDiff(
     first="a network on a machine",
@@ -39,8 +38,7 @@ DIFF = TraceDiff(
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_document_names_its_schema_and_refuses_what_json_lacks(name: str) -> None:
-    module, model = DOCUMENTS[name].split(":")
-    document = getattr(import_module(module), model)
+    document = loaded(DOCUMENTS[name].model)
     assert issubclass(document, Document)
     assert document.schema_name() == f"npusim.{name}/1"
     assert document.model_config["allow_inf_nan"] is False

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from shape_rules import misfits
 
 import npusim
-from npusim.cost import (
+from npusim.decomposition.technique import (
+    DecompositionParameters,
+    chunks_of,
+    divisor,
+    moved_bytes,
+    segments,
+)
+from npusim.errors import IllegalTechniqueError
+from npusim.graph import Graph, GraphStructure
+from npusim.measure.message_passing import (
     CacheHierarchy,
     MessagePassing,
     edges_read,
@@ -16,16 +25,7 @@ from npusim.cost import (
     peak_memory_bytes,
     traffic_bytes,
 )
-from npusim.errors import IllegalTechniqueError
-from npusim.graph import Graph, GraphStructure
 from npusim.techniques import apply, legal
-from npusim.techniques.feature_decomposition import (
-    DecompositionParameters,
-    chunks_of,
-    divisor,
-    moved_bytes,
-    segments,
-)
 from npusim.validation.running import run_suite
 from npusim.workloads import GnnSpec, build_gnn
 

@@ -11,7 +11,7 @@ import npusim
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Graph, GraphStructure
 from npusim.ops import DType, Storage, Tensor, TensorKind
-from npusim.validation.gcnp import parse_key
+from npusim.pruning.suite import parse_key
 from npusim.validation.running import run_suite
 from npusim.workloads import GnnSpec, build_gnn, load_statistics
 

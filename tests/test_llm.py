@@ -111,7 +111,7 @@ def test_static_tokens_are_those_of_the_dynamic_model(folder):
     import torch
 
     from npusim.llm.llama import DynamicLlama, made_up_weights
-    from npusim.measure.generating import Generator
+    from npusim.llm.measuring import Generator
 
     spec = load_spec(TINY, [SHORT, PROMPT])
     weights = {k: v.half().float() for k, v in made_up_weights(spec).items()}  # as stored
@@ -309,7 +309,7 @@ def test_models_formats_and_devices_are_compared_and_a_draft_judged(capsys):
 
 
 def test_nitros_figures_are_known_by_their_keys():
-    from npusim.validation.nitro import parse_key
+    from npusim.llm.suite import parse_key
 
     assert parse_key("nitro.ms_per_token.llama3.2-3b.gpu") == ("ms_per_token", "llama3.2-3b", "gpu")
     growth = "nitro.increase_s_per_token_seq128_to_2048_llama3_8b"
@@ -356,7 +356,7 @@ def test_other_forms_give_the_dynamic_models_scores(tmp_path):
     """Several tokens at once, positions in the graph, caches as inputs."""
     torch = pytest.importorskip("torch")
     from npusim.llm.llama import DynamicLlama, made_up_weights
-    from npusim.measure.generating import Generator
+    from npusim.llm.measuring import Generator
 
     how = [SHORT, PROMPT, "workload.tokens=3", "workload.rope=graph", "workload.cache=input"]
     how += ["workload.layers=2", "workload.chunks=1"]
@@ -411,8 +411,8 @@ def test_quantised_operators_stay_in_their_part():
 
 
 def test_passes_over_the_cache_add_up_and_grow():
+    from npusim.llm.study import cache_growth
     from npusim.scenario import Scenario
-    from npusim.studies.cache_growth import cache_growth
 
     lengths = (64, 512)
     mapped = {

@@ -2,12 +2,12 @@
 
 import pytest
 
-from npusim.calibrate.magnas_fit import MagnasFit
 from npusim.cli.running import run
 from npusim.errors import ConfigError
 from npusim.locate import resource
+from npusim.magnas.fit import MagnasFit
+from npusim.magnas.suite import predicted, problem_of, read_figures
 from npusim.validation import validate
-from npusim.validation.magnas import predicted, problem_of, read_figures
 
 ROW = "{name: mine, stem: D, grapher: GGGGGGGG, ffn: DDDDGDDD, cls: D, latency_ms: 20, energy_mj: 200}"
 

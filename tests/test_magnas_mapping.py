@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from npusim import Scenario, estimate
 from npusim.cli.running import run
-from npusim.report.magnas_mapping import mapping_figures_page
+from npusim.magnas.figures import mapping_figures
+from npusim.magnas.figures_page import mapping_figures_page
 from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
 from npusim.studies.map_front import at_points, combinations_of, map_front
 from npusim.studies.mapping_letters import letters_of
-from npusim.validation.magnas_mapping import mapping_figures
 
 DEPTH = "workload.depth=1"
 ON_GPU = Scenario("magnas-vig", "jetson-agx-xavier", device="gpu", settings=[DEPTH])

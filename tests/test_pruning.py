@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from npusim.accuracy.channel_pruning import (  # noqa: E402
+from npusim.accuracy.models import propagation, trainable  # noqa: E402
+from npusim.accuracy.planetoid import GraphData  # noqa: E402
+from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
+from npusim.errors import ConfigError, FileError  # noqa: E402
+from npusim.pruning.channel_pruning import (  # noqa: E402
     METHODS,
     Reads,
     best,
@@ -20,12 +24,8 @@ from npusim.accuracy.channel_pruning import (  # noqa: E402
     prune,
     refitted,
 )
-from npusim.accuracy.models import propagation, trainable  # noqa: E402
-from npusim.accuracy.planetoid import GraphData  # noqa: E402
-from npusim.accuracy.pruned_networks import Plan, module_of, run_pruning  # noqa: E402
-from npusim.accuracy.views import EdgeView, MatrixView, dense_adjacency  # noqa: E402
-from npusim.cli.prune import parse_budgets, parse_multiple  # noqa: E402
-from npusim.errors import ConfigError, FileError  # noqa: E402
+from npusim.pruning.command import parse_budgets, parse_multiple  # noqa: E402
+from npusim.pruning.pruned_networks import Plan, module_of, run_pruning  # noqa: E402
 from npusim.workloads import GnnSpec  # noqa: E402
 from npusim.workloads.gnn.channels import BranchChannels, Layer, Pruning  # noqa: E402
 

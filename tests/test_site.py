@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import npusim
-from npusim.cli.program import COMMANDS
+from npusim.cli.program import command_names
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_command_and_call_has_its_entry(site: Path) -> None:
     commands = (site / "reference/commands/index.html").read_text()
-    assert all(f'id="npusim-{name}"' in commands for name in COMMANDS)
+    assert all(f'id="npusim-{name}"' in commands for name in command_names())
     calls = (site / "reference/calls/index.html").read_text()
     named = [name for name in dir(npusim) if not name.startswith("_")]
     offered = [name for name in named if f'id="npusim.{name}"' in calls]

@@ -99,7 +99,6 @@ pytest.importorskip("torch_geometric")
 from test_pruning import NODES, data, spec  # noqa: E402
 
 from npusim.accuracy.neighbourhoods import Neighbours  # noqa: E402
-from npusim.accuracy.pruned_networks import module_of  # noqa: E402
 from npusim.accuracy.stored_features import (  # noqa: E402
     BatchedNetwork,
     age_0_difference,
@@ -108,6 +107,7 @@ from npusim.accuracy.stored_features import (  # noqa: E402
     model_digest,
     runner_of,
 )
+from npusim.pruning.pruned_networks import module_of  # noqa: E402
 
 
 def network(seed: int = 0) -> BatchedNetwork:

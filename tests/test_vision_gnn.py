@@ -7,10 +7,10 @@ from graph_agreement import assert_agreement
 
 from npusim import estimate
 from npusim.cli.running import run
+from npusim.magnas.graph import build_vig
+from npusim.magnas.spec import VisionGnnSpec
 from npusim.ops import TensorKind
 from npusim.workloads import load_workload
-from npusim.workloads.vision_gnn import VisionGnnSpec
-from npusim.workloads.vision_gnn.vig import build_vig
 
 OPERATORS = ("max_relative", "edgeconv", "gin", "graphsage")
 SMALL = {

@@ -44,6 +44,7 @@ from npusim.graph import Graph
 from npusim.ops import Annotation
 from npusim.techniques import EdgeData, Stack
 from npusim.workloads import GnnSpec
+from npusim.workloads.gnn.channels import layers_of
 from npusim.workloads.gnn.spec import EQUATION_1
 
 Matrix = npt.NDArray[np.float32]
@@ -257,3 +258,18 @@ def _finished_matrix(
     if annotates(stack, Annotation.COMPRESSED):
         masks = {name: stored(mask, triangle=False, compressed=True) for name, mask in masks.items()}
     return MatrixView(masks, constant)
+
+
+def module_of(spec: GnnSpec, data: GraphData) -> Propagation | GAT:
+    """Return a workload's module on the whole graph, gcn as a network by Eq. 1, gat along edges."""
+    if spec.model == "gat":
+        widths = spec.widths(data.features, data.classes)
+        return GAT(widths, spec.heads, EdgeView(data.edge_index, data.nodes, add_loops=True))
+    mean_of = spec.model == "sage-concat"
+    kind = "mean" if mean_of else "norm"
+    matrix = dense_adjacency(data.edge_index, data.nodes, not mean_of, kind)
+    view = MatrixView({kind: matrix}, constant=True).sparse()
+    if spec.model != "gcn":
+        return propagation(spec, data, view)
+    layers = layers_of(data.features, data.classes, spec.hidden, spec.layers, (1,), classifier=False)
+    return Propagation(layers, view, False, transform_first=spec.order == "transform_first", bias=True)

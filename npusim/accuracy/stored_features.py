@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from npusim.accuracy.models import module_of
 from npusim.accuracy.neighbourhoods import Neighbourhood, Neighbours, Nodes
 from npusim.accuracy.planetoid import GraphData, read_planetoid
 from npusim.accuracy.propagation import Propagation
-from npusim.accuracy.pruned_networks import module_of
 from npusim.accuracy.training import Recipe, cached_training, one_thread
 from npusim.errors import ConfigError, FileError
 from npusim.files import write_whole

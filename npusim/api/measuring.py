@@ -111,7 +111,7 @@ def _rows(
 def _aggregations(
     items: Sequence[Item], seconds: float, progress: Callable[[float, int, str], None] | None
 ) -> Measurement:
-    from npusim.accuracy.aggregation import measure_aggregations
+    from npusim.measure.aggregation import measure_aggregations
 
     return measure_aggregations(items, budget_s=seconds, progress=progress)
 

@@ -57,18 +57,16 @@ def export(
             allowed="settings of the workload, such as workload.hidden=128: a model file knows no machine",
         )
 
-    from npusim.workloads import load_spec
-    from npusim.workloads.llm import LlmSpec
+    from npusim.workloads import KINDS, load_spec
 
     of_workload = tuple(setting for setting in settings or ())
     spec = None if workload.endswith((".xml", ".onnx")) else load_spec(workload, of_workload)
-    if isinstance(spec, LlmSpec):
+    write = None if spec is None else KINDS[spec.kind].export
+    if write is not None:
         if techniques != "none" or data is not None:
             key = "--techniques" if techniques != "none" else "--data"
             raise ConfigError("a value", file=key, allowed="none for a language model")
-        from npusim.llm.converting import export_llm
-
-        export_llm(spec, output.expanduser(), weights, typer.echo)
+        write(spec, output.expanduser(), weights, typer.echo)
         return
     if weights is not None:
         raise ConfigError("a file", file="--weights", allowed="only for a workload of kind llm")

@@ -335,7 +335,7 @@ def _aggregations(
     others = {"--precision": running["precision"], "--tiles": running["tiles"], "--hwinfo": running["hwinfo"]}
     _refuse(others, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
     _refuse({"--device": device if device not in (None, "CPU") else None}, "CPU for this suite")
-    from npusim.accuracy.aggregation import measure_aggregations  # slow: it loads PyTorch
+    from npusim.measure.aggregation import measure_aggregations  # slow: it loads PyTorch
 
     stop = Stopper("finishing this repetition")
     try:

@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from npusim import __version__
 from npusim.errors import ConfigError, UnknownNameError
+from npusim.plugins import announced
 
 COMMANDS = {
     "estimate": "npusim.cli.estimate",
@@ -23,12 +24,9 @@ COMMANDS = {
     "advise": "npusim.cli.advise",
     "map": "npusim.cli.map",
     "stream": "npusim.cli.stream",
-    "llm": "npusim.cli.llm",
     "validate": "npusim.cli.validate",
     "accuracy": "npusim.cli.accuracy",
     "export": "npusim.cli.export",
-    "prune": "npusim.cli.prune",
-    "magnas": "npusim.cli.magnas",
     "report": "npusim.cli.report",
     "trace": "npusim.cli.trace",
     "sweep": "npusim.cli.sweep",
@@ -41,7 +39,24 @@ COMMANDS = {
     "learn": "npusim.cli.learn",
     "schema": "npusim.cli.schema",
 }
-"""Module of each command, in the order in which `npusim --help` shows them."""
+"""Module of each command of the core; packages announce theirs as `npusim.commands`."""
+
+
+def command_names() -> list[str]:
+    """Return the names of all commands, in the order in which `npusim --help` shows them."""
+    return [*COMMANDS, *(name for name in announced("npusim.commands") if name not in COMMANDS)]
+
+
+def command_app(name: str) -> typer.Typer:
+    """Return the typer application of a command; an `UnknownNameError` names the nearest command."""
+    if name in COMMANDS:
+        app: typer.Typer = import_module(COMMANDS[name]).app
+        return app
+    added = announced("npusim.commands")
+    if name not in added:
+        raise UnknownNameError("command", name, command_names())
+    app = added[name].load()
+    return app
 
 
 class LazyGroup(TyperGroup):
@@ -49,13 +64,11 @@ class LazyGroup(TyperGroup):
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the names of all commands."""
-        return list(COMMANDS)
+        return command_names()
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
         """Return a command; refuse an unknown name with the nearest that there is."""
-        if cmd_name not in COMMANDS:
-            raise UnknownNameError("command", cmd_name, COMMANDS)
-        command = get_command(import_module(COMMANDS[cmd_name]).app)
+        command = get_command(command_app(cmd_name))
         command.name = cmd_name
         _refuse_repetitions(command)
         return command

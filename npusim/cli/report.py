@@ -77,11 +77,9 @@ def _results(runs: Sequence[str]) -> Iterator[Result]:
 
 def _read(path: Path) -> Document:
     """Read a document of any kind."""
-    from importlib import import_module
-
-    from npusim.cli.schema import DOCUMENTS
     from npusim.config.json_files import read_json
     from npusim.errors import ConfigError, shown
+    from npusim.report.pages import DOCUMENTS, loaded
 
     data = read_json(path).data
     schema = data.get("schema") if isinstance(data, dict) else None
@@ -89,15 +87,14 @@ def _read(path: Path) -> Document:
     if schema is None or name not in DOCUMENTS:
         found = "no key `schema`" if schema is None else shown(schema)
         raise ConfigError(found, file=str(path), line=1, allowed=f"{_ALLOWED}: one of {', '.join(DOCUMENTS)}")
-    module, _, model = DOCUMENTS[name].partition(":")
-    found_model: type[Document] = getattr(import_module(module), model)
-    return found_model.read(path, "npusim")
+    model: type[Document] = loaded(DOCUMENTS[name].model)
+    return model.read(path, "npusim")
 
 
 def _made(command: str) -> Result:
     """Run a command and return its result."""
     from npusim.cli.output import TAKEN
-    from npusim.cli.program import COMMANDS
+    from npusim.cli.program import command_names
     from npusim.cli.running import run
     from npusim.errors import ConfigError, NpusimError
     from npusim.explore.fronts import pareto
@@ -109,7 +106,7 @@ def _made(command: str) -> Result:
     except ValueError as error:
         raise ConfigError(f"`{command}` ({error})", file="RUN", allowed=_ALLOWED) from None
     words = words[1:] if words[:1] == ["npusim"] else words
-    if not words or words[0] not in COMMANDS:
+    if not words or words[0] not in command_names():
         raise ConfigError(f"`{command}`, which is no file", file="RUN", allowed=_ALLOWED)
     token = TAKEN.set([])
     try:

@@ -67,14 +67,6 @@ from npusim.cost.liveness import row_block_sizes as row_block_sizes
 from npusim.cost.lowering import Lowered as Lowered
 from npusim.cost.lowering import lower as lower
 from npusim.cost.lowering import lower_plans as lower_plans
-from npusim.cost.message_passing import CacheHierarchy as CacheHierarchy
-from npusim.cost.message_passing import MessagePassing as MessagePassing
-from npusim.cost.message_passing import MissRates as MissRates
-from npusim.cost.message_passing import aggregation_bytes as aggregation_bytes
-from npusim.cost.message_passing import edges_read as edges_read
-from npusim.cost.message_passing import miss_rates as miss_rates
-from npusim.cost.message_passing import peak_memory_bytes as peak_memory_bytes
-from npusim.cost.message_passing import traffic_bytes as traffic_bytes
 from npusim.cost.plan_table import PlanTable as PlanTable
 from npusim.cost.plan_table import operators_of as operators_of
 from npusim.cost.point_groups import PointGroups as PointGroups

@@ -1,4 +1,4 @@
-"""Which lessons there are: every notebook in `lessons/`, by the number that its docstring begins with."""
+"""The lessons: notebooks in `lessons/` and of other packages, ordered by the number in their docstring."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from npusim.plugins import announced, folder_of
 
 _FIRST_LINE = re.compile(r"(\d+)\. (.+?)\.?\n\s*(.*)", re.DOTALL)
 
@@ -34,18 +36,21 @@ def lessons() -> tuple[Lesson, ...]:
         A notebook's docstring does not begin with a number and a title, or two have one number.
     """
     folder = Path(__file__).with_name("lessons")
-    found = [_read(path) for path in folder.glob("*.py") if path.stem != "__init__"]
-    by_number = {lesson.number: lesson for lesson in found}
-    if len(by_number) < len(found):
+    notebooks = {path.stem: path for path in folder.glob("*.py") if path.stem != "__init__"}
+    for name, entry in announced("npusim.lessons").items():
+        notebooks[name] = folder_of(entry) / f"{entry.module.rpartition('.')[2]}.py"
+    read = [_read(name, path) for name, path in notebooks.items()]
+    by_number = {lesson.number: lesson for lesson in read}
+    if len(by_number) < len(read):
         raise ValueError(f"{folder}: two lessons have one number")
     return tuple(by_number[number] for number in sorted(by_number))
 
 
-def _read(path: Path) -> Lesson:
+def _read(name: str, path: Path) -> Lesson:
     begun = _FIRST_LINE.fullmatch(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
     if begun is None:
         raise ValueError(
             f"{path}: the docstring must be a line `number. title`, a blank line, and what it answers"
         )
     number, title, about = begun.groups()
-    return Lesson(int(number), path.stem, title, " ".join(about.split()), path)
+    return Lesson(int(number), name, title, " ".join(about.split()), path)

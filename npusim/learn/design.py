@@ -14,7 +14,7 @@ from npusim import Scenario
 from npusim.engines import Estimate
 from npusim.engines.analytical import mapped_estimate
 from npusim.learn.machine import machine
-from npusim.workloads import load_spec, workload_names
+from npusim.workloads import KINDS, load_spec, workload_names
 
 STACKS = {
     "gnn": (
@@ -28,8 +28,6 @@ STACKS = {
     "": ("none", "quantgr"),
 }
 """Technique stacks that are offered, by kind of workload."""
-_LARGE = ("llm", "vision-gnn")
-"""Kinds whose estimate takes longer than a slider should wait."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +154,7 @@ def offered() -> tuple[list[str], dict[str, str]]:
 
     socs = [name for name in soc_names() if machine(name).has("npu") and name.startswith("core-ultra")]
     kinds = {name: load_spec(name).kind for name in workload_names()}
-    return socs, {name: kind for name, kind in kinds.items() if kind not in _LARGE}
+    return socs, {name: kind for name, kind in kinds.items() if not KINDS[kind].is_large}
 
 
 def stacks_for(kind: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from npusim.llm.llama import (
     made_up_weights,
     weight_shapes,
 )
-from npusim.workloads.llm import LlmSpec
+from npusim.llm.spec import LlmSpec
 
 _OUT = "_out"
 """What NITRO adds to the name of a cache that a model returns."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from npusim.workloads.llm import LlmSpec, rotary_angles
+from npusim.llm.spec import LlmSpec, rotary_angles
 
 EPSILON = 5e-5
 """Added to the mean square before the root; NITRO's, since fp16 holds no much smaller number."""

@@ -17,10 +17,10 @@ from npusim.errors import FileError, NpusimError
 from npusim.files import write_whole
 from npusim.magnas.images import Images, read_images
 from npusim.magnas.scoring import Scorer
-from npusim.magnas.supernet import Supernet
+from npusim.magnas.space import ArchitectureSpace
+from npusim.magnas.spec import VisionGnnSpec
 from npusim.magnas.training import Recipe, one_thread
-from npusim.workloads.vision_gnn.space import ArchitectureSpace
-from npusim.workloads.vision_gnn.spec import VisionGnnSpec
+from npusim.magnas.vig import Supernet
 
 CHECKPOINT = "supernet.pt"
 """Name of the file in the directory of a training."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from npusim.errors import NpusimError
 from npusim.measure.counters import profile_operators
 from npusim.measure.devices import Setting
-from npusim.measure.document import Counter, Device, Row, Workload
+from npusim.measure.document import Counter, Device, Row
 from npusim.measure.energy import EnergyReading, Meter
 from npusim.measure.environment import describe, written
-from npusim.measure.generating import Generator, TimedTokens, exported_parts
+from npusim.measure.folders import folder_kind
 from npusim.measure.loading import footprint_bytes, model_of, short_reason
 from npusim.measure.models import Sources
 from npusim.measure.timing import TimeBudget, TimedNetwork
@@ -96,12 +96,12 @@ class DeviceRunner:
     def load(self, item: Item) -> LoadedModel:
         """Return a row's model with its inputs; NpusimError where it cannot be built.
 
-        An exported language model is compiled at once: the rows that it gives share its parts.
+        An exported folder is compiled at once: its rows share the parts.
         """
         if item.folder is not None:
             properties = self.setting.properties(item.hint, item.requests, profiling=False)
-            size = sum(file.with_suffix(".bin").stat().st_size for file in exported_parts(item.folder))
-            return LoadedModel(Generator(item.folder, self.setting.device, properties), [], size)
+            exported, size = folder_kind(item.folder).load(item.folder, self.setting.device, properties)
+            return LoadedModel(exported, [], size)
         model, feed = model_of(self.core, item.model, self.setting.precision, self.files)
         return LoadedModel(model, feed, footprint_bytes(model))
 
@@ -122,13 +122,13 @@ class DeviceRunner:
 
     def prepare(self, item: Item, loaded: LoadedModel) -> RowRun:
         """Compile a network and warm it up."""
-        compiled = loaded.model.compiled[0] if item.folder is not None else self.compile(item, loaded)
+        kind = folder_kind(item.folder) if item.folder is not None else None
+        compiled = kind.compiled(loaded.model) if kind is not None else self.compile(item, loaded)
         if self.device is None:
             self.device = describe(self.core, self.setting.device, compiled, self.root)
         requests = item.requests or (1 if item.hint == "latency" else None)
-        if item.folder is not None:
-            alone = isinstance(item.model, Workload) and item.model.settings.get("host_work") == "false"
-            timed: TimedNetwork = TimedTokens(loaded.model, [], 1, with_host=not alone)
+        if kind is not None:
+            timed = kind.timed(item, loaded.model)
         else:
             timed = TimedNetwork.prepare(compiled, loaded.feed, requests, self.budget.processor_time)
         run = RowRun(item, loaded, timed, self._precision(item, compiled))

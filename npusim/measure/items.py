@@ -11,7 +11,7 @@ from typing import get_args
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError, ModelFileError, UnknownNameError
 from npusim.measure.document import Given, ModelFile, ModelRef, Workload
-from npusim.measure.generating import exported_parts, exported_settings, exported_spec
+from npusim.measure.folders import folder_kind
 from npusim.measure.models import Sources, graph_of
 from npusim.measure.suites import Hint, Item
 from npusim.scenario import Scenario, is_module, name_of, split_settings
@@ -49,7 +49,7 @@ def items_of(
         models = sorted(folder.glob("*.xml"), key=_by_number)
         if models:
             return _models(asked, models, hint, requests)
-        return _exported(asked, folder, hint, requests), {}
+        return folder_kind(folder).rows(asked, folder, hint, requests), {}
     elif Path(network).suffix in _MODEL_FILES:
         ref, files = _model_file(asked, Path(network).expanduser())
     else:
@@ -57,7 +57,7 @@ def items_of(
     if not isinstance(ref, ModelFile) and not is_module(network):
         graph_of(ref, files=files)  # what cannot be built is refused in its own words, before anything runs
     hints = HINTS if hint == "both" else [one for one in HINTS if one == hint]
-    return tuple(Item(_row_name(ref, one), ref, one, requests) for one in hints), files
+    return tuple(Item(row_name(ref, one), ref, one, requests) for one in hints), files
 
 
 def _by_number(file: Path) -> list[tuple[float, str]]:
@@ -77,27 +77,6 @@ def _models(
         items += rows
         files |= sources
     return tuple(items), files
-
-
-def _exported(asked: Scenario, folder: Path, hint: str, requests: int | None) -> tuple[Item, ...]:
-    """Return two rows of an exported language model: an inference, and its parts without the host's work."""
-    spec, settings = exported_spec(folder), as_overrides(asked.settings)
-    given = {
-        "--techniques": str(asked.techniques) != "none", "--set": bool(settings),
-        "--shape": bool(asked.shapes), "--hint throughput": hint == "throughput",
-        "--requests": (requests or 1) > 1,
-    }  # fmt: skip
-    for option, is_given in given.items():
-        if is_given:
-            found = f"{option} with the exported language model `{folder.name}`"
-            raise ConfigError(found, allowed="the model as it was exported, one inference at a time")
-    exported_parts(folder)
-    own = exported_settings(spec)
-    refs = [
-        Workload(workload=spec.model, settings={**own, "host_work": "true"} if "host_work" in own else own),
-        Workload(workload=spec.model, settings={**own, "host_work": "false"}),
-    ]
-    return tuple(Item(_row_name(ref, "latency"), ref, "latency", 1, folder) for ref in refs)
 
 
 def _workload(asked: Scenario, name: str) -> tuple[ModelRef, Sources]:
@@ -134,7 +113,7 @@ def _model_file(asked: Scenario, path: Path) -> tuple[ModelRef, Sources]:
     return ModelFile(name=path.name, sha256=digest, shapes=shapes), {path.name: path}
 
 
-def _row_name(ref: ModelRef, hint: str) -> str:
+def row_name(ref: ModelRef, hint: str) -> str:
     """Return what a row is called, as in suites: gcn-cora,hidden=128:stagr@throughput."""
     name = str(getattr(ref, "name", "network"))
     if isinstance(ref, Workload):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import textwrap
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from npusim.documents import Document
@@ -14,22 +13,6 @@ from npusim.report.engineering import engineering, last_digit
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_PAGES = {
-    "estimate": "npusim.report.estimate:estimate_page",
-    "whatif": "npusim.report.whatif:whatif_page",
-    "compare": "npusim.report.side_by_side:comparison_page",
-    "map": "npusim.report.placement:placement_page",
-    "map-front": "npusim.report.map_front:map_front_page",
-    "magnas-figures": "npusim.report.magnas_mapping:mapping_figures_page",
-    "stream": "npusim.report.stream:stream_page",
-    "pareto": "npusim.report.exploration:pareto_page",
-    "search": "npusim.report.exploration:search_page",
-    "measurement": "npusim.report.measurement:measurement_page",
-    "calibration": "npusim.report.calibration:calibration_page",
-    "accuracy": "npusim.report.accuracy:accuracy_page",
-    "trace-diff": "npusim.report.trace_diff:diff_page",
-}
-"""Function that makes the page of a document, by the name of its schema."""
 _SUBJECT = ("title", "workload", "soc", "techniques", "device", "chip", "engine", "hint", "directory")
 """Fields that say what a document is about."""
 _MOST_METRICS = 4
@@ -39,13 +22,10 @@ _STYLE = "font-family: monospace; line-height: 1.2; font-size: 90%; overflow-x: 
 
 def page_of(document: Document) -> RenderableType | None:
     """Return the page of a document for the terminal; None where its kind has none."""
-    kind = document.schema_name().partition("/")[0].removeprefix("npusim.")
-    if kind not in _PAGES:
-        return None
-    from npusim.report.pages import with_pages
+    from npusim.report.pages import DOCUMENTS, kind_name, loaded, with_pages
 
-    module, _, function = _PAGES[kind].partition(":")
-    return with_pages(getattr(import_module(module), function)(document), document)
+    kind = DOCUMENTS.get(kind_name(document))
+    return with_pages(loaded(kind.page)(document), document) if kind is not None and kind.page else None
 
 
 def text_of(document: Document) -> str:

@@ -27,21 +27,113 @@ class Page:
     """Returns what rich prints below, from the document; None: nothing."""
 
 
-_HTML = {
-    "estimate": "npusim.report.estimate_html:estimate_html",
-    "whatif": "npusim.report.whatif_html:whatif_html",
-    "pareto": "npusim.report.pareto_html:pareto_html",
-    "calibration": "npusim.report.calibration_html:calibration_html",
-    "compare": "npusim.report.study_html:compare_html",
-    "llm": "npusim.report.language_html:language_html",
-    "map": "npusim.report.study_html:placement_html",
-    "map-front": "npusim.report.map_front:map_front_html",
-    "stream": "npusim.report.study_html:stream_html",
-    "accuracy": "npusim.report.study_html:accuracy_html",
-    "measurement": "npusim.report.study_html:measurement_html",
-    "search": "npusim.report.study_html:search_html",
-}
-"""What makes the HTML page of each kind of document; all others get their tables."""
+@dataclass(frozen=True)
+class DocumentKind:
+    """A kind of JSON document and what makes its pages, each as `module:name`, imported on first use."""
+
+    name: str
+    """Name of its schema without `npusim.` and version."""
+    model: str
+    """The `Document`."""
+    page: str = ""
+    """Returns the page for the terminal, from the document; empty: it has none."""
+    html: str = "npusim.report.document_html:document_html"
+    """Returns the HTML page, from the document and the command that made it."""
+
+
+DOCUMENTS = Registry("npusim.documents", "document", DocumentKind)
+"""Every kind of document that npusim and other packages write."""
+
+for _kind in (
+    DocumentKind(
+        "estimate",
+        "npusim.engines:Estimate",
+        page="npusim.report.estimate:estimate_page",
+        html="npusim.report.estimate_html:estimate_html",
+    ),
+    DocumentKind(
+        "compare",
+        "npusim.studies.side_by_side:Comparison",
+        page="npusim.report.side_by_side:comparison_page",
+        html="npusim.report.study_html:compare_html",
+    ),
+    DocumentKind(
+        "whatif",
+        "npusim.studies:WhatIf",
+        page="npusim.report.whatif:whatif_page",
+        html="npusim.report.whatif_html:whatif_html",
+    ),
+    DocumentKind("advise", "npusim.studies.advice:Advice"),
+    DocumentKind(
+        "map",
+        "npusim.studies.placement_document:Placement",
+        page="npusim.report.placement:placement_page",
+        html="npusim.report.study_html:placement_html",
+    ),
+    DocumentKind(
+        "map-front",
+        "npusim.studies.map_front_document:MapFront",
+        page="npusim.report.map_front:map_front_page",
+        html="npusim.report.map_front:map_front_html",
+    ),
+    DocumentKind(
+        "stream",
+        "npusim.studies.stream:Followed",
+        page="npusim.report.stream:stream_page",
+        html="npusim.report.study_html:stream_html",
+    ),
+    DocumentKind("validate", "npusim.validation:Validation"),
+    DocumentKind(
+        "trace-diff", "npusim.measure.trace_diff:TraceDiff", page="npusim.report.trace_diff:diff_page"
+    ),
+    DocumentKind(
+        "accuracy",
+        "npusim.accuracy.document:AccuracyReport",
+        page="npusim.report.accuracy:accuracy_page",
+        html="npusim.report.study_html:accuracy_html",
+    ),
+    DocumentKind("sweep", "npusim.explore:SweepResult"),
+    DocumentKind("query", "npusim.explore.query:Answer"),
+    DocumentKind(
+        "pareto",
+        "npusim.explore.fronts:Front",
+        page="npusim.report.exploration:pareto_page",
+        html="npusim.report.pareto_html:pareto_html",
+    ),
+    DocumentKind(
+        "search",
+        "npusim.explore.search:SearchResult",
+        page="npusim.report.exploration:search_page",
+        html="npusim.report.study_html:search_html",
+    ),
+    DocumentKind(
+        "calibration",
+        "npusim.calibrate.device.report:CalibrationReport",
+        page="npusim.report.calibration:calibration_page",
+        html="npusim.report.calibration_html:calibration_html",
+    ),
+    DocumentKind("list", "npusim.catalogues:Listing"),
+    DocumentKind(
+        "measurement",
+        "npusim.measure:Measurement",
+        page="npusim.report.measurement:measurement_page",
+        html="npusim.report.study_html:measurement_html",
+    ),
+    DocumentKind("parameters", "npusim.validation.unmeasured:Unmeasured"),
+):
+    DOCUMENTS.register(_kind)
+
+
+def loaded(name: str) -> Any:
+    """Return what `module:name` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def kind_name(document: Document) -> str:
+    """Return the name of a document's kind."""
+    return document.schema_name().partition("/")[0].removeprefix("npusim.")
+
 
 PAGES = Registry("npusim.reports", "report page", Page)
 """Every added page by name."""
@@ -60,9 +152,8 @@ def with_pages(page: RenderableType, document: Document) -> RenderableType:
 
 def html_of(document: Document, command: str) -> str:
     """Return a document as an HTML page that needs no other file; `command` asked for it."""
-    kind = document.schema_name().partition("/")[0].removeprefix("npusim.")
-    module, name = _HTML.get(kind, "npusim.report.document_html:document_html").split(":")
-    html: str = getattr(import_module(module), name)(document, command)
+    kind = DOCUMENTS.get(kind_name(document))
+    html: str = loaded(kind.html if kind is not None else DocumentKind.html)(document, command)
     return html.replace("</body>", f"{_added(document)}</body>")
 
 

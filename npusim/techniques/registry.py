@@ -6,7 +6,6 @@ from npusim.errors import NpusimError
 from npusim.plugins import Registry
 from npusim.techniques.cacheg import CACHEG
 from npusim.techniques.effop import EFFOP
-from npusim.techniques.feature_decomposition import FEATURE_DECOMPOSITION
 from npusim.techniques.grad import GRAD
 from npusim.techniques.graphsplit import GRAPHSPLIT
 from npusim.techniques.grasp import GRASP
@@ -33,7 +32,6 @@ for _technique in (
     GRAX1,
     GRAX2,
     GRAX3,
-    FEATURE_DECOMPOSITION,
     QUANTGR,
     GRASP,
     SYMG,  # after GraSp: where both are wanted, the norm matrix is a triangle and all else is compressed

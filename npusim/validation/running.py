@@ -8,17 +8,15 @@ from importlib import import_module
 from pathlib import Path
 
 from npusim.errors import ConfigError, UnknownNameError
-from npusim.locate import resource
+from npusim.plugins import announced
 from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
 from npusim.validation.evidence import Evidence, Predictor
 from npusim.validation.grouping import GroupErrors, errors_by_group, group_of_rows
-from npusim.validation.suite import Suite, load_suite, suite_names
+from npusim.validation.suite import Suite, load_suite, suite_file, suite_names
 from npusim.validation.unit_models import Machine, machine_at
 
 PREDICTORS = {
     "accuracy": "npusim.accuracy.published:FIGURES",
-    "feature-decomposition": "npusim.validation.feature_decomposition:FIGURES",
-    "gcnp": "npusim.validation.gcnp:FIGURES",
     "granite": "npusim.validation.granite:FIGURES",
     "chips": "npusim.validation.chip_figures:CHIPS",
     "costmodel-dma": "npusim.validation.dma_figures:ENGINES",
@@ -28,8 +26,6 @@ PREDICTORS = {
     "costmodel-sparse": "npusim.validation.costmodel_figures:SPARSE_PRODUCTS",
     "dsp": "npusim.validation.dsp_figures:KERNELS",
     "engines": "npusim.validation.engine_agreement:ENGINES",
-    "magnas": "npusim.validation.magnas:FIGURES",
-    "nitro": "npusim.validation.nitro:FIGURES",
     "networks": "npusim.validation.network_figures:PUBLISHED",
     "peers": "npusim.validation.peer_figures:PEERS",
     "silicon-dma": "npusim.validation.dma_figures:MEASURED",
@@ -38,7 +34,7 @@ PREDICTORS = {
     "silicon-sparsity": "npusim.validation.dpu_figures:SPARSE",
     "silicon-traces": "npusim.validation.trace_figures:TASKS",
 }
-"""Module and name of each predictor that a suite's file can ask for; imported when it is asked for."""
+"""Predictors that a suite's file can name, as `module:name`; packages announce theirs as `npusim.suites`."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +141,14 @@ def predictor_of(suite: Suite) -> Predictor:
     UnknownNameError
         Where there is none of that name.
     """
+    added = announced("npusim.suites")
+    if suite.predictor in added:
+        predictor: Predictor = added[suite.predictor].load()
+        return predictor
     if suite.predictor not in PREDICTORS:
-        raise UnknownNameError("predictor", suite.predictor, PREDICTORS)
+        raise UnknownNameError("predictor", suite.predictor, (*PREDICTORS, *added))
     module, name = PREDICTORS[suite.predictor].split(":")
-    predictor: Predictor = getattr(import_module(module), name)
+    predictor = getattr(import_module(module), name)
     return predictor
 
 
@@ -164,7 +164,7 @@ def figures_path(suite: Suite, figures: str | Path | None = None) -> Path | None
         if suite.figures is None:
             raise ConfigError("a file", file="--figures", allowed="nothing: the suite makes its own rows")
         return Path(figures).expanduser()
-    return None if suite.figures is None else resource("validate", "figures", suite.figures)
+    return None if suite.figures is None else suite_file(suite.predictor, "figures", suite.figures)
 
 
 def machines_of(suite: Suite) -> dict[str, Machine]:

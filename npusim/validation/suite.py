@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -9,6 +10,7 @@ from pydantic import Field, model_validator
 from npusim.config import Section, load_model
 from npusim.errors import UnknownNameError
 from npusim.locate import resource, resource_names
+from npusim.plugins import announced, folder_of
 from npusim.units import PositiveRatio, refuse
 
 Statistic = Literal["mean_error", "median_error", "p90_error"]
@@ -93,7 +95,7 @@ class Suite(Section):
 
 def suite_names() -> list[str]:
     """Return the names of all suites, sorted."""
-    return resource_names("validate", ".yaml")
+    return sorted({*resource_names("validate", ".yaml"), *announced("npusim.suites")})
 
 
 def load_suite(name: str) -> Suite:
@@ -107,4 +109,11 @@ def load_suite(name: str) -> Suite:
     names = suite_names()
     if name not in names:
         raise UnknownNameError("suite", name, names)
-    return load_model(resource("validate", f"{name}.yaml"), Suite)
+    return load_model(suite_file(name, f"{name}.yaml"), Suite)
+
+
+def suite_file(suite: str, *parts: str) -> Path:
+    """Return a file of a suite, from the package that announces the suite or from the shipped folder."""
+    entry = announced("npusim.suites").get(suite)
+    path = folder_of(entry).joinpath("validate", *parts) if entry is not None else None
+    return path if path is not None and path.is_file() else resource("validate", *parts)

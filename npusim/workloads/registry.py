@@ -12,10 +12,8 @@ from npusim.errors import ConfigError, nearest
 from npusim.plugins import Registry
 from npusim.workloads.cnn import CNN
 from npusim.workloads.gnn.family import GNN
-from npusim.workloads.llm import LLM
 from npusim.workloads.spec import WorkloadKind
 from npusim.workloads.transformer import TRANSFORMER
-from npusim.workloads.vision_gnn import VISION_GNN
 
 DEFAULT_KIND = GNN.name
 """Kind of a file that names none."""
@@ -23,7 +21,7 @@ DEFAULT_KIND = GNN.name
 KINDS = Registry("npusim.workloads", "workload kind", WorkloadKind)
 """Every kind of workload by name."""
 
-for _kind in (GNN, CNN, TRANSFORMER, VISION_GNN, LLM):
+for _kind in (GNN, CNN, TRANSFORMER):
     KINDS.register(_kind)
 
 

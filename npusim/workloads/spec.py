@@ -71,6 +71,11 @@ class WorkloadKind:
     """Build the graph of a `spec`, given its name and the folder of its file."""
     folder: Path | None = None
     """Folder of the workload files that another package ships with the kind, named as the files are."""
+    export: Callable[[Any, Path, Path | None, Callable[[str], None]], None] | None = None
+    """Writes the model of a `spec` for `npusim export`, into a folder, a file of weights and a callback for
+    messages; None: the kind has no model to export."""
+    is_large: bool = False
+    """Whether an estimate takes longer than a slider of the explorer should wait."""
 
     def __post_init__(self) -> None:
         """Raise an `NpusimError` where the specification does not tell its kind by exactly this name."""

@@ -1,0 +1,1 @@
+"""Feature decomposition: aggregation in chunks of features, its technique, memory model, suite and lesson."""

@@ -1,0 +1,288 @@
+"""Llama (Touvron et al., 2023; Dubey et al., 2024) as NITRO rewrites it and OpenVINO converts it.
+
+Keys and values of `max_sequence` tokens are kept; each inference drops the oldest, appends the new ones,
+repeats them for the heads that share them, and runs attention over all places, masked where they are unused
+(arXiv 2412.11053, section 3.3). Operators and their order of operands are those of the converted model,
+`npusim.llm.converting`; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from npusim.graph import Editor, Graph, GraphMeta
+from npusim.llm.spec import EMBEDDING, HOST_AFTER, HOST_BEFORE, OUTPUT, LlmSpec
+from npusim.ops import DType, Role
+
+_LAST = -1
+
+
+class _Decoder:
+    """A decoder under construction."""
+
+    def __init__(self, spec: LlmSpec, name: str) -> None:
+        dynamic = spec.shapes == "dynamic"
+        meta = GraphMeta(
+            spec.model,
+            form=spec.phase,
+            precision=spec.dtype,
+            prompt_tokens=spec.prompt,
+            new_tokens=spec.new_tokens,
+            dynamic_shapes=dynamic,
+        )
+        self.spec, self.editor = spec, Editor(name, meta=meta)
+        self.kept: list[tuple[str, str, str]] = []
+        """State or input, what is kept of it for the next inference, and a name for that."""
+
+    def weight(self, name: str, rows: int, columns: int) -> str:
+        """Return the weight of a product [rows, columns], one of a name."""
+        if name not in self.editor.tensors:
+            dtype, scales = self.spec.packing(rows, columns)
+            self.editor.constant(name, (rows, columns), dtype, role=Role.WEIGHT, scales_bytes=scales)
+        return name
+
+    def linear(self, x: str, width: int, name: str, weight: str = "") -> str:
+        """Add `x W^T`; the weight has a name of its own where parts share it."""
+        held = self.weight(weight or f"{name}/weight", width, self.editor.tensors[x].shape[_LAST])
+        return self.editor.matmul(x, held, name, transpose_b=True)
+
+    def norm(self, x: str, name: str) -> str:
+        """Add a root mean square normalisation over the last axis."""
+        editor, shape = self.editor, self.editor.tensors[x].shape
+        ones = (1,) * len(shape)
+        square = editor.eltwise("Multiply", x, x, f"{name}/square")
+        mean = editor.reduce("ReduceMean", square, (_LAST,), f"{name}/mean", keep_dims=True)
+        floor = editor.constant(f"{name}/epsilon", ones, self.spec.dtype)
+        root = editor.unary("Sqrt", editor.eltwise("Add", mean, floor, f"{name}/add"), f"{name}/sqrt")
+        scaled = editor.eltwise("Divide", x, root, f"{name}/divide")
+        weight = editor.constant(f"{name}/weight", (*ones[1:], shape[_LAST]), self.spec.dtype)
+        return editor.eltwise("Multiply", scaled, weight, f"{name}/multiply")
+
+    def pick(self, x: str, place: int, name: str) -> str:
+        """Take one element along the last axis."""
+        editor = self.editor
+        index = editor.constant(f"{name}/index", (), DType.INT64)
+        axis = len(editor.tensors[x].shape) - 1
+        return editor.op(
+            "Gather", (x, index), editor.tensors[x].shape[:_LAST], self.spec.dtype, name, axes=(axis,)
+        )
+
+    def angles(self, place: str) -> tuple[str, str]:
+        """Return cosines and sines of the positions, once for a part: [1, tokens, 1, pairs] each."""
+        spec, editor = self.spec, self.editor
+        pairs = spec.head_width // 2
+        if spec.rope == "graph":
+            table = editor.constant(f"{place}/angles/table", (2 * spec.max_sequence, pairs, 2), spec.dtype)
+            position = ("position",), (spec.new_tokens,), DType.INT32
+            index = editor.op("Convert", *position, f"{place}/angles/convert")
+            found = editor.gather(table, index, f"{place}/angles/gather")
+        else:
+            found = "freqs_cis"
+        picked = (self.pick(found, i, f"{place}/angles/{what}") for i, what in enumerate(("cos", "sin")))
+        cos, sin = (editor.reshape(one, (1, spec.new_tokens, 1, pairs), f"{one}/reshape") for one in picked)
+        return cos, sin
+
+    def turned(self, x: str, angles: tuple[str, str], name: str) -> str:
+        """Turn pairs of neighbouring features by the angles of their positions: rotary embeddings."""
+        editor, (cos, sin) = self.editor, angles
+        shape = editor.tensors[x].shape
+        pairs = editor.reshape(x, (*shape[:_LAST], shape[_LAST] // 2, 2), f"{name}/pairs")
+        real, imaginary = self.pick(pairs, 0, f"{name}/real"), self.pick(pairs, 1, f"{name}/imaginary")
+
+        def times(a: str, b: str, what: str) -> str:
+            return editor.eltwise("Multiply", a, b, f"{name}/{what}")
+
+        first = editor.eltwise(
+            "Subtract",
+            times(real, cos, "real_cos"),
+            times(imaginary, sin, "imaginary_sin"),
+            f"{name}/subtract",
+        )
+        second = editor.eltwise(
+            "Add", times(real, sin, "real_sin"), times(imaginary, cos, "imaginary_cos"), f"{name}/add"
+        )
+        halves = [
+            editor.reshape(half, (*editor.tensors[half].shape, 1), f"{half}/unsqueeze", "Unsqueeze")
+            for half in (first, second)
+        ]
+        whole = (*editor.tensors[first].shape, 2)
+        joined = editor.op("Concat", halves, whole, self.spec.dtype, f"{name}/concat", axes=(len(whole) - 1,))
+        return editor.reshape(joined, shape, f"{name}/flatten")
+
+    def cached(self, new: str, layer: int, what: str, name: str) -> str:
+        """Return keys or values of all places, the new ones last; what is kept is written back.
+
+        [1, places, kv_heads, head_width]
+        """
+        spec, editor = self.spec, self.editor
+        shape, dtype = (1, spec.attended, *editor.tensors[new].shape[2:]), spec.dtype
+        before = spec.attended if spec.shapes == "static" else spec.attended - spec.new_tokens
+        if not before:
+            self.kept.append(("", new, f"{name}/keep"))
+            return new
+        held = self._held(f"cache_{what}_{layer}", (1, before, *shape[2:]), name)
+        if spec.shapes == "static":
+            rest = (1, before - spec.new_tokens, *shape[2:])
+            held = editor.op("Slice", (held,), rest, dtype, f"{name}/slice")
+        joined = editor.op("Concat", (held, new), shape, dtype, f"{name}/concat", axes=(1,))
+        self.kept.append((f"cache_{what}_{layer}", joined, f"{name}/keep"))
+        return joined
+
+    def _held(self, cache: str, shape: tuple[int, ...], name: str) -> str:
+        """Return the cache as an inference finds it."""
+        if self.spec.cache == "input":
+            return self.editor.input(cache, shape, self.spec.dtype)
+        # A converted model keeps states in fp32: only constants are stored narrower.
+        self.editor.state(cache, shape, DType.FP32)
+        return self.editor.op("ReadValue", (cache,), shape, self.spec.dtype, f"{name}/read")
+
+    def spread(self, x: str, name: str, turn: bool = False) -> str:
+        """Repeat keys or values for the heads that share them: [1, heads, places, head_width].
+
+        Parameters
+        ----------
+        turn : bool
+            Whether the last two axes change places.
+        """
+        spec, editor = self.spec, self.editor
+        _, places, _, width = editor.tensors[x].shape
+        shared = spec.heads // spec.kv_heads
+        if shared > 1:
+            single = (1, places, spec.kv_heads, 1, width)
+            x = editor.reshape(x, single, f"{name}/unsqueeze", "Unsqueeze")
+            each = (1, places, spec.kv_heads, shared, width)
+            x = editor.op("Broadcast", (x,), each, spec.dtype, f"{name}/broadcast")
+            x = editor.reshape(x, (1, places, spec.heads, width), f"{name}/reshape")
+        shape = (1, spec.heads, width, places) if turn else (1, spec.heads, places, width)
+        order = (0, 2, 3, 1) if turn else (0, 2, 1, 3)
+        return editor.op("Transpose", (x,), shape, spec.dtype, f"{name}/transpose", order=order)
+
+    def attention(self, x: str, layer: int, angles: tuple[str, str], name: str) -> str:
+        """Add attention of the new tokens to all places, [1, tokens, hidden]."""
+        spec, editor = self.spec, self.editor
+        tokens, width = spec.new_tokens, spec.head_width
+
+        def heads(count: int, what: str) -> str:
+            found = self.linear(x, count * width, f"{name}/{what}")
+            return editor.reshape(found, (1, tokens, count, width), f"{name}/{what}/heads")
+
+        query = self.turned(heads(spec.heads, "query"), angles, f"{name}/query/rotary")
+        key = self.turned(heads(spec.kv_heads, "key"), angles, f"{name}/key/rotary")
+        value = heads(spec.kv_heads, "value")
+        turn = spec.attention == "separate"
+        keys = self.spread(self.cached(key, layer, "k", f"{name}/cache_k"), f"{name}/keys", turn)
+        values = self.spread(self.cached(value, layer, "v", f"{name}/cache_v"), f"{name}/values")
+        query = editor.op(
+            "Transpose", (query,), (1, spec.heads, tokens, width), spec.dtype, f"{name}/query/transpose",
+            order=(0, 2, 1, 3),
+        )  # fmt: skip
+        scores = editor.matmul(query, keys, f"{name}/scores", transpose_b=not turn)
+        scale = editor.constant(f"{name}/scale/value", (1, 1, 1, 1) if turn else (1,), spec.dtype)
+        scores = editor.eltwise("Multiply", scores, scale, f"{name}/scale")
+        if spec.shapes == "static" or tokens > 1:
+            scores = editor.eltwise("Add", scores, "mask", f"{name}/mask")
+        shares = editor.unary("Softmax", scores, f"{name}/softmax", axes=(3,))
+        found = editor.matmul(shares, values, f"{name}/attended")
+        found = editor.op(
+            "Transpose", (found,), (1, tokens, spec.heads, width), spec.dtype, f"{name}/tokens_first",
+            order=(0, 2, 1, 3),
+        )  # fmt: skip
+        found = editor.reshape(found, (1, tokens, spec.hidden), f"{name}/join_heads")
+        return self.linear(found, spec.hidden, f"{name}/output")
+
+    def feed_forward(self, x: str, name: str) -> str:
+        """Add the gated feed-forward network."""
+        gate = self.linear(x, self.spec.intermediate, f"{name}/gate")
+        gate = self.editor.unary("Swish", gate, f"{name}/swish")
+        up = self.linear(x, self.spec.intermediate, f"{name}/up")
+        gated = self.editor.eltwise("Multiply", gate, up, f"{name}/multiply")
+        return self.linear(gated, self.spec.hidden, f"{name}/down")
+
+    def layer(self, x: str, layer: int, angles: tuple[str, str]) -> str:
+        """Add a decoder layer."""
+        editor, name = self.editor, f"layer{layer}"
+        editor.region = f"{name}/attention"
+        y = self.attention(self.norm(x, f"{name}/attention/norm"), layer, angles, f"{name}/attention")
+        x = editor.eltwise("Add", x, y, f"{name}/attention/add")
+        editor.region = f"{name}/feed"
+        y = self.feed_forward(self.norm(x, f"{name}/feed/norm"), f"{name}/feed")
+        return editor.eltwise("Add", x, y, f"{name}/feed/add")
+
+    def run(self) -> Graph:
+        """Add everything and return the graph."""
+        spec, editor = self.spec, self.editor
+        self._inputs()
+        chunk = spec.layers // spec.chunks if spec.chunks else spec.layers
+        self._begin(EMBEDDING)
+        table = self.weight("embedding/table", spec.vocabulary, spec.hidden)
+        token = editor.op("Convert", ("token",), (1, spec.new_tokens), DType.INT32, "embedding/convert")
+        x = editor.gather(table, token, "embedding/gather")
+        editor.change_tensor(x, dtype=spec.dtype)
+        angles = ("", "")
+        for layer in range(spec.layers):
+            if layer % chunk == 0:
+                self._begin(f"layers{layer // chunk}")
+                editor.region = "positions"
+                angles = self.angles(f"positions{layer // chunk}")
+            x = self.layer(x, layer, angles)
+        self._begin(OUTPUT)
+        x = self.norm(x, "output/norm")
+        logits = self.linear(x, spec.vocabulary, "output/logits", "embedding/table" if spec.tied else "")
+        if spec.host_work:
+            editor.part_name = editor.region = HOST_AFTER
+            logits = editor.op("TopK", (logits,), (1, spec.new_tokens, 1), DType.INT32, "choice", axes=(2,))
+            self._by_host(logits)
+        editor.outputs = [logits]
+        self._write_back()
+        return self._placed()
+
+    def _begin(self, part: str) -> None:
+        self.editor.part_name = part if self.spec.chunks else ""
+        self.editor.region = part
+
+    def _inputs(self) -> None:
+        spec, editor = self.spec, self.editor
+        editor.input("token", (1, spec.new_tokens), DType.INT64)
+        masked = spec.shapes == "static" or spec.new_tokens > 1
+        mask, angles = (
+            (1, spec.heads, spec.new_tokens, spec.attended),
+            (spec.new_tokens, spec.head_width // 2, 2),
+        )
+        if spec.rope == "graph" or spec.host_work:
+            editor.input("position", (spec.new_tokens,), DType.INT64)
+        if not spec.host_work:
+            if masked:
+                editor.input("mask", mask, spec.dtype)
+            if spec.rope == "input":
+                editor.input("freqs_cis", angles, spec.dtype)
+            return
+        editor.part_name = editor.region = HOST_BEFORE
+        if masked:
+            self._by_host(editor.op("Broadcast", ("position",), mask, spec.dtype, "mask"))
+        if spec.rope == "input":
+            table = editor.constant("freqs_cis/table", (2 * spec.max_sequence, *angles[1:]), spec.dtype)
+            self._by_host(editor.gather(table, "position", "freqs_cis"))
+
+    def _by_host(self, result: str) -> None:
+        """Let the CPU make a tensor, whatever device runs the network."""
+        self.editor.change_operator(result, device="cpu", pinned=True)
+
+    def _write_back(self) -> None:
+        """Write what is kept to its state, or return it."""
+        for cache, value, name in self.kept:
+            if cache and self.spec.cache == "state":
+                writer = next(op for op in self.editor.operators.values() if value in op.outputs)
+                self.editor.part_name, self.editor.region = writer.part, writer.region
+                self.editor.assign(cache, value, name)
+            else:
+                self.editor.outputs.append(value)
+
+    def _placed(self) -> Graph:
+        """Return the graph, parts on the devices that are asked for."""
+        for name, op in list(self.editor.operators.items()):
+            if op.part in self.spec.devices:
+                self.editor.change_operator(name, device=self.spec.devices[op.part])
+        return self.editor.finish()
+
+
+def build_decoder(spec: LlmSpec, name: str) -> Graph:
+    """Build one inference of a decoder."""
+    return _Decoder(spec, name).run()

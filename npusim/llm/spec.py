@@ -1,0 +1,251 @@
+"""Decoders of language as a kind of workload: keys of the file, and the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from npusim.graph import Graph
+from npusim.ops import DType
+from npusim.units import refuse
+from npusim.workloads import WorkloadKind
+from npusim.workloads.spec import WorkloadSpec, default_of_model
+
+LlmModel = Literal["llama3.2-1b", "llama3.2-3b", "llama3-8b", "llama-tiny"]
+PartDevice = Literal["npu", "cpu", "gpu"]
+
+
+class _Sizes(NamedTuple):
+    """Defaults of a model."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    intermediate: int
+    vocabulary: int
+    tied: bool
+    chunks: int
+
+
+_SIZES: dict[str, _Sizes] = {
+    "llama3.2-1b": _Sizes(16, 2048, 32, 8, 8192, 128256, True, 1),
+    "llama3.2-3b": _Sizes(28, 3072, 24, 8, 8192, 128256, True, 2),
+    "llama3-8b": _Sizes(32, 4096, 32, 8, 14336, 128256, False, 2),
+    "llama-tiny": _Sizes(4, 128, 8, 2, 384, 512, True, 2),
+}
+_PACKED = {"int8": 8, "int4": 4}
+_SCALE_BYTES = 2.0
+"""A scale, in fp16."""
+EMBEDDING, OUTPUT, HOST_BEFORE, HOST_AFTER = "embedding", "output", "inputs", "choice"
+"""Names of parts; those of decoder layers are `layers0`, `layers1`, ..."""
+
+
+def _of_model(key: str) -> Any:
+    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+
+
+class LlmSpec(WorkloadSpec):
+    """A decoder of language, as NITRO rewrites, cuts and converts it (arXiv 2412.11053, section 3)."""
+
+    kind: Literal["llm"]
+    """Large language models."""
+    model: LlmModel
+    """The network: llama3.2-1b, llama3.2-3b, llama3-8b, or llama-tiny, a quick one of their form."""
+    precision: Literal["fp16", "bf16", "fp32"] = "fp16"
+    """Format of its tensors; weights may be narrower (`weights`)."""
+    phase: Literal["decode", "prefill"] = "decode"
+    """`decode` makes the next token; `prefill` takes in the prompt at once, by a model compiled for its
+    length."""
+    shapes: Literal["static", "dynamic"] = "static"
+    """`static`: the cache has `max_sequence` places, attention runs over all of them, and a mask leaves out
+    the unused ones; `dynamic`: it has as many as there are tokens (`position`), which no NPU runs."""
+    max_sequence: Annotated[int, Field(ge=1, le=131_072)] = 128
+    """Places of the cache: tokens that the model can look back to. Default: 128, NITRO's."""
+    prompt: Annotated[int, Field(ge=1, le=131_072)] = 32
+    """Tokens of the prompt."""
+    position: Annotated[int, Field(ge=0, le=131_072)] = Field(default_factory=lambda data: data["prompt"])
+    """Tokens that are in the cache already, for `shapes: dynamic` in the phase decode. Default: the prompt's.
+    """
+    tokens: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Tokens that a decoding inference takes in: more than one where a draft's guesses are checked."""
+    cache: Literal["state", "input"] = "state"
+    """Where keys and values of earlier tokens are kept: in states of the model, or in inputs and outputs."""
+    rope: Literal["input", "graph"] = "input"
+    """Who looks up the rotary embeddings of a position: the host, or a table in the graph."""
+    chunks: Annotated[int, Field(ge=0, le=1024)] = _of_model("chunks")
+    """Parts of equal size that the decoder layers are cut into; embedding and last layer are parts of their
+    own. 0: everything in one piece. Default: NITRO's, 1 for llama3.2-1b, else 2."""
+    weights: Literal["fp16", "int8", "int4"] = "fp16"
+    """Format in which weights are stored: `fp16` as `precision` has it, or packed with scales."""
+    symmetric: bool = False
+    """Whether packed weights have scales alone; otherwise scales and zero points."""
+    group: Annotated[int, Field(ge=0, le=65536)] = Field(
+        default_factory=lambda data: 0 if data["weights"] != "int4" else _GROUP
+    )
+    """Weights of a row that share a scale; 0: all of the row. Default: 64 for int4, else 0."""
+    attention: Literal["fused", "separate"] = Field(
+        default_factory=lambda data: "fused" if data["weights"] == "fp16" else "separate"
+    )
+    """`fused`: OpenVINO recognises attention, as since 2025, and multiplies keys as they lie; `separate`: its
+    operators stay apart, and keys are transposed to columns, as in the converted model and under OpenVINO
+    2024. Default: fused; of packed weights separate, since their models are not recognised."""
+    host_work: bool = True
+    """Whether what the host does for a token counts: it makes the mask and looks up rotary embeddings, and
+    chooses the next token."""
+    devices: dict[str, PartDevice] = Field(default_factory=dict)
+    """Device of a part, by the part's name: embedding, layers0, layers1, ..., output. A part that is not
+    listed runs where the network does."""
+    layers: Annotated[int, Field(ge=1, le=256)] = _of_model("layers")
+    """Decoder layers."""
+    hidden: Annotated[int, Field(ge=1, le=65536)] = _of_model("hidden")
+    """Features of a token."""
+    heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("heads")
+    """Attention heads."""
+    kv_heads: Annotated[int, Field(ge=1, le=1024)] = _of_model("kv_heads")
+    """Heads of keys and values, each shared by `heads / kv_heads` heads."""
+    intermediate: Annotated[int, Field(ge=1, le=262_144)] = _of_model("intermediate")
+    """Features within the feed-forward network."""
+    vocabulary: Annotated[int, Field(ge=2, le=10_000_000)] = _of_model("vocabulary")
+    """Tokens that the model knows."""
+    tied: bool = _of_model("tied")
+    """Whether the last layer multiplies by the table of embeddings."""
+
+    @model_validator(mode="after")
+    def _cut_evenly(self) -> LlmSpec:
+        for key, whole in (("heads", "hidden"), ("kv_heads", "heads")):
+            if getattr(self, whole) % getattr(self, key):
+                total = getattr(self, whole)
+                refuse(f"`{getattr(self, key)}`", f"a divisor of {whole}, which is {total}", at=key)
+        if self.head_width % 2:
+            refuse(f"`{self.heads}`", "heads of an even width: rotary embeddings turn pairs", at="heads")
+        if self.chunks and self.layers % self.chunks:
+            even = ", ".join(str(n) for n in range(1, self.layers + 1) if self.layers % n == 0)
+            refuse(f"`{self.chunks}`", f"a divisor of layers, which is {self.layers}: 0, {even}", at="chunks")
+        for name in self.devices:
+            if name not in self.part_names:
+                refuse(f"the part `{name}`", ", ".join(self.part_names), at="devices")
+        return self
+
+    @model_validator(mode="after")
+    def _places_suffice(self) -> LlmSpec:
+        length = f"max_sequence, which is {self.max_sequence}"
+        if self.prompt > self.max_sequence:
+            refuse(f"`{self.prompt}`", f"at most {length}: the cache must hold the prompt", at="prompt")
+        most = self.max_sequence - (self.new_tokens if self.looks_back else 0)
+        if self.position > most:
+            refuse(
+                f"`{self.position}`", f"at most {most}: {length}, is to hold new tokens, too", at="position"
+            )
+        if self.new_tokens > self.max_sequence:
+            refuse(f"`{self.tokens}`", f"at most {length}", at="tokens")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_fill_rows(self) -> LlmSpec:
+        if not self.group:
+            return self
+        if self.weights == "fp16":
+            refuse(f"`{self.group}`", "no group where weights are fp16: they have no scales", at="group")
+        for row, what in ((self.hidden, "hidden"), (self.intermediate, "intermediate")):
+            if row % self.group:
+                refuse(f"`{self.group}`", f"a divisor of every row; {what} is {row}", at="group")
+        return self
+
+    @property
+    def dtype(self) -> DType:
+        """Format of the tensors."""
+        return DType(self.precision)
+
+    @property
+    def head_width(self) -> int:
+        """Features of a head."""
+        return self.hidden // self.heads
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens that an inference takes in."""
+        return self.prompt if self.phase == "prefill" else self.tokens
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the cache holds earlier tokens, and no more places than these."""
+        return self.shapes == "dynamic" and self.phase == "decode"
+
+    @property
+    def attended(self) -> int:
+        """Places that attention runs over."""
+        if self.shapes == "static":
+            return self.max_sequence
+        return self.new_tokens + (self.position if self.looks_back else 0)
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Parts that devices run, in order; one without a name where the network is in one piece."""
+        if not self.chunks:
+            return ("",)
+        return (EMBEDDING, *(f"layers{i}" for i in range(self.chunks)), OUTPUT)
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the model, the table of embeddings once where it is tied."""
+        width, narrow = self.hidden, self.kv_heads * self.head_width
+        layer = 2 * width * width + 2 * width * narrow + 3 * width * self.intermediate + 2 * width
+        tables = (1 if self.tied else 2) * self.vocabulary * width
+        return self.layers * layer + tables + width
+
+    def packing(self, rows: int, columns: int) -> tuple[DType, float]:
+        """Return the format in which a matrix of weights is stored, and the bytes of its scales."""
+        if self.weights not in _PACKED:
+            return self.dtype, 0.0
+        bits = _PACKED[self.weights]
+        signed, unsigned = {8: (DType.INT8, DType.UINT8), 4: (DType.INT4, DType.UINT4)}[bits]
+        scales = rows * (columns // self.group if self.group else 1)
+        if self.symmetric:
+            return signed, scales * _SCALE_BYTES
+        return unsigned, scales * (_SCALE_BYTES + bits / 8)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Phase, length of the cache, and format of the weights."""
+        return {"phase": self.phase, "max_sequence": self.max_sequence, "weights": self.weights}
+
+
+_GROUP = 64
+_BASE = 500_000.0
+"""Base of the rotary embeddings' wavelengths, of Llama 3."""
+
+
+def rotary_angles(spec: LlmSpec, positions: int) -> npt.NDArray[np.float64]:
+    """Return cosine and sine by position and pair of features, shape (positions, pairs, 2)."""
+    turns = _BASE ** -(np.arange(0, spec.head_width, 2) / spec.head_width)
+    angles = np.outer(np.arange(positions), turns)
+    return np.stack((np.cos(angles), np.sin(angles)), axis=-1)
+
+
+def _build(spec: LlmSpec, name: str, _: Path) -> Graph:
+    from npusim.llm.decoder import build_decoder  # loaded when a decoder is built
+
+    return build_decoder(spec, name)
+
+
+def _export(spec: LlmSpec, folder: Path, weights: Path | None, tell: Callable[[str], None]) -> None:
+    from npusim.llm.converting import export_llm  # loads PyTorch
+
+    export_llm(spec, folder, weights, tell)
+
+
+LLM = WorkloadKind(
+    "llm",
+    "decoders of language: a token at a time, or a prompt",
+    LlmSpec,
+    _build,
+    folder=Path(__file__).with_name("workloads"),
+    export=_export,
+    is_large=True,
+)

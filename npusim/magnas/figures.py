@@ -1,0 +1,359 @@
+"""MaGNAS's tables and figures of mapping, operating points and search, from the model.
+
+Table 3 (transitions), Table 4 (latency allowed), Table 5 (power allowed), Figure 7 (operating points), Figure
+8 (isotropic and pyramid backbone), Figure 9 (blocks and layers), Figure 10 (evolution and chance). Networks
+are those of suite `magnas`; what the paper leaves open is said in docs/vision-gnns.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from npusim.config.reading import read_yaml
+from npusim.errors import InfeasibleError, UnknownNameError
+from npusim.locate import resource
+from npusim.magnas.figures_document import MappingFigure, MappingFigures, MappingStatement
+from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, read_figures
+from npusim.mapping import ChainProblem, Granularity, chain_front
+from npusim.scenario import Scenario
+from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
+from npusim.studies.evolved_mapping import Budget, Genes, SearchMethod, hypervolume, searched
+from npusim.studies.map_front import Limits, at_points, combinations_of, fitness
+from npusim.studies.mapping_letters import letters_of, placement_of
+from npusim.studies.placed_units import PlacedUnits, coarser_start, placed_units
+from npusim.validation.suite import suite_file
+
+ARRAYS, PYRAMID = "three-arrays", "pyramid-vig-m"
+TRANSITIONS = (0, 1, 2, 4, 8)
+"""Most transitions that placements of Table 3 are searched with, beside any number."""
+EVALUATIONS, LONG_SEARCH = 5_000, 60_000
+"""Placements costed for Figure 10, and for Figure 9 (section 5.7)."""
+_ROUNDING = 1e-9
+"""Relative difference of what is equal but for the order of sums."""
+_EXPONENTS = (1.0, 1.0)
+"""Of energy and latency in Eq. 13 (section 5.5)."""
+_OF_FIGURE_8 = ("workload.operator=gin", "workload.depth=4", "workload.ffn_hidden=192")
+"""Section 5.7.1: GIN, depth 4, hidden width 192; nothing skipped."""
+
+
+@dataclass
+class _Found:
+    """Collects the numbers and statements of one table or figure."""
+
+    name: str
+    figures: list[MappingFigure] = field(default_factory=list)
+    statements: list[MappingStatement] = field(default_factory=list)
+
+    def number(
+        self, what: str, quantity: str, ours: float, paper: float | None = None, unit: str = ""
+    ) -> None:
+        self.figures.append(
+            MappingFigure(
+                figure=self.name, what=what, quantity=quantity, unit=unit, ours=float(ours), paper=paper
+            )
+        )
+
+    def costs(self, what: str, values: Any, paper: Sequence[float | None] = (None, None)) -> None:
+        """Take in latency (s) and energy (J)."""
+        for quantity, unit, ours, theirs in zip(("latency", "energy"), "sJ", values, paper, strict=True):
+            self.number(what, quantity, ours, theirs, unit)
+
+    def says(self, what: str, holds: Any) -> None:
+        self.statements.append(MappingStatement(figure=self.name, says=what, holds=bool(holds)))
+
+
+def mapping_figures(
+    names: Sequence[str] = (), tell: Callable[[int, int], object] = lambda done, of: None
+) -> MappingFigures:
+    """Return tables and figures of the paper with what the model says.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of `FIGURES`; none: all.
+    tell : callable
+        Called with tables and figures done, and in all.
+
+    Raises
+    ------
+    UnknownNameError
+        Where a name is none of them.
+    """
+    chosen: list[str] = list(names or FIGURES)
+    found: list[_Found] = []
+    for name in chosen:
+        if name not in FIGURES:
+            raise UnknownNameError("table or figure of MaGNAS", name, FIGURES)
+    for done, name in enumerate(chosen):
+        tell(done, len(chosen))
+        found.append(FIGURES[name]())
+    return MappingFigures(
+        title="MaGNAS: mappings and operating points",
+        figures=[row for one in found for row in one.figures],
+        statements=[row for one in found for row in one.statements],
+    )
+
+
+@cache
+def _published() -> Mapping[str, Any]:
+    return dict(read_yaml(suite_file("magnas", "figures", "magnas-mapping.yaml")).data)
+
+
+def _table3() -> _Found:
+    """Placements of a3, and the least energy by transitions, at the latency of the paper's own placement."""
+    found, problem = _Found("Table 3"), problem_of(A3)
+    _, keys, values, _ = read_figures(resource("validate", "figures", "published.yaml"))
+    given = {(key.mapping, key.quantity): 1e-3 * value for key, value in zip(keys, values, strict=True)}
+    costs: list[Any] = []
+    for text in _published()["table3_mappings"]:
+        letters = tuple(text.split("/"))
+        costs.append(problem.evaluate(placement_of(problem.blocks, problem.units, letters)[None])[0])
+        paper = [given.get((letters, quantity)) for quantity in ("latency_ms", "energy_mj")]
+        found.costs(text, costs[-1], paper)
+    most_s, fronts = costs[-1][0], []
+    for most in (*TRANSITIONS, None):
+        front = _front(problem, Limits(transitions=most))
+        fronts.append(front)
+        within = front[front[:, 0] <= most_s * (1.0 + _ROUNDING)]
+        what = "any number of transitions" if most is None else f"at most {most} transitions"
+        found.costs(f"least energy in that time, {what}", within[-1])
+    found.says(
+        "more transitions allowed are never worse",
+        all(_covers(more, fewer) for fewer, more in pairwise(fronts)),
+    )
+    found.says(
+        "the paper's placement of 12 transitions takes less energy than its four of one and two",
+        costs[-1][1] < min(one[1] for one in costs[2:6]),
+    )
+    return found
+
+
+def _table4() -> _Found:
+    """Share of the GPU in the placement that Eq. 13 picks, by the latency allowed."""
+    found, shares = _Found("Table 4"), []
+    for percent, paper in _published()["table4_gpu_share"].items():
+        each = []
+        for network in SETTINGS:
+            problem = problem_of(network)
+            most_s = _alone(problem)[UNITS.index("gpu"), 0] * (1.0 + float(percent) / 100.0)
+            each.append((_picked(problem, Limits(latency_s=most_s)) == UNITS.index("gpu")).mean())
+        shares.append(float(np.mean(each)))
+        found.number(f"{percent} % beyond the GPU alone", "share of the GPU", shares[-1], paper)
+    found.says("the GPU's share falls as more latency is allowed", (np.diff(shares) <= _ROUNDING).all())
+    found.says("and levels off", abs(shares[-1] - shares[-2]) < 0.1 * (shares[0] - shares[-1]))
+    theirs = _whole_products()
+    for network in SETTINGS:
+        gpu, dla = _alone(problem_of(network)).prod(1)
+        paper = theirs[network, "dla"] / theirs[network, "gpu"]
+        found.number(f"{network}: all on the DLA over all on the GPU", "latency x energy", dla / gpu, paper)
+    return found
+
+
+def _whole_products() -> dict[tuple[str, str], float]:
+    """Return the published latency times energy of each network on each unit."""
+    _, keys, values, _ = read_figures(resource("validate", "figures", "published.yaml"))
+    unit_of = {letter: unit for unit, letter in letters_of(UNITS).items()}
+    found: dict[tuple[str, str], float] = {}
+    for key, value in zip(keys, values, strict=True):
+        units = set(key.mapping) if len(key.mapping) == 1 else {unit_of[one] for one in "".join(key.mapping)}
+        if len(units) == 1:
+            whole = (key.network, units.pop())
+            found[whole] = found.get(whole, 1.0) * value
+    return found
+
+
+def _table5() -> _Found:
+    """Quickest placement and operating points by the mean power allowed."""
+    found, shares, latencies = _Found("Table 5"), [], []
+    published = _published()["table5_gpu_share"]
+    for watts, paper in published.items():
+        each = [_quickest(network, Limits(power_w=float(watts))) for network in SETTINGS]
+        latencies.append([latency_s for latency_s, _ in each])
+        shares.append(float(np.mean([share for _, share in each])))
+        found.number(f"within {watts} W", "share of the GPU", shares[-1], paper)
+    slower = np.median(np.array(latencies[0]) / latencies[-1])
+    ends = list(published)
+    what = f"within {ends[0]} W over within {ends[-1]} W"
+    found.number(what, "latency", slower, _published()["table5_latency_of_least_over_most"])
+    found.says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
+    found.says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
+    return found
+
+
+def _quickest(network: str, limits: Limits) -> tuple[float, float]:
+    """Return latency (s) of the quickest placement at any operating points, and the GPU's share of it."""
+    best = (np.inf, 0.0)
+    for problem in _at_all_points(network):
+        with suppress(InfeasibleError):
+            front = chain_front(problem, limits.of(problem))
+            share = (front.placements[0] == UNITS.index("gpu")).mean()
+            best = min(best, (float(front.latency_s[0]), float(share)))
+    return best
+
+
+def _figure7() -> _Found:
+    """Searched operating points against the fastest and the slowest, mappings kept."""
+    found = _Found("Figure 7")
+    ratios: dict[str, list[Any]] = {"picked by Eq. 13": [], "half on the GPU": []}
+    for network in SETTINGS:
+        problems = _at_all_points(network)
+        fastest, slowest = problems[0], problems[-1]
+        front, alone = chain_front(fastest), _alone(fastest)
+        on_gpu = (front.placements == UNITS.index("gpu")).mean(1)
+        halves = front.placements[np.argmin(np.abs(on_gpu - 0.5))]
+        for name, placement in zip(ratios, (_picked(fastest, Limits()), halves), strict=True):
+            values = np.array([problem.evaluate(placement[None])[0] for problem in problems])
+            best = values[np.argmin(fitness(values[:, 0], values[:, 1], alone, _EXPONENTS))]
+            ends = np.array([one.evaluate(placement[None])[0] for one in (fastest, slowest)])
+            ratios[name].append(best / ends)
+    for name, each in ratios.items():
+        medians = np.median(each, 0)
+        for end, ours in zip(("fastest", "slowest"), medians, strict=True):
+            paper = _published()["figure7_searched_over"][end]
+            for quantity, value in zip(("latency", "energy"), ours, strict=True):
+                found.number(f"mapping {name}", f"{quantity} over {end}", value, paper[quantity])
+        (slower, less), (quicker, saved) = medians
+        found.says(f"mapping {name}: searched clocks are slower than the fastest", slower > 1.0)
+        found.says(f"mapping {name}: they take less energy than the fastest", less < 1.0)
+        found.says(f"mapping {name}: they are quicker than the slowest", quicker < 1.0)
+        found.says(f"mapping {name}: they take less energy than the slowest", saved < 1.0)
+    return found
+
+
+def _figure8() -> _Found:
+    """How far fronts of GPU and DLA bend below the line between their ends."""
+    found, bends = _Found("Figure 8"), []
+    for name, workload in (("isotropic", WORKLOAD), ("pyramid", PYRAMID)):
+        scenario = Scenario(workload, SOC, settings=_OF_FIGURE_8)
+        front = _front(chain_problem(scenario, chain_of(scenario.graph), UNITS), Limits())
+        found.costs(f"{name}: quickest of {len(front)}", front[0])
+        found.costs(f"{name}: least energy", front[-1])
+        bends.append(_bend(front))
+        found.number(name, "depth below the line, of both ranges", bends[-1])
+    found.says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
+    found.says("that of the pyramid is more convex", bends[1] > bends[0])
+    return found
+
+
+def _figure9() -> _Found:
+    """Blocks and layers of the pyramid on three arrays, by as long a search."""
+    found, budget = _Found("Figure 9"), Budget(evaluations=LONG_SEARCH)
+    fronts = {}
+    for granularity in ("block", "layer"):
+        units, values = _evolved(granularity, "nsga2", budget, True)
+        fronts[granularity] = values
+        found.costs(f"{granularity}s: quickest of {len(values)}, {len(units.blocks)} units", values[0])
+        found.costs(f"{granularity}s: least energy", values[-1])
+    blocks, layers = fronts["block"], fronts["layer"]
+    middle_s = blocks[len(blocks) // 2, 0] * (1.0 + _ROUNDING)
+    least = [one[one[:, 0] <= middle_s][-1, 1] for one in (layers, blocks)]
+    found.number(
+        "layers over blocks at the latency of the middle block placement", "energy",
+        least[0] / least[1], _published()["figure9_layerwise_energy"],
+    )  # fmt: skip
+    found.says("layerwise mapping is never worse than blockwise", _covers(layers, blocks))
+    return found
+
+
+def _figure10() -> _Found:
+    """Hypervolume of evolution and chance over the best known, blocks and layers on three arrays."""
+    found, budget = _Found("Figure 10"), Budget(evaluations=EVALUATIONS)
+    paper = read_yaml(resource("validate", "figures", "published.yaml")).data["magnas"]
+    published = paper["fig10_normalised_hypervolume_at_5000_evaluations"]
+    for granularity in ("block", "layer"):
+        units, best = _evolved(granularity, "nsga2", Budget(evaluations=LONG_SEARCH), True)
+        worst = _alone(units).max(0)
+        each = {method: _evolved(granularity, method, budget, False)[1] for method in ("nsga2", "random")}
+        known = hypervolume(np.concatenate([best, *each.values()]), worst)
+        shares = {method: hypervolume(values, worst) / known for method, values in each.items()}
+        what = f"{granularity}s, {EVALUATIONS} evaluations"
+        found.number(
+            what, "hypervolume of NSGA-II over the best known", shares["nsga2"], published["evolutionary"]
+        )
+        found.number(
+            what, "hypervolume of random search over the best known", shares["random"], published["random"]
+        )
+        found.says(f"{granularity}s: evolution finds more than chance", shares["nsga2"] > shares["random"])
+    return found
+
+
+FIGURES: dict[str, Callable[[], _Found]] = {
+    "table3": _table3,
+    "table4": _table4,
+    "table5": _table5,
+    "figure7": _figure7,
+    "figure8": _figure8,
+    "figure9": _figure9,
+    "figure10": _figure10,
+}
+"""What makes each table and figure."""
+
+
+def _front(problem: ChainProblem, limits: Limits) -> Any:
+    """Return latency and energy of an exact front, shape (placements, 2)."""
+    front = chain_front(problem, limits.of(problem))
+    return np.stack([front.latency_s, front.energy_j], -1)
+
+
+def _alone(problem: ChainProblem | PlacedUnits) -> Any:
+    """Return latency and energy of everything on each unit, shape (units, 2)."""
+    every = np.arange(len(problem.units))[:, None]
+    return problem.evaluate(np.repeat(every, len(problem.blocks), 1))
+
+
+def _picked(problem: ChainProblem, limits: Limits) -> Any:
+    """Return the placement within limits that Eq. 13 picks."""
+    front = chain_front(problem, limits.of(problem))
+    return front.placements[np.argmin(fitness(front.latency_s, front.energy_j, _alone(problem), _EXPONENTS))]
+
+
+def _covers(better: Any, worse: Any) -> bool:
+    """Whether a front has for each point of another one that is as good in both."""
+    return all((better <= one * (1.0 + _ROUNDING)).all(1).any() for one in worse)
+
+
+def _bend(front: Any) -> float:
+    """Return the largest distance of a front below the line between its ends, ranges scaled to 1.
+
+    0 for a line, towards 1 where both ends can be had together.
+    """
+    low, high = front.min(0), front.max(0)
+    return float((1.0 - ((front - low) / (high - low)).sum(1)).max())
+
+
+@cache
+def _at_all_points(network: str) -> list[ChainProblem]:
+    """Return a network at every setting of clocks, from all at their fastest to all at their slowest."""
+    scenario = Scenario(WORKLOAD, SOC, settings=SETTINGS[network])
+    on_devices = ChainOnDevices(scenario, chain_of(scenario.graph), UNITS)
+    combinations = combinations_of(scenario.machine, (*UNITS, "cpu"))
+    return [on_devices.problem(at_points(scenario.machine, points)) for points in combinations]
+
+
+@cache
+def _pyramid(granularity: Granularity) -> PlacedUnits:
+    scenario = _pyramid_scenario()
+    return placed_units(scenario, tuple(scenario.machine.array_devices), granularity)
+
+
+@cache
+def _pyramid_scenario() -> Scenario:
+    return Scenario(PYRAMID, ARRAYS, settings=_OF_FIGURE_8)
+
+
+@cache
+def _evolved(
+    granularity: Granularity, method: SearchMethod, budget: Budget, from_coarser: bool
+) -> tuple[PlacedUnits, Any]:
+    """Return the units of the pyramid, and latency and energy of the placements that a search finds."""
+    units, start = _pyramid(granularity), None
+    if from_coarser and granularity != "block":
+        start = coarser_start(_pyramid_scenario(), units, granularity, budget)
+    return units, searched(Genes(units.allowed, units.evaluate), method, budget, start).values

@@ -1,0 +1,189 @@
+"""MaGNAS's search space: the choices of each superblock, written as text, as genes, as workload keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from npusim.errors import ConfigError
+from npusim.magnas.spec import SUPERBLOCKS, GraphOperator, VisionGnnSpec
+
+LETTERS: dict[GraphOperator, str] = {"max_relative": "M", "edgeconv": "E", "graphsage": "S", "gin": "G"}
+"""Letter of each graph operator in the text of an architecture (MaGNAS, Table 2)."""
+_OPERATOR = {letter: operator for operator, letter in LETTERS.items()}
+_SUPERBLOCK = re.compile(r"([MESG])(\d+)(p?)(?:f(\d+))?")
+_EXAMPLE = "S2pf100-G2f60-S3-G4p"
+GENES = 5
+"""Genes of a superblock: depth, operator, pre-processing, whether there are feed-forward networks, width."""
+
+
+class Superblock(NamedTuple):
+    """Choices of one superblock."""
+
+    depth: int
+    operator: GraphOperator
+    preprocess: bool
+    ffn_percent: int
+    """Hidden features of its feed-forward networks in % of its channels; 0: none."""
+
+    @property
+    def text(self) -> str:
+        """Operator, depth, `p` with pre-processing, `f` and the width of feed-forward networks: S2pf60."""
+        ffn = f"f{self.ffn_percent}" if self.ffn_percent else ""
+        return f"{LETTERS[self.operator]}{self.depth}{'p' if self.preprocess else ''}{ffn}"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One point of a search space."""
+
+    superblocks: tuple[Superblock, ...]
+
+    def __str__(self) -> str:
+        return "-".join(one.text for one in self.superblocks)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether one operator serves all of it."""
+        return len({one.operator for one in self.superblocks}) == 1
+
+    def keys(self, backbone: VisionGnnSpec) -> dict[str, Any]:
+        """Return the workload keys that make a backbone this architecture."""
+        hidden = [
+            round(one.ffn_percent * channels / 100)
+            for one, channels in zip(self.superblocks, backbone.channels, strict=True)
+        ]
+        return {
+            "depth": [one.depth for one in self.superblocks],
+            "operator": [one.operator for one in self.superblocks],
+            "preprocess": [one.preprocess for one in self.superblocks],
+            "ffn_hidden": hidden,
+        }
+
+    def spec(self, backbone: VisionGnnSpec) -> VisionGnnSpec:
+        """Return the workload of this architecture on a backbone.
+
+        Raises
+        ------
+        ConfigError
+            Where the backbone states neighbours for each block: their number is a choice here.
+        """
+        if len(backbone.knn) not in (1, SUPERBLOCKS):
+            allowed = f"1 or {SUPERBLOCKS} values, for depths are a choice"
+            raise ConfigError(f"{len(backbone.knn)} values", key="knn", allowed=allowed)
+        return VisionGnnSpec.model_validate(backbone.model_dump() | self.keys(backbone))
+
+
+def parse_architecture(text: str) -> Architecture:
+    """Return the architecture that a text such as ``S2pf100-G2f60-S3-G4p`` names.
+
+    Raises
+    ------
+    ConfigError
+        Where it names none.
+
+    Examples
+    --------
+    >>> parse_architecture("S2pf100-G2f60-S3-G4p").superblocks[1]
+    Superblock(depth=2, operator='gin', preprocess=False, ffn_percent=60)
+    """
+    found = [_SUPERBLOCK.fullmatch(part) for part in text.split("-")]
+    if len(found) != SUPERBLOCKS or not all(found):
+        letters = ", ".join(f"{letter} {operator}" for operator, letter in LETTERS.items())
+        raise ConfigError(
+            f"`{text}`",
+            file="architecture",
+            allowed=f"{SUPERBLOCKS} superblocks such as {_EXAMPLE}: an operator ({letters}), the depth, p "
+            "for pre-processing, f and the hidden features in % of the channels",
+        )
+    return Architecture(
+        tuple(
+            Superblock(int(one[2]), _OPERATOR[one[1]], bool(one[3]), int(one[4] or 0)) for one in found if one
+        )
+    )
+
+
+@dataclass(frozen=True)
+class ArchitectureSpace:
+    """The choices there are in each superblock; the defaults are MaGNAS's (Table 1), 144 of them."""
+
+    depths: tuple[int, ...] = (2, 3, 4)
+    operators: tuple[GraphOperator, ...] = get_args(GraphOperator)
+    preprocess: tuple[bool, ...] = (False, True)
+    ffn: tuple[bool, ...] = (False, True)
+    widths_percent: tuple[int, ...] = (30, 60, 100)
+    """Hidden features of feed-forward networks in % of the channels: 96, 192 and 320 of 320."""
+
+    def __post_init__(self) -> None:
+        for name, values in self._choices.items():
+            if not values or len(set(values)) != len(values):
+                raise ConfigError(f"`{values}`", key=name, allowed="one value or more, each once")
+
+    @property
+    def _choices(self) -> dict[str, tuple[Any, ...]]:
+        return {
+            "depths": self.depths,
+            "operators": self.operators,
+            "preprocess": self.preprocess,
+            "ffn": self.ffn,
+            "widths_percent": self.widths_percent,
+        }
+
+    @property
+    def text(self) -> str:
+        """The choices, for labels and messages."""
+        named = (f"{name} {'|'.join(map(str, values))}" for name, values in self._choices.items())
+        return ", ".join(named)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Values of each gene, superblock by superblock."""
+        return [len(values) for values in self._choices.values()] * SUPERBLOCKS
+
+    @property
+    def points(self) -> float:
+        """Points of the space as MaGNAS counts them: the width counts also where there is no network."""
+        return float(np.prod(self.sizes, dtype=float))
+
+    def architecture(self, genes: Sequence[int]) -> Architecture:
+        """Return the architecture of genes, `GENES` a superblock."""
+        found = []
+        for first in range(0, len(genes), GENES):
+            depth, operator, preprocess, ffn, width = genes[first : first + GENES]
+            percent = self.widths_percent[width] if self.ffn[ffn] else 0
+            found.append(
+                Superblock(self.depths[depth], self.operators[operator], self.preprocess[preprocess], percent)
+            )
+        return Architecture(tuple(found))
+
+    def homogeneous(self, operator: GraphOperator, largest: bool) -> Architecture:
+        """Return the largest or the smallest architecture of one operator throughout."""
+        most = max if largest else min
+        percent = most(self.widths_percent) if most(self.ffn) else 0
+        one = Superblock(most(self.depths), operator, most(self.preprocess), percent)
+        return Architecture((one,) * SUPERBLOCKS)
+
+    def drawn(self, random: np.random.Generator) -> Architecture:
+        """Return an architecture drawn at random, all values of a gene alike."""
+        return self.architecture([int(random.integers(size)) for size in self.sizes])
+
+    def refuse_outside(self, architecture: Architecture) -> None:
+        """Refuse an architecture that is no point of the space; the message names the choice."""
+        for i, one in enumerate(architecture.superblocks):
+            percents = {0} if False in self.ffn else set()
+            percents |= set(self.widths_percent) if True in self.ffn else set()
+            for name, value, allowed in (
+                ("depth", one.depth, set(self.depths)),
+                ("operator", one.operator, set(self.operators)),
+                ("pre-processing", one.preprocess, set(self.preprocess)),
+                ("feed-forward width", one.ffn_percent, percents),
+            ):
+                if value not in allowed:
+                    raise ConfigError(
+                        f"{name} {value} in superblock {i + 1} of {architecture}",
+                        allowed=", ".join(map(str, sorted(allowed))),
+                    )

@@ -1,0 +1,1 @@
+"""GCNP: channel pruning of GNNs, its suite, command, page and lesson."""

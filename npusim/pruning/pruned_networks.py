@@ -1,0 +1,361 @@
+"""Trains, prunes and trains again over seeds; writes pruned modules, workloads and OpenVINO models."""
+
+from __future__ import annotations
+
+import io
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from npusim.accuracy.document import Training
+from npusim.accuracy.gat import GAT
+from npusim.accuracy.models import model_instance, module_of
+from npusim.accuracy.planetoid import GraphData, read_planetoid
+from npusim.accuracy.propagation import Propagation
+from npusim.accuracy.training import Recipe, accuracy, cached_training, one_thread, train
+from npusim.accuracy.views import EdgeView
+from npusim.config.overrides import Settings
+from npusim.engines.analytical import mapped_estimate
+from npusim.errors import ConfigError, FileError
+from npusim.files import refuse_unwritable, write_whole
+from npusim.frontends.openvino_run import save_model
+from npusim.frontends.pyg import convert
+from npusim.graph import Graph
+from npusim.pruning.attention_pruning import (
+    attention_inputs,
+    attention_on_training_graph,
+    attention_reads,
+    prune_attention,
+    with_attention_layer,
+)
+from npusim.pruning.channel_pruning import (
+    METHODS,
+    Method,
+    Pruned,
+    Reads,
+    chosen,
+    columns_of,
+    inputs_of,
+    like,
+    on_training_graph,
+    prune,
+    reads_of,
+    refitted,
+)
+from npusim.pruning.document import CurvePoint, PrunedNetwork, PrunedSeed, PruningReport, Run
+from npusim.scenario import Scenario
+from npusim.techniques import parse
+from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
+from npusim.workloads.gnn.channels import Layer, Pruning
+from npusim.workloads.gnn.spec import EQUATION_1
+
+Tell = Callable[[str, float], None]
+Network = Propagation | GAT
+_WHOLE = 1.0
+"""Budget of the network that is not pruned."""
+_SHARES = tuple(tenth / 10 for tenth in range(10))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is pruned, how, and where the results are costed."""
+
+    budgets: Sequence[float]
+    """How many times fewer channels."""
+    scheme: str = "full"
+    multiple: int = 1
+    methods: Sequence[Method] = METHODS
+    seeds: Sequence[int] = (0,)
+    socs: Sequence[str] = ()
+    """Machines that the networks by LASSO are costed on."""
+    stacks: Sequence[str] = ("stagr", "stagr+quantgr", "stagr+quantgr+cacheg")
+    """Technique stacks on each machine."""
+    recipe: Recipe = field(default_factory=Recipe)
+
+    def pruning(self, budget: float) -> Pruning:
+        """Return the settings of a budget."""
+        return Pruning.model_validate({"budget": budget, "scheme": self.scheme, "multiple": self.multiple})
+
+
+def run_pruning(
+    workload: str,
+    plan: Plan,
+    data: Path | None = None,
+    output: Path | None = None,
+    overrides: Settings = (),
+    tell: Tell | None = None,
+) -> PruningReport:
+    """Prune a workload's network on real data.
+
+    Parameters
+    ----------
+    workload : str
+        Name or file of a GNN: gcn, gat or a model by Eq. 1.
+    output : Path, optional
+        Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed, pruned
+        and, as NAME-1x, whole.
+    tell : callable, optional
+        Is told what is being done, and which share of everything is done.
+
+    Raises
+    ------
+    ConfigError
+        Where the network cannot be pruned by the budget or scheme, or the data set has no split.
+    FileError
+        Where the raw data is missing, or nothing can be written to the folder.
+    """
+    spec = load_gnn(workload, overrides)
+    _refuse(spec)
+    graph_data = read_planetoid(spec.dataset, data)
+    for budget in plan.budgets:  # told before minutes of training, not after
+        asked = _spec_of(spec, plan.pruning(budget))
+        channels = asked.equation_layers if spec.model in EQUATION_1 else asked.widths
+        channels(graph_data.features, graph_data.classes)
+    if output is not None:
+        _make_folder(output)
+    work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
+    with one_thread(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        found, first, curve = work.networks()
+    files = _write(work, first, output) if output is not None else []
+    told = {key: getattr(plan.recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
+    return PruningReport(
+        workload=workload,
+        scheme=plan.scheme,
+        multiple=plan.multiple,
+        training=Training(**told, torch=torch.__version__),
+        baseline_accuracy=mean(work.baselines),
+        networks=found,
+        runs=work.runs(found, first),
+        curve=curve,
+        files=files,
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder; what cannot be written to is told before minutes of training."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(str(folder), f"cannot be made ({error.strerror})", "choose another one") from None
+    refuse_unwritable(folder / "network.pt")
+
+
+def _refuse(spec: GnnSpec) -> None:
+    if spec.model not in ("gcn", "gat", *EQUATION_1):
+        allowed = f"gcn, gat, {', '.join(EQUATION_1)}: networks by Eq. 1"
+        raise ConfigError(f"`{spec.model}`", file="prune", allowed=allowed)
+    if spec.pruning is not None or spec.channels is not None or spec.batch is not None:
+        raise ConfigError("a workload that is pruned or batched", file="prune", allowed="the whole network")
+
+
+def _spec_of(spec: GnnSpec, pruning: Pruning) -> GnnSpec:
+    return GnnSpec.model_validate(spec.model_dump(exclude_unset=True) | {"pruning": pruning.model_dump()})
+
+
+class _Work:
+    """One command's work."""
+
+    def __init__(self, name: str, spec: GnnSpec, plan: Plan, data: GraphData, tell: Tell) -> None:
+        self.name, self.spec, self.plan, self.data, self.tell = name, spec, plan, data, tell
+        self.baselines: list[float] = []
+        self.x = torch.from_numpy(data.x)
+
+    def accuracy(self, module: Network) -> float:
+        """Return the share of test nodes that a module classifies correctly."""
+        module.eval()
+        with torch.no_grad():
+            scores = module(self.x, *module.view.example.values())
+            return accuracy(scores.numpy(), self.data.y, self.data.test)
+
+    def trained(self, seed: int) -> Network:
+        """Return the trained network of a seed."""
+        module = module_of(self.spec, self.data)
+        trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
+        names = {}
+        if self.spec.model == "gcn":
+            parts = [(i, part) for i in range(64) for part in ("weight", "bias")]
+            names = {f"layers.{i}.{part}": f"layers.{i}.0.{part}" for i, part in parts}
+        module.load_state_dict({names.get(k, k): v for k, v in trained.parameters.items()})
+        return module
+
+    def networks(self) -> tuple[list[PrunedNetwork], dict[float, Pruned], list[CurvePoint]]:
+        """Return budgets and methods over the seeds, the first seed's networks by LASSO, and the curve.
+
+        The first seed's networks have the whole one among them, at budget 1.
+        """
+        found: dict[tuple[float, Method], list[PrunedSeed]] = {}
+        shapes: dict[tuple[float, Method], Network] = {}
+        first: dict[float, Pruned] = {}
+        curve: list[CurvePoint] = []
+        cases = [(budget, method) for budget in self.plan.budgets for method in self.plan.methods]
+        steps, done = len(self.plan.seeds) * (len(cases) + 1), 0
+        for seed in self.plan.seeds:
+            self.tell(f"seed {seed}: training", done / steps)
+            module = self.trained(seed)
+            base, done = self.accuracy(module), done + 1
+            self.baselines.append(base)
+            curve = curve or self.curve(module, seed)
+            first.setdefault(_WHOLE, Pruned(module, module, {}, 0.0))
+            for budget, method in cases:
+                self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
+                asked = self.plan.pruning(budget)
+                if isinstance(module, GAT):
+                    pruned = prune_attention(module, self.data, asked, method, seed)
+                else:
+                    pruned = prune(module, self.data, asked, method, seed)
+                one, done = self.one(pruned, seed, base), done + 1
+                found.setdefault((budget, method), []).append(one)
+                shapes.setdefault((budget, method), pruned.module)
+                if method == "lasso":
+                    first.setdefault(budget, pruned)
+        networks = [self.network(key, ones, shapes[key]) for key, ones in found.items()]
+        return networks, first, curve
+
+    def one(self, pruned: Pruned, seed: int, base: float) -> PrunedSeed:
+        """Train a pruned network again and judge it."""
+        before, began = self.accuracy(pruned.module), time.perf_counter()
+        torch.manual_seed(seed)
+        train(pruned.module, self.data, replace(self.plan.recipe, seed=seed), keep_best=True)
+        return PrunedSeed(
+            seed=seed,
+            baseline_accuracy=base,
+            cut_accuracy=self.accuracy(pruned.cut),
+            refitted_accuracy=before,
+            accuracy=self.accuracy(pruned.module),
+            pruning_s=pruned.seconds,
+            retraining_s=time.perf_counter() - began,
+        )
+
+    def network(self, key: tuple[float, Method], ones: list[PrunedSeed], module: Network) -> PrunedNetwork:
+        """Return one budget and method over the seeds."""
+        item = self.spec.dtype.bytes
+        lost = [100.0 * (one.baseline_accuracy - one.accuracy) for one in ones]
+        return PrunedNetwork(
+            budget=key[0],
+            method=key[1],
+            accuracy=mean(one.accuracy for one in ones),
+            cut_accuracy=mean(one.cut_accuracy for one in ones),
+            refitted_accuracy=mean(one.refitted_accuracy for one in ones),
+            lost_points=mean(lost),
+            lost_error_points=stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
+            macs=self.graph(module.plan, "csr").macs,
+            weight_bytes=item * sum(layer.parameters for layer in module.plan),
+            channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in module.plan],
+            seeds=ones,
+        )
+
+    def keys(self, layers: Sequence[Layer]) -> dict[str, Any]:
+        """Return the keys of the workload file of a pruned network."""
+        keys = self.spec.model_dump(exclude_unset=True, exclude={"pruning", "channels"})
+        if self.spec.model in ("gcn", "gat"):
+            return keys | {"hidden": layers[0].outputs}
+        channels = [[branch.model_dump() for branch in layer.branches] for layer in layers]
+        return keys | {"channels": channels}
+
+    def graph(self, layers: Sequence[Layer], form: str | None = None) -> Graph:
+        """Return a pruned network's operator graph."""
+        keys = self.keys(layers) | ({"form": form} if form else {})
+        return build_gnn(GnnSpec.model_validate(keys), load_statistics(self.spec.dataset))
+
+    def runs(self, found: Sequence[PrunedNetwork], first: dict[float, Pruned]) -> list[Run]:
+        """Cost the networks by LASSO, and the whole one, on every machine under every stack."""
+        judged = {one.budget: one.accuracy for one in found if one.method == "lasso"}
+        judged[_WHOLE] = mean(self.baselines)
+        cases = [(b, self.graph(pruned.module.plan), judged[b]) for b, pruned in first.items()]
+        runs = []
+        for soc in self.plan.socs:
+            for stack in self.plan.stacks:
+                for budget, graph, share in cases:
+                    estimate = mapped_estimate(Scenario(graph, soc, stack).mapped)
+                    runs.append(
+                        Run(
+                            budget=budget,
+                            soc=soc,
+                            techniques=stack,
+                            latency_s=estimate.latency_s,
+                            energy_j=estimate.energy_j,
+                            dram_peak_bytes=estimate.memory.dram_peak_bytes,
+                            accuracy=share,
+                        )
+                    )
+        return runs
+
+    def curve(self, module: Network, seed: int) -> list[CurvePoint]:
+        """Prune layer 2 alone by rising shares and refit it, by every method."""
+        if len(module.plan) < 2 or (isinstance(module, Propagation) and module.jumping):
+            return []
+        reads = _reads_of_layer_2(module, self.data)
+        channels, found = reads.features[0].shape[1], []
+        for method in self.plan.methods:
+            for share in _SHARES:
+                keep = max(1, round(channels * (1.0 - share)))
+                order = chosen(reads, keep, method, seed).argsort(descending=True)
+                kept = order[:keep].sort().values
+                weights = refitted(reads, kept)
+                point = {"share_pruned": share, "loss": reads.loss(kept, weights), "method": method}
+                judged = self.accuracy(_with_layer(module, kept, weights))
+                found.append(CurvePoint.model_validate(point | {"accuracy": judged}))
+        return found
+
+
+def _reads_of_layer_2(module: Network, data: GraphData) -> Reads:
+    """Return what layer 2 reads on the training graph."""
+    if isinstance(module, GAT):
+        attentive, x = attention_on_training_graph(module, data)
+        return attention_reads(attentive, 1, attention_inputs(attentive, x)[1])
+    small, x = on_training_graph(module, data)
+    return reads_of(small, 1, inputs_of(small, x)[1], {}, range(len(small.plan[1].branches)))
+
+
+def _with_layer(module: Network, kept: Tensor, weights: Sequence[Tensor]) -> Network:
+    """Return a module whose layer 2 has zeros in place of the channels that it does not keep."""
+    if isinstance(module, GAT):
+        return with_attention_layer(module, kept, weights)
+    other = like(module, module.plan, module.view, columns_of(module))
+    other.load_state_dict(module.state_dict())
+    with torch.no_grad():
+        for branch, weight in zip(other.layers[1], weights, strict=True):
+            branch.weight.zero_()
+            branch.weight[:, kept] = weight
+    return other
+
+
+def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
+    """Write the first seed's networks, whole and by LASSO: parameters, workload file, OpenVINO model."""
+    files = []
+    for budget, pruned in first.items():
+        stem = folder / f"{Path(work.name).stem}-{budget:g}x"
+        held = io.BytesIO()
+        torch.save({"parameters": pruned.module.state_dict(), "kept": dict(pruned.kept)}, held)
+        write_whole(stem.with_suffix(".pt"), held.getvalue())
+        text = yaml.safe_dump(work.keys(pruned.module.plan), sort_keys=False, default_flow_style=None)
+        write_whole(stem.with_suffix(".yaml"), text.encode())
+        save_model(_converted(work, pruned), stem.with_suffix(".xml"), half=work.spec.precision == "fp16")
+        files += [str(stem.with_suffix(ending)) for ending in (".pt", ".yaml", ".xml")]
+    return files
+
+
+def _converted(work: _Work, pruned: Pruned) -> Any:
+    """Return a pruned network along the edges, gat in the workload's form, as an `openvino.Model`."""
+    module, data = pruned.module, work.data
+    if isinstance(module, GAT):
+        spec = GnnSpec.model_validate(work.keys(module.plan))
+        instance = model_instance(spec, work.graph(module.plan), parse("none"), data)
+        instance.module.load_state_dict(module.state_dict())
+        with one_thread():
+            return convert(instance.module.eval(), instance.inputs)
+    view = EdgeView(data.edge_index, data.nodes, add_loops=not module.mean)
+    other = like(module, module.plan, view, columns_of(module))
+    other.load_state_dict(module.state_dict())
+    other.eval()
+    with one_thread():
+        return convert(other, {"x": work.x, **view.example})
