@@ -5,7 +5,7 @@ What follows from it: the critical path, the idle time of units by cause, and cu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -51,13 +51,63 @@ class ExecutionUnit:
     """Context that it is part of; 0 for what all contexts share."""
 
 
-@dataclass(frozen=True, eq=False)
-class Timeline:
-    """Columns over tasks; a row is a task of one inference. Times in s from the begin of the run.
+@dataclass(eq=False)
+class EventLog:
+    """Log of a run: columns over tasks, inference by inference in program order; s, -1: it did not happen."""
 
-    Rows stand inference by inference, in program order. Rows of kind SYNC, RESERVE, ENTER and LEAVE take no
-    time and have no unit; they are kept because other tasks wait for them. Where equal steps are folded a row
-    stands for several (`repeats`), and what happens in a period is stretched over all periods like it.
+    ready: Any
+    """float64 array, shape (tasks,): end of the last task that each task waits for."""
+    start: Any
+    """float64 array, shape (tasks,)."""
+    end: Any
+    """float64 array, shape (tasks,)."""
+    cause: Any
+    """int64 array, shape (tasks,): task whose end made it ready, or freed SRAM for it; -1: the inference's
+    begin."""
+    unit: Any
+    """int16 array, shape (tasks,): number of the unit, -1 for none."""
+    slot: Any
+    """int32 array, shape (inferences,): request in flight that each inference is."""
+    begun: Any
+    """float64 array, shape (inferences,): when it was requested."""
+    ended: Any
+    """float64 array, shape (inferences,)."""
+    sram_time: Any
+    """float64 array, shape (changes,): when the bytes in use in SRAM changed."""
+    sram_bytes: Any
+    """float64 array, shape (changes,): bytes in use from then on, over all contexts."""
+    sram_peak_bytes: float
+    """Most bytes in use at any time in the tiles of one context."""
+    dram_time: Any
+    """float64 array, shape (changes,): when the traffic on DRAM changed."""
+    dram_bytes_per_s: Any
+    """float64 array, shape (changes,): traffic from then on, over all devices."""
+
+    def first(self, inferences: int, tasks: int) -> EventLog:
+        """Return the log of the first inferences of `tasks` tasks each; SRAM and DRAM stay as they were."""
+        rows = inferences * tasks
+        cause = self.cause[:rows]
+        return replace(
+            self,
+            ready=self.ready[:rows],
+            start=self.start[:rows],
+            end=self.end[:rows],
+            # An inference that is left out may have caused one that is not.
+            cause=np.where(cause < rows, cause, -1),
+            unit=self.unit[:rows],
+            slot=self.slot[:inferences],
+            begun=self.begun[:inferences],
+            ended=self.ended[:inferences],
+        )
+
+
+@dataclass(eq=False)
+class Timeline(EventLog):
+    """A run's log with what its tasks do. Times in s from the begin of the run.
+
+    Rows of kind SYNC, RESERVE, ENTER and LEAVE take no time and have no unit; they are kept because other
+    tasks wait for them. Where equal steps are folded a row stands for several (`repeats`), and what happens
+    in a period is stretched over all periods like it.
     """
 
     workload: str
@@ -73,20 +123,10 @@ class Timeline:
     """Part of the network that each operator belongs to."""
     kind: Any
     """int8 array, shape (tasks,): `TaskKind`."""
-    unit: Any
-    """int16 array, shape (tasks,): number of the unit, -1 for none."""
     operator: Any
     """int32 array, shape (tasks,): number of the operator, -1 for none."""
     inference: Any
     """int32 array, shape (tasks,)."""
-    ready: Any
-    """float64 array, shape (tasks,): end of the last task that it waits for (s)."""
-    start: Any
-    """float64 array, shape (tasks,), s."""
-    end: Any
-    """float64 array, shape (tasks,), s."""
-    cause: Any
-    """int64 array, shape (tasks,): task whose end made it ready, or freed SRAM for it; -1 for none."""
     bytes: Any
     """float64 array, shape (tasks,): bytes moved, or reserved."""
     macs: Any
@@ -102,27 +142,11 @@ class Timeline:
     """Further power of each NPU while any of its units works: leakage, fabric, clock tree."""
     followers: tuple[Any, Any]
     """First follower of each task of the program, and all followers; the same for every inference."""
-    slot: Any
-    """int32 array, shape (inferences,): request in flight that an inference is."""
-    begun: Any
-    """float64 array, shape (inferences,): when it was requested (s)."""
-    ended: Any
-    """float64 array, shape (inferences,), s."""
-    sram_time: Any
-    """float64 array, shape (changes,): when the bytes in use in SRAM changed (s)."""
-    sram_bytes: Any
-    """float64 array, shape (changes,): bytes in use from then on."""
-    dram_time: Any
-    """float64 array, shape (changes,): when the traffic on DRAM changed (s)."""
-    dram_bytes_per_s: Any
-    """float64 array, shape (changes,): traffic from then on."""
     dram_limit_bytes_per_s: float
     """What DRAM sustains for all devices together."""
     sram_capacity: float
     """Bytes of SRAM of all tiles in use, over all contexts."""
-    sram_peak_bytes: float
-    """Most bytes in use at any time in the tiles of one context."""
-    left_out: int = 0
+    left_out: int
     """Inferences that were not simulated to their end, as they repeat others; the curves of SRAM and DRAM
     show the part that was."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,10 +12,10 @@ from npusim.engines.analytical import contexts_with, language_figures, mapped_es
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate, transfer_rates
-from npusim.engines.event.program import EventLog, Program, refuse_many
+from npusim.engines.event.program import Program, refuse_many
 from npusim.engines.event.steady_state import Measured, simulate_folded, simulate_requests, single
 from npusim.engines.operators import grid_utilisation
-from npusim.engines.timeline import TaskKind, Timeline, critical_path, path_summary
+from npusim.engines.timeline import EventLog, TaskKind, Timeline, critical_path, path_summary
 from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 
@@ -24,15 +23,7 @@ _ON_DRAM = [int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT)]
 _WORK = [int(kind) for kind in (TaskKind.TRANSFER, TaskKind.DPU, TaskKind.DSP, TaskKind.CPU, TaskKind.GPU)]
 
 
-@dataclass(frozen=True, slots=True)
-class EventRun:
-    """What the event engine returns."""
-
-    estimate: Estimate
-    timeline: Timeline
-
-
-def estimate_with_timeline(scenario: Scenario, every_tile: bool = False) -> EventRun:
+def event_estimate(scenario: Scenario, every_tile: bool = False) -> Estimate:
     """Estimate what an inference costs by simulating it.
 
     Parameters
@@ -47,20 +38,15 @@ def estimate_with_timeline(scenario: Scenario, every_tile: bool = False) -> Even
 
     Examples
     --------
-    >>> run = estimate_with_timeline(Scenario("gcn-cora"))
-    >>> run.estimate.engine, run.timeline.makespan_s == run.estimate.latency_s
+    >>> estimate = event_estimate(Scenario("gcn-cora"))
+    >>> estimate.engine, estimate.timeline.makespan_s == estimate.latency_s
     ('event', True)
     """
     return run_events(scenario.mapped, every_tile)
 
 
-def event_estimate(scenario: Scenario, every_tile: bool = False) -> Estimate:
-    """Return the estimate of `estimate_with_timeline` alone."""
-    return estimate_with_timeline(scenario, every_tile).estimate
-
-
-def run_events(mapped: Mapped, every_tile: bool = False) -> EventRun:
-    """Simulate a mapped graph as discrete events.
+def run_events(mapped: Mapped, every_tile: bool = False) -> Estimate:
+    """Return the estimate of a mapped graph, with its time line, by simulating it as discrete events.
 
     Parameters
     ----------
@@ -88,10 +74,10 @@ def run_events(mapped: Mapped, every_tile: bool = False) -> EventRun:
         program, log, repeats = simulate_folded(partial(build_program, mapped), rates)
         measured = single(log)
     line = build_timeline(mapped, program, log, np.ones(len(program)) if repeats is None else repeats)
-    line = replace(line, left_out=measured.left_out)
+    line.left_out = measured.left_out
     estimate = _estimate(mapped, line, measured)
     vars(estimate)["timeline"] = line
-    return EventRun(estimate, line)
+    return estimate
 
 
 def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any) -> Timeline:
@@ -101,6 +87,7 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
     sizes = np.asarray(program.bytes) * np.where(kind == TaskKind.RESERVE, 1.0, repeats)
     energy_j = _energy_of_tasks(mapped, kind, operator, np.asarray(program.duration_s) * repeats, sizes)
     return Timeline(
+        **vars(log),
         workload=graph.name,
         soc=mapped.soc.name,
         techniques=graph.techniques,
@@ -109,13 +96,8 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
         types=tuple(graph.operators[name].type for name in program.operators),
         parts=tuple(graph.operators[name].part for name in program.operators),
         kind=np.tile(kind, inferences),
-        unit=log.unit,
         operator=np.tile(operator, inferences),
         inference=np.repeat(np.arange(inferences, dtype="i4"), len(program)),
-        ready=log.ready,
-        start=log.start,
-        end=log.end,
-        cause=log.cause,
         bytes=np.tile(sizes, inferences),
         macs=np.tile(np.asarray(program.macs) * repeats, inferences),
         repeats=np.tile(repeats, inferences),
@@ -123,19 +105,12 @@ def build_timeline(mapped: Mapped, program: Program, log: EventLog, repeats: Any
         idle_w=float(mapped.arch.shared["idle_w"]),
         static_w={name: float(mapped.arch[name]["static_w"]) for name in mapped.arch.arrays},
         followers=(np.asarray(program.next_start), np.asarray(program.next_task)),
-        slot=log.slot,
-        begun=log.begun,
-        ended=log.ended,
-        sram_time=log.sram_time,
-        sram_bytes=log.sram_bytes,
-        dram_time=log.dram_time,
-        dram_bytes_per_s=log.dram_bytes_per_s,
         dram_limit_bytes_per_s=transfer_rates(mapped.arch).dram_bytes_per_s,
         sram_capacity=sum(
             size * float(mapped.arch[name]["contexts"])
             for name, size in zip(mapped.arch.arrays, program.sram_bytes, strict=True)
         ),
-        sram_peak_bytes=log.sram_peak_bytes,
+        left_out=0,
     )
 
 

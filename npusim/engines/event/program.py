@@ -1,4 +1,4 @@
-"""Program of the event engine (tasks, dependencies, SRAM buffers) and log of its execution.
+"""Program of the event engine: tasks, dependencies, SRAM buffers.
 
 Columns are typed arrays instead of objects: a million tasks take some 60 MB.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -182,52 +181,3 @@ def _grouped(count: int, keys: array[int], values: array[int]) -> tuple[array[in
     starts = np.concatenate(([0], np.cumsum(np.bincount(of_value, minlength=count)))).astype("i8")
     grouped = np.array(values, "i4")[np.argsort(of_value, kind="stable")]
     return array("q", starts.tobytes()), array("i", grouped.tobytes())
-
-
-@dataclass(slots=True)
-class EventLog:
-    """Times of every task of every inference, in s; -1 where it did not happen.
-
-    A task's row is inference x tasks of the program + number in the program.
-    """
-
-    ready: Any
-    """End of the last task that each task waits for: float64 array, shape (tasks,)."""
-    start: Any
-    end: Any
-    cause: Any
-    """Task whose end made it ready, or freed SRAM for it; -1: the begin of the inference; int64."""
-    unit: Any
-    """Unit that ran it, -1 for none; int16."""
-    slot: Any
-    """Request in flight that each inference is; int32, shape (inferences,)."""
-    begun: Any
-    """When each inference was requested."""
-    ended: Any
-    sram_time: Any
-    """When the bytes in use in SRAM changed."""
-    sram_bytes: Any
-    """Bytes in use from then on, over all contexts."""
-    sram_peak_bytes: float
-    """Most bytes in use at any time in one context."""
-    dram_time: Any
-    """When the traffic on DRAM changed."""
-    dram_bytes_per_s: Any
-    """Traffic from then on, over all devices."""
-
-    def first(self, inferences: int, tasks: int) -> EventLog:
-        """Return the log of the first inferences of so many tasks each; memories stay as they were."""
-        rows = inferences * tasks
-        cause = self.cause[:rows]
-        return replace(
-            self,
-            ready=self.ready[:rows],
-            start=self.start[:rows],
-            end=self.end[:rows],
-            # An inference that is left out may have caused one that is not.
-            cause=np.where(cause < rows, cause, -1),
-            unit=self.unit[:rows],
-            slot=self.slot[:inferences],
-            begun=self.begun[:inferences],
-            ended=self.ended[:inferences],
-        )

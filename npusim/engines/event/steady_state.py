@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.engines.event.machine import Machine, TransferRates, simulate
-from npusim.engines.event.program import PERIODS, EventLog, Loop, Program, refuse_many
-from npusim.engines.timeline import TaskKind
+from npusim.engines.event.program import PERIODS, Loop, Program, refuse_many
+from npusim.engines.timeline import EventLog, TaskKind
 
 _TURNS, _GROWTH = 24, 4
 """Turns of a loop that are simulated at first (and up to as many again), and the factor by which they grow
