@@ -141,7 +141,7 @@ def _rows(cases: Mapping[str, EngineCase] | None = None) -> Iterator[_Row]:
 def _compare(told: Sequence[str], mapped: Mapped) -> _Row:
     """Compare the latency of one inference."""
     simulated = run_events(mapped)
-    analytical_s, event_s = float(mapped.total["latency_s"]), simulated.estimate.latency_s
+    analytical_s, event_s = float(mapped.total["latency_s"]), simulated.latency_s
     differing = abs(analytical_s / event_s - 1.0) > _WORTH_A_REASON
     why = reasons(mapped, simulated.timeline) if differing else ""
     machine, workload, _ = told
@@ -150,7 +150,7 @@ def _compare(told: Sequence[str], mapped: Mapped) -> _Row:
 
 def _compare_in_flight(told: Sequence[str], mapped: Mapped) -> _Row:
     """Compare the time between two inferences with several in flight."""
-    event_s = 1.0 / run_events(mapped).estimate.throughput_per_s
+    event_s = 1.0 / run_events(mapped).throughput_per_s
     analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
     (machine, workload, _), hint = told, mapped.run.hint
     return _Row(".".join((*told, hint)), machine, workload, hint, analytical_s, event_s, "")

@@ -175,7 +175,7 @@ def _predict_networks(figures: Figures, machine: Machine) -> Floats:
     """Time without the runtime's call, on all tiles, as in the trace (2 and 6 tiles)."""
     run = Run("latency", 1, int(machine.soc.npu.tiles))
     acted = run_events(map_graph(traced_network(), machine.soc, run))
-    seconds = acted.estimate.latency_s - float(machine.soc.npu.launch_overhead)
+    seconds = acted.latency_s - float(machine.soc.npu.launch_overhead)
     return np.full(len(figures), seconds)
 
 

@@ -35,26 +35,22 @@ _LAYERS, _DMA, _HOST, _TILES = 1, 2, 3, 10
 """Process numbers: layers, DMA engines, host devices; tile t is _TILES + t."""
 _US = 1e6
 _GRID = 2.0**13
-"""Parts of a microsecond to which times are rounded. Begins and lengths then add up exactly in binary, so no
-slice overlaps the next by rounding, neither here nor where Perfetto cuts both to nanoseconds; and none is so
-short that JSON would write it with an exponent, which not every reader takes."""
+"""Parts of a microsecond to which times are rounded. Begins and lengths then add up exactly in binary, so
+slices do not overlap by rounding, here or in Perfetto, which cuts both to nanoseconds. No slice is so short
+that JSON would need an exponent, which some readers refuse."""
 
 
 def chrome_trace(line: Timeline) -> str:
     """Return a time line as a JSON document in Chrome's trace event format; times in microseconds."""
-    spent = line.end - line.start
-    kinds = {
-        name: float(spent[np.isin(line.kind, [int(k) for k in _CATEGORY if _CATEGORY[k] == name])].sum())
-        * _US
-        for name in ("DMA", "DPU", "SW")
-    }
+    spent_s = line.end - line.start
+    statistics = {"total duration": line.makespan_s * _US}
+    for name in ("DMA", "DPU", "SW"):
+        kinds = [int(kind) for kind, category in _CATEGORY.items() if category == name]
+        statistics[f"{name} duration"] = float(spent_s[np.isin(line.kind, kinds)].sum()) * _US
     document = {
-        "traceEvents": trace_events(line),
+        "traceEvents": _events(line),
         "displayTimeUnit": "ns",
-        "taskStatistics": {
-            "total duration": line.makespan_s * _US,
-            **{f"{k} duration": v for k, v in kinds.items()},
-        },
+        "taskStatistics": statistics,
         "otherData": {
             "workload": line.workload,
             "soc": line.soc,
@@ -65,7 +61,7 @@ def chrome_trace(line: Timeline) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def trace_events(line: Timeline) -> list[dict[str, Any]]:
+def _events(line: Timeline) -> list[dict[str, Any]]:
     """Return the events: names of tracks, tasks, layers, arrows, counters."""
     places = {row: _place(line, int(row)) for row in line.working}
     events = _names(line, places)
@@ -79,7 +75,7 @@ def trace_events(line: Timeline) -> list[dict[str, Any]]:
 
 
 def _place(line: Timeline, row: int) -> tuple[int, int]:
-    """Process and thread of a task."""
+    """Return process and thread of a task."""
     unit = int(line.unit[row])
     if unit < 0:
         return _HOST, 100 + int(line.slot[line.inference[row]])
@@ -119,18 +115,18 @@ def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
     arguments: dict[str, Any] = {"inference": int(line.inference[row]), "waited us": _waited(line, row)}
     if line.bytes[row]:
         arguments["bytes"] = float(line.bytes[row])
-    if line.times[row] > 1.0:
-        arguments["equal tasks"] = float(line.times[row])
+    if line.repeats[row] > 1.0:
+        arguments["equal tasks"] = float(line.repeats[row])
     if line.macs[row]:
         arguments["MACs"] = float(line.macs[row])
     return {
-        "ph": "X", "name": name, "cat": _CATEGORY[kind], "pid": place[0], "tid": place[1],
-        **_lasting(float(line.start[row]), float(line.end[row])), "args": arguments,
-    }  # fmt: skip
+        **_slice(name, _CATEGORY[kind], place, float(line.start[row]), float(line.end[row])),
+        "args": arguments,
+    }
 
 
 def _launched(line: Timeline, row: int) -> str:
-    """Return the part whose operators follow a call of the runtime; of an operator's own call nothing."""
+    """Return the part whose operators follow a call of the runtime; empty for an operator's own call."""
     if line.operator[row] >= 0:
         return ""
     following = line.operator[row : row + line.per_inference]
@@ -143,40 +139,38 @@ def _at(time_s: float) -> float:
     return round(time_s * _US * _GRID) / _GRID
 
 
-def _lasting(begin_s: float, end_s: float) -> dict[str, float]:
-    """Return begin and length of a slice, in us."""
-    return {"ts": _at(begin_s), "dur": _at(end_s) - _at(begin_s)}
+def _slice(name: str, category: str, place: tuple[int, int], begin_s: float, end_s: float) -> dict[str, Any]:
+    """Return a slice of a track from one time to another."""
+    times = {"ts": _at(begin_s), "dur": _at(end_s) - _at(begin_s)}
+    return {"ph": "X", "name": name, "cat": category, "pid": place[0], "tid": place[1], **times}
 
 
 def _waited(line: Timeline, row: int) -> float:
-    """Time a task that had all it needs waited for its unit (us)."""
+    """Return the time that a ready task waited for its unit (us)."""
     return round(float(line.start[row] - line.ready[row]) * _US, 6)
 
 
 def _layers(line: Timeline) -> list[dict[str, Any]]:
-    """Return one event a layer and inference, from its first task to its last.
+    """Return one event per layer and inference, from its first task to its last.
 
-    Layers overlap, for the next one's operands are fetched ahead: each takes the first lane that is free.
+    Layers overlap, as operands are prefetched: each lies in the first lane that is free.
     """
     events, free_from = [], list[float]()
     for begin, end, group in sorted(_layer_spans(line), key=lambda span: span[:2]):
         lane = next((i for i, time in enumerate(free_from) if time <= begin), len(free_from))
         free_from[lane : lane + 1] = [end]
-        spent = {
+        spent_us = {
             name: float((line.end - line.start)[group[line.kind[group] == int(kind)]].sum()) * _US
             for name, kind in (("DPU time:", TaskKind.DPU), ("Shave time:", TaskKind.DSP))
         }
         operator = int(line.operator[group[0]])
-        told = {"Layer type": line.types[operator], **{k: f"{v:.3f}us" for k, v in spent.items()}}
+        arguments: dict[str, Any] = {"Layer type": line.types[operator]}
+        arguments |= {name: f"{time_us:.3f}us" for name, time_us in spent_us.items()}
         if line.parts[operator]:
-            told["Part"] = line.parts[operator]
-        inference = int(line.inference[group[0]])
-        events.append(
-            {
-                "ph": "X", "name": line.operators[operator], "cat": "Layer", "pid": _LAYERS, "tid": lane,
-                **_lasting(begin, end), "args": {**told, "inference": inference},
-            }
-        )  # fmt: skip
+            arguments["Part"] = line.parts[operator]
+        arguments["inference"] = int(line.inference[group[0]])
+        event = _slice(line.operators[operator], "Layer", (_LAYERS, lane), begin, end)
+        events.append({**event, "args": arguments})
     names = [_named("thread_name", _LAYERS, lane, f"layers {lane}") for lane in range(len(free_from))]
     return names + events
 
@@ -203,23 +197,15 @@ def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str
             pid, tid = places[row]
             # An arrow binds to the task around its time: just inside of the producer's end.
             inside = (line.end[row] - line.start[row]) * 1e-3 if phase == "s" else 0.0
-            event = {
-                "ph": phase, "id": number, "name": f"critical path: {after.reason}", "cat": "flow",
-                "pid": pid, "tid": tid, "ts": _at(float(at - inside)),
-            }  # fmt: skip
+            event = {"ph": phase, "id": number, "name": f"critical path: {after.reason}", "cat": "flow"}
+            event |= {"pid": pid, "tid": tid, "ts": _at(float(at - inside))}
             events.append(event | {"bp": "e"} if phase == "f" else event)
     return events
 
 
 def _counter(name: str, unit: str, stairs: StepFunction, scale: float = 1.0) -> list[dict[str, Any]]:
+    event = {"ph": "C", "name": name, "pid": _LAYERS, "tid": 0}
     return [
-        {
-            "ph": "C",
-            "name": name,
-            "pid": _LAYERS,
-            "tid": 0,
-            "ts": _at(float(time)),
-            "args": {unit: float(value) * scale},
-        }
+        {**event, "ts": _at(float(time)), "args": {unit: float(value) * scale}}
         for time, value in zip(stairs.time_s, stairs.value, strict=True)
     ]
