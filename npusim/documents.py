@@ -147,7 +147,8 @@ class Document(Part):
         """
         libraries = get_args(FrameKind)
         if table is not None and table in libraries:
-            table, kind = (None if kind in libraries else kind), table
+            other = None if kind in libraries else kind
+            kind, table = table, other
         if kind not in libraries:
             raise UnknownNameError("kind of data frame", kind, libraries)
         try:
