@@ -241,7 +241,7 @@ def place(
 
     scenario, measured = scenario_of(network, soc, how), []
     if profiles:
-        from npusim.measure.profile import operator_profiles
+        from npusim.measure.predicting import operator_profiles
 
         measured = operator_profiles(profiles, scenario)
     return best_placement(
