@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import hashlib
+import io
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
+from zipfile import BadZipFile
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
 
 from npusim.accuracy.judging import outputs_of
-from npusim.accuracy.models import model_instance
+from npusim.accuracy.models import model_instance, module_of
+from npusim.accuracy.networks import Propagation
 from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.training import Recipe, accuracy, cached_training
+from npusim.accuracy.training import Recipe, accuracy, cached_training, one_thread
 from npusim.config.overrides import Settings
-from npusim.errors import ConfigError
+from npusim.errors import ConfigError, FileError
+from npusim.files import write_whole
 from npusim.scenario import Scenario, split_settings
+from npusim.studies.stream.stored import (
+    Arrivals,
+    CountedBatches,
+    Period,
+    Runner,
+    StoredBatches,
+    StoredFeatures,
+    StorePlan,
+)
 from npusim.studies.stream.strategies import BatchJudgement
 from npusim.techniques import parse
-from npusim.workloads import build_gnn, load_gnn, load_statistics
+from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
 
 def in_batches(data: GraphData, batch: int) -> GraphData:
@@ -85,3 +106,400 @@ def judge_batches(
         found.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
     lost = 1.0 - parts.edge_index.shape[1] / np.maximum(whole.edge_index.shape[1], 1)
     return BatchJudgement(float(lost), accuracy=found[1], accuracy_of_all_edges=found[0])
+
+
+Nodes = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """A batch's nodes and edges; nodes by their numbers in the graph."""
+
+    roots: Nodes
+    fresh: Nodes
+    """Neighbours of the roots whose own neighbours are needed, each once."""
+    stored: Nodes
+    """Neighbours of the roots whose hidden features come from the store, each once."""
+    supporting: Nodes
+    """Nodes whose attributes are read: roots and fresh first, in this order."""
+    first: tuple[Nodes, Nodes]
+    """Row starts and columns of layer 1: rows are roots and fresh, columns places in `supporting`."""
+    second: tuple[Nodes, Nodes]
+    """Row starts and columns of layer 2: rows are roots, columns places in roots, fresh, stored."""
+
+
+class Neighbours:
+    """Neighbours of each node in compressed rows.
+
+    Parameters
+    ----------
+    edge_index : array, shape (2, edges)
+        Source above target; a node's neighbours are the sources of its edges.
+    """
+
+    def __init__(self, edge_index: Nodes, nodes: int) -> None:
+        source, target = edge_index
+        self.columns = source[np.argsort(target, kind="stable")]
+        self.starts = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=nodes))])
+
+    def of(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
+        """Return row starts and neighbours of some nodes, all of them."""
+        counts = self.starts[nodes + 1] - self.starts[nodes]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[nodes] - starts[:-1], counts)
+        return starts, self.columns[places]
+
+    def drawn(self, nodes: Nodes, most: int, random: np.random.Generator) -> tuple[Nodes, Nodes]:
+        """Return row starts and at most so many neighbours of each node, drawn without replacement."""
+        starts, columns = self.of(nodes)
+        counts = np.diff(starts)
+        if not (counts > most).any():
+            return starts, columns
+        rows = np.repeat(np.arange(len(nodes)), counts)
+        order = np.lexsort((random.random(len(columns)), rows))
+        rank = np.arange(len(columns)) - np.repeat(starts[:-1], counts)
+        kept = np.sort(order[rank < most])
+        return np.concatenate([[0], np.cumsum(np.minimum(counts, most))]), columns[kept]
+
+    def around(
+        self, roots: Nodes, stored: npt.NDArray[np.bool_], hop2: int, random: np.random.Generator
+    ) -> Neighbourhood:
+        """Return the neighbourhood of a batch.
+
+        Parameters
+        ----------
+        stored : array of bool, shape (nodes,)
+            Nodes whose hidden features are stored; a root's own are computed all the same.
+        """
+        own = np.zeros(len(stored), bool)
+        own[roots] = True
+        starts, columns = self.of(roots)
+        met = np.unique(columns)
+        others = met[~own[met]]
+        fresh, held = others[~stored[others]], others[stored[others]]
+        deeper = self.drawn(fresh, hop2, random)
+        lengths = np.concatenate([np.diff(starts), np.diff(deeper[0])])
+        rows = np.concatenate([[0], np.cumsum(lengths)])
+        ends = np.concatenate([columns, deeper[1]])
+        computed = np.concatenate([roots, fresh])
+        place = np.full(len(stored), -1)
+        place[computed] = np.arange(len(computed))
+        further = np.unique(ends)
+        further = further[place[further] < 0]
+        supporting = np.concatenate([computed, further])
+        hidden = place.copy()
+        hidden[held] = len(computed) + np.arange(len(held))
+        place[further] = len(computed) + np.arange(len(further))
+        return Neighbourhood(roots, fresh, held, supporting, (rows, place[ends]), (starts, hidden[columns]))
+
+
+def model_digest(module: Propagation) -> str:
+    """Return what tells a model's parameters from others."""
+    told = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        told.update(name.encode())
+        told.update(value.detach().numpy().tobytes())
+    return told.hexdigest()
+
+
+class HiddenStore:
+    """Hidden features of layer 1 by node, with the batch in which they were computed, of one model."""
+
+    def __init__(self, nodes: int, width: int, model: str, age_limit: int | None = None) -> None:
+        self.features = torch.zeros(nodes, width)
+        self.written = np.full(nodes, -1, np.int64)
+        """Batch in which each node's features were computed; -1: none are stored."""
+        self.model, self.age_limit = model, age_limit
+
+    def held(self, now: int) -> npt.NDArray[np.bool_]:
+        """Return the nodes whose features are stored and not too old, shape (nodes,)."""
+        known = self.written >= 0
+        return known if self.age_limit is None else known & (now - self.written <= self.age_limit)
+
+    def write(self, nodes: Nodes, features: Tensor, now: int) -> None:
+        """Store features [nodes, width] that were computed in batch `now`."""
+        self.features[torch.from_numpy(nodes)] = features
+        self.written[nodes] = now
+
+    def read(self, nodes: Nodes, model: str) -> Tensor:
+        """Return features [nodes, width]; a `ConfigError` where they are another model's."""
+        if model != self.model:
+            allowed = "those of the model that reads them"
+            raise ConfigError("stored hidden features of another model", file="store", allowed=allowed)
+        return self.features[torch.from_numpy(nodes)]
+
+    @property
+    def bytes(self) -> float:
+        """Memory of what is stored, and of a 32-bit batch number a node (B)."""
+        return float((self.written >= 0).sum() * self.features.shape[1] * 4 + len(self.written) * 4)
+
+    def save(self, path: Path) -> None:
+        """Write the store to a file, whole or not at all."""
+        held = io.BytesIO()
+        np.savez(held, features=self.features.numpy(), written=self.written, model=np.array(self.model))
+        write_whole(path, held.getvalue())
+
+    def load(self, path: Path) -> None:
+        """Take in what a file holds, as computed before the first batch.
+
+        Raises
+        ------
+        FileError, ConfigError
+            Where the file cannot be read, or holds features of another model or graph.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                features, written, model = (file[name] for name in ("features", "written", "model"))
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise FileError(str(path), f"holds no stored features ({error})", "name a new file") from None
+        if str(model) != self.model or features.shape != tuple(self.features.shape):
+            raise ConfigError(
+                "stored hidden features of another model", file=str(path),
+                allowed="a store of this network's parameters; name a new file for others",
+            )  # fmt: skip
+        self.features = torch.from_numpy(features)
+        self.written = np.where(written >= 0, 0, -1)
+
+
+class BatchedNetwork:
+    """A trained network `sage-concat` of two layers that answers for batches of target nodes."""
+
+    def __init__(self, module: Propagation, data: GraphData) -> None:
+        self.module, self.data = module, data
+        self.model = model_digest(module)
+        self.x = torch.from_numpy(data.x)
+        self.neighbours = Neighbours(data.edge_index, data.nodes)
+
+    def on(self, edge_index: Nodes) -> BatchedNetwork:
+        """Return the network on other edges between the same nodes."""
+        other = BatchedNetwork.__new__(BatchedNetwork)
+        other.__dict__.update(self.__dict__)
+        other.neighbours = Neighbours(edge_index, self.data.nodes)
+        return other
+
+    def store(self, age_limit: int | None = None) -> HiddenStore:
+        """Return an empty store."""
+        return HiddenStore(self.data.nodes, self.module.plan[0].outputs, self.model, age_limit)
+
+    @torch.no_grad()
+    def answers(self, batch: Neighbourhood, store: HiddenStore | None) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities [roots, classes] and hidden features of layer 1 [roots, width]."""
+        x = self.x[torch.from_numpy(batch.supporting)]
+        rows = len(batch.roots) + len(batch.fresh)
+        hidden = self._layer(0, x, batch.first, rows, len(batch.supporting))
+        own = hidden[: len(batch.roots)]
+        if len(batch.stored):
+            assert store is not None, "only a store holds features"
+            hidden = torch.cat([hidden, store.read(batch.stored, self.model)])
+        found = self._layer(1, hidden, batch.second, len(batch.roots), len(hidden))
+        if self.module.normalise:
+            found = functional.normalize(found, dim=1)
+        return torch.log_softmax(self.module.layers[2][0](found), dim=1), own
+
+    def _layer(self, i: int, x: Tensor, rows: tuple[Nodes, Nodes], count: int, columns: int) -> Tensor:
+        """Return relu of the branches side by side, for the first `count` rows of `x`."""
+        starts, places = rows
+        lengths = np.maximum(np.diff(starts), 1)
+        values = torch.from_numpy(np.repeat(1.0 / lengths, np.diff(starts)).astype(np.float32))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+            mean = torch.sparse_csr_tensor(
+                torch.from_numpy(starts), torch.from_numpy(places), values, (count, columns),
+                check_invariants=False,
+            )  # fmt: skip
+        parts = []
+        for b, branch in enumerate(self.module.plan[i].branches):
+            read = self.module.read(i, b, x)
+            read = mean @ read if branch.order else read[:count]
+            parts.append(self.module.layers[i][b](read))
+        return torch.relu(torch.cat(parts, dim=1))
+
+    def fill(self, store: HiddenStore, nodes: Nodes, now: int) -> None:
+        """Compute and store the hidden features of nodes from all their neighbours."""
+        starts, columns = self.neighbours.of(nodes)
+        place = np.full(self.data.nodes, -1)
+        place[nodes] = np.arange(len(nodes))
+        others = np.unique(columns)
+        others = others[place[others] < 0]
+        place[others] = len(nodes) + np.arange(len(others))
+        x = self.x[torch.from_numpy(np.concatenate([nodes, others]))]
+        with torch.no_grad():
+            store.write(nodes, self._layer(0, x, (starts, place[columns]), len(nodes), len(x)), now)
+
+
+@dataclass
+class _Run:
+    """What a pass over batches found, batch by batch."""
+
+    supporting: list[int]
+    latency_s: list[float]
+    storing_s: list[float]
+    right: int = 0
+    answered: int = 0
+    ages: float = 0.0
+    read: int = 0
+
+    @classmethod
+    def empty(cls) -> _Run:
+        return cls([], [], [])
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / max(1, self.answered)
+
+    @property
+    def mean_age(self) -> float:
+        return self.ages / max(1, self.read)
+
+
+def _answer(
+    network: BatchedNetwork,
+    roots: Nodes,
+    store: HiddenStore | None,
+    now: int,
+    hop2: int,
+    run: _Run,
+    kept: float,
+) -> None:
+    """Answer for a batch; store its roots' hidden features as far as asked for."""
+    random = np.random.default_rng(now)
+    began = time.process_time()
+    held = store.held(now) if store is not None else np.zeros(network.data.nodes, bool)
+    batch = network.neighbours.around(roots, held, hop2, random)
+    scores, hidden = network.answers(batch, store)
+    run.latency_s.append(time.process_time() - began)
+    run.supporting.append(len(batch.supporting))
+    labels = torch.from_numpy(network.data.y[roots])
+    run.right += int((scores.argmax(dim=1) == labels).sum())
+    run.answered += len(roots)
+    if store is not None:
+        run.ages += float((now - store.written[batch.stored]).sum())
+        run.read += len(batch.stored)
+        chosen = np.flatnonzero(random.random(len(roots)) < kept)
+        began = time.process_time()
+        store.write(roots[chosen], hidden[torch.from_numpy(chosen)], now)
+        run.storing_s.append(time.process_time() - began)
+
+
+def age_0_difference(network: BatchedNetwork, roots: Nodes) -> float:
+    """Return the largest difference of log-probabilities between features of age 0 and computed anew."""
+    store, nodes = network.store(), np.arange(network.data.nodes)
+    network.fill(store, nodes, 0)
+    random, most = np.random.default_rng(0), network.data.nodes
+    none = np.zeros(network.data.nodes, bool)
+    anew, read = (network.neighbours.around(roots, held, most, random) for held in (none, store.held(0)))
+    return float((network.answers(anew, None)[0] - network.answers(read, store)[0]).abs().max())
+
+
+def counted(network: BatchedNetwork, row: StoredBatches, plan: StorePlan, seed: int = 0) -> CountedBatches:
+    """Answer for all test nodes in batches drawn at random, without and with stored features."""
+    data = network.data
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(data.test))
+    store = network.store(plan.age_limit)
+    if row.stored > 0.0:
+        if plan.file is not None and plan.file.exists():
+            store.load(plan.file)
+        network.fill(store, np.flatnonzero(data.train | data.valid), 0)
+    runs = (_Run.empty(), _Run.empty())
+    for now, at in enumerate(range(0, len(order), row.roots)):
+        roots = order[at : at + row.roots]
+        for run, held in zip(runs, (None, store), strict=True):
+            _answer(network, roots, held, now, plan.hop2, run, row.stored)
+    if plan.file is not None:
+        store.save(plan.file)
+    plain, stored = runs
+    return CountedBatches(
+        supporting_nodes=float(np.mean(plain.supporting)),
+        supporting_nodes_stored=float(np.mean(stored.supporting)),
+        skipped_share=1.0 - sum(stored.supporting) / sum(plain.supporting),
+        latency_s=median(plain.latency_s),
+        latency_stored_s=median(stored.latency_s),
+        storing_s=median(stored.storing_s),
+        accuracy=plain.accuracy,
+        accuracy_stored=stored.accuracy,
+        mean_age=stored.mean_age,
+        largest_difference=age_0_difference(network, order[: row.roots]),
+    )
+
+
+def arrivals(
+    networks: Callable[[int], BatchedNetwork], roots: int, plan: StorePlan, seed: int = 0
+) -> Arrivals:
+    """Let test nodes arrive with their edges, a batch at a time, and answer for each batch at once.
+
+    Parameters
+    ----------
+    networks : callable
+        The model by the number of its renewals.
+    """
+    data = networks(0).data
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(data.test))
+    length = plan.renewed_after or -(-len(order) // roots)
+    present, periods, now = ~data.test, [], 0
+    known = np.flatnonzero(data.train | data.valid)
+    for number, first in enumerate(range(0, len(order), roots * length)):
+        network = networks(number)
+        store = network.store(plan.age_limit)
+        network = network.on(_between(data, present))
+        began = time.process_time()
+        network.fill(store, known, now)
+        refill_s, runs = time.process_time() - began, (_Run.empty(), _Run.empty())
+        for at in range(first, min(len(order), first + roots * length), roots):
+            batch = order[at : at + roots]
+            present[batch] = True
+            network = network.on(_between(data, present))
+            for run, held in zip(runs, (None, store), strict=True):
+                _answer(network, batch, held, now, plan.hop2, run, max(plan.stored))
+            now += 1
+        periods.append(_period(runs[0], runs[1], int(present.sum()), refill_s))
+    return Arrivals(roots=roots, age_limit=plan.age_limit, renewed_after=plan.renewed_after, periods=periods)
+
+
+def _between(data: GraphData, present: npt.NDArray[np.bool_]) -> Nodes:
+    """Return the edges between nodes that are there."""
+    return data.edge_index[:, present[data.edge_index].all(axis=0)]
+
+
+def _period(plain: _Run, stored: _Run, nodes: int, refill_s: float) -> Period:
+    whole = (latency + storing for latency, storing in zip(stored.latency_s, stored.storing_s, strict=True))
+    return Period(
+        batches=len(plain.latency_s),
+        nodes=nodes,
+        skipped_share=1.0 - sum(stored.supporting) / sum(plain.supporting),
+        refill_s=refill_s,
+        longest_latency_s=max(plain.latency_s),
+        longest_latency_stored_s=max(whole),
+        accuracy=plain.accuracy,
+        accuracy_stored=stored.accuracy,
+        mean_age=stored.mean_age,
+    )
+
+
+def runner_of(data: Path | None = None) -> Runner:
+    """Return what counts batches on the real data set of a workload."""
+
+    def run(spec: GnnSpec, plan: StorePlan, rows: list[StoredBatches]) -> StoredFeatures:
+        graph = read_planetoid(spec.dataset, data)
+        with one_thread():
+            return run_batches(spec, graph, plan, rows)
+
+    return run
+
+
+def run_batches(
+    spec: GnnSpec, data: GraphData, plan: StorePlan, rows: Sequence[StoredBatches]
+) -> StoredFeatures:
+    """Return predicted batches with what was counted, and a stream in time of the smallest batches."""
+
+    def network(renewals: int) -> BatchedNetwork:
+        module = module_of(spec, data)
+        module.load_state_dict(cached_training(spec, data, Recipe(seed=renewals)).parameters)
+        return BatchedNetwork(module.eval(), data)
+
+    first = network(0)
+    return StoredFeatures(
+        hop2=plan.hop2,
+        age_limit=plan.age_limit,
+        batches=[row.model_copy(update={"counted": counted(first, row, plan)}) for row in rows],
+        arrivals=arrivals(network, min(plan.roots), replace(plan, file=None)),
+    )

@@ -306,8 +306,7 @@ def stream(
         updates = read_events(Path(updates))
     judge = run = None
     if data is not None:
-        from npusim.accuracy.batches import judge_of
-        from npusim.accuracy.stored_features import runner_of
+        from npusim.accuracy.batches import judge_of, runner_of
 
         judge, run = judge_of(scenario, Path(data)), runner_of(Path(data))
     features = stored_features(scenario, stored, run) if stored is not None else None

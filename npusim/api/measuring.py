@@ -209,7 +209,7 @@ def accuracy(
 
     stacks = [str(stack) for stack in listed(techniques)]
     if is_module(network):
-        from npusim.accuracy.given import judge_module
+        from npusim.accuracy.judging import judge_module
 
         return judge_module(network, data, stacks, inputs, mask)
     from npusim.accuracy.judging import judge

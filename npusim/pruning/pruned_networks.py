@@ -15,11 +15,10 @@ import torch
 import yaml
 from torch import Tensor
 
-from npusim.accuracy.document import Training
-from npusim.accuracy.gat import GAT
+from npusim.accuracy.judging import training_of
 from npusim.accuracy.models import model_instance, module_of
+from npusim.accuracy.networks import GAT, Propagation
 from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.propagation import Propagation
 from npusim.accuracy.training import Recipe, accuracy, cached_training, one_thread, train
 from npusim.accuracy.views import EdgeView
 from npusim.config.overrides import Settings
@@ -29,26 +28,24 @@ from npusim.files import refuse_unwritable, write_whole
 from npusim.frontends.openvino_run import save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
-from npusim.pruning.attention_pruning import (
-    attention_inputs,
-    attention_on_training_graph,
-    attention_reads,
-    prune_attention,
-    with_attention_layer,
-)
 from npusim.pruning.channel_pruning import (
     METHODS,
     Method,
     Pruned,
     Reads,
+    attention_inputs,
+    attention_on_training_graph,
+    attention_reads,
     chosen,
     columns_of,
     inputs_of,
     like,
     on_training_graph,
     prune,
+    prune_attention,
     reads_of,
     refitted,
+    with_attention_layer,
 )
 from npusim.pruning.document import CurvePoint, PrunedNetwork, PrunedSeed, PruningReport, Run
 from npusim.scenario import Scenario
@@ -126,12 +123,11 @@ def run_pruning(
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
         found, first, curve = work.networks()
     files = _write(work, first, output) if output is not None else []
-    told = {key: getattr(plan.recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
     return PruningReport(
         workload=workload,
         scheme=plan.scheme,
         multiple=plan.multiple,
-        training=Training(**told, torch=torch.__version__),
+        training=training_of(plan.recipe),
         baseline_accuracy=mean(work.baselines),
         networks=found,
         runs=work.runs(found, first),
@@ -180,11 +176,7 @@ class _Work:
         """Return the trained network of a seed."""
         module = module_of(self.spec, self.data)
         trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
-        names = {}
-        if self.spec.model == "gcn":
-            parts = [(i, part) for i in range(64) for part in ("weight", "bias")]
-            names = {f"layers.{i}.{part}": f"layers.{i}.0.{part}" for i, part in parts}
-        module.load_state_dict({names.get(k, k): v for k, v in trained.parameters.items()})
+        module.load_state_dict(trained.parameters)
         return module
 
     def networks(self) -> tuple[list[PrunedNetwork], dict[float, Pruned], list[CurvePoint]]:
