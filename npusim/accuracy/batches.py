@@ -1,4 +1,10 @@
-"""Accuracy of a trained model that infers in mini-batches: edges between batches are lost."""
+"""Inference in mini-batches on real data: lost edges, neighbourhoods, stored hidden features.
+
+A batch is either a part of the graph, which loses the edges to other parts, or a set of roots with their
+neighbourhood, drawn hop by hop by the rules of PyTorch Geometric's NeighborLoader: every neighbour of a root,
+at most `hop2` neighbours of each neighbour, each node once. The loader itself needs pyg-lib or torch-sparse,
+which are not on every machine; a test compares the two where it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import io
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from zipfile import BadZipFile
@@ -42,13 +48,13 @@ from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
 
 
 def in_batches(data: GraphData, batch: int) -> GraphData:
-    """Return a data set without the edges between batches; nodes are batched in order of their numbers."""
+    """Return a data set without the edges between batches of consecutive nodes."""
     source, target = data.edge_index // batch
     return replace(data, edge_index=data.edge_index[:, source == target])
 
 
 def judge_of(scenario: Scenario, data: Path | None = None) -> Callable[[int], BatchJudgement]:
-    """Return what judges mini-batches of a scenario's network, a workload by name or file.
+    """Return a function from a batch size to the accuracy of a scenario's network in mini-batches.
 
     Raises
     ------
@@ -72,20 +78,7 @@ def judge_batches(
     seed: int = 0,
     overrides: Settings = (),
 ) -> BatchJudgement:
-    """Train a model on all edges, or take it from the cache, and run it batch by batch.
-
-    Parameters
-    ----------
-    workload : str
-        Name or file of a workload.
-    batch : int
-        Nodes of a batch.
-    data : Path, optional
-        Folder with the raw data sets; default: the variable NPUSIM_DATA.
-    seed : int
-        Of the training.
-    overrides : settings
-        Settings of the workload, such as "workload.hidden=128".
+    """Return the accuracy, batch by batch, of a model trained on all edges (or cached).
 
     Raises
     ------
@@ -98,17 +91,19 @@ def judge_batches(
     whole = read_planetoid(spec.dataset, data)
     trained = cached_training(spec, whole, Recipe(seed=seed))
     graph, stack = build_gnn(spec, load_statistics(spec.dataset), workload), parse("none")
-    parts, found = in_batches(whole, batch), []
-    for given in (whole, parts):
-        instance = model_instance(spec, graph, stack, given, seed)
+    parts, accuracies = in_batches(whole, batch), []
+    for dataset in (whole, parts):
+        instance = model_instance(spec, graph, stack, dataset, seed)
         instance.module.load_state_dict(trained.parameters)
         instance.module.eval()
-        found.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
+        accuracies.append(accuracy(outputs_of(instance, "fp32"), whole.y, whole.test))
     lost = 1.0 - parts.edge_index.shape[1] / np.maximum(whole.edge_index.shape[1], 1)
-    return BatchJudgement(float(lost), accuracy=found[1], accuracy_of_all_edges=found[0])
+    return BatchJudgement(float(lost), accuracy=accuracies[1], accuracy_of_all_edges=accuracies[0])
 
 
 Nodes = npt.NDArray[np.int64]
+Rows = tuple[Nodes, Nodes]
+"""Row starts and columns of a matrix in compressed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +114,13 @@ class Neighbourhood:
     fresh: Nodes
     """Neighbours of the roots whose own neighbours are needed, each once."""
     stored: Nodes
-    """Neighbours of the roots whose hidden features come from the store, each once."""
+    """Neighbours of the roots whose hidden features are stored, each once."""
     supporting: Nodes
-    """Nodes whose attributes are read: roots and fresh first, in this order."""
-    first: tuple[Nodes, Nodes]
-    """Row starts and columns of layer 1: rows are roots and fresh, columns places in `supporting`."""
-    second: tuple[Nodes, Nodes]
-    """Row starts and columns of layer 2: rows are roots, columns places in roots, fresh, stored."""
+    """Nodes whose attributes are read: roots, fresh, others."""
+    first: Rows
+    """Layer 1: rows are roots and fresh, columns are positions in `supporting`."""
+    second: Rows
+    """Layer 2: rows are roots, columns are positions in roots, fresh, stored."""
 
 
 class Neighbours:
@@ -142,15 +137,15 @@ class Neighbours:
         self.columns = source[np.argsort(target, kind="stable")]
         self.starts = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=nodes))])
 
-    def of(self, nodes: Nodes) -> tuple[Nodes, Nodes]:
-        """Return row starts and neighbours of some nodes, all of them."""
+    def of(self, nodes: Nodes) -> Rows:
+        """Return all neighbours of some nodes."""
         counts = self.starts[nodes + 1] - self.starts[nodes]
         starts = np.concatenate([[0], np.cumsum(counts)])
         places = np.arange(starts[-1]) + np.repeat(self.starts[nodes] - starts[:-1], counts)
         return starts, self.columns[places]
 
-    def drawn(self, nodes: Nodes, most: int, random: np.random.Generator) -> tuple[Nodes, Nodes]:
-        """Return row starts and at most so many neighbours of each node, drawn without replacement."""
+    def drawn(self, nodes: Nodes, most: int, random: np.random.Generator) -> Rows:
+        """Return at most `most` neighbours of each node, drawn without replacement."""
         starts, columns = self.of(nodes)
         counts = np.diff(starts)
         if not (counts > most).any():
@@ -164,18 +159,12 @@ class Neighbours:
     def around(
         self, roots: Nodes, stored: npt.NDArray[np.bool_], hop2: int, random: np.random.Generator
     ) -> Neighbourhood:
-        """Return the neighbourhood of a batch.
-
-        Parameters
-        ----------
-        stored : array of bool, shape (nodes,)
-            Nodes whose hidden features are stored; a root's own are computed all the same.
-        """
+        """Return the neighbourhood of a batch; `stored` [nodes] marks nodes with stored features."""
         own = np.zeros(len(stored), bool)
         own[roots] = True
         starts, columns = self.of(roots)
-        met = np.unique(columns)
-        others = met[~own[met]]
+        neighbours = np.unique(columns)
+        others = neighbours[~own[neighbours]]
         fresh, held = others[~stored[others]], others[stored[others]]
         deeper = self.drawn(fresh, hop2, random)
         lengths = np.concatenate([np.diff(starts), np.diff(deeper[0])])
@@ -194,25 +183,25 @@ class Neighbours:
 
 
 def model_digest(module: Propagation) -> str:
-    """Return what tells a model's parameters from others."""
-    told = hashlib.sha256()
+    """Return a hash of a model's parameters."""
+    digest = hashlib.sha256()
     for name, value in sorted(module.state_dict().items()):
-        told.update(name.encode())
-        told.update(value.detach().numpy().tobytes())
-    return told.hexdigest()
+        digest.update(name.encode())
+        digest.update(value.detach().numpy().tobytes())
+    return digest.hexdigest()
 
 
 class HiddenStore:
-    """Hidden features of layer 1 by node, with the batch in which they were computed, of one model."""
+    """Hidden features of layer 1 of one model, by node, with the batch that computed them."""
 
     def __init__(self, nodes: int, width: int, model: str, age_limit: int | None = None) -> None:
         self.features = torch.zeros(nodes, width)
         self.written = np.full(nodes, -1, np.int64)
-        """Batch in which each node's features were computed; -1: none are stored."""
+        """Batch that computed each node's features; -1 where none are stored."""
         self.model, self.age_limit = model, age_limit
 
     def held(self, now: int) -> npt.NDArray[np.bool_]:
-        """Return the nodes whose features are stored and not too old, shape (nodes,)."""
+        """Return the mask of nodes whose features are stored and not too old [nodes]."""
         known = self.written >= 0
         return known if self.age_limit is None else known & (now - self.written <= self.age_limit)
 
@@ -222,15 +211,14 @@ class HiddenStore:
         self.written[nodes] = now
 
     def read(self, nodes: Nodes, model: str) -> Tensor:
-        """Return features [nodes, width]; a `ConfigError` where they are another model's."""
+        """Return features [nodes, width]; a `ConfigError` for features of another model."""
         if model != self.model:
-            allowed = "those of the model that reads them"
-            raise ConfigError("stored hidden features of another model", file="store", allowed=allowed)
+            raise _other_model("store", "those of the model that reads them")
         return self.features[torch.from_numpy(nodes)]
 
     @property
     def bytes(self) -> float:
-        """Memory of what is stored, and of a 32-bit batch number a node (B)."""
+        """Memory of the stored features, and of a 32-bit batch number per node (B)."""
         return float((self.written >= 0).sum() * self.features.shape[1] * 4 + len(self.written) * 4)
 
     def save(self, path: Path) -> None:
@@ -240,7 +228,7 @@ class HiddenStore:
         write_whole(path, held.getvalue())
 
     def load(self, path: Path) -> None:
-        """Take in what a file holds, as computed before the first batch.
+        """Load features from a file, as computed before the first batch.
 
         Raises
         ------
@@ -253,16 +241,18 @@ class HiddenStore:
         except (OSError, ValueError, KeyError, BadZipFile) as error:
             raise FileError(str(path), f"holds no stored features ({error})", "name a new file") from None
         if str(model) != self.model or features.shape != tuple(self.features.shape):
-            raise ConfigError(
-                "stored hidden features of another model", file=str(path),
-                allowed="a store of this network's parameters; name a new file for others",
-            )  # fmt: skip
+            allowed = "a store of this network's parameters; name a new file for others"
+            raise _other_model(str(path), allowed)
         self.features = torch.from_numpy(features)
         self.written = np.where(written >= 0, 0, -1)
 
 
+def _other_model(file: str, allowed: str) -> ConfigError:
+    return ConfigError("stored hidden features of another model", file=file, allowed=allowed)
+
+
 class BatchedNetwork:
-    """A trained network `sage-concat` of two layers that answers for batches of target nodes."""
+    """A trained network `sage-concat` of two layers that classifies batches of target nodes."""
 
     def __init__(self, module: Propagation, data: GraphData) -> None:
         self.module, self.data = module, data
@@ -291,22 +281,20 @@ class BatchedNetwork:
         if len(batch.stored):
             assert store is not None, "only a store holds features"
             hidden = torch.cat([hidden, store.read(batch.stored, self.model)])
-        found = self._layer(1, hidden, batch.second, len(batch.roots), len(hidden))
+        last = self._layer(1, hidden, batch.second, len(batch.roots), len(hidden))
         if self.module.normalise:
-            found = functional.normalize(found, dim=1)
-        return torch.log_softmax(self.module.layers[2][0](found), dim=1), own
+            last = functional.normalize(last, dim=1)
+        return torch.log_softmax(self.module.layers[2][0](last), dim=1), own
 
-    def _layer(self, i: int, x: Tensor, rows: tuple[Nodes, Nodes], count: int, columns: int) -> Tensor:
-        """Return relu of the branches side by side, for the first `count` rows of `x`."""
+    def _layer(self, i: int, x: Tensor, rows: Rows, count: int, columns: int) -> Tensor:
+        """Return ReLU of the concatenated branches, for the first `count` rows of `x`."""
         starts, places = rows
         lengths = np.maximum(np.diff(starts), 1)
         values = torch.from_numpy(np.repeat(1.0 / lengths, np.diff(starts)).astype(np.float32))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-            mean = torch.sparse_csr_tensor(
-                torch.from_numpy(starts), torch.from_numpy(places), values, (count, columns),
-                check_invariants=False,
-            )  # fmt: skip
+            indices = torch.from_numpy(starts), torch.from_numpy(places)
+            mean = torch.sparse_csr_tensor(*indices, values, (count, columns), check_invariants=False)
         parts = []
         for b, branch in enumerate(self.module.plan[i].branches):
             read = self.module.read(i, b, x)
@@ -328,20 +316,16 @@ class BatchedNetwork:
 
 
 @dataclass
-class _Run:
-    """What a pass over batches found, batch by batch."""
+class _Counts:
+    """Counts of a pass over batches."""
 
-    supporting: list[int]
-    latency_s: list[float]
-    storing_s: list[float]
+    supporting: list[int] = field(default_factory=list)
+    latency_s: list[float] = field(default_factory=list)
+    storing_s: list[float] = field(default_factory=list)
     right: int = 0
     answered: int = 0
     ages: float = 0.0
     read: int = 0
-
-    @classmethod
-    def empty(cls) -> _Run:
-        return cls([], [], [])
 
     @property
     def accuracy(self) -> float:
@@ -358,41 +342,41 @@ def _answer(
     store: HiddenStore | None,
     now: int,
     hop2: int,
-    run: _Run,
+    counts: _Counts,
     kept: float,
 ) -> None:
-    """Answer for a batch; store its roots' hidden features as far as asked for."""
+    """Classify a batch and store the hidden features of a share `kept` of its roots."""
     random = np.random.default_rng(now)
     began = time.process_time()
     held = store.held(now) if store is not None else np.zeros(network.data.nodes, bool)
     batch = network.neighbours.around(roots, held, hop2, random)
     scores, hidden = network.answers(batch, store)
-    run.latency_s.append(time.process_time() - began)
-    run.supporting.append(len(batch.supporting))
+    counts.latency_s.append(time.process_time() - began)
+    counts.supporting.append(len(batch.supporting))
     labels = torch.from_numpy(network.data.y[roots])
-    run.right += int((scores.argmax(dim=1) == labels).sum())
-    run.answered += len(roots)
+    counts.right += int((scores.argmax(dim=1) == labels).sum())
+    counts.answered += len(roots)
     if store is not None:
-        run.ages += float((now - store.written[batch.stored]).sum())
-        run.read += len(batch.stored)
+        counts.ages += float((now - store.written[batch.stored]).sum())
+        counts.read += len(batch.stored)
         chosen = np.flatnonzero(random.random(len(roots)) < kept)
         began = time.process_time()
         store.write(roots[chosen], hidden[torch.from_numpy(chosen)], now)
-        run.storing_s.append(time.process_time() - began)
+        counts.storing_s.append(time.process_time() - began)
 
 
 def age_0_difference(network: BatchedNetwork, roots: Nodes) -> float:
-    """Return the largest difference of log-probabilities between features of age 0 and computed anew."""
+    """Return the largest difference of log-probabilities between fresh stored features and computed ones."""
     store, nodes = network.store(), np.arange(network.data.nodes)
     network.fill(store, nodes, 0)
     random, most = np.random.default_rng(0), network.data.nodes
     none = np.zeros(network.data.nodes, bool)
-    anew, read = (network.neighbours.around(roots, held, most, random) for held in (none, store.held(0)))
-    return float((network.answers(anew, None)[0] - network.answers(read, store)[0]).abs().max())
+    computed, read = (network.neighbours.around(roots, held, most, random) for held in (none, store.held(0)))
+    return float((network.answers(computed, None)[0] - network.answers(read, store)[0]).abs().max())
 
 
 def counted(network: BatchedNetwork, row: StoredBatches, plan: StorePlan, seed: int = 0) -> CountedBatches:
-    """Answer for all test nodes in batches drawn at random, without and with stored features."""
+    """Classify all test nodes in random batches, without and with stored features."""
     data = network.data
     order = np.random.default_rng(seed).permutation(np.flatnonzero(data.test))
     store = network.store(plan.age_limit)
@@ -400,7 +384,7 @@ def counted(network: BatchedNetwork, row: StoredBatches, plan: StorePlan, seed: 
         if plan.file is not None and plan.file.exists():
             store.load(plan.file)
         network.fill(store, np.flatnonzero(data.train | data.valid), 0)
-    runs = (_Run.empty(), _Run.empty())
+    runs = (_Counts(), _Counts())
     for now, at in enumerate(range(0, len(order), row.roots)):
         roots = order[at : at + row.roots]
         for run, held in zip(runs, (None, store), strict=True):
@@ -425,12 +409,12 @@ def counted(network: BatchedNetwork, row: StoredBatches, plan: StorePlan, seed: 
 def arrivals(
     networks: Callable[[int], BatchedNetwork], roots: int, plan: StorePlan, seed: int = 0
 ) -> Arrivals:
-    """Let test nodes arrive with their edges, a batch at a time, and answer for each batch at once.
+    """Classify test nodes that arrive with their edges, batch by batch.
 
     Parameters
     ----------
     networks : callable
-        The model by the number of its renewals.
+        Model by the number of its renewals.
     """
     data = networks(0).data
     order = np.random.default_rng(seed).permutation(np.flatnonzero(data.test))
@@ -443,7 +427,7 @@ def arrivals(
         network = network.on(_between(data, present))
         began = time.process_time()
         network.fill(store, known, now)
-        refill_s, runs = time.process_time() - began, (_Run.empty(), _Run.empty())
+        refill_s, runs = time.process_time() - began, (_Counts(), _Counts())
         for at in range(first, min(len(order), first + roots * length), roots):
             batch = order[at : at + roots]
             present[batch] = True
@@ -456,11 +440,11 @@ def arrivals(
 
 
 def _between(data: GraphData, present: npt.NDArray[np.bool_]) -> Nodes:
-    """Return the edges between nodes that are there."""
+    """Return the edges between present nodes."""
     return data.edge_index[:, present[data.edge_index].all(axis=0)]
 
 
-def _period(plain: _Run, stored: _Run, nodes: int, refill_s: float) -> Period:
+def _period(plain: _Counts, stored: _Counts, nodes: int, refill_s: float) -> Period:
     whole = (latency + storing for latency, storing in zip(stored.latency_s, stored.storing_s, strict=True))
     return Period(
         batches=len(plain.latency_s),
@@ -476,7 +460,7 @@ def _period(plain: _Run, stored: _Run, nodes: int, refill_s: float) -> Period:
 
 
 def runner_of(data: Path | None = None) -> Runner:
-    """Return what counts batches on the real data set of a workload."""
+    """Return a function that counts batches on the real data set of a workload."""
 
     def run(spec: GnnSpec, plan: StorePlan, rows: list[StoredBatches]) -> StoredFeatures:
         graph = read_planetoid(spec.dataset, data)
@@ -489,7 +473,7 @@ def runner_of(data: Path | None = None) -> Runner:
 def run_batches(
     spec: GnnSpec, data: GraphData, plan: StorePlan, rows: Sequence[StoredBatches]
 ) -> StoredFeatures:
-    """Return predicted batches with what was counted, and a stream in time of the smallest batches."""
+    """Return predicted batches with their counts, and a stream of the smallest batches over time."""
 
     def network(renewals: int) -> BatchedNetwork:
         module = module_of(spec, data)

@@ -1,4 +1,8 @@
-"""Reads Cora and Citeseer from the published raw files; nothing is downloaded or kept."""
+"""Reads Cora and Citeseer from the published raw files; nothing is downloaded or kept.
+
+The raw files are pickles, and a pickle is a program. This reader knows arrays of numbers, sparse matrices,
+dictionaries and lists, and builds each of them itself from the numbers in the file. It refuses anything else.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,13 @@ from npusim.locate import DATA_VARIABLE, dataset_root
 
 DATASETS = ("citeseer", "cora")
 _VALIDATED = 500
-"""Nodes that the public split validates with, those behind the nodes to train on."""
+"""Nodes for validation in the public split, the ones after the nodes to train on."""
 _REMEDY = "get them from their publisher again"
+_MOST_ELEMENTS = 1 << 29
+"""Most elements of a matrix; Reddit's features are 140 million."""
+_MOST_EDGES = 20_000_000
+_FORMAT = re.compile(r"[biuf][1248]")
+_FILE_REMEDY = "get the file from its publisher again"
 _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
@@ -50,7 +59,7 @@ class GraphData:
 
     @property
     def features(self) -> int:
-        """Features of a node."""
+        """Number of features per node."""
         return int(self.x.shape[1])
 
     @property
@@ -78,10 +87,9 @@ def read_planetoid(name: str, root: Path | None = None) -> GraphData:
     Raises
     ------
     FileError
-        When no folder is named or a raw file is missing; the message says what to set and how to get the
-        files.
+        When no folder is named or a raw file is missing; the message says how to get the files.
     UnknownNameError
-        When the data set is not one of Planetoid's that npusim knows.
+        When npusim does not know the data set.
     """
     if name not in DATASETS:
         raise UnknownNameError("dataset", name, DATASETS, "real data is read for these only")
@@ -105,14 +113,7 @@ def read_planetoid(name: str, root: Path | None = None) -> GraphData:
 
 
 def _joined(known: Any, tests: Any, tested: Any, folder: Path) -> Any:
-    """Return a row for each node: the known ones, then the test nodes; zeros where one is missing.
-
-    Parameters
-    ----------
-    known, tests : array, shapes (known, columns) and (tests, columns)
-    tested : array of int, shape (tests,)
-        Node of each row of `tests`.
-    """
+    """Return a row for each node: the known ones, then `tests` at the nodes `tested`; zeros for missing nodes."""
     first, last = len(known), int(tested.max())
     together = known.shape[1] == tests.shape[1] and len(tested) == len(tests) == len(set(tested.tolist()))
     if not together or tested.min() < first or last >= first + 2 * len(tests):
@@ -123,7 +124,7 @@ def _joined(known: Any, tests: Any, tested: Any, folder: Path) -> Any:
 
 
 def _raw_folder(name: str, root: Path | None) -> Path:
-    """Return the folder of raw files, or say what is missing and how to come by it."""
+    """Return the folder of raw files; the error says what is missing and how to get it."""
     fetch = (
         "torch_geometric fetches the files where there is a network: "
         f"python -c \"from torch_geometric.datasets import Planetoid; Planetoid('DIR', '{name}')\""
@@ -141,15 +142,8 @@ def _raw_folder(name: str, root: Path | None) -> Path:
     return raw
 
 
-_MOST_ELEMENTS = 1 << 29
-"""Elements of a matrix; Reddit's features are 140 million."""
-_MOST_EDGES = 20_000_000
-_FORMAT = re.compile(r"[biuf][1248]")
-_FILE_REMEDY = "get the file from its publisher again"
-
-
 class _Format:
-    """A number format: what the pickle of a numpy.dtype makes."""
+    """A number format: stands for numpy.dtype."""
 
     def __init__(self, name: Any, *_: Any) -> None:
         if not isinstance(name, str) or not _FORMAT.fullmatch(name):
@@ -161,7 +155,7 @@ class _Format:
 
 
 class _Array:
-    """An array of numbers: what the pickle of a numpy.ndarray makes."""
+    """An array of numbers: stands for numpy.ndarray."""
 
     values: Any = None
 
@@ -173,7 +167,7 @@ class _Array:
 
 
 class _Sparse:
-    """A matrix in compressed rows: what the pickle of a scipy.sparse.csr_matrix makes."""
+    """A matrix in compressed rows: stands for scipy.sparse.csr_matrix."""
 
     def matrix(self) -> Any:
         """Return the matrix [rows, columns], its indices checked."""
@@ -183,15 +177,14 @@ class _Sparse:
         rows, columns = map(int, parts["_shape"])
         if not 0 < rows * columns <= _MOST_ELEMENTS or rows < 0:
             raise ValueError(f"a matrix of {rows} x {columns}")
-        found = csr_matrix(
-            tuple(parts[name].values for name in ("data", "indices", "indptr")), (rows, columns)
-        )
-        found.check_format(full_check=True)
-        return found.toarray()
+        arrays = tuple(parts[name].values for name in ("data", "indices", "indptr"))
+        matrix = csr_matrix(arrays, (rows, columns))
+        matrix.check_format(full_check=True)
+        return matrix.toarray()
 
 
 class _Factory:
-    """What a dictionary would fill gaps with; nothing asks it to."""
+    """The default factory of a dictionary; it is never called."""
 
 
 _KNOWN: dict[str, Callable[..., Any]] = {
@@ -206,10 +199,10 @@ _ALIASES = re.compile(r"^__builtin__(?=\.)|^numpy\.(_?core)\.(?=multiarray)|(?<=
 
 
 class _Reader(pickle.Unpickler):
-    """An unpickler that makes numbers only."""
+    """An unpickler that builds containers of numbers only."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the maker of what a file names; refuse everything that is no container of numbers."""
+        """Return the class for a name in a file; refuse everything that is no container of numbers."""
         full = f"{module}.{name}"
         plain = _ALIASES.sub(lambda found: "builtins" if found[0] == "__builtin__" else "", full)
         if plain not in _KNOWN:
@@ -220,18 +213,12 @@ class _Reader(pickle.Unpickler):
 
 
 def read_raw(path: Path) -> Any:
-    """Return what a raw file holds: an array [N, F] of a matrix, or a dictionary.
-
-    Raises
-    ------
-    FileError
-        Where it cannot be read, or holds anything but numbers.
-    """
+    """Return the array [N, F] or the dictionary of a raw file; a `FileError` where it holds anything else."""
     try:
-        found = _Reader(io.BytesIO(read_bounded(path)), encoding="latin-1").load()
-        if isinstance(found, _Sparse):
-            return found.matrix()
-        return found.values if isinstance(found, _Array) else found
+        content = _Reader(io.BytesIO(read_bounded(path)), encoding="latin-1").load()
+        if isinstance(content, _Sparse):
+            return content.matrix()
+        return content.values if isinstance(content, _Array) else content
     except FileError:
         raise
     except Exception as error:  # an ill-formed pickle may raise anything
@@ -240,27 +227,27 @@ def read_raw(path: Path) -> Any:
 
 def read_matrix(path: Path) -> Any:
     """Return the matrix [N, F] of a raw file; errors as for `read_raw`."""
-    found = read_raw(path)
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or not len(found):
+    matrix = read_raw(path)
+    if not isinstance(matrix, np.ndarray) or matrix.ndim != 2 or not len(matrix):
         raise FileError(str(path), "holds no matrix", _FILE_REMEDY)
-    return found
+    return matrix
 
 
 def read_neighbours(path: Path) -> Any:
     """Return the edges of a raw file [2, E], nodes above neighbours; errors as for `read_raw`."""
-    found = read_raw(path)
-    if not isinstance(found, dict) or not all(isinstance(others, list) for others in found.values()):
+    lists = read_raw(path)
+    if not isinstance(lists, dict) or not all(isinstance(others, list) for others in lists.values()):
         raise FileError(str(path), "holds no lists of neighbours", _FILE_REMEDY)
-    if sum(map(len, found.values())) > _MOST_EDGES:
+    if sum(map(len, lists.values())) > _MOST_EDGES:
         raise FileError(str(path), "holds too many edges", f"at most {_MOST_EDGES:,} are read")
-    pairs = [(node, other) for node, others in found.items() for other in others]
+    pairs = [(node, other) for node, others in lists.items() for other in others]
     if not pairs or not all(type(end) is int and 0 <= end < 1 << 40 for pair in pairs for end in pair):
         raise FileError(str(path), "holds a neighbour that is no number of a node", _FILE_REMEDY)
     return np.array(pairs, np.int64).T
 
 
 def read_numbers(path: Path) -> Any:
-    """Return the whole numbers of a text, one a line; errors as for `read_raw`."""
+    """Return the whole numbers of a text, one per line; errors as for `read_raw`."""
     lines = read_text(path).split()
     if not lines or not all(re.fullmatch("[0-9]{1,12}", line) for line in lines):
         raise FileError(str(path), "holds no list of whole numbers", _FILE_REMEDY)
