@@ -1,4 +1,4 @@
-"""Published accuracies beside those of models trained here: the predictor of the suite `accuracy`."""
+"""Published accuracies and the accuracies of models trained here: predictor of the suite `accuracy`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 
 SEEDS = (0, 1, 2)
-"""One training each; the median is compared, the range told."""
+"""Seeds, one training each; the suite compares the median and notes the range."""
 _KEY = "granite.accuracy_top1_percent."
 _DATASET = "cora"
 
@@ -26,7 +26,7 @@ class PublishedAccuracies:
     """Trains each model of a file of accuracies (%), where the raw data are at hand."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the accuracies with the medians over the seeds; no rows, and a note, without data."""
+        """Return the published accuracies and the medians over the seeds; a note without data."""
         assert path is not None, "the suite needs a file"
         figures = read_keyed(path, lambda name: name.startswith(_KEY))[0]
         missing = _missing()
@@ -37,9 +37,9 @@ class PublishedAccuracies:
         models = [figure.id.removeprefix(_KEY) for figure in figures]
         predicted = []
         for model, figure in zip(models, figures, strict=True):
-            found = _trained(model)
-            predicted.append(float(np.median(found)))
-            notes.append(_spread(model, figure, found))
+            accuracies = _trained(model)
+            predicted.append(float(np.median(accuracies)))
+            notes.append(_spread(model, figure, accuracies))
         return Evidence(
             ids=[figure.id for figure in figures],
             columns={"model": np.array(models, object)},
@@ -52,7 +52,7 @@ class PublishedAccuracies:
 
 
 def _missing() -> str:
-    """Why nothing can be trained; nothing where it can."""
+    """Return the reason why nothing can be trained; empty where it can."""
     if any(find_spec(name) is None for name in ("torch", "torch_geometric")):
         return 'PyTorch is not installed: pip install "npusim[gnn]"'
     if dataset_root() is None:
@@ -61,16 +61,16 @@ def _missing() -> str:
 
 
 def _trained(model: str) -> list[float]:
-    """Accuracy (%) of a model on the test nodes, one for each seed."""
+    """Return the accuracy (%) of a model on the test nodes, one for each seed."""
     from npusim.accuracy.judging import judge  # PyTorch is slow to import
 
     report = judge([f"{model.replace('_', '-')}-{_DATASET}"], (), seeds=SEEDS)
     plain = next(result for result in report.results if result.numbers == "fp32")
-    return [100.0 * one.accuracy for one in plain.seeds]
+    return [100.0 * seed.accuracy for seed in plain.seeds]
 
 
-def _spread(model: str, figure: KeyedFigure, found: list[float]) -> str:
-    low, high = min(found), max(found)
+def _spread(model: str, figure: KeyedFigure, accuracies: list[float]) -> str:
+    low, high = min(accuracies), max(accuracies)
     where = "within" if low <= figure.value <= high else "below" if figure.value < low else "above"
     return (
         f"{model}: {low:.1f} to {high:.1f} % with seeds {SEEDS[0]} to {SEEDS[-1]}, "

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from npusim.config import Section, load_model
-from npusim.measure.message_passing import CacheHierarchy, MessagePassing, miss_rates, peak_memory_bytes
+from npusim.measure.aggregation import CacheHierarchy, MessagePassing, miss_rates, peak_memory_bytes
 from npusim.validation.evidence import Evidence
 from npusim.validation.figures import read_keyed
 from npusim.validation.suite import Suite, suite_file
