@@ -266,7 +266,7 @@ class FiguresFit(ABC):
             return
         yield (
             f"| number | value | one sigma | prior, its width, pull | as {self.left_out} are left out | "
-            f"{self.left_out} affected | tied to |"
+            "figures affected | tied to |"
         )
         yield "| --- | --- | --- | --- | --- | --- | --- |"
         affected = (np.abs(self.slopes(best.values)) * np.log(2.0) > _AFFECTS).sum(axis=0)

@@ -95,7 +95,10 @@ def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[st
             met &= _meets(_column(evidence.columns, column), condition)
         free &= ~met
         for row in np.flatnonzero(met):
-            names[row] = _PLACE.sub(lambda place: _word(_column(evidence.columns, place[1])[row]), rule.group)  # noqa: B023
+            parts = {
+                place: _word(_column(evidence.columns, place)[row]) for place in _PLACE.findall(rule.group)
+            }
+            names[row] = rule.group.format(**parts)
             rules.setdefault(names[row], rule)
     return [str(name) for name in names], rules
 
