@@ -63,7 +63,7 @@ class CalibratedRow(Part):
     after_s: float
     """Time with the fitted numbers, in s."""
     held_out_s: float
-    """Time predicted without with_columns seen the row, in s."""
+    """Time predicted by a fit that did not see the row, in s."""
     interval_s: tuple[float, float] | None
     """90 % interval of what a single measurement should show; of rows that were not fitted to."""
 

@@ -1,4 +1,9 @@
-"""Fits a SoC to measurements of one of its devices, from files to a report and a new data sheet."""
+"""Fits a SoC to measurements of one of its devices: files in, a report and a new data sheet out.
+
+>>> from npusim.calibrate.device import calibrate
+>>> calibrate.__name__
+'calibrate'
+"""
 
 from __future__ import annotations
 
@@ -12,25 +17,30 @@ import numpy as np
 from npusim import __version__
 from npusim.arch import Soc, load_soc, sheet_text, with_overrides
 from npusim.calibrate.data_sheet import FittedNumber, with_numbers
-from npusim.calibrate.device.cross_validation import (
+from npusim.calibrate.device_fit import DeviceFit, FitResult
+from npusim.calibrate.device_outcome import (
     assign_folds,
+    calibration_of,
     family_errors,
+    fitted_numbers,
+    fitted_parameters,
+    fitted_text,
     held_out,
     model_errors,
     worse_families,
 )
-from npusim.calibrate.device.fit import DeviceFit, FitResult
-from npusim.calibrate.device.outcome import calibration_of, fitted_numbers, fitted_parameters, fitted_text
-from npusim.calibrate.device.parameters import Parameter, candidates, chosen
-from npusim.calibrate.device.report import CalibratedRow, CalibrationReport, SkippedRow
-from npusim.calibrate.device.rows import (
+from npusim.calibrate.device_report import CalibratedRow, CalibrationReport, SkippedRow
+from npusim.calibrate.device_rows import (
+    INFLUENCE,
     DeviceRow,
     GraphOf,
+    Parameter,
     calm_rows,
+    candidates,
+    chosen,
     map_rows,
     remapped,
 )
-from npusim.calibrate.device.times import INFLUENCE
 from npusim.calibrate.least_squares import Floats
 from npusim.config import validate_data
 from npusim.config.reading import compose
@@ -41,14 +51,35 @@ from npusim.measure.models import Sources
 from npusim.measure.predicting import chip_text, match_device
 from npusim.studies.uncertainty import draw
 
-FOLDS = 5
 _MOST_ROUNDS = 3
 """Largest number of times that fusion and residency are decided again."""
 _NORMAL = 1.645
 """Half a 90 % interval of a normal variable, in standard deviations."""
 
 Progress = Callable[[int, int, str], None]
-"""Told what is being done, how much of it is done, and how much there is."""
+"""Progress callback (done, total, stage)."""
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How a device is fitted."""
+
+    free: Sequence[str] = ()
+    """Paths of numbers or sections that alone are fitted; none: all."""
+    hold: Sequence[str] = ()
+    """Paths of numbers or sections that stay as they are."""
+    folds: int = 5
+    """Folds of the cross-validation."""
+    seed: int = 0
+    """Seed of its folds."""
+    force_soc: bool = False
+    """Accept a measurement of another chip."""
+    fit_networks: bool = False
+    """Fit to whole networks too, instead of predicting them as a check."""
+    keep_unsteady: bool = False
+    """Fit also to rows whose readings spread over more than half of their median."""
+    name: str | None = None
+    """Short name of the fitted SoC; default: the parent's."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,8 +105,8 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
-class _Fitted:
-    """A converged fit: fit, result, influence, number of rounds."""
+class _Converged:
+    """A converged fit."""
 
     fit: DeviceFit
     best: FitResult
@@ -86,16 +117,9 @@ class _Fitted:
 def calibrate(
     soc: str | Path,
     measurements: Sequence[str | Path | Measurement],
+    options: FitOptions | None = None,
     *,
-    free: Sequence[str] = (),
-    hold: Sequence[str] = (),
-    folds: int = FOLDS,
-    seed: int = 0,
-    force_soc: bool = False,
-    fit_networks: bool = False,
-    keep_unsteady: bool = False,
     files: Sources | None = None,
-    name: str | None = None,
     graph_of: GraphOf | None = None,
     progress: Progress | None = None,
 ) -> Calibrated:
@@ -106,59 +130,75 @@ def calibrate(
     soc : str or Path
         Name or file of a SoC.
     measurements : sequence of str, Path or Measurement
-        What `npusim measure` wrote or returned, all of one device.
-    free, hold : sequence of str
-        Paths of numbers or sections to fit (and no others), and to leave alone.
-    folds, seed : int
-        Number of folds of the cross-validation, and the seed by which rows are dealt to them.
-    force_soc, fit_networks, keep_unsteady : bool
-        Take a measurement of another chip; fit to whole networks too, instead of predicting them as a check;
-        fit to rows too whose readings spread over more than half of their median.
+        Results or files of `npusim measure`, all of one device.
+    options : FitOptions, optional
     files : Sources, optional
-        Where model files lie, and networks of Python, by their name in the measurement.
-    name : str, optional
-        Short name of the fitted SoC; default: the parent's.
-    graph_of, progress : callable, optional
-        From a row to its graph; told about the stages of the work.
+        Model files and networks of Python, by their name in the measurement.
+    graph_of : callable, optional
+        From a row to its graph.
+    progress : callable, optional
+        Progress callback (done, total, stage).
 
     Raises
     ------
     NpusimError
         Where a file is wrong, the SoC has no such device, no row can be used, or a path is unknown.
     """
+    options = options or FitOptions()
     machine = load_soc(soc)
-    measurement, names, warnings = _joined(measurements, machine, force_soc)
+    measurement, names, warnings = _joined(measurements, machine, options.force_soc)
     machine, facts = _with_facts(machine, measurement)
-    calm, disturbed = (measurement, []) if keep_unsteady else calm_rows(measurement, fit_networks)
+    fit_networks = options.fit_networks
+    calm, unsteady = (measurement, []) if options.keep_unsteady else calm_rows(measurement, fit_networks)
     rows, unusable = map_rows(calm, machine, files, graph_of, _stage(progress, "rows mapped"))
-    left_out = [*disturbed, *unusable]
+    left_out = [*unsteady, *unusable]
     to_fit = [row for row in rows if fit_networks or not row.end_to_end]
     checks = [row for row in rows if row not in to_fit]
     _refuse_too_few(to_fit, left_out, names)
     text = sheet_text(soc)
-    found = _fitted(machine, measurement.device.kind, to_fit, text, free, hold, progress)
-    fold_of = assign_folds(to_fit, min(folds, len({row.instance for row in to_fit})), seed)
-    unseen = held_out(found.fit, found.best, fold_of, _stage(progress, "folds"))
+    result = _converged(machine, measurement.device.kind, to_fit, text, options, progress)
+    fold_of = assign_folds(to_fit, min(options.folds, len({row.instance for row in to_fit})), options.seed)
+    unseen = held_out(result.fit, result.best, fold_of, _stage(progress, "folds"))
     errors = model_errors(to_fit, unseen)
     chip = chip_text(measurement.device)
-    section = calibration_of(found.fit, found.best, measurement, chip, errors)
+    section = calibration_of(result.fit, result.best, measurement, chip, errors)
     source = f"measured: {len(to_fit)} rows of {chip}, {section.date}, npusim calibrate"
-    numbers = fitted_numbers(machine, found.fit, found.best, source) + _fact_numbers(machine, facts, chip)
-    new_text = fitted_text(text, numbers, section, name)
+    numbers = fitted_numbers(machine, result.fit, result.best, source) + _fact_numbers(facts, chip)
+    new_text = fitted_text(text, numbers, section, options.name)
     fitted_soc = validate_data(compose(new_text, "the fitted SoC"), Soc)
-    predicted = [*_rows(found, unseen), *_checks(fitted_soc, checks, progress)]
-    about = {"soc": machine.name, "soc_title": machine.title, "files": names, "seed": seed}
-    about |= {"chip": chip, "date": section.date, "noise": section.noise, "folds": len(set(fold_of))}
-    told = [*worse_families(predicted), *_of_disturbed(disturbed, measurement)]
-    about |= {"warnings": list(dict.fromkeys([*told, *warnings, *_warnings(found, facts, chip)]))}
-    about |= {"facts": {path: f"{value:g}" for path, value in facts.items()}, "model_error": errors}
-    return Calibrated(_report(measurement, found, predicted, left_out, about), new_text, fitted_soc)
+    predicted = [*_fitted_rows(result, unseen), *_checks(fitted_soc, checks, progress)]
+    said = [*worse_families(predicted), *_of_unsteady(unsteady, measurement), *warnings]
+    report = CalibrationReport(
+        npusim=__version__,
+        soc=machine.name,
+        soc_title=machine.title,
+        output=None,
+        device=measurement.device.kind,
+        chip=chip,
+        environment=measurement.device.model_dump(mode="json"),
+        date=section.date,
+        files=names,
+        rows_fitted=len(to_fit),
+        folds=len(set(fold_of)),
+        seed=options.seed,
+        rounds=result.rounds,
+        noise=section.noise,
+        residual=result.best.model_error,
+        model_error=errors,
+        parameters=fitted_parameters(result.fit, result.best, result.influence),
+        families=family_errors(predicted),
+        rows=predicted,
+        left_out=left_out,
+        facts={path: f"{value:g}" for path, value in facts.items()},
+        warnings=list(dict.fromkeys([*said, *_warnings(result, facts, chip)])),
+    )
+    return Calibrated(report, new_text, fitted_soc)
 
 
 def _joined(
     given: Sequence[str | Path | Measurement], machine: Soc, force_soc: bool
 ) -> tuple[Measurement, list[str], list[str]]:
-    """Return the measurements of one device as one, what they are called, and warnings."""
+    """Return the measurements of one device as one, their names, and warnings."""
     sheets = [one if isinstance(one, Measurement) else read_measurement(one) for one in given]
     places = [
         f"measurement {i}" if isinstance(one, Measurement) else str(one) for i, one in enumerate(given, 1)
@@ -171,49 +211,26 @@ def _joined(
     return measurement, names, [*warnings, *measurement.warnings, *interrupted]
 
 
-def _of_disturbed(disturbed: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
-    """Return a warning about rows that are not fitted to since the machine was busy."""
-    if not disturbed:
+def _of_unsteady(unsteady: Sequence[SkippedRow], measurement: Measurement) -> list[str]:
+    """Return a warning about unsteady rows that are left out."""
+    if not unsteady:
         return []
     return [
-        f"the machine was busy: {len(disturbed)} of {len(measurement.rows)} rows spread over more than "
+        f"the machine was busy: {len(unsteady)} of {len(measurement.rows)} rows spread over more than "
         f"{UNSTEADY_SPREAD:.0%} of their median and are left out; measure again on a quiet machine, or fit "
         "to them with --unsteady"
     ]
 
 
-def _report(
-    measurement: Measurement,
-    found: _Fitted,
-    rows: list[CalibratedRow],
-    left_out: Sequence[SkippedRow],
-    about: Mapping[str, Any],
-) -> CalibrationReport:
-    return CalibrationReport(
-        npusim=__version__,
-        output=None,
-        device=measurement.device.kind,
-        environment=measurement.device.model_dump(mode="json"),
-        rows_fitted=len(found.fit.rows),
-        rounds=found.rounds,
-        residual=found.best.model_error,
-        parameters=fitted_parameters(found.fit, found.best, found.influence, INFLUENCE),
-        families=family_errors(rows),
-        rows=rows,
-        left_out=list(left_out),
-        **about,
-    )
-
-
 def _stage(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
     if progress is None:
         return None
-    tell = progress
-    return lambda done, total: tell(done, total, what)
+    report = progress
+    return lambda done, total: report(done, total, what)
 
 
 def _with_facts(soc: Soc, measurement: Measurement) -> tuple[Soc, dict[str, float]]:
-    """Return a generic SoC with the facts that the device tells of itself: its threads, and its caches."""
+    """Return a generic SoC with the threads and caches that the device reports, and these facts."""
     device = measurement.device
     if device.kind in soc.chips or device.kind != "cpu" or device.cores is None:
         return soc, {}
@@ -225,22 +242,20 @@ def _with_facts(soc: Soc, measurement: Measurement) -> tuple[Soc, dict[str, floa
         for (name, cache), size in zip(soc.cpu.caches.items(), device.cache_bytes, strict=True):
             if float(cache.size) != size:
                 facts[f"{home}.caches.{name}.size"] = float(size)
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         path: f"{value:.0f} {_fact_unit(path)}" if _fact_unit(path) else int(value)
         for path, value in facts.items()
     }
-    return (with_overrides(soc, told) if facts else soc), facts
+    return (with_overrides(soc, settings) if facts else soc), facts
 
 
 def _fact_unit(path: str) -> str:
     return "B" if path.endswith(".size") else ""
 
 
-def _fact_numbers(soc: Soc, facts: Mapping[str, float], chip: str) -> list[FittedNumber]:
-    return [
-        FittedNumber(path, value, _fact_unit(path), None, f"measured: {chip}, as its driver tells", True)
-        for path, value in facts.items()
-    ]
+def _fact_numbers(facts: Mapping[str, float], chip: str) -> list[FittedNumber]:
+    source = f"measured: {chip}, as its driver tells"
+    return [FittedNumber(path, value, _fact_unit(path), None, source, True) for path, value in facts.items()]
 
 
 def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], names: Sequence[str]) -> None:
@@ -253,25 +268,24 @@ def _refuse_too_few(rows: Sequence[DeviceRow], left_out: Sequence[SkippedRow], n
     )
 
 
-def _fitted(
+def _converged(
     soc: Soc,
     kind: str,
     rows: list[DeviceRow],
     text: str,
-    free: Sequence[str],
-    hold: Sequence[str],
+    options: FitOptions,
     progress: Progress | None,
-) -> _Fitted:
+) -> _Converged:
     """Fit, and repeat with fusion and residency decided on the fitted machine until they no longer change."""
     full, listed = candidates(soc, kind, [row.mapped for row in rows])
-    listed, may_move = chosen(soc, listed, free, hold)
+    listed, may_move = chosen(soc, listed, options.free, options.hold)
     may_move &= _written(text, listed)
     start: Floats | None = None
     for number in range(1, _MOST_ROUNDS + 1):
         fit = DeviceFit(full, rows, listed, may_move)
         influence = fit.find_influence(fit.start)
         informative = influence.max(axis=0) >= INFLUENCE
-        informative |= np.array([p.name in may_move and bool(free) for p in listed], bool)
+        informative |= np.array([p.name in may_move and bool(options.free) for p in listed], bool)
         kept = [p for p, informs in zip(listed, informative, strict=True) if informs]
         if not any(p.name in may_move for p in kept):
             raise NpusimError(
@@ -282,15 +296,11 @@ def _fitted(
         if progress is not None:
             progress(number, _MOST_ROUNDS, "rounds of the fit")
         again = remapped(rows, fit.machine(best.logs))
-        if number == _MOST_ROUNDS or _same_decisions(rows, again):
+        unchanged = all(a.mapped.decisions == b.mapped.decisions for a, b in zip(rows, again, strict=True))
+        if number == _MOST_ROUNDS or unchanged:
             break
         rows, start = again, best.logs
-    return _Fitted(fit, best, influence, number)
-
-
-def _same_decisions(before: Sequence[DeviceRow], after: Sequence[DeviceRow]) -> bool:
-    pairs = zip(before, after, strict=True)
-    return all(a.mapped.decisions == b.mapped.decisions for a, b in pairs)
+    return _Converged(fit, best, influence, number)
 
 
 def _written(text: str, parameters: Sequence[Parameter]) -> set[str]:
@@ -312,11 +322,11 @@ def _written(text: str, parameters: Sequence[Parameter]) -> set[str]:
     return {name for name in numbers if can_be_written([name])}
 
 
-def _rows(found: _Fitted, unseen: Floats) -> list[CalibratedRow]:
-    before = found.fit.predicted(found.fit.start)
+def _fitted_rows(result: _Converged, unseen: Floats) -> list[CalibratedRow]:
+    before = result.fit.predicted(result.fit.start)
     return [
-        _row(row, True, np.exp([before[i], found.best.predicted[i], unseen[i]]), None)
-        for i, row in enumerate(found.fit.rows)
+        _row(row, True, np.exp([before[i], result.best.predicted[i], unseen[i]]), None)
+        for i, row in enumerate(result.fit.rows)
     ]
 
 
@@ -328,9 +338,9 @@ def _row(
         id=row.id,
         family=row.family,
         what=row.text,
-        hint=row.hint,
-        requests=row.requests,
-        figure="interval" if row.interval else "latency",
+        hint=row.row.hint,
+        requests=row.row.requests,
+        figure="interval" if row.row.is_interval else "latency",
         fitted=fitted,
         measured_s=row.measured_s,
         noise=row.noise,
@@ -342,31 +352,31 @@ def _row(
 
 
 def _checks(sheet: Soc, rows: Sequence[DeviceRow], progress: Progress | None) -> list[CalibratedRow]:
-    """Return rows that were not fitted to, predicted as a user of the fitted SoC would."""
-    found = []
+    """Return rows that were not fitted to, as the fitted SoC predicts them."""
+    checks = []
     for number, (row, again) in enumerate(zip(rows, remapped(rows, sheet), strict=True), start=1):
         seconds = again.seconds(again.mapped.total)
         draws = draw([again.mapped])
-        spread = (draws.interval_s if row.interval else draws.latency_s)[0]
+        spread = (draws.interval_s if row.row.is_interval else draws.latency_s)[0]
         low, high = np.log(np.percentile(spread, [5.0, 95.0])) - np.log(seconds)
-        # A measurement scatters too: its noise goes on top of what the machine may be.
+        # The noise of the measurement widens the interval of the machine.
         low, high = -np.hypot(low, _NORMAL * row.noise), np.hypot(high, _NORMAL * row.noise)
         bounds = (float(seconds * np.exp(low)), float(seconds * np.exp(high)))
-        found.append(_row(row, False, np.array([row.seconds(row.mapped.total), seconds, seconds]), bounds))
+        checks.append(_row(row, False, np.array([row.seconds(row.mapped.total), seconds, seconds]), bounds))
         if progress is not None:
             progress(number, len(rows), "networks predicted")
-    return found
+    return checks
 
 
-def _warnings(found: _Fitted, facts: Mapping[str, float], chip: str) -> list[str]:
-    """Return warnings: facts taken over, numbers at their bounds, numbers far from their priors."""
+def _warnings(result: _Converged, facts: Mapping[str, float], chip: str) -> list[str]:
+    """Return warnings: facts of the device, numbers at their bounds, numbers far from their priors."""
     said = [f"{path} was set to {value:g}, as {chip} tells of itself" for path, value in facts.items()]
-    for name in found.best.at_bound:
+    for name in result.best.at_bound:
         said.append(
             f"{name} ran into the bound of what its kind allows: another number is off, or the equations"
         )
-    moved = np.abs(found.best.logs - found.fit.start) / found.fit.widths
-    for parameter, deviations in zip(found.fit.parameters, moved, strict=True):
+    moved = np.abs(result.best.logs - result.fit.start) / result.fit.widths
+    for parameter, deviations in zip(result.fit.parameters, moved, strict=True):
         if deviations > 3.0:
             said.append(
                 f"{parameter.name} moved by {deviations:.1f} times the uncertainty that the data sheet states"
