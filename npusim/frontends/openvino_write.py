@@ -76,7 +76,7 @@ def refuse_target(file: Path) -> None:
 
 
 def run_saved(model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, half: bool) -> list[npt.NDArray[Any]]:
-    """Run the file that a model would be saved as, as a user does: with OpenVINO's default settings."""
+    """Save a model, and run the file under OpenVINO's default settings."""
     with tempfile.TemporaryDirectory(prefix="npusim-") as folder:
         file = Path(folder) / "model.xml"
         save_model(model, file, half=half)

@@ -101,7 +101,7 @@ class ValuedNetwork:
             part = graph.prepared[base]
             key = id(part)
             if key not in self._made:
-                # Names are those of the part: what it is made of may bear the same name as what it makes.
+                # Names are looked up in the part: its input may have the same name as its result.
                 model = model_of_graph(part, numbers=Numbers(lambda leaf: self._value(part, leaf)))
                 self._made[key] = part, self.outputs(part, model)[0]
             return self._made[key][1]
@@ -123,22 +123,19 @@ class ValuedNetwork:
                 f"of one that was split for timing, and its constant {base!r} has no value; compute it "
                 "outside of the network, or ask for advice without --export"
             )
-        return example_value(graph, name)  # a technique's own constant, known by its meaning
+        return example_value(graph, name)  # a technique's own constant, known by its role
 
     def _ranges(self, graph: Graph, floating: Graph) -> dict[str, float]:
-        """Return the largest magnitude of what is held in 8 bits, on the example inputs."""
+        """Return the largest magnitude of each 8-bit tensor on the example inputs."""
         names = [t.name for t in graph.tensors.values() if t.dtype is DType.INT8]
         base = {name: name.removesuffix(_INT8) for name in names}
         computed = sorted({base[name] for name in names if floating.writer(base[name]) is not None})
         outputs = tuple(dict.fromkeys((*floating.outputs, *computed)))
-        shown = Graph(
-            floating.name, floating.tensors.values(), floating.operators.values(), outputs,
-            prepared=floating.prepared,
-        )  # fmt: skip
-        results = dict(zip(outputs, self.outputs(shown, self.rewritten(shown)), strict=True))
-        values = {name: results[base[name]] if base[name] in results else self._value(floating, base[name])
-                  for name in names}  # fmt: skip
-        return {name: float(np.abs(value).max()) or 1.0 for name, value in values.items()}
+        tensors, operators = floating.tensors.values(), floating.operators.values()
+        observed = Graph(floating.name, tensors, operators, outputs, prepared=floating.prepared)
+        values = dict(zip(outputs, self.outputs(observed, self.rewritten(observed)), strict=True))
+        values |= {source: self._value(floating, source) for source in base.values() if source not in values}
+        return {name: float(np.abs(values[base[name]]).max()) or 1.0 for name in names}
 
 
 def load_valued(
@@ -160,9 +157,9 @@ def load_valued(
     FileError
         Where `values` is no `.npz` file.
     UnknownNameError
-        Where it holds what is no input.
+        Where it has an array for an unknown input.
     ShapeError
-        Where an array has not the shape of its input.
+        Where an array has another shape than its input.
     """
     if MODULE.fullmatch(str(network)):
         named = module_at(str(network))
@@ -204,7 +201,7 @@ def _read_values(graph: Graph, path: str | Path | None) -> dict[str, Array]:
 
 
 def _folded(output: Any) -> Array:
-    """Return the value of a constant of a model, or of what follows from constants."""
+    """Return the value of a constant of a model, or of an output that follows from constants."""
     node = output.get_node()
     if node.get_type_name() == "Constant":
         return np.asarray(node.get_data())

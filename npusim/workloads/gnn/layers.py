@@ -1,4 +1,4 @@
-"""The parts that every GNN is made of: linear layers, activations, aggregation along edges or by matrices.
+"""Parts of GNNs: linear layers, activations, aggregation along edges or by matrices.
 
 Each part adds the operators that OpenVINO's conversion of the equal PyTorch code gives, down to the shape of
 a bias: tests compare exported and built graphs operator for operator. Along edges a message is fetched by a
