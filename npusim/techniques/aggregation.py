@@ -1,13 +1,17 @@
-"""Sums over neighbours by Gather and Scatter: finding them, writing them as a matrix product."""
+"""Message passing in a graph: sums over neighbours and attention along edges, as matrix products instead.
+
+`rewritings` reports patterns that no technique can rewrite, and how to write the model instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from npusim.graph import Editor, Graph
-from npusim.ops import Family, Operator
-from npusim.techniques.preprocessing import feature_independent, unique_name, value_numbers
+from npusim.ops import DType, Family, Operator, Role
+from npusim.techniques.preprocessing import feature_independent, fresh_name, nodes_of, value_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,399 @@ def write_products(
         if key not in made:
             made[key] = matrix_of(editor, graph, aggregation)
         editor.region = aggregation.region
-        name = unique_name(editor, f"{aggregation.region}/matmul")
+        name = fresh_name(editor, "matmul")
         features = written.get(aggregation.features, aggregation.features)
         written[aggregation.result] = editor.matmul(made[key], features, name)
         editor.rewire(aggregation.result, written[aggregation.result])
+
+
+GRANULE = 16
+"""Edge of the blocks that `Tensor.block_density` counts."""
+REGION = "preprocess"
+
+
+def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+    """Add the operators that make the aggregation matrix [N, N] of the edges and return its name.
+
+    They run where the other preprocessing runs: their preferred device is passed on.
+    """
+    producers = [graph.writer(t) for t in aggregation.key if t in graph.tensors]
+    device = next((op.device for op in producers if op is not None and op.device), None)
+    nodes = graph.tensors[aggregation.result].shape[0]
+    dtype = graph.tensors[aggregation.features].dtype
+    fields = matrix_fields(
+        graph, Role.NORM if aggregation.scaled else Role.ADJACENCY, aggregation_density(editor, aggregation)
+    )
+    editor.region = REGION
+    blank = editor.constant(fresh_name(editor, "blank"), (nodes, nodes), dtype, density=0.0)
+    place = _by_edges if aggregation.targets is not None else _by_rows
+    matrix = place(editor, graph, aggregation, blank, dtype, {"device": device, "tensor": fields})
+    if aggregation.mean:
+        count = editor.reduce(
+            "ReduceSum", matrix, (1,), fresh_name(editor, "count"), keep_dims=True, device=device
+        )
+        matrix = editor.eltwise(
+            "Divide", matrix, count, fresh_name(editor, "mean"), device=device, tensor=fields
+        )
+    for type_, scale in aggregation.counts:
+        matrix = editor.eltwise(
+            type_, matrix, scale, fresh_name(editor, "scaled"), device=device, tensor=fields
+        )
+    return matrix
+
+
+def edge_values(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
+    """Add the operators that give each edge its value of the aggregation matrix, and return their name.
+
+    Edges that stand there several times share the value, so that they add up to it.
+    """
+    plain = replace(aggregation, weights=(), counts=(), mean=False)
+    matrices = [build_matrix(editor, graph, one) for one in (aggregation, plain)]
+    sources, dtype = aggregation.sources, graph.tensors[aggregation.features].dtype
+    settings: dict[str, Any] = {"axes": (1,)}
+    index, type_ = sources, "GatherElements"
+    if aggregation.targets is not None:
+        index, type_, settings = _pairs(editor, graph, aggregation, None), "GatherND", {}
+    values, counts = (
+        editor.op(
+            type_,
+            (matrix, index),
+            graph.tensors[sources].shape,
+            dtype,
+            fresh_name(editor, "edge_value"),
+            **settings,
+        )
+        for matrix in matrices
+    )
+    return editor.eltwise("Divide", values, counts, fresh_name(editor, "edge_norm"))
+
+
+def _by_edges(
+    editor: Editor, graph: Graph, aggregation: Aggregation, blank: str, dtype: DType, more: dict[str, Any]
+) -> str:
+    """Scatter one weight per edge to (target, source)."""
+    pairs = _pairs(editor, graph, aggregation, more["device"])
+    updates = _weight(editor, aggregation, graph.tensors[aggregation.sources].shape, dtype)
+    return _scatter(editor, "ScatterNDUpdate", (blank, pairs, updates), more, dtype)
+
+
+def _pairs(editor: Editor, graph: Graph, aggregation: Aggregation, device: str | None) -> str:
+    """Join the ends of each edge as (target, source), [E, 2]."""
+    edges = graph.tensors[aggregation.sources].elements
+    ends = (aggregation.targets or "", aggregation.sources)
+    columns = [editor.reshape(t, (edges, 1), fresh_name(editor, "column")) for t in ends]
+    kind = graph.tensors[aggregation.sources].dtype
+    name = fresh_name(editor, "pairs")
+    return editor.op("Concat", columns, (edges, 2), kind, name, axes=(1,), device=device)
+
+
+def _by_rows(
+    editor: Editor, graph: Graph, aggregation: Aggregation, blank: str, dtype: DType, more: dict[str, Any]
+) -> str:
+    """Scatter K weights along each node's row."""
+    updates = _weight(editor, aggregation, graph.tensors[aggregation.sources].shape, dtype)
+    return _scatter(
+        editor, "ScatterElementsUpdate", (blank, aggregation.sources, updates), more, dtype, axes=(1,)
+    )
+
+
+def _scatter(
+    editor: Editor, type_: str, inputs: tuple[str, ...], more: dict[str, Any], dtype: DType, **settings: Any
+) -> str:
+    shape = editor.tensors[inputs[0]].shape
+    return editor.op(
+        type_, inputs, shape, dtype, fresh_name(editor, "matrix"), reduction="sum", **settings, **more
+    )
+
+
+def _weight(editor: Editor, aggregation: Aggregation, shape: tuple[int, ...], dtype: DType) -> str:
+    """Edge weights in the shape that the scatter takes; 1 where an edge has none."""
+    if not aggregation.weights:
+        return editor.constant(fresh_name(editor, "ones"), shape, dtype)
+    weight = aggregation.weights[0]
+    for other in aggregation.weights[1:]:
+        weight = editor.eltwise("Multiply", weight, other, fresh_name(editor, "weight"))
+    return (
+        weight
+        if editor.tensors[weight].shape == shape
+        else editor.reshape(weight, shape, fresh_name(editor, "weights"))
+    )
+
+
+def aggregation_density(graph: Graph | Editor, aggregation: Aggregation) -> float:
+    """Density of the matrix that an aggregation becomes: rows gathered, without masked ones."""
+    nodes, edges = graph.tensors[aggregation.result].shape[0], graph.tensors[aggregation.sources].elements
+    present = min((graph.tensors[t].density for t in aggregation.weights), default=1.0)
+    return min(1.0, present * edges / (nodes * nodes))
+
+
+def matrix_fields(
+    graph: Graph, role: Role, density: float | None = None, block_density: float | None = None
+) -> dict[str, object]:
+    """Return density, block density and symmetry of a node matrix.
+
+    What is not given comes from the data graph's statistics.
+
+    GCN's norm, d^-1/2 (A + I) d^-1/2, is the one that is symmetric by construction; a mean divides rows only,
+    and a sample of neighbours is one-sided.
+    """
+    structure, nodes = graph.structure, nodes_of(graph)
+    if structure is not None:
+        known = structure.adjacency_density(nodes)
+        if density is None:
+            density = known
+        if block_density is None and abs(density - known) <= 1e-3 * known:
+            block_density = structure.padded_block_density(GRANULE, nodes)
+    symmetric = role is Role.NORM and graph.meta.model == "gcn"
+    return {
+        "role": role,
+        "density": 1.0 if density is None else density,
+        "block_density": block_density,
+        "symmetric": symmetric,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeAttention:
+    """One attention layer along the edges, of H heads."""
+
+    features: str
+    """Tensor [N, H, F] whose rows are gathered and weighed."""
+    source_scores: str
+    """Tensor [N, H]."""
+    target_scores: str
+    """Tensor [N, H]."""
+    activations: tuple[Operator, ...]
+    """What is applied to the sum of the scores, first to last."""
+    result: str
+    """Tensor [N, H, F] of weighted sums."""
+    sources: str
+    targets: str
+    score_region: str
+    sum_region: str
+
+
+def find_edge_attentions(graph: Graph) -> tuple[EdgeAttention, ...]:
+    """Find sums over edges whose weights are a softmax of gathered scores."""
+    constant = feature_independent(graph)
+    found = (_attention(graph, op, constant) for op in graph if op.family is Family.SCATTER)
+    return tuple(a for a in found if a is not None)
+
+
+def _attention(graph: Graph, scatter: Operator, constant: frozenset[str]) -> EdgeAttention | None:
+    if (
+        scatter.attrs.get("reduction") != "sum"
+        or len(scatter.inputs) < 3
+        or scatter.inputs[1] not in constant
+    ):
+        return None
+    scale = graph.writer(scatter.inputs[2])
+    if scale is None or scale.type != "Multiply":
+        return None
+    for messages, weights in (scale.inputs, scale.inputs[::-1]):
+        gather = graph.writer(messages)
+        exponential = _exponential(graph, weights, constant)
+        if gather is None or gather.family is not Family.GATHER or exponential is None:
+            continue
+        if len(graph.tensors[gather.inputs[0]].shape) != 3:
+            continue
+        targets = before_broadcast(graph, scatter.inputs[1])
+        return _scored(graph, exponential, gather, scatter, targets)
+    return None
+
+
+def _exponential(graph: Graph, weights: str, constant: frozenset[str]) -> Operator | None:
+    """The Exp of a softmax over edges, exp(e - max) / sum, whose quotient is `weights`."""
+    op = graph.writer(weights)
+    while op is not None and op.family is Family.VIEW:
+        op = graph.writer(op.inputs[0])
+    if op is None or op.type != "Divide" or weights in constant:
+        return None
+    top = graph.writer(op.inputs[0])
+    return top if top is not None and top.type == "Exp" else None
+
+
+def _scored(
+    graph: Graph, exponential: Operator, gather: Operator, scatter: Operator, targets: str
+) -> EdgeAttention | None:
+    """Read the scores backwards from the exponential: minus the maximum, activations, two gathers."""
+    op = graph.writer(exponential.inputs[0])
+    if op is not None and op.type == "Subtract":
+        op = graph.writer(op.inputs[0])
+    activations: list[Operator] = []
+    while op is not None and op.family is Family.ACTIVATION:
+        activations.insert(0, op)
+        op = graph.writer(op.inputs[0])
+    if op is None or op.type != "Add":
+        return None
+    ends = {}
+    for name in op.inputs:
+        end = graph.writer(name)
+        if end is None or end.family is not Family.GATHER:
+            return None
+        ends[before_broadcast(graph, end.inputs[1])] = end.inputs[0]
+    sources = before_broadcast(graph, gather.inputs[1])
+    if set(ends) != {sources, targets}:
+        return None
+    return EdgeAttention(
+        gather.inputs[0],
+        ends[sources],
+        ends[targets],
+        tuple(activations),
+        scatter.outputs[0],
+        sources,
+        targets,
+        op.region,
+        scatter.region,
+    )
+
+
+def write_dense(editor: Editor, attention: EdgeAttention, present: str) -> str:
+    """Let scores of all pairs, masked by `present` (boolean, [N, N]), stand in the attention's place.
+
+    Heads come first, [H, N, N], where there are several.
+    """
+    nodes, heads, width = editor.tensors[attention.features].shape
+    stack = (heads,) if heads > 1 else ()
+    dtype = editor.tensors[attention.features].dtype
+    editor.region = attention.score_region
+    column = _heads_first(editor, attention.target_scores, (*stack, nodes, 1))
+    row = _heads_first(editor, attention.source_scores, (*stack, 1, nodes))
+    scores = editor.eltwise("Add", column, row, fresh_name(editor, "add_scores"))
+    for op in attention.activations:
+        inputs = (scores, *op.inputs[1:])
+        shape = editor.tensors[scores].shape
+        name = fresh_name(editor, f"{op.type.lower()}_scores")
+        scores = editor.op(op.type, inputs, shape, dtype, name, **op.attrs)
+    weights = _masked_softmax(editor, scores, present, dtype)
+    editor.region = attention.sum_region
+    rows = _features(editor, attention.features, (*stack, nodes, width))
+    summed = editor.matmul(weights, rows, fresh_name(editor, "matmul"))
+    if heads > 1:
+        shape = (nodes, heads, width)
+        summed = editor.op(
+            "Transpose", (summed,), shape, dtype, fresh_name(editor, "heads_last"), order=(1, 0, 2)
+        )
+    else:
+        summed = editor.reshape(summed, (nodes, 1, width), fresh_name(editor, "rows"))
+    editor.rewire(attention.result, summed)
+    return summed
+
+
+def _masked_softmax(editor: Editor, scores: str, present: str, dtype: DType) -> str:
+    low = editor.constant(fresh_name(editor, "minus_infinity"), (), dtype)
+    shape = editor.tensors[scores].shape
+    absent = editor.op("Broadcast", (low,), shape, dtype, fresh_name(editor, "broadcast"))
+    masked = editor.select(present, scores, absent, fresh_name(editor, "select"))
+    return editor.unary("Softmax", masked, fresh_name(editor, "softmax"), axes=(len(shape) - 1,))
+
+
+def _heads_first(editor: Editor, scores: str, shape: tuple[int, ...]) -> str:
+    nodes, heads = editor.tensors[scores].shape
+    if heads > 1:
+        turned = fresh_name(editor, "heads_first")
+        scores = editor.op(
+            "Transpose", (scores,), (heads, nodes), editor.tensors[scores].dtype, turned, order=(1, 0)
+        )
+    if editor.tensors[scores].shape == shape:
+        return scores
+    return editor.reshape(scores, shape, fresh_name(editor, "laid_out"))
+
+
+def _features(editor: Editor, features: str, shape: tuple[int, ...]) -> str:
+    if len(shape) == 2:
+        return editor.reshape(features, shape, fresh_name(editor, "features"))
+    name = fresh_name(editor, "features_heads_first")
+    return editor.op("Transpose", (features,), shape, editor.tensors[features].dtype, name, order=(1, 0, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A change of the model by hand that opens it to techniques."""
+
+    operator: str
+    """Where: the operator that is in the way."""
+    region: str
+    """Part of the network that it belongs to."""
+    what: str
+    """What is written there, and what to write instead."""
+    opens: tuple[str, ...]
+    """Techniques that apply then."""
+
+
+def rewritings(graph: Graph) -> tuple[Rewriting, ...]:
+    """Return what a user could write otherwise, each place once."""
+    found = {one.operator: one for detect in _DETECTORS for one in detect(graph)}
+    return tuple(found.values())
+
+
+def _joint_scores(graph: Graph) -> Iterator[Rewriting]:
+    """Attention whose score of an edge mixes both ends before it is summed, as GATv2's does."""
+    known = {attention.result for attention in find_edge_attentions(graph)}
+    for op in graph:
+        if op.family is not Family.ACTIVATION or not op.outputs or op.outputs[0] in known:
+            continue
+        added = graph.writer(op.inputs[0])
+        ends = [] if added is None or added.type != "Add" else [graph.writer(t) for t in added.inputs]
+        gathered = [end for end in ends if end is not None and end.family is Family.GATHER]
+        shape = graph.tensors[op.outputs[0]].shape
+        if len(gathered) != 2 or len(shape) < 3 or shape[-1] == 1:
+            continue
+        nodes = graph.tensors[gathered[0].inputs[0]].shape[0]
+        size = float(nodes) ** 2 * shape[-2] * shape[-1] * graph.tensors[op.outputs[0]].dtype.bytes
+        yield Rewriting(
+            op.name, op.region,
+            f"scores mix both ends of an edge in {shape[-1]} features before they are summed (GATv2): over "
+            f"all pairs that takes {size / 1e6:.3g} MB; a score that is one number of the source plus one of "
+            "the target (GATConv) becomes a dense [N, N]",
+            ("stagr", "grad", "effop", "grax1", "grax2")
+        )  # fmt: skip
+
+
+def _scattered_maxima(graph: Graph) -> Iterator[Rewriting]:
+    """A maximum over neighbours by a scatter, which one DSP does element by element."""
+    for op in graph:
+        if (
+            op.family is Family.SCATTER
+            and op.attrs.get("reduction") == "max"
+            and _of_features(graph, op)
+            and not _steadies_softmax(graph, op)
+        ):
+            yield Rewriting(
+                op.name, op.region,
+                "a maximum over the edges is scattered; over K sampled neighbours a node, gathered to "
+                "[N, K, F] and masked by a Select, it becomes a product and a pooling",
+                ("effop", "grax3")
+            )  # fmt: skip
+
+
+def _edges_of_features(graph: Graph) -> Iterator[Rewriting]:
+    """Neighbours that follow from features (k nearest neighbours), so that nothing can be made beforehand."""
+    constant = feature_independent(graph)
+    for op in graph:
+        indices = op.inputs[1] if op.family is Family.GATHER and len(op.inputs) > 1 else ""
+        if indices and indices not in constant and graph.tensors[op.inputs[0]].shape[0] > 1:
+            yield Rewriting(
+                op.name, op.region,
+                "neighbours follow from the features, so that no matrix can be ready before; edges as an "
+                "input or a constant of the model can be",
+                ("stagr", "grad", "preg")
+            )  # fmt: skip
+
+
+def _steadies_softmax(graph: Graph, op: Operator) -> bool:
+    """Whether a maximum is only taken from scores before their exponential."""
+    later = [reader for name in op.outputs for reader in graph.readers(name)]
+    gathered = [reader for one in later for name in one.outputs for reader in graph.readers(name)]
+    return any(reader.type == "Subtract" for reader in (*later, *gathered))
+
+
+def _of_features(graph: Graph, op: Operator) -> bool:
+    return not feature_independent(graph).issuperset(op.outputs)
+
+
+_DETECTORS: tuple[Callable[[Graph], Iterator[Rewriting]], ...] = (
+    _joint_scores,
+    _scattered_maxima,
+    _edges_of_features,
+)

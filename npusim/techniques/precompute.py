@@ -1,4 +1,4 @@
-"""Precomputed masks and matrices in place of preprocessing: the rewrite of StaGr and GrAd."""
+"""StaGr and GrAd: precomputed masks and matrices, as constants or as inputs, replace preprocessing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ from functools import partial
 
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Family, Role, Tensor, TensorKind
-from npusim.techniques.aggregation import Aggregation, before_broadcast, find_aggregations, write_products
-from npusim.techniques.edge_attention import EdgeAttention, find_edge_attentions, write_dense
-from npusim.techniques.node_matrices import aggregation_density, build_matrix, matrix_fields
-from npusim.techniques.preprocessing import is_node_matrix, preprocessing_results, unique_name, value_numbers
+from npusim.techniques.aggregation import (
+    Aggregation,
+    EdgeAttention,
+    aggregation_density,
+    before_broadcast,
+    build_matrix,
+    find_aggregations,
+    find_edge_attentions,
+    matrix_fields,
+    write_dense,
+    write_products,
+)
+from npusim.techniques.preprocessing import (
+    fresh_name,
+    is_node_matrix,
+    preprocessing_results,
+    unique_name,
+    value_numbers,
+)
+from npusim.techniques.technique import EdgeData, Stage, Technique
 
 
 def can_precompute(graph: Graph, kind: TensorKind) -> bool:
@@ -87,7 +103,7 @@ def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggr
     made = Editor.of(graph)
     return _add_tensor(
         editor, role.value, (nodes, nodes), dtype, kind, fields,
-        made.part(build_matrix(made, graph, aggregation)),
+        made.part(build_matrix(made, graph, aggregation))
     )  # fmt: skip
 
 
@@ -109,8 +125,8 @@ def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: Tenso
 
 def _positive(editor: Editor, matrix: str, dtype: DType, region: str) -> str:
     editor.region = region
-    zero = editor.constant(unique_name(editor, f"{region}/zero"), (1, 1), dtype, density=0.0)
-    return editor.eltwise("Greater", matrix, zero, unique_name(editor, f"{region}/greater"))
+    zero = editor.constant(fresh_name(editor, "zero"), (1, 1), dtype, density=0.0)
+    return editor.eltwise("Greater", matrix, zero, fresh_name(editor, "greater"))
 
 
 def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
@@ -168,3 +184,47 @@ def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
     readers = [op for op in graph.readers(tensor.name) if not graph.structural.issuperset(op.outputs)]
     products = (Family.MATMUL, Family.AGGREGATE)
     return Role.NORM if any(op.family in products for op in readers) else Role.MASK
+
+
+STAGR = Technique(
+    name="stagr",
+    summary=(
+        "Aggregation becomes a product with a constant: the norm matrix, attention mask or sampled adjacency."
+    ),
+    rationale=(
+        "In a static graph, everything that follows from the edges is computed once, before the model is "
+        "compiled. Degrees, scatter and gather disappear; MatMul(norm, h) remains, which suits the MAC "
+        "grid. The price is a dense N x N constant that each layer fetches, and a new compilation when an "
+        "edge changes."
+    ),
+    numerics="The same sums in another order: equal up to rounding.",
+    rewrite=lambda graph, _: precompute(graph, TensorKind.CONSTANT),
+    stage=Stage.PRECOMPUTE,
+    needs="tensors that the model computes from the edges alone",
+    finds=lambda graph, _: can_precompute(graph, TensorKind.CONSTANT),
+    excludes={"grad": "the mask is either a constant or an input"},
+    edges=EdgeData.CONSTANT,
+    source="GraNNite, section IV-A",
+)
+
+
+GRAD = Technique(
+    name="grad",
+    summary=(
+        "The norm matrix, attention mask or sampled adjacency becomes an input, updated by the CPU at run "
+        "time."
+    ),
+    rationale=(
+        "Edges change without a new compilation: the host changes entries of the mask and passes it with "
+        "the features. The NPU runs the same as under StaGr, but nothing about the mask can be prepared "
+        "at compile time: a comparison on it stays in the graph, and it has to be passed."
+    ),
+    numerics="The same sums in another order: equal up to rounding.",
+    rewrite=lambda graph, _: precompute(graph, TensorKind.INPUT),
+    stage=Stage.PRECOMPUTE,
+    needs="tensors that the model computes from the edges alone",
+    finds=lambda graph, _: can_precompute(graph, TensorKind.INPUT),
+    excludes={"stagr": "the mask is either a constant or an input"},
+    edges=EdgeData.INPUT,
+    source="GraNNite, section IV-A",
+)

@@ -1,18 +1,97 @@
-"""Technique stacks: grammar (`grad+nodepad:capacity=3000`), legality, application to a graph."""
+"""Technique stacks: the registry, the grammar (`grad+nodepad:capacity=3000`), legality and application.
+
+`workloads/stacks.yaml` holds named stacks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from npusim.errors import IllegalTechniqueError, UnknownNameError, shown
+from npusim.config import Section, load_model
+from npusim.errors import ConfigError, IllegalTechniqueError, NpusimError, UnknownNameError, shown
 from npusim.graph import Editor, Graph
+from npusim.locate import resource
 from npusim.ops import DType
-from npusim.techniques.registry import TECHNIQUES, get, position
+from npusim.plugins import Registry
+from npusim.techniques.effop import EFFOP
+from npusim.techniques.graphsplit import GRAPHSPLIT
+from npusim.techniques.grax1 import GRAX1
+from npusim.techniques.grax2 import GRAX2
+from npusim.techniques.grax3 import GRAX3
+from npusim.techniques.nodepad import NODEPAD
+from npusim.techniques.precompute import GRAD, STAGR
+from npusim.techniques.preg import PREG
+from npusim.techniques.quantgr import QUANTGR
+from npusim.techniques.storage import CACHEG, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
+
+TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
+"""Every technique by name: npusim's own, and those that other packages register."""
+
+for _technique in (
+    GRAPHSPLIT,
+    PREG,
+    STAGR,
+    GRAD,
+    NODEPAD,
+    EFFOP,
+    GRAX1,
+    GRAX2,
+    GRAX3,
+    QUANTGR,
+    GRASP,
+    SYMG,  # after GraSp: where both are wanted, the norm matrix is a triangle and all else is compressed
+    CACHEG,
+):
+    TECHNIQUES.register(_technique)
+
+
+def technique_names() -> tuple[str, ...]:
+    """Names of all techniques, in the order of application: by stage, then in order of registration."""
+    return tuple(sorted(TECHNIQUES, key=lambda name: TECHNIQUES[name].stage))
+
+
+def position(name: str) -> int:
+    """Return the place of a technique in the order of application."""
+    return technique_names().index(name)
+
+
+def get(name: str) -> Technique:
+    """Return a technique by name, or raise an `UnknownNameError` that names the nearest one."""
+    return TECHNIQUES.find(name if name in TECHNIQUES else name.lower())
+
+
+def technique_with(**traits: object) -> Technique:
+    """Return the first technique that has all of some traits.
+
+    Parameters
+    ----------
+    **traits
+        Fields of `Technique` with the values they must have.
+
+    Raises
+    ------
+    NpusimError
+        When none has.
+
+    Examples
+    --------
+    >>> from npusim.ops import DType
+    >>> technique_with(precision=DType.INT8).name
+    'quantgr'
+    """
+    for name in technique_names():
+        technique = TECHNIQUES[name]
+        if all(getattr(technique, trait) == value for trait, value in traits.items()):
+            return technique
+    raise NpusimError("no technique has " + ", ".join(f"{key}={value}" for key, value in traits.items()))
+
 
 NONE = "none"
 """How the empty stack is written."""
@@ -233,3 +312,123 @@ def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | N
             "to the original graph"
         )
     return entry.technique.objection(graph, entry.parameters)
+
+
+class NamedStacks(Section):
+    """A file of named lists of stacks."""
+
+    stacks: dict[str, list[str]]
+    """Lists of technique stacks in npusim's grammar, by name; the first stack of each is its baseline."""
+
+
+def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
+    """Return the named lists of stacks.
+
+    Parameters
+    ----------
+    path : Path, optional
+        A file of `NamedStacks`; left out, the one that npusim ships.
+
+    Raises
+    ------
+    NpusimError
+        When the file cannot be read, or holds a stack that is none; file and key are named.
+
+    Examples
+    --------
+    >>> [str(stack) for stack in stacks()["storage"][:3]]
+    ['none', 'stagr', 'stagr+quantgr']
+    """
+    return dict(_read(path or resource("workloads", "stacks.yaml")))
+
+
+@cache
+def _read(path: Path) -> dict[str, tuple[Stack, ...]]:
+    found = {}
+    for name, texts in load_model(path, NamedStacks).stacks.items():
+        parsed = []
+        for position, text in enumerate(texts):
+            try:
+                parsed.append(parse(text))
+            except NpusimError as error:
+                raise ConfigError(str(error), file=str(path), key=f"stacks.{name}.{position}") from None
+        found[name] = tuple(parsed)
+    return found
+
+
+def listed(which: str) -> tuple[Stack, ...]:
+    """Return a named list of stacks, or the stacks of a text that parts them by commas.
+
+    Raises
+    ------
+    UnknownNameError
+        For a single word that is neither the name of a list nor a stack.
+    """
+    named = stacks()
+    if which in named:
+        return named[which]
+    try:
+        return tuple(parse(text) for text in which.split(","))
+    except UnknownNameError as error:
+        if any(mark in which for mark in "+,:"):
+            raise
+        raise UnknownNameError("stack or technique", which, (*named, *error.known)) from None
+
+
+def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
+    """Return the stacks to compare on a graph, each with the reason why it is illegal there, or None."""
+    return tuple((stack, legal(graph, stack)) for stack in listed(which))
+
+
+BASE = "stagr"
+"""What completes a stack that needs a ready-made matrix: the one technique that changes nothing else."""
+
+
+def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
+    """Return the stacks to compare, those that lack a matrix on `BASE`, and a sentence that says so.
+
+    SymG and CacheG need a matrix that a graph out of the box has not. Where a list of stacks holds one that
+    `BASE` makes legal, all of its stacks but the empty one stand on `BASE`, so that they differ in nothing
+    else.
+
+    Parameters
+    ----------
+    which : str
+        As for `variants`. A named list is taken as it stands.
+
+    Returns
+    -------
+    tuple
+        The stacks, the baseline first: where stacks were completed, `BASE` itself unless the list begins with
+        a legal stack; for a single stack, the empty one. And what was completed, or None.
+    """
+    asked = variants(graph, which)
+    chosen = tuple(stack for stack, _ in asked)
+    completable = [stack for stack, reason in asked if reason is not None and _legal_on_base(graph, stack)]
+    empty = parse(None)
+    if which in stacks() or not completable:
+        return ((empty, *chosen) if len(chosen) == 1 and which not in stacks() else chosen), None
+    base = parse(BASE)
+    stacked = tuple(stack if not len(stack) else _on(base, stack) for stack in chosen)
+    first = (empty,) if len(chosen) == 1 else ()
+    if len(chosen) == 1 or chosen[0] is completable[0]:
+        stacked = (*first, base, *stacked)
+    names = " and ".join(dict.fromkeys(str(stack) for stack in completable[:2]))
+    more = " and others" if len(completable) > 2 else ""
+    stacked = tuple({str(stack): stack for stack in stacked}.values())
+    return (
+        stacked,
+        f"{names}{more} need{'s' if len(completable) == 1 else ''} a matrix: {BASE} added to every stack",
+    )
+
+
+def _legal_on_base(graph: Graph, stack: Stack) -> bool:
+    return not _gives_matrix(stack) and legal(graph, _on(parse(BASE), stack)) is None
+
+
+def _on(base: Stack, stack: Stack) -> Stack:
+    return stack if _gives_matrix(stack) else parse([*base.to_data(), *stack.to_data()])
+
+
+def _gives_matrix(stack: Stack) -> bool:
+    return any(entry.technique.gives_matrix for entry in stack)
