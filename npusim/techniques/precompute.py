@@ -29,7 +29,7 @@ from npusim.techniques.technique import EdgeData, Stage, Technique
 
 
 def can_precompute(graph: Graph, kind: TensorKind) -> bool:
-    """Whether there is anything for `precompute` to do."""
+    """Return whether `precompute` changes the graph."""
     return bool(find_aggregations(graph) or find_edge_attentions(graph) or _targets(graph, kind))
 
 
@@ -43,15 +43,15 @@ def precompute(graph: Graph, kind: TensorKind) -> Graph:
 
     Notes
     -----
-    A constant may be folded as far as it goes, so StaGr precomputes the result of a comparison; an input
-    arrives as the matrix of numbers that the host keeps, so GrAd leaves the comparison in the graph. What is
-    computed alike is precomputed once, so that layers share it (visible to CacheG). An input keeps its name.
+    StaGr precomputes the result of a comparison too. GrAd leaves the comparison in the graph, because its
+    input is the matrix of numbers that the host keeps. Equal computations are precomputed once, so that
+    layers share the result (CacheG needs that). An input keeps its name.
     """
     return _precompute_results(_precompute_attentions(precompute_aggregations(graph, kind), kind), kind)
 
 
 def precompute_aggregations(graph: Graph, kind: TensorKind) -> Graph:
-    """Return the graph with each sum over gathered neighbours as a product with a constant or an input."""
+    """Return the graph with sums over gathered neighbours as products with constants or inputs."""
     editor = Editor.of(graph)
     write_products(editor, graph, find_aggregations(graph), partial(_matrix_of, kind))
     return editor.finish()
@@ -81,7 +81,7 @@ def _precompute_results(graph: Graph, kind: TensorKind) -> Graph:
             editor.tensors[found[key]] = replacement.with_(name=found[key])
             editor.prepared[found[key]] = Editor.of(graph).part(tensor.name)
         editor.rewire(tensor.name, found[key])
-    editor = Editor.of(editor.finish())  # now the names of what was replaced are free again
+    editor = Editor.of(editor.finish())  # it releases the names of replaced tensors
     for name, good in wanted.items():
         better = unique_name(editor, good)
         editor.tensors[better] = editor.tensors[name].with_(name=better)
@@ -108,7 +108,7 @@ def _matrix_of(kind: TensorKind, editor: Editor, graph: Graph, aggregation: Aggr
 
 
 def _mask_of(editor: Editor, graph: Graph, attention: EdgeAttention, kind: TensorKind) -> str:
-    """The boolean mask: a constant, or compared in the graph with an input that the host keeps as numbers."""
+    """Return the boolean mask: a constant, or a comparison with an input that the host keeps as numbers."""
     nodes = graph.tensors[attention.result].shape[0]
     fields = matrix_fields(graph, Role.MASK, min(1.0, graph.tensors[attention.sources].elements / nodes**2))
     dtype, made = graph.tensors[attention.features].dtype, Editor.of(graph)
@@ -130,14 +130,14 @@ def _positive(editor: Editor, matrix: str, dtype: DType, region: str) -> str:
 
 
 def _precomputed(graph: Graph, tensor: Tensor, kind: TensorKind) -> Tensor:
-    """Return the constant or input that is put in the place of a tensor, under the name it should have."""
+    """Return the constant or input that replaces a tensor, with its final name."""
     counted = _density_source(graph, tensor)
     role = next(
         (r for r in (tensor.role, counted.role, _role_by_readers(graph, tensor)) if r is not Role.NONE),
         Role.NONE,
     )
     if tensor.dtype is DType.BOOL or _role_by_readers(graph, tensor) is Role.MASK:
-        role = Role.MASK  # an adjacency that no product reads is there to mask
+        role = Role.MASK  # an adjacency that no product reads is a mask
     fields: dict[str, object] = {"density": counted.density, "block_density": counted.block_density}
     if is_node_matrix(graph, tensor):
         density = counted.density if counted.density < 1.0 else None
@@ -168,7 +168,7 @@ def _add_tensor(
 
 
 def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
-    """The tensor whose zeros were counted: a comparison with zero has those of what is compared."""
+    """Return the tensor whose zeros are counted: the operand of a comparison with zero, else the tensor."""
     writer = graph.writer(tensor.name)
     if writer is not None and writer.family is Family.COMPARE:
         for operand in graph.inputs_of(writer):
@@ -178,7 +178,7 @@ def _density_source(graph: Graph, tensor: Tensor) -> Tensor:
 
 
 def _role_by_readers(graph: Graph, tensor: Tensor) -> Role:
-    """Role of a matrix over the nodes: a product aggregates, any other reader masks."""
+    """Return the role of a matrix over the nodes: products aggregate, other readers mask."""
     if not is_node_matrix(graph, tensor):
         return Role.NONE
     readers = [op for op in graph.readers(tensor.name) if not graph.structural.issuperset(op.outputs)]

@@ -20,7 +20,7 @@ def nodes_of(graph: Graph) -> int | None:
 
 
 def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
-    """Tell whether a tensor is a square matrix over the nodes, other than a weight."""
+    """Return whether a tensor is a square matrix over the nodes, other than a weight."""
     if len(tensor.shape) < 2 or tensor.shape[-1] != tensor.shape[-2] or tensor.role is Role.WEIGHT:
         return False
     if tensor.role in MATRIX_ROLES or tensor.name in graph.structural:
@@ -29,18 +29,18 @@ def is_node_matrix(graph: Graph, tensor: Tensor) -> bool:
 
 
 def preprocessing_operators(graph: Graph) -> tuple[Operator, ...]:
-    """Operators of the phase `preprocessing`."""
-    found = preprocessing(graph)
-    return tuple(op for op in graph if op.name in found)
+    """Return the operators of the phase `preprocessing`."""
+    names = preprocessing(graph)
+    return tuple(op for op in graph if op.name in names)
 
 
 def compute_operators(graph: Graph) -> tuple[Operator, ...]:
-    """Operators that the features flow through (or that are made of constants)."""
+    """Return the operators that depend on features or constants."""
     return tuple(op for op in graph if not graph.structural.issuperset(op.outputs))
 
 
 def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> tuple[Tensor, ...]:
-    """Tensors that follow from the edges alone and are read by an operator that the features flow through."""
+    """Return the tensors of the edges alone that an operator of `compute_operators` reads."""
     structural = graph.structural
     found: dict[str, Tensor] = {}
     for op in compute_operators(graph):
@@ -52,7 +52,7 @@ def preprocessing_results(graph: Graph, *, before_comparison: bool = False) -> t
 
 
 def feature_independent(graph: Graph) -> frozenset[str]:
-    """Names of the tensors that no feature flows into: they follow from edges and constants."""
+    """Return the names of the tensors that follow from edges and constants."""
     found = {t.name for t in graph.tensors.values() if t.structural or t.kind is TensorKind.CONSTANT}
     for op in graph:
         if found.issuperset(op.inputs):
@@ -61,7 +61,7 @@ def feature_independent(graph: Graph) -> frozenset[str]:
 
 
 def _compared(graph: Graph, name: str) -> str:
-    """Return the floating matrix whose comparison made a boolean one, or the tensor itself."""
+    """Return the floating matrix whose comparison a boolean one is, or the tensor itself."""
     writer = graph.writer(name)
     if writer is None or writer.family is not Family.COMPARE:
         return name
@@ -73,34 +73,34 @@ def _compared(graph: Graph, name: str) -> str:
 
 
 def value_numbers(graph: Graph) -> dict[str, int]:
-    """Return a value number per tensor: equal for tensors computed alike from the same inputs.
+    """Return a value number per tensor: equal for tensors computed in the same way from the same inputs.
 
-    Layers that repeat the preprocessing have equal results of it; constants count as equal where shape,
-    dtype, role and density are.
+    Layers that repeat the preprocessing have equal results of it. Constants are equal if their shape, dtype,
+    role and density are.
     """
     numbers: dict[tuple[object, ...], int] = {}
-    found: dict[str, int] = {}
+    value_of: dict[str, int] = {}
 
-    def number(*made: object) -> int:
-        return numbers.setdefault(made, len(numbers))
+    def number(*computation: object) -> int:
+        return numbers.setdefault(computation, len(numbers))
 
     for tensor in graph.tensors.values():
         if tensor.kind is TensorKind.CONSTANT:
-            kept = (tensor.shape, tensor.dtype, tensor.role, tensor.density)
-            found[tensor.name] = number("constant", *kept)
+            fields = (tensor.shape, tensor.dtype, tensor.role, tensor.density)
+            value_of[tensor.name] = number("constant", *fields)
         elif tensor.kind is TensorKind.INPUT:
-            found[tensor.name] = number("input", tensor.name)
+            value_of[tensor.name] = number("input", tensor.name)
     for op in graph:
         settings = str(sorted(op.attrs.items()))
         for port, name in enumerate(op.outputs):
-            found[name] = number(
-                op.type, settings, port, graph.tensors[name].shape, *(found[t] for t in op.inputs)
+            value_of[name] = number(
+                op.type, settings, port, graph.tensors[name].shape, *(value_of[t] for t in op.inputs)
             )
-    return found
+    return value_of
 
 
 def unique_name(editor: Editor, wanted: str) -> str:
-    """Return `wanted`, or the first of `wanted_1`, `wanted_2` ... that no tensor or operator bears."""
+    """Return a name, or the first of `name_1`, `name_2` ... that no tensor or operator has."""
     wanted = wanted.lstrip("/")  # an operator without a region
     name, count = wanted, 0
     while name in editor.tensors or name in editor.operators:
@@ -115,7 +115,7 @@ def fresh_name(editor: Editor, name: str) -> str:
 
 
 def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
-    """Return the tensors in DRAM before the first operator runs: constants, inputs, Converts of one."""
+    """Return the tensors in DRAM before an inference: constants, inputs and conversions of them."""
     found = []
     for tensor in graph.tensors.values():
         writer = graph.writer(tensor.name)
@@ -129,16 +129,16 @@ def stored_tensors(graph: Graph) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """One place where values of absent edges are replaced by a large negative number."""
+    """A replacement of the values of absent edges by a large negative number."""
 
     values: str
-    """What is masked: attention scores [N, N], or neighbours' features [N, K, F]."""
+    """Masked tensor: attention scores [N, N], or features of neighbours [N, K, F]."""
     result: str
-    """Tensor that holds the masked values."""
+    """Tensor of masked values."""
     mask: str
-    """The mask: boolean or 0/1, in whatever form the graph has it."""
+    """The mask, boolean or 0/1."""
     negative: str | None
-    """The additive mask, where the masking is a Multiply and an Add."""
+    """The additive mask of a masking by Multiply and Add."""
     operator: Operator
     """The operator that writes `result`: Select or Add."""
     first: Operator
@@ -151,7 +151,7 @@ class Masking:
 
 
 def find_maskings(graph: Graph) -> tuple[Masking, ...]:
-    """Find every masking, by structure: a choice between values and constants that edges alone decide."""
+    """Return every masking: a choice between values and constants that depends on edges alone."""
     constant, found = feature_independent(graph), []
     for op in graph:
         find = _selecting if op.family is Family.SELECT else _multiplying
@@ -189,30 +189,27 @@ def _multiplying(graph: Graph, op: Operator, constant: frozenset[str]) -> Maskin
 
 
 def _masks_nodes(graph: Graph, name: str) -> bool:
-    """A mask says something of more than one node at a time: it has two dimensions that are not 1."""
+    """Return whether a mask is about pairs of nodes: two dimensions are not 1."""
     return sum(d > 1 for d in graph.tensors[name].shape) >= 2
 
 
 def mask_pair(
-    editor: Editor, graph: Graph, masking: Masking, made: dict[str, tuple[str, str]], dtype: DType
+    editor: Editor, graph: Graph, masking: Masking, pairs: dict[str, tuple[str, str]], dtype: DType
 ) -> tuple[str, str]:
     """Return the names of the 0/1 mask and of the additive mask (0 and -1e4) that replace a condition.
 
-    They are what the mask is: constants for a constant (StaGr), inputs for an input (GrAd), and made in the
-    graph where the mask is made in the graph. `made` remembers the pair of each mask, so that layers share
-    it.
+    They are constants for a constant mask (StaGr), inputs for an input (GrAd), else computed in the graph.
+    `pairs` holds the pair of each mask, which layers share.
     """
-    number = _numeric(graph, masking.mask)
-    if number.name not in made:
-        in_graph = number.kind is TensorKind.ACTIVATION
-        made[number.name] = (
-            _computed(editor, graph, number, dtype) if in_graph else _prepared(editor, graph, number, dtype)
-        )
-    return made[number.name]
+    mask = _numeric(graph, masking.mask)
+    if mask.name not in pairs:
+        build = _computed if mask.kind is TensorKind.ACTIVATION else _prepared
+        pairs[mask.name] = build(editor, graph, mask, dtype)
+    return pairs[mask.name]
 
 
 def _numeric(graph: Graph, mask: str) -> Tensor:
-    """The 0/1 matrix behind a comparison with a constant, or the mask itself."""
+    """Return the 0/1 matrix of a comparison with a constant, or the mask itself."""
     writer = graph.writer(mask)
     if writer is not None and writer.family is Family.COMPARE:
         for name in writer.inputs:
@@ -236,7 +233,7 @@ def _prepared(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple
 
 
 def _computed(editor: Editor, graph: Graph, mask: Tensor, dtype: DType) -> tuple[str, str]:
-    """Build the additive mask as 1e4 mask - 1e4, the form OpenVINO gives (mask - 1) 1e4."""
+    """Add the additive mask as 1e4 mask - 1e4, OpenVINO's form of (mask - 1) 1e4."""
     writer = graph.writer(mask.name)
     editor.region = writer.region if writer is not None else ""
     more: dict[str, Any] = {"device": writer.device if writer is not None else None}

@@ -32,34 +32,18 @@ from npusim.techniques.storage import CACHEG, GRASP, SYMG
 from npusim.techniques.technique import Parameters, Technique
 
 TECHNIQUES = Registry("npusim.techniques", "technique", Technique)
-"""Every technique by name: npusim's own, and those that other packages register."""
+"""Every technique by name, also those of other packages."""
 
-for _technique in (
-    GRAPHSPLIT,
-    PREG,
-    STAGR,
-    GRAD,
-    NODEPAD,
-    EFFOP,
-    GRAX1,
-    GRAX2,
-    GRAX3,
-    QUANTGR,
-    GRASP,
-    SYMG,  # after GraSp: where both are wanted, the norm matrix is a triangle and all else is compressed
-    CACHEG,
-):
+# SymG comes after GraSp: with both, the norm matrix is a triangle and all else is compressed.
+_PREPARING = (GRAPHSPLIT, PREG, STAGR, GRAD, NODEPAD)
+_REWRITING = (EFFOP, GRAX1, GRAX2, GRAX3, QUANTGR, GRASP, SYMG, CACHEG)
+for _technique in _PREPARING + _REWRITING:
     TECHNIQUES.register(_technique)
 
 
 def technique_names() -> tuple[str, ...]:
-    """Names of all techniques, in the order of application: by stage, then in order of registration."""
+    """Return all names in the order of application: by stage, then in order of registration."""
     return tuple(sorted(TECHNIQUES, key=lambda name: TECHNIQUES[name].stage))
-
-
-def position(name: str) -> int:
-    """Return the place of a technique in the order of application."""
-    return technique_names().index(name)
 
 
 def get(name: str) -> Technique:
@@ -68,17 +52,7 @@ def get(name: str) -> Technique:
 
 
 def technique_with(**traits: object) -> Technique:
-    """Return the first technique that has all of some traits.
-
-    Parameters
-    ----------
-    **traits
-        Fields of `Technique` with the values they must have.
-
-    Raises
-    ------
-    NpusimError
-        When none has.
+    """Return the first technique whose fields have all the values given.
 
     Examples
     --------
@@ -94,7 +68,7 @@ def technique_with(**traits: object) -> Technique:
 
 
 NONE = "none"
-"""How the empty stack is written."""
+"""Text of the empty stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +78,20 @@ class StackEntry:
     technique: Technique
     parameters: Parameters
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Parameters that differ from their defaults."""
+        return self.parameters.model_dump(mode="json", exclude_defaults=True)
+
     def __str__(self) -> str:
-        given = self.parameters.model_dump(mode="json", exclude_defaults=True)
-        return self.technique.name + "".join(
-            f":{key}={_setting_text(value)}" for key, value in sorted(given.items())
-        )
+        words = {True: "on", False: "off"}
+        texts = {key: words[v] if isinstance(v, bool) else str(v) for key, v in self.settings.items()}
+        return self.technique.name + "".join(f":{key}={text}" for key, text in sorted(texts.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Techniques in their legal order; `str()` is the canonical text."""
+    """Techniques in order of application; `str()` is the canonical text."""
 
     entries: tuple[StackEntry, ...] = ()
 
@@ -128,44 +106,38 @@ class Stack:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the techniques, in order."""
+        """Names of its techniques, in order."""
         return tuple(entry.technique.name for entry in self.entries)
 
     @property
     def precision(self) -> DType | None:
-        """Number format that products run in afterwards; None: that of the graph."""
-        found = [entry.technique.precision for entry in self.entries if entry.technique.precision]
-        return found[-1] if found else None
+        """Number format of products afterwards. None: that of the graph."""
+        formats = [entry.technique.precision for entry in self.entries if entry.technique.precision]
+        return formats[-1] if formats else None
 
     def to_data(self) -> list[str | dict[str, dict[str, Any]]]:
-        """Return the stack as YAML and JSON hold it: names, and mappings from name to settings."""
-        data: list[str | dict[str, dict[str, Any]]] = []
-        for entry in self.entries:
-            given = entry.parameters.model_dump(mode="json", exclude_defaults=True)
-            data.append({entry.technique.name: given} if given else entry.technique.name)
-        return data
+        """Return the stack as in YAML and JSON: names, and mappings from name to settings."""
+        return [
+            {entry.technique.name: entry.settings} if entry.settings else entry.technique.name
+            for entry in self
+        ]
 
 
 def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
-    """Read a technique stack.
+    """Return a technique stack in its order of application.
 
     Parameters
     ----------
     what : Stack, str, sequence or None
-        The text of a stack; or a list, as in YAML and JSON, of texts of one technique and of mappings from a
-        name to its settings. None, an empty text or list and "none" are the empty stack.
-
-    Returns
-    -------
-    Stack
-        In the legal order.
+        The text of a stack; or a list, as in YAML and JSON, of texts and of mappings from the name of a
+        technique to its settings. None, an empty text or list and "none" are the empty stack.
 
     Raises
     ------
     UnknownNameError
         For an unknown technique or setting; it names the nearest one.
     IllegalTechniqueError
-        For a technique that stands twice, a setting without a value, or a value that is not allowed.
+        For a repeated technique, a setting without a value, or a value that is not allowed.
 
     Examples
     --------
@@ -187,7 +159,7 @@ def parse(what: Stack | str | Sequence[Any] | None) -> Stack:
     for name in names:
         if names.count(name) > 1:
             raise IllegalTechniqueError(name, "stands twice in the stack")
-    return Stack(tuple(sorted(entries, key=lambda entry: position(entry.technique.name))))
+    return Stack(tuple(sorted(entries, key=lambda entry: technique_names().index(entry.technique.name))))
 
 
 def _is_empty(item: Any) -> bool:
@@ -241,18 +213,13 @@ def _step(name: str, settings: Mapping[str, Any]) -> StackEntry:
         ) from None
 
 
-def _setting_text(value: Any) -> str:
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
-
-
 def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
-    """Return the graph rewritten by a stack of techniques; the graph given stays as it is.
+    """Return the graph rewritten by a stack of techniques; the original does not change.
 
     Parameters
     ----------
     graph : Graph
-        Any graph; one that techniques were applied to already takes further ones that come later in the
-        order.
+        Any graph. After earlier techniques it takes those that come later in the order.
     stack : Stack, str or sequence
         The stack, such as "stagr+quantgr" or ["stagr", "quantgr"].
 
@@ -265,29 +232,28 @@ def apply(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> Graph:
     Raises
     ------
     IllegalTechniqueError
-        When a technique does not fit the graph or another of the stack; the message says why.
+        If a technique does not fit the graph or another one of the stack.
     """
-    entries, reason, done = parse(stack), "", graph
-    for entry in entries:
-        reason = _illegal_because(done, entry, entries) or ""
-        if reason:
-            raise IllegalTechniqueError(str(entries), reason)
-        done = _applied(done, entry)
-    return done
+    entries = parse(stack)
+    rewritten, reason = _apply_legal(graph, entries)
+    if reason is not None:
+        raise IllegalTechniqueError(str(entries), reason)
+    return rewritten
 
 
 def legal(graph: Graph, stack: Stack | str | Sequence[Any] | None) -> str | None:
-    """Return the reason why a stack may not be applied to a graph, or None where it may.
+    """Return the reason why a stack does not fit a graph, or None; errors as for `parse`."""
+    return _apply_legal(graph, parse(stack))[1]
 
-    Unknown names and values are errors here as everywhere.
-    """
-    entries, done = parse(stack), graph
+
+def _apply_legal(graph: Graph, entries: Stack) -> tuple[Graph, str | None]:
+    """Return the graph after the legal techniques, and why the next one is illegal."""
     for entry in entries:
-        reason = _illegal_because(done, entry, entries)
+        reason = _illegal_because(graph, entry, entries)
         if reason is not None:
-            return reason
-        done = _applied(done, entry)
-    return None
+            return graph, reason
+        graph = _applied(graph, entry)
+    return graph, None
 
 
 def _applied(graph: Graph, entry: StackEntry) -> Graph:
@@ -305,7 +271,8 @@ def _illegal_because(graph: Graph, entry: StackEntry, entries: Stack) -> str | N
             return f"{name} excludes {other}: {entry.technique.excludes[other]}"
     if name in before:
         return f"{name} has been applied to {graph.name} already"
-    late = [other for other in before if position(other) > position(name)]
+    later = technique_names()[technique_names().index(name) + 1 :]
+    late = [other for other in before if other in later]
     if late:
         return (
             f"{name} comes before {late[0]}, which {graph.name} already went through: apply the whole stack "
@@ -318,21 +285,11 @@ class NamedStacks(Section):
     """A file of named lists of stacks."""
 
     stacks: dict[str, list[str]]
-    """Lists of technique stacks in npusim's grammar, by name; the first stack of each is its baseline."""
+    """Lists of stacks by name; the first stack of each is its baseline."""
 
 
 def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
-    """Return the named lists of stacks.
-
-    Parameters
-    ----------
-    path : Path, optional
-        A file of `NamedStacks`; left out, the one that npusim ships.
-
-    Raises
-    ------
-    NpusimError
-        When the file cannot be read, or holds a stack that is none; file and key are named.
+    """Return the named lists of stacks of a file; default: those that npusim ships.
 
     Examples
     --------
@@ -344,26 +301,19 @@ def stacks(path: Path | None = None) -> dict[str, tuple[Stack, ...]]:
 
 @cache
 def _read(path: Path) -> dict[str, tuple[Stack, ...]]:
-    found = {}
+    lists: dict[str, tuple[Stack, ...]] = {}
     for name, texts in load_model(path, NamedStacks).stacks.items():
-        parsed = []
-        for position, text in enumerate(texts):
+        lists[name] = ()
+        for i, text in enumerate(texts):
             try:
-                parsed.append(parse(text))
+                lists[name] = (*lists[name], parse(text))
             except NpusimError as error:
-                raise ConfigError(str(error), file=str(path), key=f"stacks.{name}.{position}") from None
-        found[name] = tuple(parsed)
-    return found
+                raise ConfigError(str(error), file=str(path), key=f"stacks.{name}.{i}") from None
+    return lists
 
 
 def listed(which: str) -> tuple[Stack, ...]:
-    """Return a named list of stacks, or the stacks of a text that parts them by commas.
-
-    Raises
-    ------
-    UnknownNameError
-        For a single word that is neither the name of a list nor a stack.
-    """
+    """Return a named list of stacks, or the stacks of a text with commas."""
     named = stacks()
     if which in named:
         return named[which]
@@ -381,30 +331,20 @@ def variants(graph: Graph, which: str) -> tuple[tuple[Stack, str | None], ...]:
 
 
 BASE = "stagr"
-"""What completes a stack that needs a ready-made matrix: the one technique that changes nothing else."""
+"""Technique that supplies the matrix of a stack that needs one, and changes nothing else."""
 
 
 def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
-    """Return the stacks to compare, those that lack a matrix on `BASE`, and a sentence that says so.
+    """Return the stacks to compare, with `BASE` added if one needs it, and a sentence about that or None.
 
-    SymG and CacheG need a matrix that a graph out of the box has not. Where a list of stacks holds one that
-    `BASE` makes legal, all of its stacks but the empty one stand on `BASE`, so that they differ in nothing
-    else.
-
-    Parameters
-    ----------
-    which : str
-        As for `variants`. A named list is taken as it stands.
-
-    Returns
-    -------
-    tuple
-        The stacks, the baseline first: where stacks were completed, `BASE` itself unless the list begins with
-        a legal stack; for a single stack, the empty one. And what was completed, or None.
+    SymG and CacheG need a matrix that an unchanged graph lacks. If `BASE` makes a stack of the list legal,
+    all stacks except the empty one get it, so that they do not differ in it; a named list does not change.
+    The baseline comes first: the empty stack for a single stack, else `BASE` unless the list begins with a
+    legal stack.
     """
-    asked = variants(graph, which)
-    chosen = tuple(stack for stack, _ in asked)
-    completable = [stack for stack, reason in asked if reason is not None and _legal_on_base(graph, stack)]
+    judged = variants(graph, which)
+    chosen = tuple(stack for stack, _ in judged)
+    completable = [stack for stack, reason in judged if reason is not None and _legal_on_base(graph, stack)]
     empty = parse(None)
     if which in stacks() or not completable:
         return ((empty, *chosen) if len(chosen) == 1 and which not in stacks() else chosen), None
@@ -416,10 +356,8 @@ def completed(graph: Graph, which: str) -> tuple[tuple[Stack, ...], str | None]:
     names = " and ".join(dict.fromkeys(str(stack) for stack in completable[:2]))
     more = " and others" if len(completable) > 2 else ""
     stacked = tuple({str(stack): stack for stack in stacked}.values())
-    return (
-        stacked,
-        f"{names}{more} need{'s' if len(completable) == 1 else ''} a matrix: {BASE} added to every stack",
-    )
+    verb = "needs" if len(completable) == 1 else "need"
+    return stacked, f"{names}{more} {verb} a matrix: {BASE} added to every stack"
 
 
 def _legal_on_base(graph: Graph, stack: Stack) -> bool:
