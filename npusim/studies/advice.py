@@ -11,7 +11,7 @@ from pydantic import Field
 from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import InfeasibleError
-from npusim.frontends.openvino_write import UnwritableError
+from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.graph import Phase
 from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
