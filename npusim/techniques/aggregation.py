@@ -177,7 +177,8 @@ def build_matrix(editor: Editor, graph: Graph, aggregation: Aggregation) -> str:
     more: dict[str, Any] = {"device": device, "tensor": fields}
     editor.region = REGION
     matrix = editor.constant(fresh_name(editor, "blank"), (nodes, nodes), dtype, density=0.0)
-    index, type_, axes = aggregation.sources, "ScatterElementsUpdate", {"axes": (1,)}
+    axes: dict[str, Any] = {"axes": (1,)}
+    index, type_ = aggregation.sources, "ScatterElementsUpdate"
     if aggregation.targets is not None:  # a weight per edge at (target, source), else K weights in each row
         index, type_, axes = _pairs(editor, graph, aggregation, device), "ScatterNDUpdate", {}
     inputs = (matrix, index, _weights(editor, aggregation, sources.shape, dtype))
