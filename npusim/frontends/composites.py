@@ -1,4 +1,4 @@
-"""Composite operators that an import splits as compilers do: attention, einsum, recurrent layers, bodies.
+"""Composite operators that an import splits: attention, einsum, recurrent layers, bodies.
 
 Of an If the costlier branch is costed; the body of a loop is costed once, with its number of iterations.
 Recurrent layers become products on the grid and gates. The product with the input is one over all steps; the
