@@ -132,7 +132,7 @@ class Document(Part):
         ['npu.dpu', 'npu.dsp']
         """
         libraries = get_args(FrameKind)
-        if table in libraries:
+        if table is not None and table in libraries:
             table, kind = (None if kind in libraries else kind), table
         if kind not in libraries:
             raise UnknownNameError("kind of data frame", kind, libraries)
