@@ -15,7 +15,7 @@ from torch import nn
 import npusim
 from npusim.documents import Document
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
-from npusim.measure.items import items_of
+from npusim.measure.suites import items_of
 from npusim.scenario import Scenario
 
 SPACE = {

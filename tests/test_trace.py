@@ -16,7 +16,7 @@ from npusim.engines.chrome_trace import chrome_trace
 from npusim.engines.event import event_estimate
 from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth
 from npusim.errors import ConfigError, FileError
-from npusim.measure.trace_diff import diff_traces, read_layers
+from npusim.measure.traces import diff_traces, read_layers
 from npusim.report.timeline_html import MOST_BARS, timeline_html
 from npusim.scenario import Scenario
 from npusim.techniques import apply

@@ -16,8 +16,8 @@ import numpy as np
 
 from npusim import __version__
 from npusim.arch import Soc, outer_levels
-from npusim.arch.levels import capacity_warnings
-from npusim.arch.toolchain import Toolchain, load_toolchain
+from npusim.arch.array import capacity_warnings
+from npusim.arch.loading import Toolchain, load_toolchain
 from npusim.cost import Group, Unit, roots
 from npusim.engines.estimate import (
     Compilation,

@@ -206,7 +206,7 @@ def _operator_from_timeline(
     bound: str = op.bound
     if busy_s:
         part = line.units[busiest].group.rpartition(".")[2]
-        bound = part if part in ("dma", "dsp") else "compute"
+        bound = "dma" if part == "dma" else "dsp" if part == "dsp" else "compute"
     on_path_s = None if critical_s is None else critical_s.get(op.name, 0.0)
     spent_s = busy_s + lengths_s[is_call].max(initial=0.0) if on_path_s is None else on_path_s
     if spent_s > 2.0 * busy_s:
