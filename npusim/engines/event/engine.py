@@ -203,7 +203,7 @@ def _operator_from_timeline(
     by_unit = np.bincount(line.unit[rows], np.where(is_call, 0.0, lengths_s), len(line.units))
     busiest = int(np.argmax(by_unit))
     busy_s = float(by_unit[busiest])
-    bound: str = op.bound
+    bound = op.bound
     if busy_s:
         part = line.units[busiest].group.rpartition(".")[2]
         bound = "dma" if part == "dma" else "dsp" if part == "dsp" else "compute"
