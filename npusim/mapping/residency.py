@@ -13,8 +13,8 @@ twice `_MOST_CAPACITIES`, so plans times operators are linear in the operators; 
 operators there are plans by size only.
 
 Intermediates that can be fused row-wise are (`npusim.mapping.fusion`). Blocks of rows and the weights of
-their readers may not fit together, so there are plans without row-wise fusion and marked matrices, too. A
-plan that is possible with some SRAM is possible with more, at hardly more cost. Tensors that stay while a host
+their readers may not fit together, so some plans have no row-wise fusion and no marked matrices. A plan
+that is possible with some SRAM is possible with more, at hardly more cost. Tensors that stay while a host
 works stay for one request in flight only; with several the kernel leaves such plans out.
 """
 
