@@ -7,10 +7,16 @@ from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc
 from npusim.arch.dsp import library_generation
-from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
 from npusim.calibrate.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, kernel_of
-from npusim.calibrate.fits import fit_named, main, shipped_rows
+from npusim.calibrate.fits import (
+    FOLDS,
+    cross_validate,
+    fit_named,
+    folds_of,
+    main,
+    shipped_rows,
+)
 from npusim.calibrate.least_squares import FreeNumber, solve
 from npusim.calibrate.unit_fits import DMA, DPU
 from npusim.config.reading import read_yaml
