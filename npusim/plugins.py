@@ -32,6 +32,7 @@ GROUPS = {
     "npusim.techniques": "a `Technique`",
     "npusim.operators": "an operator type",
     "npusim.reports": "a `Page` below the tables of a document",
+    "npusim.displays": "a `Display`: text and HTML of any document",
     "npusim.documents": "a `DocumentKind`: a JSON document and its pages",
     "npusim.commands": "a typer application: `npusim NAME`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",

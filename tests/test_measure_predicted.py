@@ -13,13 +13,11 @@ pytest.importorskip("openvino")
 from npusim.calibrate.device import FitOptions, calibrate
 from npusim.errors import ConfigError
 from npusim.measure import Benchmark, Measurement, ModelFile, Row, Spread
-from npusim.measure.devices import Setting
+from npusim.measure.devices import Setting, cache_bytes
 from npusim.measure.document import Device
-from npusim.measure.environment import cache_bytes
-from npusim.measure.items import items_of
 from npusim.measure.predicting import predicted
 from npusim.measure.running import measure
-from npusim.measure.suites import Item
+from npusim.measure.suites import Item, items_of
 from npusim.measure.timing import TimedNetwork
 from npusim.report.measurement import measurement_page
 from npusim.scenario import Scenario

@@ -1,4 +1,4 @@
-"""Published accuracies beside those of models trained here: the predictor of the suite `accuracy`."""
+"""Published accuracies and the accuracies of models trained here: predictor of the suite `accuracy`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PublishedAccuracies:
     """Trains each model of a file of accuracies (%), where the raw data are at hand."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the accuracies with the medians over the seeds; no rows, and a note, without data."""
+        """Return the published accuracies and the medians over the seeds; a note without data."""
         assert path is not None, "the suite needs a file"
         figures, _ = read_figures(suite, path)
         missing = _missing()
@@ -49,7 +49,7 @@ def _trained(model: str) -> list[float]:
 
     report = judge([f"{model.replace('_', '-')}-{_DATASET}"], (), seeds=SEEDS)
     plain = next(result for result in report.results if result.numbers == "fp32")
-    return [100.0 * one.accuracy for one in plain.seeds]
+    return [100.0 * seed.accuracy for seed in plain.seeds]
 
 
 def _spread(model: str, figure: KeyedFigure, accuracies: list[float]) -> str:

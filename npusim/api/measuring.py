@@ -91,8 +91,7 @@ def _rows(
     network: Any, suite: str | Path, hint: str, requests: int | None, what: Mapping[str, Any]
 ) -> tuple[list[Item], dict[str, Path | Scenario]]:
     """Return the rows of networks or of a suite, and where their networks come from."""
-    from npusim.measure.items import items_of
-    from npusim.measure.suites import load_suite
+    from npusim.measure.suites import items_of, load_suite
 
     if network is None:
         if what:
@@ -216,7 +215,7 @@ def accuracy(
 
     stacks = [str(stack) for stack in listed(techniques)]
     if is_module(network):
-        from npusim.accuracy.given import judge_module
+        from npusim.accuracy.judging import judge_module
 
         return judge_module(network, data, stacks, inputs, mask)
     from npusim.accuracy.judging import judge

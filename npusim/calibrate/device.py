@@ -46,10 +46,9 @@ from npusim.config import validate_data
 from npusim.config.reading import compose
 from npusim.errors import ConfigError, NpusimError
 from npusim.files import write_whole
-from npusim.measure.document import UNSTEADY_SPREAD, Measurement
+from npusim.measure.document import UNSTEADY_SPREAD, Measurement, merge, read_measurement
 from npusim.measure.models import Sources
 from npusim.measure.predicting import chip_text, match_device
-from npusim.measure.reading import merge, read_measurement
 from npusim.studies.uncertainty import draw
 
 _MOST_ROUNDS = 3

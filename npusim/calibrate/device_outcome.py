@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from npusim.arch import Calibration, Soc
-from npusim.arch.calibration import OTHER_OPERATORS
+from npusim.arch.soc import OTHER_OPERATORS
 from npusim.calibrate.data_sheet import FittedNumber, quoted, with_numbers
 from npusim.calibrate.device_fit import IDENTIFIED, NORMAL, DeviceFit, FitResult, half_widths, quantile_of
 from npusim.calibrate.device_report import CalibratedRow, FamilyError, FittedParameter

@@ -83,9 +83,7 @@ for _kind in (
         html="npusim.report.study_html:stream_html",
     ),
     DocumentKind("validate", "npusim.validation:Validation"),
-    DocumentKind(
-        "trace-diff", "npusim.measure.trace_diff:TraceDiff", page="npusim.report.trace_diff:diff_page"
-    ),
+    DocumentKind("trace-diff", "npusim.measure.traces:TraceDiff", page="npusim.report.trace_diff:diff_page"),
     DocumentKind(
         "accuracy",
         "npusim.accuracy.document:AccuracyReport",

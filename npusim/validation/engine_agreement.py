@@ -120,7 +120,7 @@ def _latencies(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
     """Compare the latency of one inference."""
     simulated = run_events(mapped)
     columns = {"soc": parts[0], "workload": parts[1], "hint": mapped.run.hint}
-    row = Row(".".join(parts), simulated.estimate.latency_s, float(mapped.total["latency_s"]), columns)
+    row = Row(".".join(parts), simulated.latency_s, float(mapped.total["latency_s"]), columns)
     why = reasons(mapped, simulated.timeline) if abs(_deviation(row)) > _WORTH_A_REASON else ""
     return row, why
 
@@ -128,7 +128,7 @@ def _latencies(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
 def _intervals(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
     """Compare the time between two inferences with several in flight."""
     hint = mapped.run.hint
-    event_s = 1.0 / run_events(mapped).estimate.throughput_per_s
+    event_s = 1.0 / run_events(mapped).throughput_per_s
     analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
     columns = {"soc": parts[0], "workload": parts[1], "hint": hint}
     return Row(".".join((*parts, hint)), event_s, analytical_s, columns), ""

@@ -148,7 +148,7 @@ def _predict_networks(figures: Figures, machine: Machine) -> Floats:
     """Return the simulated time without the runtime's call, on all tiles as in the trace (2 and 6)."""
     run = Run("latency", 1, int(machine.soc.npu.tiles))
     simulated = run_events(map_graph(traced_network(), machine.soc, run))
-    seconds = simulated.estimate.latency_s - float(machine.soc.npu.launch_overhead)
+    seconds = simulated.latency_s - float(machine.soc.npu.launch_overhead)
     return np.full(len(figures), seconds)
 
 
