@@ -35,7 +35,7 @@ HELD_OUT = "(held out)"
 """End of a cross-validated suite's name."""
 _SEED = 0
 _STEP = 1e-3
-"""Step of the logarithms for slopes: small beside every width, large beside rounding."""
+"""Step of the logarithms for slopes: far smaller than any width, far larger than rounding."""
 _AFFECTS = 0.02
 """A number affects a figure that moves by more than this share when the number doubles."""
 _TIED = 0.6
@@ -487,12 +487,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="figures: no fits without each figure")
     parser.add_argument("--write", action="store_true", help="write the numbers into configs/")
     parser.add_argument("-h", "--help", action="help")
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    name = next((word for word in given if word in announced("npusim.fits")), None)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    name = next((word for word in words if word in announced("npusim.fits")), None)
     fit: Fit | None = None if name is None else fit_named(name)
     for option, text in ({} if fit is None else fit.options).items():
         parser.add_argument(f"--{option}", help=f"{name}: {text}")
-    options = parser.parse_args(given)
+    options = parser.parse_args(words)
     assert fit is not None, "the parser takes known fits alone"
     try:
         for line in fit.run(options):

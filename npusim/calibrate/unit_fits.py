@@ -49,7 +49,7 @@ class Stage(Section):
     """Log error above which a row counts less than its square."""
     source: str
     on_silicon: bool
-    free: dict[str, list[float]]
+    free: dict[str, tuple[float, float, float]]
     """Start, least and largest value of columns of the architecture table."""
 
 

@@ -110,9 +110,9 @@ class Readings(Section):
     places: dict[str, Place] = Field(default_factory=dict)
     """Machines and hints by name."""
     best_of: dict[str, list[str]] = Field(default_factory=dict)
-    """Variants of which each device takes its best, by model."""
+    """Variants from which each device uses its best, by model."""
     hosts_choose: dict[str, list[str]] = Field(default_factory=dict)
-    """Variants of which CPU and GPU take their best, for models where these differ."""
+    """The same for CPU and GPU, for models where their variants differ."""
 
 
 class Alternative(Readings):
