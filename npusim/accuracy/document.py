@@ -71,7 +71,7 @@ class StackAccuracy(Part):
         return cls(
             workload=workload,
             techniques=techniques,
-            numbers=numbers,  # type: ignore[arg-type]
+            numbers=numbers,
             accuracy=median(seed.accuracy for seed in seeds),
             change=median(seed.accuracy - seed.baseline_accuracy for seed in seeds),
             agreement=median(seed.agreement for seed in seeds),
