@@ -38,7 +38,7 @@ from npusim.accuracy.training import Recipe, Trained, accuracy, cached_training,
 from npusim.config.overrides import Settings
 from npusim.errors import ConfigError, FileError, IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
-from npusim.frontends.openvino_run import run_model
+from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import convert, from_pyg, named_inputs
 from npusim.graph import Graph
 from npusim.ops import Annotation, DType

@@ -31,7 +31,7 @@ from npusim.accuracy.views import (
     MatrixView,
     scatter_rows,
 )
-from npusim.workloads.gnn.channels import Layer, attention_layers
+from npusim.workloads.gnn.spec import Layer, attention_layers
 
 MASKED = -9e15
 """Stands for minus infinity where a score is replaced."""

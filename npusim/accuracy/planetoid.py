@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npusim.config.texts import read_text
 from npusim.errors import FileError, UnknownNameError, shown
-from npusim.files import read_bounded
+from npusim.files import read_bounded, read_text
 from npusim.locate import DATA_VARIABLE, dataset_root
 
 DATASETS = ("citeseer", "cora")

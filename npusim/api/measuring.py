@@ -155,15 +155,21 @@ def calibrate(
     NpusimError
         Where a file is wrong, or too few rows can be used.
     """
+    from npusim.calibrate.device import FitOptions
     from npusim.calibrate.device import calibrate as fit
     from npusim.measure.document import Measurement
 
     given = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
     files = {name: _source(network) for name, network in (networks or {}).items()}
-    return fit(
-        soc, given, free=free, hold=hold, files=files, name=name,
-        force_soc=force_soc, fit_networks=fit_networks, keep_unsteady=keep_unsteady,
-    )  # fmt: skip
+    options = FitOptions(
+        free=free,
+        hold=hold,
+        force_soc=force_soc,
+        fit_networks=fit_networks,
+        keep_unsteady=keep_unsteady,
+        name=name,
+    )
+    return fit(soc, given, options, files=files)
 
 
 def accuracy(

@@ -15,11 +15,12 @@ from typing import Annotated, Literal, NamedTuple, cast
 from pydantic import Field
 
 import npusim
-from npusim.config.json_files import as_model, read_json
+from npusim.config.loading import as_model
+from npusim.config.reading import read_json
 from npusim.config.tables import Choice, Number, Text, places_of
-from npusim.config.texts import read_text
 from npusim.documents import Part
 from npusim.errors import ConfigError, FileError, shown
+from npusim.files import read_text
 from npusim.measure.document import UNKNOWN_CHIP, Counter, Device, Measurement, ModelFile, Row, Spread
 
 DeviceKind = Literal["npu", "gpu", "cpu"]

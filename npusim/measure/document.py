@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 import npusim
 from npusim.config import one_line
-from npusim.config.json_files import read_json
+from npusim.config.reading import read_json
 from npusim.documents import Document, Part
 from npusim.errors import ConfigError, NpusimError, shown
 

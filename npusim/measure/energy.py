@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from npusim.config import Section, load_model
-from npusim.config.texts import csv_records, read_text
+from npusim.config.tables import csv_records
 from npusim.errors import ConfigError, NpusimError, shown
+from npusim.files import read_text
 from npusim.locate import resource
 from npusim.measure.document import EnergySource, Row
 from npusim.units import Energy

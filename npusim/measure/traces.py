@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from npusim.config.json_files import read_json
-from npusim.config.reading import ParsedFile
+from npusim.config.reading import ParsedFile, read_json
 from npusim.documents import Document, Part
 from npusim.errors import ConfigError, FileError, shown
 

@@ -33,7 +33,7 @@ from torch.nn import functional
 from npusim.accuracy.networks import GAT, Propagation, layer_propagates
 from npusim.accuracy.planetoid import GraphData
 from npusim.accuracy.views import EdgeView, GraphMatrix, MatrixView, dense_adjacency
-from npusim.workloads.gnn.channels import Layer, Pruning, check_budget, kept_channels
+from npusim.workloads.gnn.spec import Layer, Pruning, check_budget, kept_channels
 
 Method = Literal["lasso", "random", "max-response"]
 """How channels are chosen."""

@@ -106,7 +106,7 @@ for _kind in (
     ),
     DocumentKind(
         "calibration",
-        "npusim.calibrate.device.report:CalibrationReport",
+        "npusim.calibrate.device_report:CalibrationReport",
         page="npusim.report.calibration:calibration_page",
         html="npusim.report.calibration_html:calibration_html",
     ),
@@ -117,7 +117,7 @@ for _kind in (
         page="npusim.report.measurement:measurement_page",
         html="npusim.report.study_html:measurement_html",
     ),
-    DocumentKind("parameters", "npusim.validation.unmeasured:Unmeasured"),
+    DocumentKind("parameters", "npusim.validation.document:Unmeasured"),
 ):
     DOCUMENTS.register(_kind)
 
