@@ -23,8 +23,8 @@ _SORTED_FROM = 16
 TensorAdvancedIndexing.cpp)."""
 
 _KEPT_BYTES, _PAGE_BYTES = 32 * 1024**2, 4096
-"""Largest freed block that the C library keeps (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits); Linux
-gives larger blocks page by page, of this size."""
+"""Largest freed block that the C library keeps (mallopt(3), M_MMAP_THRESHOLD: at most 32 MiB on 64 bits);
+Linux gives larger blocks page by page, of this size."""
 
 Sizes = Mapping[str, int]
 Build = Callable[[Editor, Sizes, DType], str]
@@ -227,9 +227,9 @@ def _chunk(sizes: Sizes) -> int:
 def _message_passing(editor: Editor, sizes: Sizes, dtype: DType, scaled: bool = True) -> str:
     """Return sums of messages [nodes, hidden] as PyTorch Geometric computes them, chunk by chunk.
 
-    A narrow row of a chunk is fetched with its whole cache line. PyTorch sorts wide messages by target and adds
-    whole rows. It adds narrow messages number by number, edge after edge (cpu_scatter_gather_base_kernel in its
-    ScatterGatherKernel.cpp), so that a row is looked up once.
+    A narrow row of a chunk is fetched with its whole cache line. PyTorch sorts wide messages by target and
+    adds whole rows. It adds narrow messages number by number, edge after edge (cpu_scatter_gather_base_kernel
+    in its ScatterGatherKernel.cpp), so that a row is looked up once.
     """
     nodes, edges, chunks, width = sizes["nodes"], sizes["edges"], sizes.get("chunks", 1), _chunk(sizes)
     x = editor.input("x", (nodes, max(width, _LINE_COLUMNS)), dtype)
@@ -280,7 +280,7 @@ def _compressed(
 
 
 def _csr_product(editor: Editor, sizes: Sizes, dtype: DType) -> str:
-    """Return [nodes, hidden] as a product with a matrix in compressed rows, sorted from the edges each time."""
+    """Return [nodes, hidden] as a product with a matrix in compressed rows, sorted from the edges."""
     nodes, edges = sizes["nodes"], sizes["edges"]
     x = editor.input("x", (nodes, sizes["hidden"]), dtype)
     source, target = (editor.input(name, (edges,), DType.INT32) for name in ("source", "target"))
