@@ -12,11 +12,19 @@ from naive_dpu import DENSE
 from naive_records import record
 
 from npusim.arch import load_soc
-from npusim.cost.channelwise import depthwise_cycles, eltwise_cycles, maxpool_cycles
 from npusim.cost.design_point import arch_row
-from npusim.cost.dpu import conv_cycles, matmul_cycles, matmul_mode_cycles, mode_shape
-from npusim.cost.grid import DpuWorkload
-from npusim.cost.sparsity import independent_block_density, lane_density
+from npusim.cost.grid import (
+    DpuWorkload,
+    conv_cycles,
+    depthwise_cycles,
+    eltwise_cycles,
+    independent_block_density,
+    lane_density,
+    matmul_cycles,
+    matmul_mode_cycles,
+    maxpool_cycles,
+    mode_shape,
+)
 
 SOCS = {"npu3720": "core-ultra-series1", "npu4000": "core-ultra-series2"}
 MACHINES = {npu: arch_row(load_soc(soc), 1, 1, "latency")["npu"] for npu, soc in SOCS.items()}

@@ -21,7 +21,7 @@ from npusim.accuracy.raw_files import read_raw
 from npusim.cli.running import run
 from npusim.config.json_files import parse_json
 from npusim.config.reading import compose
-from npusim.cost.plain import VARIABLE
+from npusim.cost.kernels import VARIABLE
 from npusim.errors import FileError, NpusimError
 from npusim.locate import cache_dir
 from npusim.workloads import load_workload

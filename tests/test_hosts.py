@@ -16,8 +16,7 @@ from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
 from npusim.calibrate.host_fit import FREE, HostFit, shipped_fit
 from npusim.cost.design_point import arch_row
 from npusim.cost.execution import execution_of
-from npusim.cost.hosts import cost_host, derive_host, host_waits_s
-from npusim.cost.power import DramRates
+from npusim.cost.hosts import DramRates, cost_host, derive_host, host_waits_s
 from npusim.cost.tables import HostFormat, Unit, empty_ops
 from npusim.errors import ConfigError
 from npusim.graph.editor import Editor

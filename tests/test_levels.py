@@ -12,7 +12,7 @@ import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.cost.architecture import ARCH_DTYPE
 from npusim.cost.levels import LEVELS, SERVED_DTYPE, fill_served, share_held
-from npusim.cost.reuse import Use, bytes_between
+from npusim.cost.liveness import Use, bytes_between
 from npusim.cost.tables import empty_ops
 from npusim.errors import ConfigError, InfeasibleError
 

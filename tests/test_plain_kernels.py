@@ -16,7 +16,7 @@ from strategies import convolutions, graphs, machines, runs, tight_convolutions,
 
 import npusim
 from npusim.cost.evaluation import evaluate
-from npusim.cost.plain import COMPILING_MS, VARIABLE, Choice, Ledger, plain_kernels
+from npusim.cost.kernels import COMPILING_MS, VARIABLE, Choice, Ledger, plain_kernels
 from npusim.cost.tables import RESULT_DTYPE, TOTAL_DTYPE
 from npusim.errors import InfeasibleError
 from npusim.mapping import map_graph

@@ -7,16 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import convolutions, graphs
 
-from npusim.cost.design_batch import POINTS
-from npusim.cost.evaluation import evaluate_points
-from npusim.cost.group_search import SHARED_SEARCH
-from npusim.cost.point_groups import points_in_groups
+from npusim.cost.design_batch import POINTS, points_in_groups
+from npusim.cost.evaluation import SHARED_SEARCH, evaluate_points
 from npusim.cost.rates import BLOCK
 from npusim.cost.tables import TOTAL_DTYPE
 from npusim.explore import load_space
 from npusim.explore.campaign import Campaign
-from npusim.explore.keeping import keep
-from npusim.explore.pieces import in_boxes
+from npusim.explore.kept import keep
+from npusim.explore.points import in_boxes
 
 RELATIVE = 1e-9
 SRAM, LEVEL = "npu.sram.per_tile", "npu.levels.side_cache.capacity"

@@ -1,7 +1,7 @@
 """The DPU: the output-stationary MAC grid of one tile, with the fitted parameters of its equations.
 
-The equations stand in `npusim.cost.grid`, `npusim.cost.dpu`, `npusim.cost.channelwise` and
-`npusim.cost.sparsity`; `npusim.calibrate.dpu_fit` fits the values, and `docs/dpu_model.md` says what the
+The equations stand in `npusim.cost.grid`, `npusim.cost.grid`, `npusim.cost.grid` and
+`npusim.cost.grid`; `npusim.calibrate.dpu_fit` fits the values, and `docs/dpu_model.md` says what the
 figures do not determine.
 """
 

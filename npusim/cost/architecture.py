@@ -17,10 +17,9 @@ from npusim.arch.device import GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.levels import OUTER_LEVELS
 from npusim.arch.npu import DmaModel
-from npusim.cost.arrays.machine import ArrayRecord
-from npusim.cost.hosts import derive_host
-from npusim.cost.jit import compiled
-from npusim.cost.power import DramRates, dynamic_scale, leakage_scale
+from npusim.cost.arrays.nest import ArrayRecord
+from npusim.cost.hosts import DramRates, derive_host, dynamic_scale, leakage_scale
+from npusim.cost.kernels import compiled
 from npusim.cost.records import (
     Bytes,
     BytesPerSecond,

@@ -3,7 +3,7 @@
 A candidate is dominated when another needs no more of anything that takes time or energy: cycles of the grid,
 bytes and gaps of the DMA, prologue and epilogue, what streams past and what is held meanwhile, bytes through
 SRAM; and no more SRAM to be possible at all. What remains is evaluated for each design point
-(`npusim.cost.candidate_latency`); the fastest of these that are possible there is the fastest of all, because
+(`npusim.cost.latency`); the fastest of these that are possible there is the fastest of all, because
 latency rises with each of these amounts. None of them depends on the size of SRAM, so one search serves all
 sizes of a range.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from npusim.cost.jit import compiled, compiled_making_arrays
+from npusim.cost.kernels import compiled, compiled_making_arrays
 from npusim.cost.records import Bytes, Number, dtype_of
 from npusim.cost.resources import BODY, RESOURCES
 from npusim.cost.tables import OpRecord
@@ -65,7 +65,7 @@ class CandidateRecord(NeedsRecord):
     tiles: Number
     """Tiles that have a part in it."""
     row_pieces: Number
-    """Pieces along the rows of a tile's share (`npusim.cost.granularity`)."""
+    """Pieces along the rows of a tile's share (`npusim.cost.tiling`)."""
     strips: Number
     """Vertical strips of the image."""
     row_blocks: Number

@@ -30,7 +30,7 @@ from npusim.cost.architecture import (
     SharedPrimitives,
     derive,
 )
-from npusim.cost.arrays.machine import fill_tile_array
+from npusim.cost.arrays.nest import fill_tile_array
 from npusim.cost.hosts import HOST_DTYPE, HOST_PRIMITIVES, fill_host
 from npusim.cost.levels import BIT_OF
 from npusim.cost.records import dtype_of

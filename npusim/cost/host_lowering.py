@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from npusim.arch import Cpu, Gpu
 from npusim.arch.device import ELEMENT_KINDS, ROW_KINDS
-from npusim.cost.decisions import Group
 from npusim.cost.execution import execution_of
+from npusim.cost.plans import Group
 from npusim.cost.tables import HostFormat
 from npusim.graph import Graph
 from npusim.ops import CSR_INDEX_BYTES, DType, Family, Operator, Storage, Tensor, TensorKind, WorkClass

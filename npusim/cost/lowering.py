@@ -14,12 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.arch import Npu, Soc
-from npusim.cost.decisions import Decisions, Group, Plan, Plans, Residency, is_state_copy
 from npusim.cost.execution import execution_of, fill_dsp
 from npusim.cost.host_lowering import Uncached, fill_host_work, shared_tensors
-from npusim.cost.liveness import Liveness, packing, roots
-from npusim.cost.plan_table import PlanTable, distinct_rows, make_table
-from npusim.cost.reuse import fill_reuse
+from npusim.cost.liveness import Liveness, fill_reuse, packing, roots
+from npusim.cost.plans import (
+    Decisions,
+    Group,
+    Plan,
+    Plans,
+    PlanTable,
+    Residency,
+    distinct_rows,
+    is_state_copy,
+    make_table,
+)
 from npusim.cost.tables import DpuOperation, Unit, empty_ops
 from npusim.graph import Graph
 from npusim.ops import Family, Operator, Storage, Tensor, TensorKind, Work, WorkClass

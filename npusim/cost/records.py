@@ -36,7 +36,10 @@ PerSecond = Annotated[float, "1/s"]
 Seconds = Annotated[float, "s"]
 Share = Annotated[float, "share"]
 """0 to 1."""
-Vector = NDArray[np.float64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Vector = Floats
 """Several numbers; its length stands beside it: ``Annotated[Vector, 3, "B"]``."""
 Volts = Annotated[float, "V"]
 Watts = Annotated[float, "W"]

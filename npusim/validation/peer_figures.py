@@ -19,7 +19,15 @@ from npusim.arch.levels import OPERANDS, ArrayLevel
 from npusim.config import Section, load_model
 from npusim.config.tables import Column, Text, read_table
 from npusim.config.texts import csv_records, read_text
-from npusim.cost import FROM_BELOW, TO_BELOW, Mapped, Nest, array_record, best_order, elements
+from npusim.cost import (
+    FROM_BELOW,
+    TO_BELOW,
+    ArrayMapping,
+    LoopNest,
+    array_record,
+    best_order,
+    operand_elements,
+)
 from npusim.errors import ConfigError, nearest, shown
 from npusim.locate import resource
 from npusim.validation.evidence import Evidence
@@ -132,11 +140,11 @@ def _systolic(dataflow: str, rows: int, cols: int) -> Any:
     return array_record(array, flow, ArrayLevel.model_validate(level))[0]
 
 
-def _product(m: float, n: float, k: float, bits: Any) -> Nest:
+def _product(m: float, n: float, k: float, bits: Any) -> LoopNest:
     """Return a product as a nest."""
     sizes = np.ones(len(LOOPS))
     sizes[[_BATCH, _OUTPUT_CHANNELS, _INPUT_CHANNELS]] = m, n, k
-    return Nest(sizes, 1.0, 1.0, 1.0, 1.0, bits)
+    return LoopNest(sizes, 1.0, 1.0, 1.0, 1.0, bits)
 
 
 def _systolic_rows(row: Row, line: int) -> Iterator[PeerRow]:
@@ -161,18 +169,18 @@ def _systolic_rows(row: Row, line: int) -> Iterator[PeerRow]:
         yield PeerRow(f"{line} {name}", "SCALE-Sim", machine, layer, "SRAM accesses", told, words)
 
 
-def layer_nest(row: Row) -> Nest:
+def layer_nest(row: Row) -> LoopNest:
     """Return the layer of a row of ZigZag's table as a nest."""
     bits = np.array([row[name] for name in _BITS])
     if not np.isnan(row["gemm_M"]):
         return _product(row["gemm_M"], row["gemm_N"], row["gemm_K"], bits)
     sizes = np.array([row[name] for name in _LOOPS_OF_CONV])
-    return Nest(sizes, row["stride"], row["stride"], row["in_w"], row["in_h"], bits)
+    return LoopNest(sizes, row["stride"], row["stride"], row["in_w"], row["in_h"], bits)
 
 
-def compulsory_bits(nest: Nest) -> float:
+def compulsory_bits(nest: LoopNest) -> float:
     """Return the bits that every mapping moves from and to DRAM: each element that is used, once."""
-    return float(sum(elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3)))
+    return float(sum(operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3)))
 
 
 _Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
@@ -198,7 +206,7 @@ def _layer_rows(row: Row, line: int, levels: _Levels) -> Iterator[PeerRow]:
     """Predict latency, energy and DRAM traffic of the best mapping of one layer, and its levels' traffic."""
     machine = peer_machines()[row["machine"]]
     nest = layer_nest(row)
-    mapped: Mapped = best_order(machine, nest, row["opt"] == "energy")
+    mapped: ArrayMapping = best_order(machine, nest, row["opt"] == "energy")
     moved, told = float(mapped.dram_bits.sum()), float(sum(row[name] for name in _DRAM))
     # The nearest number of bits that is right: no more than the tool's, and every element once.
     right = min(max(moved, compulsory_bits(nest)), max(told, compulsory_bits(nest)))

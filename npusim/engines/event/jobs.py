@@ -19,10 +19,10 @@ from npusim.cost import (
     Order,
     Split,
     Unit,
-    bytes_per_s,
-    copy_s,
+    dma_bytes_per_s,
+    dma_latency_s,
     halo_factor,
-    latency_s,
+    sram_copy_s,
 )
 from npusim.engines.event.emission import DmaTimes, Job
 from npusim.engines.event.steps import is_fetched_once, product_steps, stream_steps, triangle_steps
@@ -53,13 +53,13 @@ class NpuUnits:
         """Rates and latencies of the DMA engines."""
         arch, engines, page = self._arch, float(len(self.engines)), float(self._arch["dma_page_bytes"])
         return DmaTimes(
-            read_s_per_byte=1.0 / bytes_per_s(arch, DDR2CMX, engines),
-            write_s_per_byte=1.0 / bytes_per_s(arch, CMX2DDR, engines),
+            read_s_per_byte=1.0 / dma_bytes_per_s(arch, DDR2CMX, engines),
+            write_s_per_byte=1.0 / dma_bytes_per_s(arch, CMX2DDR, engines),
             page_bytes=page,
-            read_latency_s=latency_s(arch, DDR2CMX, page),
-            far_read_latency_s=latency_s(arch, DDR2CMX, page + 1.0),
-            write_latency_s=latency_s(arch, CMX2DDR, page),
-            copy_latency_s=latency_s(arch, CMX2CMX, page),
+            read_latency_s=dma_latency_s(arch, DDR2CMX, page),
+            far_read_latency_s=dma_latency_s(arch, DDR2CMX, page + 1.0),
+            write_latency_s=dma_latency_s(arch, CMX2DDR, page),
+            copy_latency_s=dma_latency_s(arch, CMX2CMX, page),
         )
 
     def dpus(self, tiles: int) -> list[int]:
@@ -191,7 +191,7 @@ def _add_up_sums(arch: Any, op: Any, result: Any, job: Job) -> None:
     sums = job.sums_sram
     job.sums_sram = sums * used
     job.copy_bytes = (used - 1.0) * sums
-    job.copy_s = copy_s(arch, job.copy_bytes)
+    job.copy_s = sram_copy_s(arch, job.copy_bytes)
 
 
 def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, cut: tuple[int, int]) -> Job:
@@ -220,5 +220,5 @@ def _stream(arch: Any, op: Any, result: Any, number: int, units: NpuUnits, cut: 
     if kind is TaskKind.SYNC and op["copy_bytes"] > 0.0:
         # What comes from DRAM or goes there is laid out on its way; only the rest is copied.
         job.copy_bytes = max(0.0, float(op["copy_bytes"]) - max(read, written))
-        job.copy_s = copy_s(arch, job.copy_bytes)
+        job.copy_s = sram_copy_s(arch, job.copy_bytes)
     return job

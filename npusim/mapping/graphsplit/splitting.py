@@ -103,7 +103,7 @@ def objective_of_loads(terms: Terms, loads: Any) -> float:
 
 
 def _pace(terms: Terms, loads: Any) -> tuple[DeviceTimes, float, float]:
-    """Return what `npusim.cost.interval` asks for, given the loads of a placement (`Problem.loads`)."""
+    """Return what `npusim.cost.plan_costs` asks for, given the loads of a placement (`Problem.loads`)."""
     k = len(terms.contexts)
     times = DeviceTimes(np.ascontiguousarray(loads[:k]), np.ascontiguousarray(loads[k + 3 :]), terms.contexts)
     return times, float(loads[k]), float(loads[k + 1] / terms.dram_bytes_per_s)
