@@ -11,8 +11,7 @@ import pytest
 
 from npusim.arch import load_soc
 from npusim.cost.design_point import arch_row
-from npusim.cost.grid import conv_cycles, matmul_cycles
-from npusim.cost.grid import DpuWorkload
+from npusim.cost.grid import DpuWorkload, conv_cycles, matmul_cycles
 from npusim.cost.kernels import compiled
 
 LEAST_PER_S = 5e6

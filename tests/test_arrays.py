@@ -26,7 +26,7 @@ from npusim.cost.arrays.nest import (
     operand_elements,
     unroll,
 )
-from npusim.cost.arrays.timing import covered_cycles, transfers
+from npusim.cost.arrays.timing import covered_cycles, new_transfers
 from npusim.errors import ConfigError
 from npusim.scenario import Scenario
 from tests.naive_arrays import LOOPS as SHORT
@@ -109,11 +109,11 @@ class TestBruteForce:
         shares=st.lists(st.floats(0.05, 1.0), min_size=4, max_size=4),
     )
     def test_windows_of_a_port_cover_what_counting_cycles_says(self, factors, shares):
-        moves, periods = transfers(), np.cumprod([2, *factors])[::-1]
+        moves, periods = new_transfers(), np.cumprod([2, *factors])[::-1]
         windows = []
         for i, period in enumerate(periods):
             may = max(1, int(period * shares[i % 4]))
-            moves.period[i], moves.may[i] = period, may
+            moves.period[i], moves.allowed_cycles[i] = period, may
             windows.append((int(period), may))
         found = covered_cycles(moves, np.arange(len(windows)), len(windows))
         assert found == pytest.approx(covered(windows))

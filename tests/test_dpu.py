@@ -18,7 +18,6 @@ from npusim.cost.grid import (
     conv_cycles,
     depthwise_cycles,
     eltwise_cycles,
-    independent_block_density,
     lane_density,
     matmul_cycles,
     matmul_mode_cycles,
@@ -224,11 +223,6 @@ class TestZeros:
 
     def test_a_single_lane_waits_for_nobody(self):
         assert lane_density(0.3, 1.0, 1.0, 32.0) == pytest.approx(0.3)
-
-    def test_granules_of_independent_zeros_are_rarely_empty(self):
-        assert independent_block_density(0.1, 1.0) == pytest.approx(0.1)
-        assert independent_block_density(0.5, 3.0) == pytest.approx(0.875)
-        assert independent_block_density(0.0, 16.0) == 0.0
 
     @pytest.mark.parametrize(
         "zeros", [(1e-4, 1.0, 1.0, 1.0), (1.0, 1e-4, 1.0, 1.0)], ids=["activations", "weights"]

@@ -129,6 +129,11 @@ def test_boxes_hold_every_combination_once_and_are_narrow_in_rates():
     assert np.array_equal(second[cuts[0] : cuts[1]], second[cuts[1] : cuts[2]])
 
 
+def test_boxes_of_equal_values_are_cut_all_the_same():
+    order, cuts = in_boxes([np.ones((40, 1)), np.ones((40, 1))], [True, True])
+    assert sorted(order) == list(range(1600)) and np.diff(cuts).max() <= BLOCK
+
+
 def test_sizes_of_sram_share_a_search_all_of_them_where_no_rate_varies():
     sizes = {**AXES[SRAM], "count": 100}
     alone = {SRAM: sizes, "npu.tiles": {"values": [1, 2]}}

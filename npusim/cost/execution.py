@@ -3,7 +3,7 @@
 The one mapping from operator types (`npusim.ops`, which knows no machine) to machines. A type stands here, or
 brings its `Execution` along where another package declares it; one without is an error. Of DSP kernels the
 SoC's generation is asked first, then the generations it falls back on; sources spell some differently. An
-operator nobody has a kernel for is costed as the generation's `unknown` kernel, with a warning.
+operator without a kernel is costed as the generation's `unknown` kernel, with a warning.
 """
 
 from __future__ import annotations

@@ -338,7 +338,7 @@ def lane_density(density: float, block_density: float, lanes: float, window: flo
 
     A lane's window of ``window`` elements holds ``density * window`` non-zeros on average, with the spread of
     a binomial; the fullest of 16 lanes lies 1.77 spreads above, and ``sqrt(1 - 1/lanes)`` makes a single lane
-    wait for nobody.
+    not wait.
 
     Parameters
     ----------

@@ -341,7 +341,7 @@ def _elements_s(host: HostRecord, op: OpRecord) -> float:
 
 @compiled
 def host_waits_s(host: HostRecord, op: OpRecord) -> float:
-    """Time of an operator beside arithmetic and bandwidth (s): dispatch and random accesses."""
+    """Time of dispatch and random accesses of an operator (s)."""
     accesses = op.host_gathers + host.scatter_cost * op.host_scatters
     if accesses <= 0.0:
         return float(host.dispatch_s)

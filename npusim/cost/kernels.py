@@ -132,7 +132,11 @@ class Kernel:
     ) -> None:
         update_wrapper(self, function)
         self.py_func, self._duration_ms, self._in_lists = function, duration_ms, in_lists
-        self._options: dict[str, Any] = {"error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": True} | options
+        self._options: dict[str, Any] = {
+            "error_model": "numpy",
+            "no_cfunc_wrapper": True,
+            "_nrt": True,
+        } | options
         self._is_compiled, self._plain_ms, self._overloads = False, 0.0, 0
         self.is_long = False
         """Whether it is compiled even where its caller runs as plain Python."""

@@ -158,7 +158,7 @@ def choose(
 
     Parameters
     ----------
-    found : array of CANDIDATE_DTYPE
+    candidates : array of CANDIDATE_DTYPE
     start, stop : int
         The operator's candidates are `candidates[start:stop]`, sorted.
     is_served : bool

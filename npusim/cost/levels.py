@@ -10,7 +10,7 @@ operand while a graph is lowered (`npusim.cost.liveness`), as though all of them
 Matrices that are marked to stay (CacheG) come first in a level that software manages: they share it, and the
 rest is left to the others. Within one operator, what is fetched again passes all of the operator's operands
 and results in between. Levels are inclusive: an outer one serves what no nearer one holds. Results that
-nobody but the same device reads need never reach DRAM where software knows that; a cache writes them back.
+only the same device reads need never reach DRAM where software knows that; a cache writes them back.
 
 The first piece, which nothing hides, is counted at DRAM's rate (`npusim.cost.rates` has those of levels). No
 capacity serves nothing, and more of it never less: so it is never slower.
@@ -161,19 +161,20 @@ def fill_all_served(arrays: Any, rows: Any, served: Any) -> None:
 
 
 @compiled
-def serve(found: Any, bounds: Any, served: Any) -> None:
+def serve(candidates: Any, row_starts: Any, served: Any) -> None:
     """Have the levels serve the mapping candidates what they hold: it is no demand on DRAM any more.
 
     Parameters
     ----------
-    found : array of CANDIDATE_DTYPE
-        Candidates of row `r` are `found[bounds[r] : bounds[r + 1]]`; nothing of them is served yet.
+    candidates : array of CANDIDATE_DTYPE
+        Candidates of row `r` are `candidates[row_starts[r] : row_starts[r + 1]]`; nothing of them is served
+        yet.
     served : array of SERVED_DTYPE, shape (rows,)
     """
-    numbers = found.view(np.float64)
+    numbers = candidates.view(np.float64)
     for r in range(served.shape[0]):
         if served[r].is_any > 0.0:
-            for c in range(bounds[r], bounds[r + 1]):
+            for c in range(row_starts[r], row_starts[r + 1]):
                 first = c * CANDIDATE_SIZE
                 read, from_levels, to_levels = numbers[first + READ_BYTES], 0.0, 0.0
                 again = max(0.0, read - served[r].compulsory_bytes)

@@ -63,17 +63,17 @@ def fill_reuse(
     kept = {t.name for t in graph.tensors.values() if t.cached and t.kind is not TensorKind.ACTIVATION}
     uses: list[Use | None] = []
     for i, group in enumerate(groups):
-        found = operands.get(i)
+        operand = operands.get(i)
         if not group.device:
             uses.append(None)
-        elif found is None:
+        elif operand is None:
             uses.append(_on_host(graph, group, roots))
         else:
-            a = found.a
-            if a and found.triangle_bytes:
-                a = dict.fromkeys(a, found.triangle_bytes / len(a))
-            made = {result.name: result.bytes for result in found.results}
-            uses.append(Use(group.device, a, found.b, found.extra, made))
+            a = operand.a
+            if a and operand.triangle_bytes:
+                a = dict.fromkeys(a, operand.triangle_bytes / len(a))
+            made = {result.name: result.bytes for result in operand.results}
+            uses.append(Use(group.device, a, operand.b, operand.extra, made))
     _fill(table, uses, leaving, kept, ("between", "pinned_bytes"))
     if shared:
         places = {device: f"level {level}" for device, level in shared.items()}
@@ -130,7 +130,7 @@ def bytes_between(
     pinned : collection of str
         Tensors that have room of their own in a level and take none from others.
     """
-    found = [Between() for _ in uses]
+    distances = [Between() for _ in uses]
     recent: dict[str, tuple[int, str, float]] = {}
     """Of each tensor its last use, by whom, and its bytes; the last used at the end."""
     made: dict[str, int] = {}
@@ -149,7 +149,7 @@ def bytes_between(
         between = [passed(one) if one else -1.0 for one in (use.a, use.b)]
         more = [passed(one) for one in use.extra]
         a, b = (max(0.0, one + 1.0) for one in between)
-        found[i] = Between(a, b, max(more) + 1.0 if more and min(more) >= 0.0 else 0.0)
+        distances[i] = Between(a, b, max(more) + 1.0 if more and min(more) >= 0.0 else 0.0)
         read = {name for one in operands for name in one or ()}
         for name in read & made.keys():
             maker = made[name]
@@ -166,8 +166,8 @@ def bytes_between(
     for maker, size in last_needed.items():
         results = uses[maker].made or {}  # type: ignore[union-attr]
         if maker not in lost and not leaving & results.keys():
-            found[maker] = found[maker]._replace(c=size + 1.0)
-    return found
+            distances[maker] = distances[maker]._replace(c=size + 1.0)
+    return distances
 
 
 def _since(
@@ -198,11 +198,11 @@ def packing(tensor: Tensor, is_weight: bool, npu: Npu) -> float:
 
 
 Roots = Mapping[str, Mapping[str, float]]
-"""Of each tensor those whose bytes it is, and the share of its own bytes that lie in each."""
+"""Stored tensors that hold each tensor's bytes, with the share of its bytes in each."""
 
 
 def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
-    """Map every tensor to those whose bytes it is.
+    """Map every tensor to the stored tensors that hold its bytes.
 
     Views share theirs with what they view, parts with what was split in place; a tensor that was joined in
     place is what its parts are.
@@ -218,14 +218,14 @@ def roots(graph: Graph, groups: Iterable[Group]) -> Roots:
         if op.name in working or not op.inputs:
             continue
         if op.type == "Concat":
-            found: dict[str, float] = {}
+            stored_in: dict[str, float] = {}
             whole = sum(graph.tensors[name].bytes for name in op.inputs)
             for name in op.inputs:
                 for stored, share in root[name].items():
-                    found[stored] = found.get(stored, 0.0) + share * graph.tensors[name].bytes / whole
+                    stored_in[stored] = stored_in.get(stored, 0.0) + share * graph.tensors[name].bytes / whole
         else:
-            found = root[op.inputs[0]]
-        root.update(dict.fromkeys(op.outputs, found))
+            stored_in = root[op.inputs[0]]
+        root.update(dict.fromkeys(op.outputs, stored_in))
     return root
 
 
@@ -275,7 +275,7 @@ def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -
     Grid, DSPs and DMA work on one block each at a time, so a row-wise fusion has as many blocks at a time, of
     the size of the largest at most.
     """
-    found: dict[str, float] = {}
+    block_bytes: dict[str, float] = {}
     for members in fused_chains(graph, decisions, root):
         ops = [
             graph.operators[name]
@@ -287,8 +287,8 @@ def row_block_sizes(graph: Graph, decisions: Decisions, root: Roots, soc: Soc) -
         sizes = {name: row_block_bytes(graph.tensors[name], npu) for name in sorted(tensors)}
         total = sum(sizes.values())
         used = min(total, _UNITS * max(sizes.values()))
-        found.update((name, size * used / total) for name, size in sizes.items())
-    return found
+        block_bytes.update((name, size * used / total) for name, size in sizes.items())
+    return block_bytes
 
 
 class Liveness:
@@ -311,7 +311,7 @@ class Liveness:
         """Of each tensor the first and last use on each array device."""
         self._copied_tensors: set[tuple[str, str]] = set()
         self._find_spans()
-        # Of tensors that stay whole and blocks of rows, and apart from these of those of which a share stays.
+        # Bytes of tensors that stay whole and of blocks of rows; then of tensors that stay in part.
         self._spread, self._copied = self._columns(), self._columns()
         self._shared_spread, self._shared_copied = self._columns(), self._columns()
         self._kept: set[str] = set()
@@ -382,7 +382,7 @@ class Liveness:
         }
 
     def _set_kept(self, name: str, is_kept: bool) -> None:
-        """Count weights that are kept as such, and else among those that wait for rows."""
+        """Count weights among kept tensors, or among weights that wait for rows."""
         if is_kept != (name in self._kept):
             self._kept ^= {name}
             for last, size in self._chains_of_weight.get(name, {}).items():

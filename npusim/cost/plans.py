@@ -32,7 +32,7 @@ def is_state_copy(op: Operator, unit: Unit) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """An operator and those that are applied to its result on the way out."""
+    """An operator and the operators fused into it."""
 
     main: str
     """The operator that is costed."""

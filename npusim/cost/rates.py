@@ -194,7 +194,7 @@ def fill_rates(arch: ArchRecord, rates: Floats, device: int, point: int) -> None
 
 @compiled
 def are_alike(rates: Floats, others: Floats, points: int) -> bool:
-    """Whether two tables of all devices have the same rates at the first points, those of operators apart."""
+    """Whether two tables have the same machine rates at the first points."""
     for d in range(rates.shape[0]):
         for r in range(MACHINE_RATES):
             for p in range(points):
@@ -205,7 +205,7 @@ def are_alike(rates: Floats, others: Floats, points: int) -> bool:
 
 @compiled
 def widen_rate_bounds(rates: Floats, points: int, rate_bounds: Floats) -> None:
-    """Widen the lower and upper bound of each rate, two columns of a table, to those of some points."""
+    """Widen the bounds of each rate, two columns of a table, to include some points."""
     for r in range(MACHINE_RATES):
         # More room makes things faster.
         lower, upper = (UPPER, LOWER) if _is_room(r) else (LOWER, UPPER)
@@ -229,7 +229,7 @@ def start_rate_bounds(rate_bounds: Floats) -> None:
 
 @compiled
 def clear_rate_bounds(rate_bounds: Floats) -> None:
-    """Forget the bounds of rates but those of SRAM, so that no candidate is ruled out by its latency."""
+    """Clear all bounds except SRAM's, so that no candidate is ruled out by its latency."""
     for r in range(RATES):
         if r != TILE_SRAM:
             rate_bounds[r, LOWER], rate_bounds[r, UPPER] = 0.0, np.inf

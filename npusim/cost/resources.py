@@ -175,7 +175,7 @@ def dsp_lane_cycles(arch: ArchRecord, op: OpRecord, dsp_s: float) -> float:
 
 @compiled
 def add_operator_demand(arch: ArchRecord, op: OpRecord, demands: Floats, row: int) -> None:
-    """Add what an operator needs on an array device whatever its mapping, but for the time of DSPs.
+    """Add what an operator needs on an array device under any mapping, without the time of DSPs.
 
     Parameters
     ----------

@@ -194,7 +194,7 @@ def is_of_one_point(arch: ArchRecord, rate_bounds: Floats) -> bool:
 
 @compiled
 def _is_beaten(least: CandidateRecord, best: CandidateRecord, lower: PointRates) -> bool:
-    """Whether another candidate is taken instead of one of which no amount can be less."""
+    """Whether another candidate is better than one with these least amounts."""
     best_s, least_s = lower_bound_s(best, lower), lower_bound_s(least, lower)
     return bool(best_s < least_s or (best_s == least_s and not precedes(least, best)))
 
@@ -323,13 +323,13 @@ def _try_blocks(
 
 @compiled
 def _lowered(uppers: Uppers, new: CandidateRecord, upper_s: float) -> Uppers:
-    """Return the least upper bounds, those of another candidate taken into account."""
+    """Return the least upper bounds after one more candidate."""
     of_coarse = uppers.of_coarse if new.fine > 0.0 else min(uppers.of_coarse, upper_s)
     return Uppers(min(uppers.of_any, upper_s), of_coarse, uppers.is_exact)
 
 
 def plain_ms(ops: Any) -> float:
-    """Return what the search for so many operators takes as plain Python, roughly (ms)."""
+    """Return the estimated time of a search as plain Python (ms)."""
     operation = ops["dpu_operation"]
     products = (ops["unit"] == _DPU) & ((operation == _MATMUL) | (operation == _CONVOLUTION))
     return _PRODUCT_MS * float(np.count_nonzero(products)) + _OTHER_MS * len(ops)
@@ -519,7 +519,7 @@ def search_rows(archs: Archs, rows: Any, rate_bounds: Floats, row_starts: Ints) 
     archs : Archs
         Its first point is looked at.
     rows : array of OP_DTYPE, shape (rows,)
-        The operators under all plans, those that are alike under several once.
+        The distinct operators under all plans.
     rate_bounds : array of float64, shape (array devices, RATES, 2)
         See `npusim.cost.search.search_product`.
     row_starts : array of int64, shape (rows + 1,)

@@ -232,7 +232,7 @@ class OpRecord:
     tiles.
     """
     live_copied_bytes: Bytes
-    """SRAM of each tile taken by those that every tile holds whole."""
+    """SRAM of each tile for live tensors that every tile holds whole."""
     a_density: Share
     """Non-zero activations, where the MAC grid may skip zeros; else 1."""
     a_block_density: Share
@@ -242,7 +242,7 @@ class OpRecord:
     triangle: int
     """1 where the activations are a stored triangle (SymG)."""
     a_triangle_bytes: Bytes
-    """Bytes of that triangle; `a_dram_bytes` are then those of the dense matrix."""
+    """Bytes of that triangle; `a_dram_bytes` then count the dense matrix."""
     between: Between
     """Bytes that pass between two uses of its operands by the device."""
     between_shared: Between

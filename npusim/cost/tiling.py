@@ -284,7 +284,7 @@ def piece_of(
 
 @compiled
 def strip_width(op: OpRecord, piece: TilePart) -> float:
-    """Input columns of a strip, those that it shares with the next one included."""
+    """Input columns of a strip, with the columns that it shares with the next."""
     if piece.strips == 1.0:
         return float(op.in_w)
     return float(min(op.in_w, piece.width * op.stride_w + max(0.0, op.kernel_w - op.stride_w)))
@@ -308,7 +308,7 @@ def tile_cycles(
 
 @compiled
 def halo_factor(op: OpRecord, row_blocks: float, strips: float) -> float:
-    """Input rows and columns that are fetched when activations are passed over once, over those there are."""
+    """Fetched over existing input rows and columns, for one pass over the activations."""
     if op.dpu_operation == _MATMUL:
         return 1.0
     down = min(op.in_h, max(0.0, op.kernel_h - op.stride_h)) / op.in_h
@@ -473,7 +473,7 @@ def set_tiling(
 
 @compiled
 def set_least(layout: Layout, least: CandidateRecord) -> None:
-    """Fill in what no tiling of a layout has less of, but for what grid and DMA need."""
+    """Fill in the least amounts over all tilings of a layout, without those of grid and DMA."""
     least.streamed_bytes = least.held_bytes = least.sram_peak_bytes = 0.0
     least.split, least.mode, least.fed_bytes = layout.split, layout.mode, layout.fed_bytes
 

@@ -240,12 +240,12 @@ def _read_out(archs: Archs, ops: Any, demands: Any, is_mapped: Any, results: Any
 
 @compiled
 def _host_cost(host: HostRecord, op: OpRecord, result: ResultRecord) -> None:
-    found = cost_host(host, op)
-    result.latency_s = result.critical_s = result.host_s = op.repeats * found.time_s
-    result.dram_read_bytes = op.repeats * found.read_bytes
-    result.dram_bytes = op.repeats * (found.read_bytes + found.written_bytes)
-    result.streamed_bytes = op.repeats * found.streamed_bytes
-    result.energy_j = op.repeats * host_energy_j(host, found)
+    cost = cost_host(host, op)
+    result.latency_s = result.critical_s = result.host_s = op.repeats * cost.time_s
+    result.dram_read_bytes = op.repeats * cost.read_bytes
+    result.dram_bytes = op.repeats * (cost.read_bytes + cost.written_bytes)
+    result.streamed_bytes = op.repeats * cost.streamed_bytes
+    result.energy_j = op.repeats * host_energy_j(host, cost)
     if host.is_gpu > 0.0:
         result.gpu_j = result.energy_j
     else:

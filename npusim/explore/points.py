@@ -84,16 +84,16 @@ class Points:
 
 def positions_in_unit_cube(axes: Sequence[Axis], cube: Any) -> Any:
     """Turn rows of the unit cube [0, 1) into coordinates; shapes (points, axes)."""
-    found = np.empty_like(cube)
+    positions = np.empty_like(cube)
     for i, axis in enumerate(axes):
         share = np.clip(cube[:, i], 0.0, 1.0)
         if not axis.is_continuous:
-            found[:, i] = np.minimum(np.floor(share * axis.size), axis.size - 1)
+            positions[:, i] = np.minimum(np.floor(share * axis.size), axis.size - 1)
             continue
         low, high = axis.numbers
         value = low * (high / low) ** share if axis.is_log else low + share * (high - low)
-        found[:, i] = np.round(value) if axis.is_whole else np.clip(value, low, high)
-    return found
+        positions[:, i] = np.round(value) if axis.is_whole else np.clip(value, low, high)
+    return positions
 
 
 def _rows(method: str, dimensions: int, total: int, seed: int, start: int, count: int) -> Any:

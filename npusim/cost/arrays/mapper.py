@@ -12,13 +12,13 @@ is among the candidates, and the search over them is complete: no pruning, no ra
 are tilings with factors that were merged, and tiles that do not divide a loop. A dataflow that keeps an
 operand in the PEs has all loops that do not concern it run inside the others, which leaves fewer orders.
 
-The search over orders: every one is allocated and costed, and the best is taken.
+The search over orders: every one is allocated and costed, and the best is held.
 
 A tile's share of a product or convolution on its MAC array: cycles, and bytes through SRAM.
 
 The tile's SRAM is the outermost level here, and holds what the share needs: what is brought there, and when,
 is up to the search that all dataflows share (`npusim.cost.search`). Within it every order of the loops is
-tried; the one with the fewest cycles is taken, and of equally fast ones that with the least traffic.
+tried; the one with the fewest cycles is held, and of equally fast ones that with the least traffic.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from npusim.cost.arrays.allocation import (
     energy_j,
     fill_links,
     fill_traffic,
-    links,
-    scratch,
+    new_links,
+    new_scratch,
 )
 from npusim.cost.arrays.nest import (
     BATCH,
@@ -67,9 +67,9 @@ from npusim.cost.arrays.timing import (
     find_waits,
     first_fill_cycles,
     list_transfers,
+    new_transfers,
     skew_cycles,
     stall_cycles,
-    transfers,
     write_back_cycles,
 )
 from npusim.cost.grid import mac_format
@@ -232,8 +232,8 @@ class OrderCost(NamedTuple):
 class Workspace(NamedTuple):
     """Room to cost one order after the other."""
 
-    room: Scratch
-    found: Links
+    scratch: Scratch
+    links: Links
     moves: Transfers
 
 
@@ -258,7 +258,7 @@ class ArrayMapping(NamedTuple):
 @compiled_making_arrays
 def workspace() -> Workspace:
     """Return room to cost orders."""
-    return Workspace(scratch(), links(), transfers())
+    return Workspace(new_scratch(), new_links(), new_transfers())
 
 
 @compiled
@@ -285,22 +285,22 @@ def cost_order(
     OrderCost
         Of infinite cycles where the lanes do not fit, or the dataflow does not allow the order.
     """
-    if not is_allowed(machine, loops) or not allocate(machine, nest, unrolling, loops, factors, work.room):
+    if not is_allowed(machine, loops) or not allocate(machine, nest, unrolling, loops, factors, work.scratch):
         return OrderCost(np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, np.inf)
     steps = 1.0
     for factor in factors:
         steps *= factor
-    found, moves = work.found, work.moves
-    fill_links(machine, nest, unrolling, loops, factors, work.room, found)
-    fill_traffic(machine, unrolling, steps, found)
-    count = list_transfers(machine, unrolling, steps, outside, found, moves)
+    links, moves = work.links, work.moves
+    fill_links(machine, nest, unrolling, loops, factors, work.scratch, links)
+    fill_traffic(machine, unrolling, steps, links)
+    count = list_transfers(machine, unrolling, steps, outside, links, moves)
     stalls = stall_cycles(machine, count, moves)
     find_waits(machine, steps + stalls, count, moves)
     filling = first_fill_cycles(machine, unrolling, outside, moves)
     leaving = write_back_cycles(unrolling, outside, moves)
     skew = skew_cycles(machine, unrolling, loops, factors)
     cycles = steps + stalls + filling + leaving + skew
-    joules = energy_j(machine, nest, unrolling, found)
+    joules = energy_j(machine, nest, unrolling, links)
     return OrderCost(cycles, steps, stalls, filling, leaving, skew, joules)
 
 
@@ -309,11 +309,11 @@ def mapped_order(machine: ArrayRecord, nest: LoopNest, loops: Any, factors: Any,
     """Return what one order takes and moves."""
     unrolling, work = unroll(machine, nest), workspace()
     cost = cost_order(machine, nest, unrolling, loops, factors, 0, work)
-    billed_bits, dram_bits = work.found.billed_bits, np.zeros(4)
+    billed_bits, dram_bits = work.links.billed_bits, np.zeros(4)
     for operand in (WEIGHTS, INPUTS, OUTPUTS):
         dram_bits[operand] = billed_bits[operand, unrolling.depth[operand] - 1, TO_BELOW]
     dram_bits[3] = billed_bits[OUTPUTS, unrolling.depth[OUTPUTS] - 1, FROM_BELOW]
-    return ArrayMapping(cost, dram_bits, billed_bits, loops, factors, work.room.cuts, tried)
+    return ArrayMapping(cost, dram_bits, billed_bits, loops, factors, work.scratch.cuts, tried)
 
 
 @compiled_making_arrays
@@ -434,7 +434,7 @@ def array_tile(arch: ArchRecord, op: OpRecord, rows: float, channels: float) -> 
     while is_left:
         cost = cost_order(machine, nest, unrolling, loops, factors, 1, work)
         if cost.cycles <= fewest:
-            bits = _sram_bits(unrolling, work.found.billed_bits)
+            bits = _sram_bits(unrolling, work.links.billed_bits)
             if cost.cycles < fewest or bits < least:
                 fewest, least = cost.cycles, bits
         is_left = next_order(loops, factors)
