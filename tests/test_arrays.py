@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from npusim.api import estimate
 from npusim.arch import load_soc
-from npusim.arch.array import LOOPS, Dataflow, MacArray, shipped_dataflows
-from npusim.arch.levels import ArrayLevel
+from npusim.arch.array import LOOPS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.cost import RESULT_DTYPE, Unit, operator_costs
 from npusim.cost.arrays.allocation import FROM_ABOVE, FROM_BELOW, TO_ABOVE, TO_BELOW
 from npusim.cost.arrays.mapper import best_order, mapped_order

@@ -241,7 +241,7 @@ def place(
 
     scenario, measured = scenario_of(network, soc, how), []
     if profiles:
-        from npusim.measure.profile import operator_profiles
+        from npusim.measure.predicting import operator_profiles
 
         measured = operator_profiles(profiles, scenario)
     return best_placement(
@@ -296,7 +296,7 @@ def stream(
     >>> npusim.stream("gcn-cora", updates=5).strategies[0].name
     'recompile'
     """
-    from npusim.arch.toolchain import load_toolchain
+    from npusim.arch.loading import load_toolchain
     from npusim.studies.stream import follow, generated, read_events, stored_features
 
     scenario, drawn = scenario_of(network, soc, how), isinstance(updates, int)
@@ -306,8 +306,7 @@ def stream(
         updates = read_events(Path(updates))
     judge = run = None
     if data is not None:
-        from npusim.accuracy.batches import judge_of
-        from npusim.accuracy.stored_features import runner_of
+        from npusim.accuracy.batches import judge_of, runner_of
 
         judge, run = judge_of(scenario, Path(data)), runner_of(Path(data))
     features = stored_features(scenario, stored, run) if stored is not None else None

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from npusim.engines import Estimate
-    from npusim.engines.event import EventRun
     from npusim.engines.timeline import Timeline
     from npusim.mapping import Mapped
     from npusim.scenario import Scenario
@@ -114,15 +113,15 @@ def estimate(
     _refuse_event_only({"--advice": advice, "--every-tile": every_tile}, engine)
 
     if engine == "event":
-        from npusim.engines.event import estimate_with_timeline
+        from npusim.engines.event import event_estimate
 
-        acted = estimate_with_timeline(scenario, every_tile or trace_file is not None)
+        result = event_estimate(scenario, every_tile or trace_file is not None)
         if trace_file is not None:
-            _write_trace(trace_file, acted)
+            _write_trace(trace_file, result)
         destination.write(
-            lambda: _event_page(acted, scenario, details, advice),
-            acted.estimate,
-            lambda command: _html(command, acted.estimate, scenario.mapped, acted.timeline),
+            lambda: _event_page(result, scenario, details, advice),
+            result,
+            lambda command: _html(command, result, scenario.mapped, result.timeline),
         )
         return
 
@@ -159,7 +158,7 @@ def _trace_file(path: Path | None, engine: str) -> Path | None:
 
 
 def _refuse_interval(wanted: bool, engine: str) -> None:
-    """Refuse an interval of the event engine: acting out a hundred machines would take minutes."""
+    """Refuse an interval of the event engine: simulating a hundred machines would take minutes."""
     from npusim.errors import ConfigError
 
     if wanted and engine != "analytical":
@@ -167,7 +166,7 @@ def _refuse_interval(wanted: bool, engine: str) -> None:
 
 
 def _refuse_event_only(wanted: dict[str, bool], engine: str) -> None:
-    """Refuse what the analytical engine has not got: no tiles are acted out; `npusim whatif` gives advice."""
+    """Refuse what the analytical engine has not got: it simulates no tiles; `npusim whatif` gives advice."""
     from npusim.errors import ConfigError
 
     for option, given in wanted.items():
@@ -175,21 +174,21 @@ def _refuse_event_only(wanted: dict[str, bool], engine: str) -> None:
             raise ConfigError(f"the {engine} engine", file=option, allowed="--engine event")
 
 
-def _write_trace(path: Path, acted: EventRun) -> None:
+def _write_trace(path: Path, result: Estimate) -> None:
     from npusim.files import write_whole
 
     if path.suffix == ".html":
         from npusim.cli.output import write_html
         from npusim.report.timeline_html import timeline_html
 
-        write_html(path, lambda command: timeline_html(acted.timeline, command))
+        write_html(path, lambda command: timeline_html(result.timeline, command))
     else:
-        from npusim.engines.timeline.chrome import chrome_trace
+        from npusim.engines.chrome_trace import chrome_trace
 
-        write_whole(path, chrome_trace(acted.timeline).encode())
+        write_whole(path, chrome_trace(result.timeline).encode())
 
 
-def _event_page(acted: EventRun, scenario: Scenario, details: bool, advice: bool) -> RenderableType:
+def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> RenderableType:
     """Return the estimate, what the time line says, and what would help (found by re-running)."""
     from rich.console import Group
     from rich.text import Text
@@ -200,4 +199,4 @@ def _event_page(acted: EventRun, scenario: Scenario, details: bool, advice: bool
     from npusim.studies.elasticity import elasticities
 
     helpful = elasticities(scenario, event_estimate) if advice else ()
-    return Group(estimate_page(acted.estimate, details), Text(), timeline_page(acted.timeline, helpful))
+    return Group(estimate_page(result, details), Text(), timeline_page(result.timeline, helpful))

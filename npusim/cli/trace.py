@@ -10,7 +10,7 @@ import typer
 from npusim.cli.options import Format, Output, argument
 
 if TYPE_CHECKING:
-    from npusim.measure.trace_diff import TraceDiff
+    from npusim.measure.traces import TraceDiff
 
 _EXAMPLES = """
 [dim]Examples[/dim]
@@ -36,7 +36,7 @@ def diff(
 ) -> None:
     """Align two traces by layer and show where they part, the largest differences first."""
     from npusim.cli.output import Destination
-    from npusim.measure.trace_diff import diff_traces
+    from npusim.measure.traces import diff_traces
 
     destination = Destination(output, form)
     found = diff_traces(measured, simulated)

@@ -104,7 +104,7 @@ def validate(
 
 
 def _write_parameters(destination: Destination) -> None:
-    from npusim.validation.unmeasured import unmeasured
+    from npusim.validation.document import unmeasured
 
     found = unmeasured()
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import numpy as np
 
-from npusim.arch.device import GridFormat
+from npusim.arch.array import OUTER_LEVELS, GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
-from npusim.arch.levels import OUTER_LEVELS
 from npusim.arch.npu import DmaModel
 from npusim.cost.arrays.nest import ArrayRecord
 from npusim.cost.hosts import DramRates, derive_host, dynamic_scale, leakage_scale

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from npusim.arch.levels import OPERANDS
+from npusim.arch.array import OPERANDS
 from npusim.cost.candidates import CANDIDATE_SIZE
 from npusim.cost.kernels import compiled
 from npusim.cost.rates import LEVEL_SOURCE, LEVEL_WAIT, READ_WAIT

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npusim.arch.levels import OUTER_LEVELS
+from npusim.arch.array import OUTER_LEVELS
 from npusim.cost.architecture import MAC_FORMATS, ArchRecord
 from npusim.cost.grid import mac_format, mode_shape
 from npusim.cost.kernels import compiled
