@@ -5,7 +5,7 @@ Python a fraction of that. So calls run as plain Python until their predicted ti
 kernel and process; the limit is lower where compiled code lies on disk. Both ways give the same numbers to
 the last bit (`tests/test_plain_kernels.py`).
 
-numba keeps compiled code beside the source file of a function, and does not notice changes of other files. So
+numba keeps compiled code by the source file of a function, and does not notice changes of other files. So
 each kernel is compiled from a copy of its source in a folder of the user's cache. The folder's name is a
 fingerprint of all sources of `npusim.cost`, of numba's version and of the processor. Installations of the
 same sources share it, and none can load outdated code. Nobody else can write to it (`npusim.locate`).
@@ -36,7 +36,7 @@ from npusim.locate import cache_dir
 
 VARIABLE = "NPUSIM_KERNELS"
 """Environment variable: `compiled` compiles at the first call, `plain` never compiles."""
-COMPILING_S = "80 s for an estimate, 2 minutes for a sweep,"
+COMPILING_S = "60 s for an estimate, 2 minutes for a sweep,"
 """Processor time of compiling, on a core of 2.6 GHz."""
 _COMPILING_MS, _STARTING_MS, _LOADING_MS = 10_000.0, 250.0, 40.0
 """Plain Python time of a kernel before it is compiled; loaded, starting numba; loaded, numba running."""
@@ -150,7 +150,7 @@ class Kernel:
         if self._source is None:
             return []
         name = f"{self._source.stem}.{self.py_func.__qualname__}-{self.py_func.__code__.co_firstlineno}"
-        return sorted(self._source.parent.glob(f"__pycache__/{escape(name)}.*.nb[ic]"))
+        return sorted(self._source.parent.glob(f"*/{escape(name)}.*.nb[ic]"))
 
     @cached_property
     def dispatcher(self) -> Any:
@@ -169,9 +169,16 @@ class Kernel:
         if self._source is None:
             return numba.njit(**self._options)(self.py_func)
         code = self.py_func.__code__.replace(co_filename=str(self._source))
-        function = FunctionType(code, self.py_func.__globals__, self.__name__, self.py_func.__defaults__)
+        function = FunctionType(
+            code, self.py_func.__globals__, self.py_func.__name__, self.py_func.__defaults__
+        )
         update_wrapper(function, self.py_func)
-        return numba.njit(cache=True, **self._options)(function)
+        # numba fixes the folder of a function's code here; other users of numba keep theirs.
+        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(self._source.parent)
+        try:
+            return numba.njit(cache=True, **self._options)(function)
+        finally:
+            numba.config.CACHE_DIR = before
 
     @cached_property
     def callee(self) -> Any:
