@@ -392,8 +392,25 @@ RESULT_DTYPE, DEVICE_USE_DTYPE = dtype_of(ResultRecord), dtype_of(DeviceUseRecor
 TOTAL_DTYPE = rows_of([(name, "f8") for name, metric in METRICS.items() if metric.of is None])
 """What one inference costs on one architecture; `npusim.metrics` has units and meanings."""
 
-_NEUTRAL = """batch out_w out_h in_c out_c in_w in_h kernel_w kernel_h stride_w stride_h a_density
-a_block_density b_density a_pack b_pack repeats""".split()
+_NEUTRAL = [
+    "batch",
+    "out_w",
+    "out_h",
+    "in_c",
+    "out_c",
+    "in_w",
+    "in_h",
+    "kernel_w",
+    "kernel_h",
+    "stride_w",
+    "stride_h",
+    "a_density",
+    "a_block_density",
+    "b_density",
+    "a_pack",
+    "b_pack",
+    "repeats",
+]
 
 
 def empty_ops(count: int) -> Any:
