@@ -2,4 +2,4 @@
 
 from npusim.report.pages import DocumentKind
 
-DOCUMENT = DocumentKind("llm", "npusim.llm.study:LanguageModels", html="npusim.llm.page_html:language_html")
+DOCUMENT = DocumentKind("llm", "npusim.llm.study:LanguageModels", "npusim.llm.page:language_page")

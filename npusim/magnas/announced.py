@@ -2,11 +2,15 @@
 
 from npusim.report.pages import DocumentKind
 
-TRAINING = DocumentKind("magnas-training", "npusim.magnas.document:SupernetTraining")
+TRAINING = DocumentKind(
+    "magnas-training", "npusim.magnas.document:SupernetTraining", "npusim.magnas.page:training_page"
+)
 SCORES = DocumentKind("magnas-scores", "npusim.magnas.stored_scores:SubnetScores")
 FIGURES = DocumentKind(
-    "magnas-figures",
-    "npusim.magnas.figures_document:MappingFigures",
-    page="npusim.magnas.figures_page:mapping_figures_page",
+    "magnas-figures", "npusim.magnas.figures_document:MappingFigures", "npusim.magnas.page:figures_page"
 )
-SEARCH = DocumentKind("magnas-search", "npusim.magnas.architecture_document:ArchitectureSearch")
+SEARCH = DocumentKind(
+    "magnas-search",
+    "npusim.magnas.architecture_document:ArchitectureSearch",
+    "npusim.magnas.page:search_page",
+)

@@ -2,4 +2,4 @@
 
 from npusim.report.pages import DocumentKind
 
-DOCUMENT = DocumentKind("prune", "npusim.pruning.document:PruningReport")
+DOCUMENT = DocumentKind("prune", "npusim.pruning.document:PruningReport", "npusim.pruning.page:pruning_page")
