@@ -32,6 +32,7 @@ GROUPS = {
     "npusim.techniques": "a `Technique`",
     "npusim.operators": "an operator type",
     "npusim.reports": "a `Supplement` below the page of a document",
+    "npusim.displays": "a `Display`: text and HTML of any document",
     "npusim.documents": "a `DocumentKind`: a JSON document and its pages",
     "npusim.commands": "a typer application: `npusim NAME`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
@@ -162,7 +163,7 @@ class Registry(Mapping[str, T], Generic[T]):
             except (Exception, SystemExit) as error:
                 self._complete = False
                 self._added.discard(entry)
-                package = f"package {_package_of(entry)}"
+                package = f"package {_package_of(entry) or _OWN}"
                 why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"
                 raise PluginError(
                     f"{package}: its {self.noun} `{entry.name}` ({entry.value}) cannot be used: {why}; "

@@ -14,7 +14,7 @@ from npusim.accuracy.gat import GAT  # noqa: E402
 from npusim.accuracy.models import model_instance  # noqa: E402
 from npusim.errors import ConfigError  # noqa: E402
 from npusim.frontends.openvino_ir import import_model  # noqa: E402
-from npusim.frontends.openvino_run import save_model  # noqa: E402
+from npusim.frontends.openvino_write import save_model  # noqa: E402
 from npusim.frontends.pyg import convert  # noqa: E402
 from npusim.graph import GraphStructure  # noqa: E402
 from npusim.pruning.attention_pruning import (  # noqa: E402
@@ -27,7 +27,7 @@ from npusim.pruning.channel_pruning import METHODS, Method  # noqa: E402
 from npusim.pruning.pruned_networks import module_of  # noqa: E402
 from npusim.techniques import parse  # noqa: E402
 from npusim.workloads import GnnSpec, build_gnn  # noqa: E402
-from npusim.workloads.gnn.channels import Pruning  # noqa: E402
+from npusim.workloads.gnn.spec import Pruning  # noqa: E402
 from tests.test_pruning import CLASSES, FEATURES, NODES, data  # noqa: E402
 
 

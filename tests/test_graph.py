@@ -2,6 +2,7 @@
 
 import itertools
 
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,12 +66,12 @@ def test_producers_stand_before_consumers() -> None:
             assert place[op.name] < place[reader.name]
 
 
-def test_the_networkx_view_holds_operators_and_tensors() -> None:
-    graph = chain(2)
-    assert set(graph.dag) == {("operator", "relu0"), ("operator", "relu1")} | {
-        ("tensor", t) for t in ("x", "relu0", "relu1")
-    }
-    assert graph.dag.has_edge(("tensor", "x"), ("operator", "relu0"))
+def test_the_networkx_view_holds_operators_and_inputs() -> None:
+    view = chain(2).to_networkx()
+    assert dict(view.nodes(data="kind")) == {"x": "input", "relu0": "operator", "relu1": "operator"}
+    assert list(view.edges) == [("x", "relu0"), ("relu0", "relu1")]
+    assert nx.is_directed_acyclic_graph(view)
+    assert "relu0" in "".join(nx.generate_graphml(view))
 
 
 def test_what_follows_from_the_edges_alone_is_structural() -> None:
@@ -133,6 +134,17 @@ def test_comparisons_give_booleans_and_reductions_drop_their_axes() -> None:
     assert editor.tensors[editor.eltwise("Greater", a, a, "greater")].dtype is DType.BOOL
     assert editor.tensors[editor.reduce("ReduceMax", a, (-1,), "max")].shape == (3,)
     assert editor.tensors[editor.reduce("ReduceMax", a, (0,), "kept", keep_dims=True)].shape == (1, 4)
+
+
+def test_a_new_density_leaves_no_block_density_of_the_old_one() -> None:
+    editor = Editor("thinned")
+    norm = editor.constant("norm", (64, 64), density=0.1, block_density=0.5)
+    editor.change_tensor(norm, density=0.1, cached=True)
+    assert editor.tensors[norm].block_density == 0.5
+    editor.change_tensor(norm, density=0.01)
+    assert editor.tensors[norm].block_density is None
+    editor.change_tensor(norm, density=0.02, block_density=0.3)
+    assert editor.tensors[norm].block_density == 0.3
 
 
 def test_padding_thins_the_adjacency_out() -> None:

@@ -64,7 +64,7 @@ def test_the_built_graph_is_that_of_the_converted_model(how, tmp_path):
     """Operator for operator, states included, for each part."""
     pytest.importorskip("torch")
     from npusim.frontends.openvino_ir import import_model
-    from npusim.frontends.openvino_run import save_model
+    from npusim.frontends.openvino_write import save_model
     from npusim.llm.converting import converted, parts_of
 
     how = [SHORT, PROMPT, *how]
@@ -411,7 +411,7 @@ def test_quantised_operators_stay_in_their_part():
 
 
 def test_passes_over_the_cache_add_up_and_grow():
-    from npusim.llm.cache_growth import cache_growth
+    from npusim.llm.study import cache_growth
     from npusim.scenario import Scenario
 
     lengths = (64, 512)

@@ -14,7 +14,8 @@ from npusim.report.pages import PAGES, Supplement
 from npusim.studies import WhatIf
 from npusim.workloads import KINDS, WorkloadKind, load_workload
 
-GROUP = "npusim.workloads"
+GROUP = "npusim.reports"
+"""Group without an entry of npusim's own."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def test_a_builder_of_another_package_that_fails_names_the_package(
 ):
     kinds = Registry(GROUP, "workload kind", WorkloadKind)
     kinds.register(KINDS["gnn"])
-    monkeypatch.setattr("npusim.workloads.registry.KINDS", kinds)
+    monkeypatch.setattr("npusim.workloads.loading.KINDS", kinds)
     monkeypatch.setattr("npusim.workloads.loading.KINDS", kinds)
     package(KIND.format(build=build), name="builder")
     file = tmp_path / "mine.yaml"

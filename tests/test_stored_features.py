@@ -14,7 +14,7 @@ from npusim.scenario import Scenario
 from npusim.studies.stream import StorePlan, stored_features
 from npusim.studies.stream.stored import known_shares
 from npusim.workloads import load_statistics
-from npusim.workloads.gnn.batches import Batch, support_of
+from npusim.workloads.gnn.spec import Batch, support_of
 
 CORA = load_statistics("cora")
 SCENARIO = Scenario("sage-concat-cora", "generic-cpu")

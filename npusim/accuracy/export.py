@@ -16,7 +16,7 @@ from npusim.accuracy.rounding import answers_of, quantised
 from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread, train
 from npusim.errors import IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
-from npusim.frontends.openvino_run import refuse_target, save_model
+from npusim.frontends.openvino_write import refuse_target, save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
 from npusim.ops import DType

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.accuracy.views import EdgeView, GraphMatrix, MatrixView, scatter_rows
-from npusim.workloads.gnn.channels import attention_layers
+from npusim.workloads.gnn.spec import attention_layers
 
 MASKED = -9e15
 """What stands for minus infinity where a score is replaced."""

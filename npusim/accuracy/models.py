@@ -44,8 +44,7 @@ from npusim.graph import Graph
 from npusim.ops import Annotation
 from npusim.techniques import EdgeData, Stack
 from npusim.workloads import GnnSpec
-from npusim.workloads.gnn.channels import layers_of
-from npusim.workloads.gnn.spec import EQUATION_1
+from npusim.workloads.gnn.spec import EQUATION_1, layers_of
 
 Matrix = npt.NDArray[np.float32]
 

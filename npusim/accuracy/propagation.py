@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from npusim.accuracy.views import EdgeView, GraphMatrix, scatter_rows
-from npusim.workloads.gnn.channels import Layer
+from npusim.workloads.gnn.spec import Layer
 
 
 class Propagation(nn.Module):

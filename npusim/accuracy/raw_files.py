@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from npusim.config.texts import read_text
 from npusim.errors import FileError, shown
-from npusim.files import read_bounded
+from npusim.files import read_bounded, read_text
 
 _MOST_ELEMENTS = 1 << 29
 """Elements of a matrix; Reddit's features are 140 million."""

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_map
 
 from npusim.errors import FileError
 from npusim.frontends.openvino_ir import openvino
-from npusim.frontends.openvino_run import run_model
+from npusim.frontends.openvino_write import run_model
 from npusim.frontends.pyg import convert
 
 LARGEST = 65504.0

@@ -296,7 +296,7 @@ def stream(
     >>> npusim.stream("gcn-cora", updates=5).strategies[0].name
     'recompile'
     """
-    from npusim.arch.toolchain import load_toolchain
+    from npusim.arch.loading import load_toolchain
     from npusim.studies.stream import follow, generated, read_events, stored_features
 
     scenario, drawn = scenario_of(network, soc, how), isinstance(updates, int)

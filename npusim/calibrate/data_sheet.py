@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 
 from npusim.errors import ConfigError
-from npusim.units import format_quantity, unit_factor
-from npusim.units.symbols import split_number
+from npusim.units import format_quantity, split_number, unit_factor
 
 _WIDEST = 10.0
 """A wider error bar says no more than this one: the figures do not determine the number."""

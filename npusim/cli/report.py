@@ -77,7 +77,7 @@ def _results(runs: Sequence[str]) -> Iterator[Result]:
 
 def _read(path: Path) -> Document:
     """Read a document of any kind."""
-    from npusim.config.json_files import read_json
+    from npusim.config.reading import read_json
     from npusim.errors import ConfigError, shown
     from npusim.report.pages import DOCUMENTS, loaded
 

@@ -17,7 +17,7 @@ FILES = {
     "workload": "npusim.workloads:workload_file",
     "dataset": "npusim.workloads:DatasetStatistics",
     "stacks": "npusim.techniques.named_stacks:NamedStacks",
-    "toolchain": "npusim.arch.toolchain:Toolchain",
+    "toolchain": "npusim.arch.loading:Toolchain",
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore:Space",
     "measurement-suite": "npusim.measure.suites:MeasurementSuite",

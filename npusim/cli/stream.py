@@ -153,7 +153,7 @@ def stream(
 
     destination = Destination(output, form)
 
-    from npusim.arch.toolchain import load_toolchain
+    from npusim.arch.loading import load_toolchain
     from npusim.cli.inputs import scenario_of
     from npusim.studies.stream import follow
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from npusim import __version__
 from npusim.arch import outer_levels
-from npusim.arch.levels import capacity_warnings
+from npusim.arch.array import capacity_warnings
 from npusim.cost import Unit
 from npusim.engines.compilation import compilation, memory_warnings
 from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse

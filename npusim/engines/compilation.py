@@ -8,7 +8,7 @@ from math import exp, log1p, sqrt
 from statistics import NormalDist
 
 from npusim.arch import Soc
-from npusim.arch.toolchain import Toolchain, load_toolchain
+from npusim.arch.loading import Toolchain, load_toolchain
 from npusim.cost import Unit
 from npusim.engines.estimate import Compilation
 from npusim.mapping import Mapped

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from math import floor, log10
 from typing import TYPE_CHECKING, Any
 
-from npusim.llm.cache_growth import CacheGrowth
-from npusim.llm.study import LanguageModels, LanguageRow, Speculation
+from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow, Speculation
 from npusim.report.engineering import engineering, last_digit, percent
 from npusim.report.html import (
     COLOURS,

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from npusim.config.texts import csv_records, read_text
+from npusim.config.tables import csv_records
 from npusim.errors import ConfigError, shown
+from npusim.files import read_text
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "npu": (r"\bNPU\b.*\bpower\b",),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import npusim
-from npusim.config.json_files import read_json
+from npusim.config.reading import read_json
 from npusim.errors import ConfigError, NpusimError, shown
 from npusim.measure.document import UNKNOWN_CHIP, Device, Measurement, Row
 

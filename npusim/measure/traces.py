@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npusim.config.json_files import read_json
-from npusim.config.reading import ParsedFile
+from npusim.config.reading import ParsedFile, read_json
 from npusim.errors import ConfigError, shown
 
 _US = 1e-6

@@ -31,7 +31,7 @@ from npusim.pruning.channel_pruning import (
     refitted,
     training_edges,
 )
-from npusim.workloads.gnn.channels import Layer, Pruning, check_budget, kept_channels
+from npusim.workloads.gnn.spec import Layer, Pruning, check_budget, kept_channels
 
 Parameters = Mapping[tuple[int, str], Tensor]
 """Weights, score vectors and biases of a pruned network, by layer and name."""

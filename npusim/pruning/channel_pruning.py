@@ -27,7 +27,7 @@ from npusim.accuracy.gat import GAT
 from npusim.accuracy.planetoid import GraphData
 from npusim.accuracy.propagation import Propagation, layer_propagates
 from npusim.accuracy.views import MatrixView, dense_adjacency
-from npusim.workloads.gnn.channels import Layer, Pruning, check_budget, kept_channels
+from npusim.workloads.gnn.spec import Layer, Pruning, check_budget, kept_channels
 
 Method = Literal["lasso", "random", "max-response"]
 """How channels are chosen."""

@@ -26,7 +26,7 @@ from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, FileError
 from npusim.files import refuse_unwritable, write_whole
-from npusim.frontends.openvino_run import save_model
+from npusim.frontends.openvino_write import save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
 from npusim.pruning.attention_pruning import (
@@ -54,8 +54,7 @@ from npusim.pruning.document import CurvePoint, PrunedNetwork, PrunedSeed, Pruni
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
-from npusim.workloads.gnn.channels import Layer, Pruning
-from npusim.workloads.gnn.spec import EQUATION_1
+from npusim.workloads.gnn.spec import EQUATION_1, Layer, Pruning
 
 Tell = Callable[[str, float], None]
 Network = Propagation | GAT

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from npusim.arch import Soc, load_soc, soc_names
 from npusim.config import Section, load_model
-from npusim.config.tables import Choice, Column, Number, Text, read_table
-from npusim.config.texts import csv_records, read_text
+from npusim.config.tables import Choice, Column, Number, Text, csv_records, read_table
 from npusim.errors import ConfigError
+from npusim.files import read_text
 from npusim.graph import Graph
 from npusim.locate import resource
 from npusim.scenario import Scenario

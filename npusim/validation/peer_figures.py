@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from npusim.arch.array import LOOPS, Dataflow, MacArray, shipped_dataflows
-from npusim.arch.levels import OPERANDS, ArrayLevel
+from npusim.arch.array import LOOPS, OPERANDS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.config import Section, load_model
-from npusim.config.tables import Column, Text, read_table
-from npusim.config.texts import csv_records, read_text
+from npusim.config.tables import Column, Text, csv_records, read_table
 from npusim.cost import FROM_BELOW, TO_BELOW, Mapped, Nest, array_record, best_order, elements
 from npusim.errors import ConfigError, nearest, shown
+from npusim.files import read_text
 from npusim.locate import resource
 from npusim.validation.evidence import Evidence
 from npusim.validation.suite import Suite

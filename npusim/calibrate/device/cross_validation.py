@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from npusim.arch.calibration import OTHER_OPERATORS
+from npusim.arch.soc import OTHER_OPERATORS
 from npusim.calibrate.device.fit import DeviceFit, FitResult
 from npusim.calibrate.device.report import CalibratedRow, FamilyError
 from npusim.calibrate.device.rows import LAUNCH_ONLY, DeviceRow

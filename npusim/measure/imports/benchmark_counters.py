@@ -9,10 +9,11 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from npusim.config.json_files import as_model, read_json
+from npusim.config.loading import as_model
+from npusim.config.reading import read_json
 from npusim.config.tables import Choice, Number, Text, places_of
-from npusim.config.texts import read_text
 from npusim.errors import ConfigError, shown
+from npusim.files import read_text
 from npusim.measure.document import Counter
 
 _MS = 1e-3

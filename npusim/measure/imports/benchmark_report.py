@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npusim.config.json_files import read_json
+from npusim.config.reading import read_json
 from npusim.config.tables import Number
-from npusim.config.texts import read_text
 from npusim.errors import ConfigError, shown
+from npusim.files import read_text
 
 _MS, _US = 1e-3, 1e-6
 _SECTIONS = {

@@ -22,7 +22,7 @@ from npusim.graph import Editor, Graph, GraphMeta, GraphStructure
 from npusim.ops import DType
 from npusim.scenario import Scenario, split_settings
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
-from npusim.workloads.gnn.batches import Batch, support_of
+from npusim.workloads.gnn.spec import Batch, support_of
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 

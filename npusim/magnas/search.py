@@ -1,0 +1,444 @@
+"""Searches architectures with the exact mappings of each as fitness, beside single units and chance."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+from pymoo.operators.survival.rank_and_crowding.metrics import calc_crowding_distance
+
+import npusim
+from npusim.config import dump_model
+from npusim.documents import Document
+from npusim.errors import NpusimError, UnknownNameError
+from npusim.explore.pareto import front
+from npusim.explore.scoring_pool import Score
+from npusim.explore.store import MANIFEST, Store, changed_inputs, equations, to_bytes
+from npusim.explore.sweep import Interrupted
+from npusim.magnas.block_costs import Costed, MappedSpace
+from npusim.magnas.documents import ArchitectureSearch
+from npusim.magnas.findings import Findings, found_document
+from npusim.magnas.space import GENES, Architecture, parse_architecture
+from npusim.studies.map_front import Limits, devices_of
+
+_TRIES = 50
+"""Times that children are made for ones that are new, before they are drawn at random."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How children are made; MaGNAS's, section 4.2.2 (section 5.1.3 says 0.8 and 0.4)."""
+
+    mutation: float = 0.4
+    """Probability that a superblock is drawn anew."""
+    crossover: float = 0.5
+    """Probability that a superblock is taken from the other parent."""
+    elite: float = 0.3
+    """Share of the population that may be parents."""
+
+
+class SuperblockEvolution:
+    """A population of architectures that is asked for new ones, and told their objectives.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Values of each gene.
+    genes : int
+        Genes of a superblock.
+    population : int
+        Architectures of a generation.
+    seed : sequence of int
+        The same seed asks for the same architectures.
+    first : array of int64, shape (architectures, genes), optional
+        Genes that the first generation begins with, as `anywhere` draws them.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        genes: int,
+        population: int,
+        rates: Rates,
+        seed: Sequence[int],
+        first: Any = None,
+    ) -> None:
+        self._sizes, self._genes = np.asarray(sizes, np.int64), genes
+        self._population, self._rates = population, rates
+        self._random = np.random.default_rng(list(seed))
+        self._known: set[str] = set()
+        self._first = first
+        self._members: list[tuple[Any, Any]] = []
+        """Genes and objectives of the population, the best first."""
+
+    def ask(self, text_of: Any) -> list[Any]:
+        """Return genes of architectures that were not asked for before, fewer where none are left.
+
+        Parameters
+        ----------
+        text_of : callable
+            Returns the text of genes; genes of one text are one architecture.
+        """
+        found: list[Any] = []
+        for turn in range(2 * _TRIES):
+            if self._first is not None:
+                drawn, self._first = self._first, None
+            elif turn < _TRIES and len(self._members) > 1:
+                drawn = self._children()
+            else:
+                drawn = self._anywhere()
+            for one in drawn:
+                text = text_of(one)
+                if text not in self._known:
+                    self._known.add(text)
+                    found.append(one)
+                    if len(found) == self._population:
+                        return found
+        return found
+
+    def tell(self, genes: Sequence[Any], objectives: Sequence[Any]) -> None:
+        """Choose the next population from this one and some architectures.
+
+        Parameters
+        ----------
+        objectives : sequence of array of float, shape (points, objectives)
+            Of each architecture, less is better; no points where it may not be taken.
+        """
+        everyone = [*self._members, *zip(genes, objectives, strict=True)]
+        order = ranked([points for _, points in everyone], self._population)
+        self._members = [everyone[i] for i in order]
+
+    def _children(self) -> Any:
+        """Return children of the elite, shape (population, genes)."""
+        random, rates, count = self._random, self._rates, self._population
+        parents = max(2, round(rates.elite * len(self._members)))
+        elite = np.stack([genes for genes, _ in self._members[:parents]])
+        first, second = elite[random.integers(0, len(elite), (2, count))]
+        blocks = len(self._sizes) // self._genes
+        swapped = np.repeat(random.random((count, blocks)) < rates.crossover, self._genes, axis=1)
+        mutated = np.repeat(random.random((count, blocks)) < rates.mutation, self._genes, axis=1)
+        return np.where(mutated, self._anywhere(), np.where(swapped, second, first))
+
+    def _anywhere(self) -> Any:
+        return anywhere(self._sizes, self._population, self._random)
+
+
+def anywhere(sizes: Any, count: int, random: np.random.Generator) -> Any:
+    """Draw genes, all values of each of these sizes alike; array of int64, shape (count, genes)."""
+    return random.integers(0, np.asarray(sizes, np.int64), (count, len(sizes)))
+
+
+def ranked(objectives: Sequence[Any], count: int) -> list[int]:
+    """Return the best so many architectures by the rank of their best point, then by crowding distance.
+
+    Parameters
+    ----------
+    objectives : sequence of array of float, shape (points, objectives)
+        Of each architecture.
+    """
+    left = [i for i, points in enumerate(objectives) if len(points)]
+    found: list[int] = []
+    while left and len(found) < count:
+        points = np.concatenate([objectives[i] for i in left])
+        owner = np.repeat(left, [len(objectives[i]) for i in left])
+        on_front = front(points.T)
+        distance = (
+            calc_crowding_distance(points[on_front]) if len(on_front) > 2 else np.full(len(on_front), np.inf)
+        )
+        largest: dict[int, float] = {}
+        for one, far in zip(owner[on_front].tolist(), distance.tolist(), strict=True):
+            largest[one] = max(largest.get(one, 0.0), far)
+        found += sorted(largest, key=lambda one: (-largest[one], one))
+        left = [i for i in left if i not in largest]
+    return found[:count]
+
+
+RESULT = "search.json"
+"""Name of the document in an archive."""
+SEARCHES = ("nested", "single_unit", "chance")
+"""Names of the searches in an archive."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long is searched, and how; the defaults are MaGNAS's (sections 4.2.2 and 5.1.3)."""
+
+    population: int = 100
+    generations: int = 50
+    rates: Rates = field(default_factory=Rates)
+    seed: int = 0
+
+
+class ArchiveManifest(Document):
+    """What an archive of architectures is of; a search goes on only where all of it is the same."""
+
+    schema_: Literal["npusim.magnas-archive/1"] = Field("npusim.magnas-archive/1", alias="schema")
+    """Version of this file format."""
+    npusim: str
+    """Version of npusim that made it."""
+    inputs: dict[str, str]
+    """What the search depends on, by name: a value or a fingerprint."""
+
+
+def search_architectures(
+    mapped: MappedSpace,
+    score: Score,
+    scores: str,
+    directory: Path,
+    plan: Plan,
+    *,
+    workload: str,
+    soc_named: str = "",
+    changed: Sequence[str] = (),
+    resume: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> ArchitectureSearch:
+    """Search a space of architectures for accuracy, latency and energy.
+
+    Parameters
+    ----------
+    score : callable
+        Returns the accuracies of architectures, given as texts; asked once for each.
+    scores : str
+        What the accuracies are of; an archive of others is not gone on with.
+    directory : Path
+        Where the archive goes; new or empty unless `resume`.
+    workload : str
+        Name of the backbone.
+    soc_named, changed : str, sequence of str
+        Name or file of the SoC, and what was changed of SoC and backbone, to be told in the document.
+    progress, stop : callable, optional
+        Told of generations done and to do; asked after each whether to stop.
+
+    Raises
+    ------
+    NpusimError
+        Where the directory holds something else, or no architecture keeps the limits.
+    Interrupted
+        Where `stop` said so.
+    """
+    manifest = _manifest(mapped, scores, plan)
+    store = Store(directory)
+    store.refuse_impossible()
+    if directory.is_dir():
+        _refuse_other(store, manifest, resume)
+    mapped.refuse_impossible()
+    store.make()
+    with store.locked():
+        if not _refuse_other(store, manifest, resume):
+            manifest.write(store.directory / MANIFEST)
+        store.clear_drafts()
+        run = _Run(mapped, score, store, plan)
+        for generation in range(plan.generations):
+            if not run.generation(generation):
+                break
+            if progress is not None:
+                progress(generation + 1, plan.generations)
+            if stop is not None and generation + 1 < plan.generations and stop():
+                raise Interrupted(
+                    f"stopped after {generation + 1} of {plan.generations} generations; --resume goes on"
+                )
+        baselines = run.baselines()
+        found = found_document(mapped, run.findings, baselines, workload, scores, _told(mapped, plan))
+        found = found.model_copy(update={"soc_named": soc_named, "changed": list(changed)})
+        found.write(store.directory / RESULT)
+        store.finish(store.directory / MANIFEST, store.directory / RESULT)
+    return found
+
+
+def read_search(directory: Path) -> ArchitectureSearch:
+    """Return what a search found; FileError where a file is missing or not what was written."""
+    path = directory / RESULT if directory.is_dir() else directory
+    found = ArchitectureSearch.read(path, "`npusim magnas search`")
+    if directory.is_dir():
+        Store(directory).check(path, remedy="search again")
+    return found
+
+
+def explored(directory: Path, most: int = 4000) -> list[tuple[float, float, float]]:
+    """Return accuracy, latency (s) and energy (J) of mapped architectures of an archive, thinned evenly.
+
+    Parameters
+    ----------
+    directory : Path
+        The archive; of a document alone there are none.
+    """
+    if not directory.is_dir():
+        return []
+    store, found = Store(directory), []
+    paths = sorted(store.chunks.glob("*.parquet"))
+    store.check(*paths, remedy="search again with --resume")
+    for path in paths:
+        table = pq.read_table(path, columns=["accuracy", "latency_s", "energy_j"])
+        rows = zip(*(table[name].to_pylist() for name in table.column_names), strict=True)
+        found += list(rows)[:: max(1, table.num_rows * len(paths) // most)]
+    return found
+
+
+def _told(mapped: MappedSpace, plan: Plan) -> dict[str, float]:
+    limits = {
+        f"max_{name}": value
+        for name, value in asdict(mapped.limits).items()
+        if isinstance(value, int | float)
+    }
+    shares = {f"max_share_{unit}": share for unit, share in mapped.limits.shares.items()}
+    numbers = {"seed": plan.seed, "population": plan.population, "generations": plan.generations}
+    return {name: float(value) for name, value in (numbers | asdict(plan.rates) | limits | shares).items()}
+
+
+def _manifest(mapped: MappedSpace, scores: str, plan: Plan) -> ArchiveManifest:
+    told = {key: f"{value:g}" for key, value in _told(mapped, plan).items() if key != "generations"}
+    soc = hashlib.sha256(dump_model(mapped.soc).encode()).hexdigest()[:16]
+    backbone = hashlib.sha256(mapped.backbone.model_dump_json().encode()).hexdigest()[:16]
+    return ArchiveManifest(
+        npusim=npusim.__version__,
+        inputs={
+            "equations": equations(),
+            "space": mapped.space.text,
+            "backbone": backbone,
+            "data sheet": soc,
+            "devices": ", ".join(devices_of(mapped.soc, mapped.devices)),
+            "operating points": "all" if mapped.operating_points else "the data sheet's",
+            "scores": scores,
+            **told,
+        },
+    )
+
+
+def _refuse_other(store: Store, manifest: ArchiveManifest, resume: bool) -> bool:
+    """Refuse an archive of something else; return whether there is one to go on with."""
+    path = store.directory / MANIFEST
+    if not (resume and os.path.lexists(path)):
+        store.refuse_full()
+        return False
+    found = ArchiveManifest.read(path, "`npusim magnas search`")
+    others = changed_inputs(found.inputs, manifest.inputs)
+    if others:
+        raise NpusimError(
+            f"{store.directory}: cannot be resumed: it holds a search with another "
+            f"{', another '.join(others)}; search into another directory"
+        )
+    return True
+
+
+class _Run:
+    """The three searches, generation by generation."""
+
+    def __init__(self, mapped: MappedSpace, score: Score, store: Store, plan: Plan) -> None:
+        self.mapped, self.store, self._score = mapped, store, score
+        self._accuracy: dict[str, float] = {}
+        self._done = store.done(plan.generations)
+        self.findings = Findings(SEARCHES)
+        sizes = mapped.space.sizes
+        first = anywhere(sizes, plan.population, np.random.default_rng([plan.seed, len(SEARCHES)]))
+        self._evolutions = {
+            name: SuperblockEvolution(sizes, GENES, plan.population, plan.rates, (plan.seed, number), first)
+            for number, name in enumerate(SEARCHES)
+        }
+
+    def generation(self, index: int) -> bool:
+        """Let every search go on by a generation; return whether one found anything new."""
+        if self._done[index]:
+            self._accuracy |= _accuracies(pq.read_table(self.store.chunk(index)))
+        asked = {name: one.ask(self._text) for name, one in self._evolutions.items()}
+        architectures = {
+            name: [self.mapped.space.architecture(one) for one in genes] for name, genes in asked.items()
+        }
+        self._take_scores({str(one): one for each in architectures.values() for one in each})
+        costed = {name: [self._costed(name, one) for one in each] for name, each in architectures.items()}
+        for name, each in costed.items():
+            if name != "chance":
+                self._evolutions[name].tell(asked[name], [one.objectives for one in each])
+            self.findings.add(name, each)
+        self.findings.close_generation()
+        if not self._done[index]:
+            self.store.write_chunk(index, to_bytes(_table(costed)))
+        return any(asked.values())
+
+    def baselines(self) -> list[tuple[Any, Costed]]:
+        """Return the largest architecture of each operator, on every single unit."""
+        space = self.mapped.space
+        largest = {operator: space.homogeneous(operator, True) for operator in space.operators}
+        self._take_scores({str(one): one for one in largest.values()})
+        unlimited = self.mapped.within(Limits())
+        return [
+            (operator, unlimited.on_single_units(one, self._accuracy[str(one)]))
+            for operator, one in largest.items()
+        ]
+
+    def _text(self, genes: Any) -> str:
+        return str(self.mapped.space.architecture(genes))
+
+    def _take_scores(self, wanted: Mapping[str, Architecture]) -> None:
+        missing = sorted(set(wanted) - set(self._accuracy))
+        if missing:
+            self._accuracy |= dict(zip(missing, self._score(missing), strict=True))
+
+    def _costed(self, name: str, architecture: Architecture) -> Costed:
+        accuracy = self._accuracy[str(architecture)]
+        if name == "single_unit":
+            return self.mapped.on_single_units(architecture, accuracy)
+        return self.mapped.nested(architecture, accuracy)
+
+
+def _table(costed: Mapping[str, list[Costed]]) -> Any:
+    """Return a generation's architectures with all of their mappings as an Arrow table."""
+    rows: dict[str, list[Any]] = {
+        name: []
+        for name in ("search", "architecture", "accuracy", "keeps_limits", "mapping", "operating_points")
+    }
+    latency_s, energy_j = [], []
+    for name, each in costed.items():
+        for one in each:
+            count = len(one.mappings)
+            for key, value in (
+                ("search", name),
+                ("architecture", one.architecture),
+                ("accuracy", one.accuracy),
+                ("keeps_limits", one.keeps_limits),
+            ):
+                rows[key] += [value] * count
+            rows["mapping"] += one.mappings
+            rows["operating_points"] += one.settings
+            latency_s.append(one.latency_s)
+            energy_j.append(one.energy_j)
+    numbers = {
+        "latency_s": np.concatenate([*latency_s, np.zeros(0)]),
+        "energy_j": np.concatenate([*energy_j, np.zeros(0)]),
+    }
+    texts = ("search", "architecture", "mapping", "operating_points")
+    columns = {
+        name: pa.array(values, pa.string()) if name in texts else pa.array(values)
+        for name, values in rows.items()
+    }
+    return pa.table(columns | {name: pa.array(values.tolist()) for name, values in numbers.items()})
+
+
+def _accuracies(table: Any) -> dict[str, float]:
+    """Return the scores that a generation's file holds."""
+    return dict(zip(table["architecture"].to_pylist(), table["accuracy"].to_pylist(), strict=True))
+
+
+def architecture_named(text: str, found: ArchitectureSearch) -> Architecture:
+    """Return the architecture that a text names: itself, or one that a search chose, as `a0`.
+
+    Raises
+    ------
+    UnknownNameError
+        Where the search chose fewer.
+    """
+    if text[:1] == "a" and text[1:].isdigit():
+        chosen = {f"a{i}": one.architecture for i, one in enumerate(found.chosen)}
+        if text not in chosen:
+            raise UnknownNameError("chosen architecture", text, list(chosen))
+        text = chosen[text]
+    return parse_architecture(text)
