@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from npusim.magnas.documents import (
         ArchitectureSearch,
         MappedArchitecture,
-        MappingFigures,
         SupernetTraining,
     )
+    from npusim.magnas.figures_document import MappingFigures
 
 Explored = Sequence[tuple[float, float, float]]
 """Accuracy, latency (s) and energy (J) of mapped architectures that were tried."""
