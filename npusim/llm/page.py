@@ -17,7 +17,7 @@ from npusim.report.html import (
     log_axis,
     names_axis,
 )
-from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, amount, span
+from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, cell, span
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -110,13 +110,14 @@ def _by_device(
 def _times(models: LanguageModels) -> Table:
     """Return times and energy of each model, to one digit where they rest on an unmeasured number."""
 
-    def figure(key: str, heading: str, unit: str) -> Column:
+    def figure(key: str, heading: str) -> Column:
         def show(row: LanguageRow) -> Cell:
             value = getattr(row, key)
             if row.token_interval_s is None or not value:
-                return Amount(value, unit)
-            last = last_digit(row.token_interval_s) if key == "token_s" else floor(log10(value))
-            return amount(value, unit, last)
+                return cell(key, value)
+            return cell(
+                key, value, last_digit(row.token_interval_s) if key == "token_s" else floor(log10(value))
+            )
 
         return Column(key, heading, show)
 
@@ -124,11 +125,11 @@ def _times(models: LanguageModels) -> Table:
         Column("model", "model", layout=_NAME),
         Column("weights", "weights"),
         Column("device", "on"),
-        figure("token_s", "token", "s"),
-        figure("tokens_per_s", "tokens", "/s"),
-        figure("first_token_s", "first", "s"),
-        figure("prefill_s", "prefill", "s"),
-        figure("energy_per_token_j", "energy", "J"),
+        figure("token_s", "token"),
+        figure("tokens_per_s", "tokens"),
+        figure("first_token_s", "first"),
+        figure("prefill_s", "prefill"),
+        figure("energy_per_token_j", "energy"),
     )
     return Table(columns, models.rows, "Figures", "models")
 

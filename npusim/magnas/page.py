@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from npusim.report.accuracy import share, share_cell
 from npusim.report.engineering import engineering, factor
-from npusim.report.html import COLOURS, GREY, blank_figure, line_figure, log_axis
+from npusim.report.html import COLOURS, GREY, add_marks, blank_figure, line_figure, log_axis
 from npusim.report.page import (
     Amount,
     Cell,
@@ -21,7 +21,6 @@ from npusim.report.page import (
     Section,
     Table,
     records_table,
-    times,
 )
 
 if TYPE_CHECKING:
@@ -56,12 +55,12 @@ def training_page(training: SupernetTraining) -> Page:
     step = max(1, -(-len(training.subnets) // _MOST_ROWS))
     subnets = (
         Column("architecture", "subnet"),
-        Column("accuracy", show=lambda one: share_cell(one.accuracy)),
+        Column("accuracy"),
     )
     alone = (
         Column("architecture", "trained alone too"),
-        Column("accuracy", "of the supernet", lambda one: share_cell(one.accuracy)),
-        Column("alone_accuracy", "alone", lambda one: share_cell(one.alone_accuracy)),
+        Column("accuracy", "of the supernet"),
+        Column("alone_accuracy", "alone"),
     )
     return Page(
         f"{training.workload} on {images.name}",
@@ -123,7 +122,6 @@ def search_page(search: ArchitectureSearch, explored: Callable[[], Explored] | N
             ),
             _architectures(search),
             _chosen(search),
-            _baselines(search),
             _front(search),
             Lines(_mean_gains(search)),
         ],
@@ -150,6 +148,10 @@ def _headline(search: ArchitectureSearch) -> Figures:
     )
 
 
+def _dominating(search: ArchitectureSearch, index: int | None) -> str:
+    return "none" if index is None else f"{search.front[index].architecture} {search.front[index].mapping}"
+
+
 def _architectures(search: ArchitectureSearch) -> Table:
     """Return the baselines and the chosen architectures, gains over the reference."""
     reference = search.baselines[search.reference]
@@ -157,25 +159,27 @@ def _architectures(search: ArchitectureSearch) -> Table:
         {
             "name": one.operator,
             "of": one,
-            "quicker": reference.latency_s / one.latency_s,
+            "speedup": reference.latency_s / one.latency_s,
             "gain": reference.energy_j / one.energy_j,
             "units": f"{search.units[one.unit]} 100%",
+            "dominated": _dominating(search, one.dominated_by),
         }
         for one in search.baselines
     ]
     for i, one in enumerate(search.chosen):
         uses = (f"{search.units[unit]} {use:.0%}" for unit, use in one.unit_use.items() if use)
         name, units = f"a{i} {one.operators}", " ".join(uses)
-        gains = {"quicker": one.speedup, "gain": one.energy_gain}
+        gains = {"speedup": one.speedup, "gain": one.energy_gain}
         rows.append({"name": name, "of": one, **gains, "units": units, "style": "green"})
     columns = (
-        Column("", "", lambda row: row["name"]),
-        Column("", "accuracy", lambda row: share_cell(row["of"].accuracy)),
-        Column("", "latency", lambda row: Amount(row["of"].latency_s, "s")),
-        Column("", "energy", lambda row: Amount(row["of"].energy_j, "J")),
-        Column("", "quicker", lambda row: times(row["quicker"])),
-        Column("", "less energy", lambda row: times(row["gain"])),
+        Column("name", ""),
+        Column("of.accuracy", "accuracy"),
+        Column("of.latency_s", "latency"),
+        Column("of.energy_j", "energy"),
+        Column("speedup", "quicker"),
+        Column("gain", "less energy"),
         Column("units"),
+        Column("dominated", "dominated by", only="html"),
     )
     return Table(columns, rows, "Baselines and chosen architectures", style=lambda row: row.get("style", ""))
 
@@ -203,27 +207,12 @@ def _chosen(search: ArchitectureSearch) -> Table:
     return Table(columns, search.chosen, "Chosen architectures", "chosen", meaning)
 
 
-def _baselines(search: ArchitectureSearch) -> Table:
-    def dominating(one: Any) -> str:
-        better = None if one.dominated_by is None else search.front[one.dominated_by]
-        return "none" if better is None else f"{better.architecture} {better.mapping}"
-
-    columns = (
-        Column("", "baseline", lambda one: f"{one.operator} on the {one.unit.upper()}"),
-        Column("accuracy", show=lambda one: share_cell(one.accuracy)),
-        Column("latency_s"),
-        Column("energy_j"),
-        Column("", "dominated by", dominating),
-    )
-    return Table(columns, search.baselines, "One operator on one unit", "baselines", only="html")
-
-
 def _front(search: ArchitectureSearch) -> Table:
     columns = (
         Column("architecture"),
         Column("mapping"),
         Column("operating_points"),
-        Column("accuracy", show=lambda one: share_cell(one.accuracy)),
+        Column("accuracy"),
         Column("latency_s"),
         Column("energy_j"),
     )
@@ -285,14 +274,8 @@ def _fronts(search: ArchitectureSearch, explored: Callable[[], Explored] | None,
     tried = explored() if explored is not None else ()
     figure = blank_figure()
     if tried:
-        figure.add_scattergl(
-            x=[one[x] for one in tried],
-            y=[one[y] for one in tried],
-            mode="markers",
-            name="tried",
-            marker={"size": 3, "color": GREY, "opacity": 0.4},
-            hoverinfo="skip",
-        )
+        grey = {"size": 3, "color": GREY, "opacity": 0.4}
+        add_marks(figure, "tried", tried, lambda one: (one[x], one[y]), grey)
     groups = (
         (*_SEARCHES["single_unit"], search.single_unit_front, "circle", 6),
         (*_SEARCHES["chance"], search.chance_front, "circle", 6),
@@ -301,27 +284,16 @@ def _fronts(search: ArchitectureSearch, explored: Callable[[], Explored] | None,
         ("chosen", "#000000", search.chosen, "star", 12),
     )
     for name, colour, points, symbol, size in groups:
-        figure.add_scattergl(
-            x=[_values(one)[x] for one in points],
-            y=[_values(one)[y] for one in points],
-            mode="markers",
-            name=name,
-            marker={
-                "size": size,
-                "color": colour,
-                "symbol": symbol,
-                "line": {"width": 1, "color": "#ffffff"},
-            },
-            text=[
-                f"{one.architecture}<br>{one.mapping}<br>{share(one.accuracy)}, "
-                f"{engineering(one.latency_s, 's')}, {engineering(one.energy_j, 'J')}"
-                for one in points
-            ],
-            hoverinfo="text",
-        )
+        marker = {"size": size, "color": colour, "symbol": symbol, "line": {"width": 1, "color": "#ffffff"}}
+        add_marks(figure, name, points, lambda one: (_values(one)[x], _values(one)[y]), marker, _story)
     drawn = [*tried, *(_values(one) for one in (*search.front, *search.single_unit_front, *search.baselines))]
     figure.update_layout(xaxis=_axis(x, drawn), yaxis=_axis(y, drawn), height=480)
     return figure
+
+
+def _story(one: MappedArchitecture) -> str:
+    figures = f"{share(one.accuracy)}, {engineering(one.latency_s, 's')}, {engineering(one.energy_j, 'J')}"
+    return f"{one.architecture}<br>{one.mapping}<br>{figures}"
 
 
 def _axis(number: int, drawn: Explored) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from npusim.pruning.document import PrunedNetwork, PruningReport
-from npusim.report.accuracy import share, share_cell
+from npusim.report.accuracy import share
 from npusim.report.page import Amount, Column, Lines, Page, Table
 
 _MEANING = (
@@ -43,10 +43,10 @@ def _mean_s(key: str) -> Any:
 
 _NETWORKS = (
     Column("", "network", lambda one: f"{one.budget:g}x by {one.method}"),
-    Column("accuracy", show=lambda one: share_cell(one.accuracy)),
+    Column("accuracy"),
     Column("lost_points", "lost", _lost),
-    Column("cut_accuracy", "cut", lambda one: share_cell(one.cut_accuracy)),
-    Column("refitted_accuracy", "refitted", lambda one: share_cell(one.refitted_accuracy)),
+    Column("cut_accuracy", "cut"),
+    Column("refitted_accuracy", "refitted"),
     Column("macs", "work"),
     Column("weight_bytes", "weights"),
     Column("", "pruning", _mean_s("pruning_s")),
@@ -56,7 +56,7 @@ _RUNS = (
     Column("soc", "machine"),
     Column("techniques"),
     Column("budget", "budget", lambda run: Amount(run.budget, "", f"{run.budget:g}x")),
-    Column("accuracy", show=lambda run: share_cell(run.accuracy)),
+    Column("accuracy"),
     Column("latency_s"),
     Column("energy_j"),
     Column("dram_peak_bytes", "memory"),

@@ -91,7 +91,7 @@ def _difference(result: StackAccuracy) -> str:
 _COLUMNS = (
     Column("techniques", show=lambda result: LongName(result.techniques, "+:")),
     Column("numbers"),
-    Column("accuracy", show=lambda result: share_cell(result.accuracy)),
+    Column("accuracy"),
     Column("", "of the seeds", _of_seeds, words=False),
     Column("", "points", _points, words=False),
     Column("agreement", show=lambda result: share_cell(result.agreement)),

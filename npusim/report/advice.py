@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npusim.report.engineering import last_digit, percent
-from npusim.report.page import Amount, Column, Page, Remark, Table, span, times
+from npusim.report.page import Amount, Cell, Column, Page, Remark, Table, cell, span, times
 from npusim.report.terminal import LongName, conditions
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"gains": "green", "no gain": "dim", "instead": "dim", "refused": "dim"}
 _JOINTS = "+:"
+_FOLDED = {"overflow": "fold"}
 _MEANING = (
     "gain: inferences a second of the stack over those without the technique; today: whether a model file "
     "can hold it."
@@ -52,45 +53,31 @@ def _stacks(result: Advice) -> Table:
     if result.with_compiler.techniques == result.today.techniques:
         del rows["with a compiler"]
     base_per_s = result.as_it_is.throughput_per_s
+
+    def gain(row: Any) -> Cell:
+        _, variant = row
+        return times(variant.throughput_per_s / base_per_s, last_digit(variant.speedup_interval))
+
     columns = (
         Column("", "stack", lambda row: LongName(f"{row[0]}: {row[1].techniques}", _JOINTS)),
         Column("", "latency", lambda row: Amount(row[1].latency_s, "s")),
         Column("", "inf/s", lambda row: Amount(row[1].throughput_per_s)),
         Column("", "energy", lambda row: Amount(row[1].energy_j, "J")),
-        Column(
-            "",
-            "times",
-            lambda row: times(row[1].throughput_per_s / base_per_s, last_digit(row[1].speedup_interval)),
-        ),
+        Column("", "times", gain),
         Column("", "90 %", lambda row: span(row[1].speedup_interval, "x")),
-        Column(
-            "",
-            "accuracy",
-            lambda row: (
-                "" if row[1].accuracy is None else Amount(row[1].accuracy, "", f"{row[1].accuracy:.1%}")
-            ),
-        ),
+        Column("", "accuracy", lambda row: cell("accuracy", row[1].accuracy)),
     )
-    return Table(
-        columns,
-        list(rows.items()),
-        style=lambda row: "bold green" if row[0] == "today" else "",
-        name="stacks",
-    )
+    style = {"today": "bold green"}
+    return Table(columns, list(rows.items()), name="stacks", style=lambda row: style.get(row[0], ""))
 
 
 def _techniques(result: Advice) -> Table:
     columns = (
         Column("technique"),
-        Column("gain", "gain", lambda one: times(one.gain, last_digit(one.gain_interval))),
-        Column("gain_interval", "90 %", lambda one: span(one.gain_interval, "x")),
+        Column("gain", digits="gain_interval"),
+        Column("gain_interval", "90 %"),
         Column("today"),
-        Column(
-            "stack",
-            "in the stack",
-            lambda one: LongName(one.stack or "", _JOINTS),
-            layout={"overflow": "fold"},
-        ),
+        Column("", "in the stack", lambda one: LongName(one.stack or "", _JOINTS), layout=_FOLDED),
     )
     rows = [one for one in result.techniques if one.gain is not None]
     return Table(columns, rows, name="gains", caption=_MEANING, style=lambda one: _STYLES[one.verdict])

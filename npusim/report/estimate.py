@@ -235,8 +235,7 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
         return {"name": name, "parts": seconds, "total_s": total_s, "share": total_s / times.whole_s, **more}
 
     phases = [row(phase.value, sums) for phase, sums in times.by_phase.items()]
-    if times.launch_s > 0.0:
-        phases.append(row(LAUNCH, {"": times.launch_s}))
+    launch = [row(LAUNCH, {"": times.launch_s})] if times.launch_s > 0.0 else []
     units = (_seconds_of(unit, unit) for unit in times.units)
     blocks = [
         row(name, {phase.value: s for phase, s in sums.items()}, mostly=max(sums, key=sums.__getitem__).value)
@@ -257,7 +256,7 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
         Plot(
             f"Where {what} goes: phases by unit",
             lambda: _stacked(phases, times.units, UNIT_COLOURS),
-            _shares("time by phase", "phases", units, phases),
+            _shares("time by phase", "phases", units, phases + launch),
         ),
         Plot(
             f"Blocks of the network by phase{left}",
@@ -351,7 +350,8 @@ def _operators(estimate: Estimate) -> list[Section]:
     if not working:
         return [Text("No operator takes time: all are views of their inputs.")]
     whole_s = estimate.latency_s if single else estimate.contexts / estimate.throughput_per_s
-    launch = {"critical_s": estimate.launch_s}
+    launch: dict[str, Any] = dict.fromkeys(("busy_s", "span_s", "dram_bytes"), "")
+    launch["critical_s"] = estimate.launch_s
     has_launch = single and estimate.launch_s > _WORTH_A_LINE * whole_s
     shown = [*working[:_MOST_OPERATORS], *([launch] if has_launch else [])]
 

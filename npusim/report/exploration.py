@@ -12,7 +12,7 @@ from rich.text import Text
 
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, GREY, blank_figure, line_figure, log_axis
+from npusim.report.html import COLOURS, GREY, add_marks, blank_figure, line_figure, log_axis
 from npusim.report.page import Amount, Cell, Column, Lines, Page, Plot, Remark, Table, remarks_of
 from npusim.report.terminal import drawn_table, grid
 from npusim.units import format_quantity
@@ -213,33 +213,19 @@ def _scatter(front: Front) -> go.Figure:
         }
     figure = blank_figure()
     if front.beaten:
-        figure.add_scattergl(
-            x=[row[x] for row in front.beaten],
-            y=[row[y] for row in front.beaten],
-            mode="markers",
-            marker={"size": 4, "color": GREY, "opacity": 0.5},
-            name="dominated points",
-            hoverinfo="skip",
-        )
-    figure.add_scattergl(
-        x=[row[x] for row in rows],
-        y=[row[y] for row in rows],
-        mode="markers",
-        marker=marker,
-        name="front",
-        text=[f"point {row[_POINT]}<br>" + _described(front, row, "<br>") for row in rows],
-        hoverinfo="text",
+        grey = {"size": 4, "color": GREY, "opacity": 0.5}
+        add_marks(figure, "dominated points", front.beaten, lambda row: (row[x], row[y]), grey)
+    add_marks(
+        figure,
+        "front",
+        rows,
+        lambda row: (row[x], row[y]),
+        marker,
+        lambda row: f"point {row[_POINT]}<br>" + _described(front, row, "<br>"),
     )
-    outline = {"width": 1, "color": "#000000"}
-    figure.add_scatter(
-        x=[front.knee[x]],
-        y=[front.knee[y]],
-        mode="markers",
-        name="knee",
-        marker={"size": 16, "color": COLOURS[1], "symbol": "star", "line": outline},
-        hovertext=[_described(front, front.knee, "<br>")],
-        hoverinfo="text",
-    )
+    star = {"size": 16, "color": COLOURS[1], "symbol": "star", "line": {"width": 1, "color": "#000000"}}
+    story = _described(front, front.knee, "<br>")
+    add_marks(figure, "knee", [front.knee], lambda row: (row[x], row[y]), star, lambda row: story)
     drawn = [*rows, *front.beaten, front.knee]
     figure.update_layout(xaxis=_scale(x, drawn), yaxis=_scale(y, drawn), height=560)
     if len(names) > 2:

@@ -20,24 +20,23 @@ from npusim.report.terminal import as_text, has_words
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-COLOURS = (
-    "#4477aa",
-    "#ee6677",
-    "#228833",
-    "#ccbb44",
-    "#66ccee",
-    "#aa3377",
-    "#885522",
-    "#000000",
-    "#ee7733",
-    "#44bb99",
+COLOURS = tuple(
+    [
+        "#4477aa",
+        "#ee6677",
+        "#228833",
+        "#ccbb44",
+        "#66ccee",
+        "#aa3377",
+        "#885522",
+        "#000000",
+        "#ee7733",
+        "#44bb99",
+    ]
 )
 """Colours that the colour-blind can tell apart (Paul Tol's bright scheme and others)."""
 GREY = "#bbbbbb"
-UNIT_COLOURS = {
-    "npu.dpu": COLOURS[0],
-    "npu.dsp": COLOURS[5],
-    "npu.dma": COLOURS[3],
+UNIT_COLOURS = {f"npu.{unit}": COLOURS[i] for unit, i in (("dpu", 0), ("dsp", 5), ("dma", 3))} | {
     "cpu": COLOURS[8],
     "gpu": COLOURS[2],
 }
@@ -46,15 +45,9 @@ HATCHING = ("", "/", "\\", "x", "-", "|", ".", "+")
 """Patterns of bars, one after the other."""
 DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "double"}
 """Dashes of lines, with the border of their swatch."""
-_SYMBOLS = {
-    "circle": "●",
-    "diamond": "◆",
-    "square": "■",
-    "triangle-up": "▲",
-    "x": "✖",
-    "cross": "✚",
-    "star": "★",
-}
+_SYMBOLS = dict(
+    zip(["circle", "diamond", "square", "triangle-up", "x", "cross", "star"], "●◆■▲✖✚★", strict=True)
+)
 _MOST_HATCHED = 400
 """Bars of a figure from which hatching would be too fine to see and slow to draw."""
 _FEW_DECADES = 0.5
@@ -89,7 +82,9 @@ _FLATTENS = 10.0
 
 def rendered(page_: Page, command: str = "") -> str:
     """Return a page as HTML that needs no other file; `command` is the command line behind it."""
-    notes, warnings, headed = [], [], []
+    notes: list[str] = []
+    warnings: list[str] = []
+    headed: list[str] = []
     for remark in page_.remarks:
         if remark.heading == "Note":
             notes += remark.lines
@@ -451,6 +446,47 @@ def line_figure(
         )
     figure.update_layout(xaxis=x_axis, yaxis=y_axis, height=height)
     return figure
+
+
+def add_marks(
+    figure: go.Figure,
+    name: str,
+    points: Sequence[Any],
+    at: Callable[[Any], tuple[Any, Any]],
+    marker: Mapping[str, Any],
+    hover: Callable[..., str] | None = None,
+    **settings: Any,
+) -> None:
+    """Draw a mark for each point; `at` returns where, `hover` what it says when touched."""
+    places = [at(point) for point in points]
+    figure.add_scatter(
+        x=[x for x, _ in places],
+        y=[y for _, y in places],
+        mode="markers",
+        name=name,
+        marker=marker,
+        text=None if hover is None else [hover(point) for point in points],
+        hoverinfo="skip" if hover is None else "text",
+        **settings,
+    )
+
+
+def add_spans(
+    figure: go.Figure, name: str, colour: str, spans: Sequence[tuple[float, float, str, str]], **place: int
+) -> None:
+    """Draw spans of time as bars: begin, length (s), track and what the bar says when touched."""
+    begins, lengths, tracks, stories = (list(column) for column in zip(*spans, strict=True))
+    figure.add_bar(
+        base=begins,
+        x=lengths,
+        y=tracks,
+        orientation="h",
+        name=name,
+        hovertext=stories,
+        hoverinfo="text",
+        marker={"color": colour, "line": {"width": 0}},
+        **place,
+    )
 
 
 def add_guides(figure: go.Figure, ends: tuple[float, float], shares: Iterable[float]) -> None:

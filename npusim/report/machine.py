@@ -12,13 +12,23 @@ import numpy as np
 from npusim.mapping import sram_contents
 from npusim.ops import Role, Storage
 from npusim.report.engineering import engineering, percent
-from npusim.report.html import COLOURS, GREY, UNIT_COLOURS, amount_axis, blank_figure, log_axis, seconds_axis
+from npusim.report.html import (
+    COLOURS,
+    GREY,
+    UNIT_COLOURS,
+    add_marks,
+    amount_axis,
+    blank_figure,
+    log_axis,
+    seconds_axis,
+)
 from npusim.report.page import Amount, Column, Plot, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from npusim.engines import Estimate
+    from npusim.engines.roofline import RooflinePoint
     from npusim.mapping import Mapped, SramContents
 
 _WIDTH = 360
@@ -43,19 +53,8 @@ def roofline_figure(estimate: Estimate) -> go.Figure:
     units = list(dict.fromkeys(point.unit for point in points))
     for unit in units:
         of_unit = [point for point in points if point.unit == unit]
-        figure.add_scatter(
-            x=[point.intensity["dram"] for point in of_unit],
-            y=[point.ops_per_s for point in of_unit],
-            mode="markers",
-            name=unit,
-            marker={"color": UNIT_COLOURS.get(unit, GREY), "size": 11, "line": {"width": 1, "color": "#fff"}},
-            text=[
-                f"<b>{escape(p.operator)}</b><br>{engineering(p.ops_per_s, 'op/s')}, "
-                f"{percent(p.ops_per_s / p.ceiling_ops_per_s)} of {escape(p.limit)}"
-                for p in of_unit
-            ],
-            hoverinfo="text",
-        )
+        marker = {"color": UNIT_COLOURS.get(unit, GREY), "size": 11, "line": {"width": 1, "color": "#fff"}}
+        add_marks(figure, unit, of_unit, lambda p: (p.intensity["dram"], p.ops_per_s), marker, _rate_story)
     rates = [point.ops_per_s for point in points]
     tops = [c.ops_per_s for c in estimate.roofline.ceilings if c.ops_per_s and c.unit in units]
     figure.update_layout(
@@ -64,6 +63,12 @@ def roofline_figure(estimate: Estimate) -> go.Figure:
         yaxis=log_axis("operations a second", "op/s", min(rates) / 2, max([*rates, *tops]) * 1.5),
     )
     return figure
+
+
+def _rate_story(point: RooflinePoint) -> str:
+    share = percent(point.ops_per_s / point.ceiling_ops_per_s)
+    rate = engineering(point.ops_per_s, "op/s")
+    return f"<b>{escape(point.operator)}</b><br>{rate}, {share} of {escape(point.limit)}"
 
 
 def _ceilings(figure: go.Figure, estimate: Estimate, low: float, high: float) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 Only = Literal["", "terminal", "html"]
 """The one back end that shows something; empty: both."""
 _UNIT_AT_END = re.compile(r"_(per_s|per_j|js|s|j|w|bytes|mm2)$")
-_SHARES = ("accuracy", "agreement", "utilisation", "share", "change")
+_SHARES = ("agreement", "utilisation", "share", "change")
+_FACTORS = ("speedup", "gain", "step_")
+"""Parts of the keys of factors."""
 _REMARKS = ("notes", "warnings")
 _MOST_IN_CELL = 3
 
@@ -56,18 +58,21 @@ class Column:
     """Attribute or key of a record, `a.b` within a part; also the heading of a CSV file."""
     heading: str | None = None
     """Default: the words of the key."""
-    show: Callable[[Any], Cell | None] | None = None
+    show: Callable[..., Cell | None] | None = None
     """Returns the cell of a record; default: the value with three digits and the unit of its key."""
     only: Only = ""
     words: bool | None = None
     """Aligned to the left; default: whether any cell is text."""
+    digits: str = ""
+    """Key of the interval that says how many digits the value bears."""
     layout: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the column on the terminal, as for `rich.table.Table.add_column`."""
 
     def cell(self, record: Any) -> Cell:
         """Return the cell of a record."""
         if self.show is None:
-            return cell(self.key, _value(record, self.key))
+            interval = _value(record, self.digits) if self.digits else None
+            return cell(self.key, _value(record, self.key), last_digit(interval))
         content = self.show(record)
         return "" if content is None else content
 
@@ -118,7 +123,7 @@ class Plot:
 
     title: str
     """Heading; the title of the figure's layout replaces it."""
-    draw: Callable[[], go.Figure | str | None]
+    draw: Callable[..., go.Figure | str | None]
     """Returns a figure with its height, SVG, or None where there is nothing to draw."""
     table: Table | None = None
     """Numbers behind it, folded away below it."""
@@ -342,35 +347,49 @@ def worded(key: str) -> str:
     return _UNIT_AT_END.sub("", key).replace("_", " ").replace(".", " ")
 
 
-def cell(key: str, value: Any) -> Cell:
-    """Return a value as a cell: numbers with three digits and the unit that the end of their key says."""
+def cell(key: str, value: Any, last: int | None = None) -> Cell:
+    """Return a value as a cell: a number with three digits and the unit that the end of its key says.
+
+    Parameters
+    ----------
+    last : int, optional
+        The last digit that it bears; see `npusim.rounding.last_digit`.
+    """
+    unit = _unit(key)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) and not unit_of(key):
+    if isinstance(value, int) and not unit:
         return Amount(value, "", f"{value:,}")
     if isinstance(value, int | float):
-        return Amount(value, _unit(key), _shown(key, value))
+        return Amount(value, unit, _shown(key, value, last))
     if isinstance(value, list | tuple) and value and all(isinstance(v, int | float) for v in value):
+        if len(value) == 2 and "interval" in key:
+            return span(value, unit)
         several = f"{len(value)} values" if len(value) > _MOST_IN_CELL else ""
-        return Amount(list(value), _unit(key), several or " to ".join(_shown(key, v) for v in value))
+        return Amount(list(value), unit, several or " to ".join(_shown(key, v, last) for v in value))
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if value is None:
-        return Amount(None, unit_of(key)) if unit_of(key) else ""
+        return Amount(None, unit) if unit and "interval" not in key and unit != "x" else ""
     return "" if isinstance(value, dict) else str(value)
 
 
-def _shown(key: str, value: float) -> str:
-    last = key.rpartition(".")[2]
-    if "speedup" in last:
-        return factor(value)
-    if last.endswith(_SHARES) and abs(value) <= 1.0:
+def _shown(key: str, value: float, last: int | None) -> str:
+    unit, name = _unit(key), key.rpartition(".")[2]
+    if unit == "x":
+        return factor(value, last)
+    if name.endswith("accuracy"):
+        return f"{100 * value:.1f} %"
+    if name.endswith(_SHARES) and abs(value) <= 1.0:
         return percent(value)
-    return engineering(value, _unit(key)) if _unit(key) else f"{value:.4g}"
+    return engineering(value, unit, last) if unit else f"{value:.4g}"
 
 
 def _unit(key: str) -> str:
-    return "MAC" if key.endswith("macs") else unit_of(key)
+    if key.endswith("macs"):
+        return "MAC"
+    name = key.rpartition(".")[2]
+    return unit_of(key) or ("x" if any(word in name for word in _FACTORS) else "")
 
 
 def part(value: float | None) -> Cell:
@@ -381,11 +400,6 @@ def part(value: float | None) -> Cell:
 def times(value: float | None, last: int | None = None) -> Cell:
     """Return a factor as a cell, to the digit that it bears."""
     return "" if value is None else Amount(value, "x", factor(value, last))
-
-
-def amount(value: float | None, unit: str, last: int | None = None) -> Amount:
-    """Return a quantity as a cell, to the digit that it bears."""
-    return Amount(value, unit, None if value is None or last is None else engineering(value, unit, last))
 
 
 def span(interval: Sequence[float] | None, unit: str = "s") -> Cell:

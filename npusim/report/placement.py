@@ -10,6 +10,7 @@ from rich.text import Text
 from npusim.report.engineering import engineering, factor
 from npusim.report.html import (
     COLOURS,
+    add_marks,
     amount_axis,
     amount_bars,
     bar_figure,
@@ -295,12 +296,10 @@ def _front_figure(front: MapFront) -> go.Figure:
     )
     symbols = ("square", "diamond", "triangle-up", "star")
     for i, (name, point) in enumerate(_others(front)):
-        figure.add_scatter(
-            x=[point.latency_s],
-            y=[point.energy_j],
-            mode="markers",
-            name=name.replace("\n", " "),
-            marker={"size": 12, "symbol": symbols[i % 4], "color": COLOURS[(i + 2) % len(COLOURS)]},
+        marker = {"size": 12, "symbol": symbols[i % 4], "color": COLOURS[(i + 2) % len(COLOURS)]}
+        label = name.replace("\n", " ")
+        add_marks(
+            figure, label, [point], lambda p: (p.latency_s, p.energy_j), marker, lambda p, label=label: label
         )
     figure.update_layout(xaxis=amount_axis("latency", "s"), yaxis=amount_axis("energy", "J"), height=420)
     return figure

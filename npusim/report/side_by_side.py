@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering
 from npusim.report.html import COLOURS, amount_bars, bar_figure, seconds_axis
-from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Table, times
+from npusim.report.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, times
 from npusim.report.terminal import LongName, conditions, counted
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _columns(
             Column("", run.name, lambda row, i=i: figure(row, i), words=False, layout={"overflow": "fold"})
         )
         if i:
-            only = "" if len(runs) <= _MOST_RATIOS else "html"
+            only: Only = "" if len(runs) <= _MOST_RATIOS else "html"
             columns.append(Column("", "ratio", lambda row, i=i: times(ratio(row, i)), only, words=False))
     return columns
 

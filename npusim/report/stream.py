@@ -204,9 +204,11 @@ def _even(result: Followed) -> list[str]:
 
 
 def _time_figure(result: Followed) -> go.Figure:
-    series = {way.name: (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies}
+    series = {
+        str(way.name): (list(range(len(way.cumulative_s))), way.cumulative_s) for way in result.strategies
+    }
     styles = {
-        way.name: {"line": {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}}
+        str(way.name): {"line": {"color": COLOURS[i], "shape": "hv", "dash": _DASHES[i % len(_DASHES)]}}
         for i, way in enumerate(result.strategies)
     }
     return line_figure(
@@ -224,7 +226,7 @@ def _rate_figure(result: Followed) -> go.Figure | None:
     series, styles, colours = {}, {}, {}
     for i, way in enumerate(ways):
         name = f"{way.name}, {way.lost_edges:.0%} of the edges lost" if way.lost_edges else str(way.name)
-        colours[way.name] = COLOURS[i]
+        colours[str(way.name)] = COLOURS[i]
         series[name] = (rates, [sustained_per_s(way, rate) for rate in rates])
         styles[name] = {
             "line": {"color": COLOURS[i], "dash": "dot" if way.lost_edges else "solid"},

@@ -23,7 +23,7 @@ from npusim.engines.timeline import (
     sram_in_use,
 )
 from npusim.report.engineering import engineering, percent
-from npusim.report.html import COLOURS, GREY, names_axis
+from npusim.report.html import COLOURS, GREY, add_spans, names_axis
 from npusim.report.page import Amount, Column, Lines, Page, Plot, Section, Table, part
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _stalls(line: Timeline) -> Table:
     return Table(columns, rows, title, "waits", titled=True, gap=1)
 
 
-def _path_lines(line: Timeline, path: Sequence[CriticalTask]) -> list[str]:
+def _path_lines(line: Timeline, path: list[CriticalTask]) -> list[str]:
     """Return what the critical path is made of, and how much of the run was simulated."""
     total = sum(task.waited_s + task.worked_s for task in path) or 1.0
     summary = path_summary(line, path)
@@ -278,20 +278,7 @@ def _bars(figure: Any, line: Timeline, groups: list[Any]) -> list[str]:
             by_name[name].append((float(line.start[task.row]), task.worked_s, _CRITICAL, story))
     for name, bars in by_name.items():
         if bars:
-            begins, lengths, places, stories = (list(column) for column in zip(*bars, strict=True))
-            marker = {"color": colours[name], "line": {"width": 0}}
-            figure.add_bar(
-                base=begins,
-                x=lengths,
-                y=places,
-                orientation="h",
-                name=name,
-                hovertext=stories,
-                hoverinfo="text",
-                marker=marker,
-                row=1,
-                col=1,
-            )
+            add_spans(figure, name, colours[name], bars, row=1, col=1)
     for begin, end in launches:
         figure.add_vrect(
             begin,

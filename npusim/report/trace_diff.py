@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from npusim.measure.trace_diff import layer_key
 from npusim.measure.traces import ENGINES, LAUNCH, Event
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, GREY, blank_figure, names_axis, seconds_axis
+from npusim.report.html import COLOURS, GREY, add_spans, blank_figure, names_axis, seconds_axis
 from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, part
 
 if TYPE_CHECKING:
@@ -131,9 +131,11 @@ def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]
     same = {layer_key(pair.simulated): layer_key(pair.measured) for pair in diff.layers}
     names = {layer_key(pair.measured): pair.measured for pair in diff.layers}
     names |= {layer_key(layer.name): layer.name for layer in diff.alone}
-    bars = [(f"{_TRACKS[engine]}, first", key, *span) for engine, key, *span in _bars(first)]
-    bars += [
-        (f"{_TRACKS[engine]}, second", same.get(key, key), *span) for engine, key, *span in _bars(second)
+    runs: Any = (("first", {}, first), ("second", same, second))
+    bars = [
+        (f"{_TRACKS[engine]}, {run}", paired.get(key, key), begin_s, length_s)
+        for run, paired, events in runs
+        for engine, key, begin_s, length_s in _bars(events)
     ]
     spent: dict[str, float] = {}
     for _, key, _, length_s in bars:
@@ -143,20 +145,13 @@ def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]
     labels = {**names, "": _OTHERS, LAUNCH: "launch"}
     figure = blank_figure()
     for key in colours:
-        of_key = [bar for bar in bars if (bar[1] if bar[1] in colours else "") == key]
+        of_key = [
+            (begin_s, length_s, track, f"<b>{escape(names.get(k, k))}</b><br>{engineering(length_s, 's')}")
+            for track, k, begin_s, length_s in bars
+            if (k if k in colours else "") == key
+        ]
         if of_key:
-            figure.add_bar(
-                base=[begin_s for _, _, begin_s, _ in of_key],
-                x=[length_s for *_, length_s in of_key],
-                y=[track for track, *_ in of_key],
-                orientation="h",
-                name=labels[key],
-                marker={"color": colours[key]},
-                hovertext=[
-                    f"<b>{escape(names.get(k, k))}</b><br>{engineering(t, 's')}" for _, k, _, t in of_key
-                ],
-                hoverinfo="text",
-            )
+            add_spans(figure, labels[key], colours[key], of_key)
     used = {track for track, *_ in bars}
     ordered = [f"{track}, {run}" for run in ("first", "second") for track in _TRACKS.values()]
     tracks = [track for track in ordered if track in used]

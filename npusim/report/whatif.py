@@ -13,7 +13,7 @@ from rich.text import Text
 
 from npusim.report.engineering import engineering, factor, factors, last_digit, last_digit_of_rate
 from npusim.report.html import COLOURS, blank_figure, line_figure, log_axis, names_axis, seconds_axis
-from npusim.report.page import Cell, Column, Page, Plot, Remark, Section, Table, amount, span, times
+from npusim.report.page import Cell, Column, Page, Plot, Remark, Section, Table, cell
 from npusim.report.terminal import LongName, conditions, drawn_table
 from npusim.studies.comparison import Untouched, Variant
 from npusim.techniques import NONE
@@ -113,27 +113,24 @@ def _name(row: _Row, style: str = "") -> Cell:
 def _rate(row: _Row) -> Cell:
     """Return the throughput, to the digits of the latency where one inference follows another."""
     single = row.throughput_per_s == 1.0 / row.latency_s
-    return amount(row.throughput_per_s, "/s", last_digit_of_rate(row.latency_interval_s) if single else None)
+    last = last_digit_of_rate(row.latency_interval_s) if single else None
+    return cell("throughput_per_s", row.throughput_per_s, last)
 
 
 def _figure_columns(rows: Sequence[_Row], single: bool = True) -> list[Column]:
-    """Return the columns of amounts, each to the digits that its interval bears."""
-    both = any(
-        factor(v.speedup_latency) != factor(v.speedup_throughput) for v in rows if isinstance(v, Variant)
-    )
+    """Return the columns of amounts."""
+    variants = [row for row in rows if isinstance(row, Variant)]
+    both = any(factor(v.speedup_latency) != factor(v.speedup_throughput) for v in variants)
+    rate = "\nrate" if both else "speed-up"
     return [
-        Column("latency_s", "latency", lambda v: amount(v.latency_s, "s", last_digit(v.latency_interval_s))),
-        Column("latency_interval_s", "90 %", lambda v: span(v.latency_interval_s), "" if single else "html"),
-        Column("throughput_per_s", "rate", _rate, "html" if single else ""),
+        Column("latency_s", "latency", digits="latency_interval_s"),
+        Column("latency_interval_s", "90 %", only="" if single else "html"),
+        Column("throughput_per_s", "rate", _rate, only="html" if single else ""),
         Column("energy_j", "energy"),
         Column("dram_bytes", "DRAM"),
         *([Column("speedup_latency", "speed-up\nlatency")] if both else []),
-        Column(
-            "speedup_throughput",
-            "\nrate" if both else "speed-up",
-            lambda v: times(v.speedup_throughput, last_digit(v.speedup_interval)),
-        ),
-        Column("speedup_interval", "90 %", lambda v: span(v.speedup_interval, "x"), "html"),
+        Column("speedup_throughput", rate, digits="speedup_interval"),
+        Column("speedup_interval", "90 %", only="html"),
     ]
 
 
@@ -145,16 +142,11 @@ def _variants(result: WhatIf) -> Table:
         *([Column("", "at", lambda v: _at(v.at), "html")] if result.over else []),
         Column(key, "stack", None if result.over else _name),
         *_figure_columns(result.variants, result.requests == 1),
-        Column(
-            "step_speedup",
-            "step",
-            lambda v: times(v.step_speedup, last_digit(v.step_interval)),
-            "html",
-        ),
-        Column("step_interval", "90 %", lambda v: span(v.step_interval, "x"), "html"),
+        Column("step_speedup", "step", only="html", digits="step_interval"),
+        Column("step_interval", "90 %", only="html"),
         Column("bound", only="html"),
         Column("", "bound", lambda v: v.bound.removeprefix("npu."), "terminal"),
-        Column("", "accuracy", lambda v: _accuracy(getattr(v, "accuracy", None)), words=False),
+        Column("accuracy", "accuracy", only="terminal"),
     ]
 
     def style(row: _Row) -> str:
@@ -172,10 +164,6 @@ def _variants(result: WhatIf) -> Table:
         only="html" if result.over else "",
         gap=1,
     )
-
-
-def _accuracy(accuracy: float | None) -> str:
-    return "" if accuracy is None else f"{100 * accuracy:.1f} %"
 
 
 def _stack_sections(result: WhatIf) -> list[Section]:
@@ -201,16 +189,13 @@ def _waterfall(result: WhatIf) -> Table:
         now_s = _interval_s(row)
         return _falling(now_s, interval_s.get(getattr(row, "step_from", None) or "", now_s), longest_s)
 
-    def step(row: _Row) -> Cell:
-        return times(row.step_speedup, last_digit(row.step_interval)) if isinstance(row, Variant) else ""
-
     columns = (
         Column("", "", lambda row: _name(row, "bold green" if row is best else "")),
         Column("", _quantity(result), bar),
-        Column("", "step", step),
-        Column("", "90 %", lambda row: factors(getattr(row, "step_interval", None)), words=False),
-        Column("", "speed-up", lambda row: times(row.speedup_throughput, last_digit(row.speedup_interval))),
-        Column("", "90 %", lambda row: factors(row.speedup_interval), words=False),
+        Column("step_speedup", "step", digits="step_interval"),
+        Column("step_interval", "90 %"),
+        Column("speedup_throughput", "speed-up", digits="speedup_interval"),
+        Column("speedup_interval", "90 %"),
     )
     saved, lost = ("░ saved", _SAVED), ("▓ lost", _LOST)
     legend = Text.assemble(("█ time", _KEPT), "; against the stack that it adds to: ", saved, ", ", lost)
@@ -447,26 +432,15 @@ def _compiling(result: WhatIf) -> list[Section]:
     if len({compilation.models for compilation in compilations}) < 2:
         return []
 
-    def memory(v: Any) -> Cell:
-        last = last_digit(v.compilation.memory_peak_interval_bytes)
-        return amount(v.compilation.memory_peak_bytes, "B", last)
-
-    def compile_time(v: Any) -> Cell:
-        return amount(v.compilation.compile_s, "s", last_digit(v.compilation.compile_interval_s))
-
     columns = (
         Column("", "launches and compiling", lambda v: _at(v.at)),
         Column("compilation.models", "models"),
-        Column("launches", "launches"),
-        Column("", "latency", _figure_columns([])[0].show, "terminal"),
-        Column("compilation.compile_s", "compile time", compile_time),
-        Column("compilation.compile_interval_s", "90 %", lambda v: span(v.compilation.compile_interval_s)),
-        Column("compilation.memory_peak_bytes", "memory", memory),
-        Column(
-            "compilation.memory_peak_interval_bytes",
-            "90 %",
-            lambda v: span(v.compilation.memory_peak_interval_bytes, "B"),
-        ),
+        Column("launches"),
+        Column("latency_s", "latency", only="terminal", digits="latency_interval_s"),
+        Column("compilation.compile_s", "compile time", digits="compilation.compile_interval_s"),
+        Column("compilation.compile_interval_s", "90 %"),
+        Column("compilation.memory_peak_bytes", "memory", digits="compilation.memory_peak_interval_bytes"),
+        Column("compilation.memory_peak_interval_bytes", "90 %"),
     )
     caption = f"memory at the peak of compiling: {compilations[0].source}"
     return [Table(columns, rows, "Launches and compiling", "compiling", caption, gap=1)]
