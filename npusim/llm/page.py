@@ -115,9 +115,8 @@ def _times(models: LanguageModels) -> Table:
             value = getattr(row, key)
             if row.token_interval_s is None or not value:
                 return cell(key, value)
-            return cell(
-                key, value, last_digit(row.token_interval_s) if key == "token_s" else floor(log10(value))
-            )
+            last = last_digit(row.token_interval_s) if key == "token_s" else floor(log10(value))
+            return cell(key, value, last)
 
         return Column(key, heading, show)
 

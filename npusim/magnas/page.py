@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from npusim.report.accuracy import share, share_cell
+from npusim.report.accuracy import share
 from npusim.report.engineering import engineering, factor
 from npusim.report.html import COLOURS, GREY, add_marks, blank_figure, line_figure, log_axis
 from npusim.report.page import (
@@ -26,11 +26,7 @@ from npusim.report.page import (
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from npusim.magnas.documents import (
-        ArchitectureSearch,
-        MappedArchitecture,
-        SupernetTraining,
-    )
+    from npusim.magnas.documents import ArchitectureSearch, MappedArchitecture, SupernetTraining
     from npusim.magnas.figures_document import MappingFigures
 
 Explored = Sequence[tuple[float, float, float]]
@@ -53,10 +49,7 @@ def training_page(training: SupernetTraining) -> Page:
             f"; rank correlation with {len(training.alone)} trained alone {training.rank_correlation:.2f}"
         )
     step = max(1, -(-len(training.subnets) // _MOST_ROWS))
-    subnets = (
-        Column("architecture", "subnet"),
-        Column("accuracy"),
-    )
+    subnets = (Column("architecture", "subnet"), Column("accuracy"))
     alone = (
         Column("architecture", "trained alone too"),
         Column("accuracy", "of the supernet"),
@@ -191,10 +184,10 @@ def _chosen(search: ArchitectureSearch) -> Table:
         Column("mapping", "stem/graphers/FFNs/head"),
         Column("operating_points", "operating points"),
         Column("chosen_for", "chosen for"),
-        Column("ffn_use", "FFN use", lambda one: share_cell(one.ffn_use), "html"),
-        Column("preprocess_use", "pre-processing", lambda one: share_cell(one.preprocess_use), "html"),
+        Column("ffn_use", "FFN use", only="html", text=share),
+        Column("preprocess_use", "pre-processing", only="html", text=share),
         *(
-            Column("", f"{unit.upper()} use", lambda one, unit=unit: share_cell(one.unit_use[unit]), "html")
+            Column(f"unit_use.{unit}", f"{unit.upper()} use", only="html", text=share)
             for unit in search.units
         ),
     )

@@ -55,7 +55,7 @@ _NETWORKS = (
 _RUNS = (
     Column("soc", "machine"),
     Column("techniques"),
-    Column("budget", "budget", lambda run: Amount(run.budget, "", f"{run.budget:g}x")),
+    Column("budget", text="{:g}x"),
     Column("accuracy"),
     Column("latency_s"),
     Column("energy_j"),

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from npusim.accuracy.document import AccuracyReport, StackAccuracy
 from npusim.report.html import bar_figure
-from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Table
+from npusim.report.page import Column, Page, Plot, Remark, Table
 from npusim.report.terminal import LongName
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ def accuracy_page(report: AccuracyReport) -> Page:
         sections=[
             Plot("Accuracy by technique stack", lambda: _bars(report)),
             *(
-                Table(
-                    _COLUMNS,
-                    [result for result in report.results if result.workload == name],
-                    name,
-                    titled=True,
-                )
+                Table(_COLUMNS, [r for r in report.results if r.workload == name], name, titled=True)
                 for name in workloads
             ),
         ],
@@ -65,11 +60,6 @@ def share(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def share_cell(value: float | None) -> Cell:
-    """Return a share with one decimal as a cell."""
-    return "" if value is None else Amount(value, "", share(value))
-
-
 def _of_seeds(result: StackAccuracy) -> str:
     accuracies = [100 * one.accuracy for one in result.seeds]
     return f"{min(accuracies):.1f}-{max(accuracies):.1f}" if len(accuracies) > 1 else ""
@@ -94,7 +84,7 @@ _COLUMNS = (
     Column("accuracy"),
     Column("", "of the seeds", _of_seeds, words=False),
     Column("", "points", _points, words=False),
-    Column("agreement", show=lambda result: share_cell(result.agreement)),
+    Column("agreement", text=share),
     Column("", "difference", _difference, words=False),
 )
 

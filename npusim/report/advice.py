@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from npusim.report.engineering import last_digit, percent
-from npusim.report.page import Amount, Cell, Column, Page, Remark, Table, cell, span, times
+from npusim.report.engineering import percent
+from npusim.report.page import Amount, Column, Page, Remark, Table
 from npusim.report.terminal import LongName, conditions
 
 if TYPE_CHECKING:
@@ -23,11 +23,8 @@ _MEANING = (
 def advice_page(result: Advice) -> Page:
     """Return the page of advice; the conclusion is the last line."""
     refused = [one.reason for one in result.techniques if one.verdict == "refused"]
-    not_today = [
-        f"{one.technique}: {one.reason}"
-        for one in result.techniques
-        if one.verdict != "refused" and one.reason
-    ]
+    able = [one for one in result.techniques if one.verdict != "refused"]
+    not_today = [f"{one.technique}: {one.reason}" for one in able if one.reason]
     numerics = [f"{one.technique}: {one.numerics}" for one in result.techniques if one.verdict == "gains"]
     return Page(
         "Advice",
@@ -49,26 +46,25 @@ def advice_page(result: Advice) -> Page:
 
 
 def _stacks(result: Advice) -> Table:
-    rows = {"as it is": result.as_it_is, "today": result.today, "with a compiler": result.with_compiler}
+    stacks = {"as it is": result.as_it_is, "today": result.today, "with a compiler": result.with_compiler}
     if result.with_compiler.techniques == result.today.techniques:
-        del rows["with a compiler"]
+        del stacks["with a compiler"]
     base_per_s = result.as_it_is.throughput_per_s
-
-    def gain(row: Any) -> Cell:
-        _, variant = row
-        return times(variant.throughput_per_s / base_per_s, last_digit(variant.speedup_interval))
-
+    rows = [
+        {"label": label, "gain": variant.throughput_per_s / base_per_s, **dict(variant)}
+        for label, variant in stacks.items()
+    ]
     columns = (
-        Column("", "stack", lambda row: LongName(f"{row[0]}: {row[1].techniques}", _JOINTS)),
-        Column("", "latency", lambda row: Amount(row[1].latency_s, "s")),
-        Column("", "inf/s", lambda row: Amount(row[1].throughput_per_s)),
-        Column("", "energy", lambda row: Amount(row[1].energy_j, "J")),
-        Column("", "times", gain),
-        Column("", "90 %", lambda row: span(row[1].speedup_interval, "x")),
-        Column("", "accuracy", lambda row: cell("accuracy", row[1].accuracy)),
+        Column("", "stack", lambda row: LongName(f"{row['label']}: {row['techniques']}", _JOINTS)),
+        Column("latency_s"),
+        Column("", "inf/s", lambda row: Amount(row["throughput_per_s"])),
+        Column("energy_j"),
+        Column("gain", "times", digits="speedup_interval"),
+        Column("speedup_interval", "90 %"),
+        Column("accuracy"),
     )
     style = {"today": "bold green"}
-    return Table(columns, list(rows.items()), name="stacks", style=lambda row: style.get(row[0], ""))
+    return Table(columns, rows, name="stacks", style=lambda row: style.get(row["label"], ""))
 
 
 def _techniques(result: Advice) -> Table:

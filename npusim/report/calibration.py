@@ -42,10 +42,7 @@ def calibration_page(report: CalibrationReport, output: str | None = None) -> Pa
         sections=[
             Plot("Predicted over measured", lambda: _scatter(report)),
             Lines([_BAND], style="dim", only="html"),
-            Plot(
-                "What is left, by operator and size (bars: 90 % of the measurement's noise)",
-                lambda: _residuals(report),
-            ),
+            Plot("What is left, by size (bars: 90 % of the measurement's noise)", lambda: _residuals(report)),
             *_numbers(report.parameters),
             *_errors(report),
             _conditions(report),
@@ -71,9 +68,8 @@ def percent_text(part: float) -> str:
 
 def _value(value: float, unit: str) -> Cell:
     """Return a number of a data sheet with three digits."""
-    return Amount(
-        value, unit, engineering(value, unit) if unit in _PREFIXED else f"{value:.3g} {unit}".strip()
-    )
+    text = engineering(value, unit) if unit in _PREFIXED else f"{value:.3g} {unit}".strip()
+    return Amount(value, unit, text)
 
 
 def _interval(p: FittedParameter) -> str:
@@ -93,12 +89,7 @@ def _numbers(parameters: Sequence[FittedParameter]) -> list[Section]:
     columns = (
         Column("path", "fitted", layout={"style": "cyan"}),
         Column("", "before", lambda p: _value(p.before, p.unit)),
-        Column(
-            "",
-            "uncertainty",
-            lambda p: Amount(p.before_uncertainty, "", percent_text(p.before_uncertainty)),
-            "html",
-        ),
+        Column("before_uncertainty", "uncertainty", only="html", text=percent_text),
         Column(
             "", "after", lambda p: _value(p.after, p.unit) if p.status in FITTED else "as before", words=False
         ),
@@ -118,11 +109,8 @@ def _numbers(parameters: Sequence[FittedParameter]) -> list[Section]:
 
 def _marks(parameters: Sequence[FittedParameter]) -> list[Remark]:
     """Return what limits the fitted numbers, and the numbers that stayed."""
-    tied = [
-        f"{p.path} only with {', '.join(p.tied_to[:_MOST_TIED])}"
-        for p in parameters
-        if p.status == "tied" and p.tied_to
-    ]
+    known_together = [p for p in parameters if p.status == "tied" and p.tied_to]
+    tied = [f"{p.path} only with {', '.join(p.tied_to[:_MOST_TIED])}" for p in known_together]
     loose = [f"{p.path}: the value before is ruled out" for p in parameters if p.status == "loose"]
     stayed = {
         status: ", ".join(p.path for p in parameters if p.status == status)
@@ -136,21 +124,14 @@ def _marks(parameters: Sequence[FittedParameter]) -> list[Remark]:
 
 
 def _errors(report: CalibrationReport) -> list[Section]:
-    def error(name: str, heading: str) -> Column:
-        def show(family: Any) -> Amount:
-            value = getattr(family, name)
-            return Amount(value, "", percent_text(value))
-
-        return Column(name, heading, show)
-
     columns = (
         Column("", "errors, median", lambda f: f.family + ("" if f.fitted else " (not fitted)")),
         Column("rows", "rows"),
-        error("before_median", "before"),
-        error("after_median", "after"),
-        error("held_out_median", "unseen"),
-        error("held_out_p90", "p90"),
-        error("noise_median", "noise"),
+        Column("before_median", "before", text=percent_text),
+        Column("after_median", "after", text=percent_text),
+        Column("held_out_median", "unseen", text=percent_text),
+        Column("held_out_p90", "p90", text=percent_text),
+        Column("noise_median", "noise", text=percent_text),
         Column("", "in 90 %", lambda f: "" if f.inside is None else f"{f.inside} of {f.rows}", words=False),
     )
     meaning = (
@@ -176,10 +157,7 @@ def _conditions(report: CalibrationReport) -> Table:
     environment = dict(report.environment)
     settings = environment.pop("settings", {})
     facts = {"npusim": report.npusim, "SoC": report.soc_title, "date": report.date, **environment, **settings}
-    columns = (
-        Column("", "what", lambda item: item[0]),
-        Column("", "value", lambda item: str(item[1])),
-    )
+    columns = (Column("", "what", lambda item: item[0]), Column("", "value", lambda item: str(item[1])))
     rows = [item for item in facts.items() if item[1] is not None]
     return Table(columns, rows, "Conditions", only="html")
 

@@ -232,11 +232,12 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
 
     def row(name: str, seconds: Mapping[Any, float], **more: Any) -> dict[str, Any]:
         total_s = sum(seconds.values())
-        return {"name": name, "parts": seconds, "total_s": total_s, "share": total_s / times.whole_s, **more}
+        parts = {f"{part}_s": s for part, s in seconds.items()}
+        return {"name": name, **parts, "total_s": total_s, "share": total_s / times.whole_s, **more}
 
     phases = [row(phase.value, sums) for phase, sums in times.by_phase.items()]
     launch = [row(LAUNCH, {"": times.launch_s})] if times.launch_s > 0.0 else []
-    units = (_seconds_of(unit, unit) for unit in times.units)
+    units = (Column(f"{unit}_s", unit) for unit in times.units)
     blocks = [
         row(name, {phase.value: s for phase, s in sums.items()}, mostly=max(sums, key=sums.__getitem__).value)
         for name, sums in times.by_block.items()
@@ -247,7 +248,7 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
     others = ranked[_MOST_BLOCKS:]
     rest = row(f"{len(others)} more blocks", {"": sum(block["total_s"] for block in others)})
     left = f", the {len(shown)} longest of {len(longest)}" if others else ""
-    of_phases = (_seconds_of(phase.value, phase.value, only="html") for phase in times.by_phase)
+    of_phases = (Column(f"{phase.value}_s", phase.value, only="html") for phase in times.by_phase)
     control = [row(name, {"": s}, count=count) for name, (count, s) in times.control.items()]
     count = sum(each["count"] for each in control)
     whole = [row("all of them", {"": times.control_s}, count=count)] if len(control) > 1 else []
@@ -273,13 +274,6 @@ def _regions(times: TimeByRegion, single: bool) -> list[Section]:
     ]
 
 
-def _seconds_of(key: str, heading: str, **options: Any) -> Column:
-    def cell(row: Any) -> Cell:
-        return Amount(row["parts"].get(key), "s", None if key in row["parts"] else "")
-
-    return Column("", heading, cell, words=False, **options)
-
-
 def _shares(
     heading: str,
     name: str,
@@ -290,10 +284,10 @@ def _shares(
 ) -> Table:
     """Return a table of times with their shares, as numbers and as bars."""
     columns = (
-        Column("", heading, lambda row: row["name"], layout={"min_width": 14}),
+        Column("name", heading, layout={"min_width": 14}),
         *between,
-        Column("", "in all", lambda row: Amount(row["total_s"], "s")),
-        Column("", "share", lambda row: part(row["share"])),
+        Column("total_s", "in all"),
+        Column("share"),
         Column("", "", lambda row: share_bar(row["share"]), "terminal"),
         Column("mostly", "mostly", only="terminal"),
     )
@@ -302,7 +296,7 @@ def _shares(
 
 def _stacked(rows: Sequence[Any], parts: Sequence[str], colours: Mapping[str, str]) -> go.Figure:
     """Return a bar for each row, stacked of its parts."""
-    series = {name: {row["name"]: row["parts"].get(name, 0.0) for row in rows} for name in parts}
+    series = {name: {row["name"]: row.get(f"{name}_s", 0.0) for row in rows} for name in parts}
     return bar_figure(series, seconds_axis("", log=False), "s", mode="stack", colours=colours)
 
 
@@ -442,11 +436,8 @@ def _story(op: OperatorCost) -> str:
 
 
 def _energy(estimate: Estimate) -> Plot:
-    parts = {
-        _ENERGIES.get(name, name): value
-        for name, value in estimate.energy.model_dump().items()
-        if value > 0.0
-    }
+    energies = estimate.energy.model_dump().items()
+    parts = {_ENERGIES.get(name, name): energy_j for name, energy_j in energies if energy_j > 0.0}
     columns = (
         Column("", "energy by part", lambda row: row[0], layout={"min_width": 14}),
         Column("", "", lambda row: Amount(row[1], "J")),
@@ -471,7 +462,7 @@ def _tilings_and_traffic(estimate: Estimate) -> list[Section]:
             Column("", heading, lambda op, i=i: _tiling(op.mapping)[i], words=i < 3)
             for i, heading in enumerate(("split", "mode", "stays", "a tile", "in blocks"))
         ),
-        Column("", "grid", lambda op: part(op.grid_utilisation)),
+        Column("grid_utilisation", "grid"),
     )
     traffic = (
         name,
@@ -504,18 +495,15 @@ def _tiling(m: OperatorMapping) -> tuple[str, ...]:
 
 def _roofline(estimate: Estimate) -> Section:
     """Return each operator's rate, its operations for a byte of DRAM, and its lowest ceiling."""
-    points = {point.operator: point for point in estimate.roofline.points}
-    shown = [points[op.name] for op in _slowest(estimate) if op.name in points]
-    levels = dict.fromkeys(level for point in estimate.roofline.points for level in point.intensity)
-
-    def intensity(point: Any) -> Amount:
-        value = point.intensity.get("dram")
-        return Amount(value, "", "-" if value is None else f"{value:,.3g}")
+    points = estimate.roofline.points
+    by_name = {point.operator: point for point in points}
+    shown = [by_name[op.name] for op in _slowest(estimate) if op.name in by_name]
+    levels = dict.fromkeys(level for point in points for level in point.intensity)
 
     columns = (
         Column("operator", "roofline", lambda point: LongName(point.operator, _JOINTS)),
         Column("ops_per_s", "rate", lambda point: Amount(point.ops_per_s, "OP/s")),
-        Column("intensity.dram", "OP/B DRAM", intensity),
+        Column("intensity.dram", "OP/B DRAM", text="{:,.3g}"),
         Column("ceiling_ops_per_s", "ceiling", lambda point: Amount(point.ceiling_ops_per_s, "OP/s")),
         Column("", "reached", lambda point: part(point.ops_per_s / point.ceiling_ops_per_s)),
         Column("limit", "lowest ceiling"),
@@ -524,25 +512,15 @@ def _roofline(estimate: Estimate) -> Section:
         Column("ops", "operations", only="html"),
         *(Column(f"intensity.{level}", only="html") for level in levels if level != "dram"),
     )
-    table = Table(
-        columns,
-        estimate.roofline.points,
-        name="roofline.points",
-        terminal=shown,
-        most=_MOST_DETAILED,
-        detail=True,
-    )
+    table = Table(columns, points, name="roofline.points", terminal=shown, most=_MOST_DETAILED, detail=True)
     title = "Roofline: each operator below the ceilings of its unit"
     return Plot(title, lambda: roofline_figure(estimate), table)
 
 
 def _of_machine(estimate: Estimate, mapped: Mapped) -> list[Plot]:
     title = "What flows through the machine in an inference"
-    return [
-        Plot(title, lambda: block_diagram(estimate, mapped)),
-        sram_section(mapped),
-        *forms_section(mapped),
-    ]
+    blocks = Plot(title, lambda: block_diagram(estimate, mapped))
+    return [blocks, sram_section(mapped), *forms_section(mapped)]
 
 
 def _memory_and_provenance(estimate: Estimate) -> list[Section]:

@@ -167,14 +167,14 @@ def _points(front: Front) -> Table:
     """Return the front's points."""
     others = [name for name in front.knee if name in METRICS and name not in front.minimise]
     columns = [
-        Column(
-            name,
-            METRICS[name].title if name in METRICS else name,
-            lambda row, name=name: _cell(front, name, row[name]),
-        )
+        Column(name, _titled(name), lambda row, name=name: _cell(front, name, row[name]))
         for name in (_POINT, *front.minimise, *front.axes, *others)
     ]
     return Table(columns, front.rows, "Points", "rows", only="html")
+
+
+def _titled(name: str) -> str:
+    return METRICS[name].title if name in METRICS else name
 
 
 def _unit(front: Front, name: str) -> str:
@@ -258,7 +258,7 @@ def _parallel(front: Front) -> go.Figure:
 def _dimension(front: Front, name: str, values: list[Any]) -> dict[str, Any]:
     """Return one vertical scale; names and short lists of numbers get a tick for each value."""
     unit = _unit(front, name)
-    label = f"{METRICS[name].title if name in METRICS else name}{f' ({unit})' if unit else ''}"
+    label = f"{_titled(name)}{f' ({unit})' if unit else ''}"
     levels = sorted(set(values), key=lambda value: (isinstance(value, str), value))
     if isinstance(levels[0], str) or len(levels) <= _MOST_TICKS:
         place = {level: i for i, level in enumerate(levels)}
@@ -318,14 +318,8 @@ def search_page(result: SearchResult) -> Page:
     share = {"title": "dominated hypervolume (share)"}
     columns = (
         Column("evaluations", words=False),
-        *(
-            Column(
-                key,
-                heading,
-                lambda step, key=key: Amount(getattr(step, key), "", f"{getattr(step, key):.1%}"),
-            )
-            for key, heading in (("evolution", None), ("chance", "random search"))
-        ),
+        Column("evolution", text="{:.1%}"),
+        Column("chance", "random search", text="{:.1%}"),
     )
     return Page(
         f"{result.front:,} points on the front after {result.evaluations:,} evaluations",

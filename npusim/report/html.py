@@ -15,25 +15,13 @@ from rich.text import Text
 
 from npusim.report.engineering import engineering
 from npusim.report.page import Amount, Cell, Figures, Later, Lines, Page, Plot, Section, Table, field_sections
-from npusim.report.terminal import as_text, has_words
+from npusim.report.terminal import as_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-COLOURS = tuple(
-    [
-        "#4477aa",
-        "#ee6677",
-        "#228833",
-        "#ccbb44",
-        "#66ccee",
-        "#aa3377",
-        "#885522",
-        "#000000",
-        "#ee7733",
-        "#44bb99",
-    ]
-)
+_BRIGHT = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
+COLOURS = (*_BRIGHT, "#885522", "#000000", "#ee7733", "#44bb99")
 """Colours that the colour-blind can tell apart (Paul Tol's bright scheme and others)."""
 GREY = "#bbbbbb"
 UNIT_COLOURS = {f"npu.{unit}": COLOURS[i] for unit, i in (("dpu", 0), ("dsp", 5), ("dma", 3))} | {
@@ -45,9 +33,8 @@ HATCHING = ("", "/", "\\", "x", "-", "|", ".", "+")
 """Patterns of bars, one after the other."""
 DASHES = {"solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "double"}
 """Dashes of lines, with the border of their swatch."""
-_SYMBOLS = dict(
-    zip(["circle", "diamond", "square", "triangle-up", "x", "cross", "star"], "●◆■▲✖✚★", strict=True)
-)
+_MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
+_SYMBOLS = dict(zip(_MARKERS, "●◆■▲✖✚★", strict=True))
 _MOST_HATCHED = 400
 """Bars of a figure from which hatching would be too fine to see and slow to draw."""
 _FEW_DECADES = 0.5
@@ -151,11 +138,7 @@ def _heading(words: str, anchor: str = "") -> str:
 
 def _table(part: Table) -> str:
     columns, rows = part.cells("html", part.rows[:_MOST_ROWS])
-    words = [
-        i
-        for i, column in enumerate(columns)
-        if (has_words([row[i] for row in rows]) if column.words is None else column.words)
-    ]
+    words = [i for i, column in enumerate(columns) if column.is_left([row[i] for row in rows])]
     keys = [column.key for column in columns] if part.name else []
     shown = table([column.title for column in columns], rows, words, name=part.name, keys=keys)
     left = len(part.rows) - len(rows)
@@ -219,14 +202,7 @@ def body_of(page_: str) -> str:
     return page_.partition("<body>")[2].rpartition("</body>")[0]
 
 
-def plot(
-    figure: go.Figure,
-    height: int,
-    title: str = "",
-    *,
-    data: str = "",
-    least_width: int = 0,
-) -> str:
+def plot(figure: go.Figure, height: int, title: str = "", *, data: str = "", least_width: int = 0) -> str:
     """Return a figure as part of a page, in the page's style, its legend above it.
 
     Parameters

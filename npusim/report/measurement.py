@@ -87,11 +87,7 @@ def _rows(measurement: Measurement) -> Table:
         Column("", "spread", _spread, words=False),
         Column("throughput_per_s", "throughput", _rate),
         Column("energy_j", "energy", lambda row: _or_unavailable(row.energy_j, "J")),
-        Column(
-            "predicted_s",
-            "predicted",
-            lambda row: "" if row.predicted_s is None else Amount(row.predicted_s, "s"),
-        ),
+        Column("predicted_s", "predicted"),
         Column("", "error", _error),
         Column("", "of first", lambda row: _shares(row, rows[0]), words=False),
         Column("peak_memory_bytes", "memory", lambda row: _or_unavailable(row.peak_memory_bytes, "B")),

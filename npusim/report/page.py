@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
@@ -63,6 +64,8 @@ class Column:
     only: Only = ""
     words: bool | None = None
     """Aligned to the left; default: whether any cell is text."""
+    text: str | Callable[[Any], str] = ""
+    """Format of the value, such as `{:.0%}`, or what returns its text; default: by its key."""
     digits: str = ""
     """Key of the interval that says how many digits the value bears."""
     layout: Mapping[str, Any] = field(default_factory=dict)
@@ -70,11 +73,21 @@ class Column:
 
     def cell(self, record: Any) -> Cell:
         """Return the cell of a record."""
+        if self.text:
+            value = _value(record, self.key)
+            text = self.text.format if isinstance(self.text, str) else self.text
+            return "" if value is None else Amount(value, "", text(value))
         if self.show is None:
             interval = _value(record, self.digits) if self.digits else None
             return cell(self.key, _value(record, self.key), last_digit(interval))
         content = self.show(record)
         return "" if content is None else content
+
+    def is_left(self, cells: Sequence[Cell]) -> bool:
+        """Tell whether the column is aligned to the left."""
+        if self.words is None:
+            return any(not isinstance(cell, Amount | Bar) and str(cell) for cell in cells)
+        return self.words
 
     @property
     def title(self) -> str:
@@ -108,6 +121,11 @@ class Table:
     """Characters between columns on the terminal."""
     folded: str = ""
     """Line of HTML that unfolds the table; empty: it is open."""
+
+    @property
+    def on_terminal(self) -> Sequence[Any]:
+        """Records that the terminal shows."""
+        return self.rows if self.terminal is None else self.terminal
 
     def cells(self, back_end: Only, records: Sequence[Any]) -> tuple[list[Column], list[list[Cell]]]:
         """Return the columns that a back end shows and the cells of records; empty columns are left out."""

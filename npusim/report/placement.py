@@ -70,11 +70,10 @@ def _operator_bars(result: Placement) -> go.Figure:
     """Return what each group costs on each device; the bar of the device that runs it is filled."""
     name, unit = ("energy_j", "J") if result.minimise == "energy" else ("latency_s", "s")
     groups = result.groups[:_MOST_BARS]
-    series = {
-        device.upper(): {group.name: getattr(group.costs[device], name) for group in groups}
-        for device in result.devices
-    }
-    colours = {device.upper(): DEVICE_COLOURS.get(device, COLOURS[5]) for device in result.devices}
+    series, colours = {}, {}
+    for device in result.devices:
+        series[device.upper()] = {group.name: getattr(group.costs[device], name) for group in groups}
+        colours[device.upper()] = DEVICE_COLOURS.get(device, COLOURS[5])
     axis = seconds_axis("latency") if unit == "s" else amount_axis("energy", unit, log=True)
     height = 160 + 16 * len(groups) * len(result.devices)
     figure = bar_figure(series, axis, unit, colours=colours, height=height)
@@ -298,8 +297,7 @@ def _front_figure(front: MapFront) -> go.Figure:
     for i, (name, point) in enumerate(_others(front)):
         marker = {"size": 12, "symbol": symbols[i % 4], "color": COLOURS[(i + 2) % len(COLOURS)]}
         label = name.replace("\n", " ")
-        add_marks(
-            figure, label, [point], lambda p: (p.latency_s, p.energy_j), marker, lambda p, label=label: label
-        )
+        place = (point.latency_s, point.energy_j)
+        add_marks(figure, label, [place], lambda at: at, marker, lambda _, label=label: label)
     figure.update_layout(xaxis=amount_axis("latency", "s"), yaxis=amount_axis("energy", "J"), height=420)
     return figure

@@ -22,17 +22,8 @@ _MOST_RATIOS = 3
 """Runs beyond which the terminal has no room for ratios."""
 _MOST_NAMES = 6
 _JOINTS = "/:+-"
-_SHOWN = (
-    "latency_s",
-    "throughput_per_s",
-    "energy_j",
-    "power_w",
-    "dram_bytes",
-    "ops_per_j",
-    "sram_peak_bytes",
-    "area_mm2",
-)
 _OF_NPU = ("sram_peak_bytes", "area_mm2")
+_SHOWN = ("latency_s", "throughput_per_s", "energy_j", "power_w", "dram_bytes", "ops_per_j", *_OF_NPU)
 
 
 def comparison_page(result: Comparison) -> Page:

@@ -9,7 +9,7 @@ import numpy as np
 
 from npusim.report.engineering import engineering
 from npusim.report.html import COLOURS, amount_bars, line_figure, log_axis, seconds_axis
-from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table
+from npusim.report.page import Column, Page, Plot, Remark, Section, Table
 from npusim.report.terminal import bar, counted
 from npusim.studies.stream.rates import sustained_per_s
 
@@ -61,24 +61,12 @@ def _course(values: tuple[int, int, int]) -> str:
     return f"{start} to {end}{peak}"
 
 
-def _times(count: int) -> Amount:
-    return Amount(count, "", f"{count}x")
-
-
-def _share(value: float) -> Amount:
-    return Amount(value, "", f"{value:.0%}")
-
-
 def _strategies(result: Followed) -> Table:
     best = min((s for s in result.strategies if s.lost_edges == 0.0), key=lambda s: s.total_s)
 
-    def accuracy(strategy: Any) -> Cell:
-        value = strategy.accuracy
-        return "" if value is None else Amount(value, "", f"{value:.1%}")
-
     columns = (
         Column("name", "way to keep up"),
-        Column("compilations", "compiled", lambda strategy: _times(strategy.compilations)),
+        Column("compilations", "compiled", text="{}x"),
         Column("compile_s", "compile"),
         Column("mask_s", "mask"),
         Column("inference_s", "inference"),
@@ -88,8 +76,8 @@ def _strategies(result: Followed) -> Table:
         Column("update_s", "update", only="html"),
         Column("latency_s", "one inference", only="html"),
         Column("most_updates_per_s", "most updates", only="html"),
-        Column("lost_edges", "lost edges", lambda strategy: _share(strategy.lost_edges), "html"),
-        Column("accuracy", "accuracy", accuracy, "html"),
+        Column("lost_edges", "lost edges", only="html", text="{:.0%}"),
+        Column("accuracy", only="html"),
     )
     rows = result.strategies
     return Table(columns, rows, "Ways to keep up", "ways", style=lambda s: _CHOSEN if s is best else "")
@@ -123,8 +111,8 @@ def _capacities(result: Followed) -> Table:
         return _CHOSEN if each.capacity == result.capacity else ""
 
     columns = (
-        Column("capacity"),
-        Column("compilations", "compiled", lambda each: _times(each.compilations)),
+        Column("capacity", text="{}"),
+        Column("compilations", "compiled", text="{}x"),
         Column("latency_s", "latency"),
         Column("total_s", "total"),
         Column("memory_bytes", "memory"),
@@ -147,7 +135,7 @@ def _stored(result: Followed) -> list[Section]:
     def columns(heading: str, part: str) -> tuple[Column, ...]:
         return (
             Column("", heading, lambda row: f"{row.roots} roots, {row.stored:.0%} stored"),
-            Column("", "skipped", lambda row: _share((row.counted if part else row).skipped_share)),
+            Column(f"{part}skipped_share", "skipped", text="{:.0%}"),
             Column(f"{part}latency_s", "latency"),
             Column(f"{part}latency_stored_s", "with store"),
             Column(f"{part}storing_s", "storing"),
@@ -161,7 +149,7 @@ def _stored(result: Followed) -> list[Section]:
     periods = (
         Column("", "nodes that arrive", lambda period: f"up to {period.nodes} nodes"),
         Column("batches"),
-        Column("", "skipped", lambda period: _share(period.skipped_share)),
+        Column("skipped_share", "skipped", text="{:.0%}"),
         Column("refill_s", "refill"),
         Column("longest_latency_s", "longest"),
         Column("longest_latency_stored_s", "with store"),

@@ -50,7 +50,7 @@ def _section(section: Section, details: bool) -> RenderableType | None:
     match section:
         case Table():
             hidden = section.only == "html" or (section.detail and not details)
-            return None if hidden or not section.rows else drawn_table(section)
+            return None if hidden or not section.on_terminal else drawn_table(section)
         case Plot():
             return None if section.table is None else _section(section.table, details)
         case Later():
@@ -76,28 +76,21 @@ def _figures(pairs: Sequence[tuple[str, str]]) -> RichTable:
 
 def drawn_table(table: Table) -> RenderableType:
     """Return a table as rich draws it."""
-    everything = table.rows if table.terminal is None else table.terminal
-    records = everything[: table.most or len(everything)]
+    records = table.on_terminal[: table.most or len(table.on_terminal)]
     columns, cells = table.cells("terminal", records)
     drawn = grid(table.gap)
     drawn.show_header, drawn.header_style = True, "dim"
     for i, column in enumerate(columns):
-        is_left = has_words([row[i] for row in cells]) if column.words is None else column.words
         width = {"overflow": "fold"} if i == 0 or "overflow" in column.layout else {"no_wrap": True}
-        justify = "left" if is_left else "right"
+        justify = "left" if column.is_left([row[i] for row in cells]) else "right"
         drawn.add_column(Text(column.title), **{"justify": justify, **width, **column.layout})
     for record, row in zip(records, cells, strict=True):
         drawn.add_row(*map(_cell, row), style=table.style(record))
-    left = len(everything) - len(records)
+    left = len(table.on_terminal) - len(records)
     caption = table.caption or (f"and {left:,} more: --format json" if left else "")
     below = [Text(caption, style="dim") if isinstance(caption, str) else caption] if caption else []
     above = [Text(table.title, style="bold")] if table.titled else []
     return Group(*above, drawn, *below) if above or below else drawn
-
-
-def has_words(cells: Sequence[Cell]) -> bool:
-    """Tell whether any cell of a column is text."""
-    return any(not isinstance(cell, Amount | Bar) and str(cell) for cell in cells)
 
 
 def _cell(cell: Cell) -> RenderableType:

@@ -24,7 +24,7 @@ from npusim.engines.timeline import (
 )
 from npusim.report.engineering import engineering, percent
 from npusim.report.html import COLOURS, GREY, add_spans, names_axis
-from npusim.report.page import Amount, Column, Lines, Page, Plot, Section, Table, part
+from npusim.report.page import Amount, Column, Lines, Page, Plot, Section, Table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -105,17 +105,15 @@ def _stalls(line: Timeline) -> Table:
         if busy[unit.name] > 0.0 and busy[unit.name] > busy.get(busiest.get(unit.group, ""), 0.0):
             busiest[unit.group] = unit.name
     rows = [
-        {"group": group, "busy": busy[name], **idle[name], "queue": queue[name]}
+        {"group": group, **{key: s / line.makespan_s for key, s in seconds.items()}}
         for group, name in busiest.items()
+        for seconds in ({"busy": busy[name], **idle[name], "queue": queue[name]},)
     ]
-    shares = {"busy": "busy", **_CAUSE_HEADS}
     columns = (
         Column("group", "unit", layout={"style": "cyan"}),
-        *(
-            Column("", shares[key], lambda row, key=key: part(row[key] / line.makespan_s))
-            for key in ("busy", *CAUSES)
-        ),
-        Column("", "queue", lambda row: Amount(row["queue"], "", f"{row['queue'] / line.makespan_s:.2f}")),
+        Column("busy", text=percent),
+        *(Column(cause, _CAUSE_HEADS[cause], text=percent) for cause in CAUSES),
+        Column("queue", text="{:.2f}"),
     )
     title = "Units: busy, else waiting for what; queue: tasks waiting for it on average"
     return Table(columns, rows, title, "waits", titled=True, gap=1)

@@ -47,12 +47,8 @@ def validation_page(suites: Sequence[Judged], held_out: Mapping[str, Judged] | N
     explained = "Errors |predicted - measured| / measured in %"
     if held_out:
         explained += "; held out: rows predicted by numbers that were not fitted to them"
-    missed = [
-        f"{judged.name}: {group.name}"
-        for judged in (*suites, *held_out.values())
-        for group in judged.groups
-        if not group.ok
-    ]
+    groups = [(judged.name, group) for judged in (*suites, *held_out.values()) for group in judged.groups]
+    missed = [f"{suite}: {group.name}" for suite, group in groups if not group.ok]
     verdict = Text("every limit is kept", style="bold green")
     if missed:
         verdict = Text(f"{len(missed)} limits are not kept: {'; '.join(missed)}", style="bold red")
@@ -154,6 +150,10 @@ def _verdict(row: tuple[GroupErrors, bool]) -> Cell:
     return Text("kept", style="bold green") if group.ok else Text("missed", style="bold red")
 
 
+def _yardstick(row: tuple[GroupErrors, bool]) -> str:
+    return row[0].rule.yardstick if row[0].rule and not row[1] else ""
+
+
 _GROUP_COLUMNS = (
     Column("", "group", lambda row: Text("  held out", "dim") if row[1] else Text(row[0].name, "cyan")),
     Column("", "rows", lambda row: "" if row[1] else Amount(len(row[0].errors))),
@@ -163,12 +163,7 @@ _GROUP_COLUMNS = (
     Column("", "unit", lambda row: row[0].unit, "html"),
     Column("", "limit", _limit, words=False),
     Column("", "", _verdict),
-    Column(
-        "",
-        "Intel's model",
-        lambda row: row[0].rule.yardstick if row[0].rule and not row[1] else "",
-        layout={"overflow": "fold"},
-    ),
+    Column("", "Intel's model", _yardstick, layout={"overflow": "fold"}),
 )
 
 

@@ -372,11 +372,8 @@ class _Chart:
 
     def __init__(self, result: WhatIf, axis: str, fixed: dict[str, str]) -> None:
         self._axis, self._fixed, self._values = axis, fixed, result.over[axis]
-        self._at = {
-            (variant.stack, variant.at[axis]): variant
-            for variant in result.variants
-            if fixed.items() <= variant.at.items()
-        }
+        variants = [variant for variant in result.variants if fixed.items() <= variant.at.items()]
+        self._at = {(variant.stack, variant.at[axis]): variant for variant in variants}
         self._stacks = list(dict.fromkeys(stack for stack, _ in self._at))
         self._lines = {place: _point_lines(variant) for place, variant in self._at.items()}
 
