@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from npusim.report.html import (
     UNIT_COLOURS,
     add_marks,
     amount_axis,
+    amount_bars,
     blank_figure,
     log_axis,
     seconds_axis,
@@ -37,7 +37,6 @@ _LINE = 17
 _EDGE = "#555"
 _BLOCK_HEIGHT = 48
 _GAP = 62
-_LARGEST_SIDE = 110.0
 _OF_GRAPH = (Role.NORM, Role.ADJACENCY, Role.MASK)
 
 
@@ -174,26 +173,8 @@ def forms_section(mapped: Mapped) -> list[Plot]:
             f"{largest.name}, {shape}, {percent(largest.density)} non-zero; here its storage is "
             f"{largest.storage.value}"
         )
-    return [
-        Plot("The graph in memory", lambda: _areas(sizes, "forms of the graph by their bytes"), note=here)
-    ]
-
-
-def _areas(sizes: Mapping[str, float], title: str) -> str:
-    """Return squares whose areas are bytes, each with its name and size, the largest first."""
-    largest = max(sizes.values())
-    drawn, y = [], 0.0
-    for number, (name, size) in enumerate(sorted(sizes.items(), key=lambda item: -item[1])):
-        side = _LARGEST_SIDE * sqrt(size / largest)
-        height = max(side, 20.0)
-        colour = COLOURS[number % len(COLOURS)]
-        drawn.append(
-            f'<rect x="{_LARGEST_SIDE - side:.1f}" y="{y + (height - side) / 2:.1f}" '
-            f'width="{side:.1f}" height="{side:.1f}" fill="{colour}"/>'
-            f'<text x="122" y="{y + height / 2 + 5:.1f}">{escape(name)}: {engineering(size, "B")}</text>'
-        )
-        y += height + 6
-    return _svg(y, drawn, title)
+    title = "The graph in memory: its forms by bytes"
+    return [Plot(title, lambda: amount_bars("bytes", "B", sizes, linear=True), note=here)]
 
 
 def block_diagram(estimate: Estimate, mapped: Mapped) -> str:

@@ -97,7 +97,8 @@ def _layers(diff: TraceDiff) -> list[Section]:
 
     both = (
         Column("measured", "layers of both"),
-        Column("simulated", "in the second", layout={"overflow": "fold"}),
+        Column("simulated", "in the second", only="html"),
+        Column("", "in the second", _other_name, "terminal", layout={"overflow": "fold"}),
         Column("measured_s", "first"),
         Column("simulated_s", "second"),
         Column("", "difference", difference),
@@ -124,6 +125,10 @@ def _layers(diff: TraceDiff) -> list[Section]:
         ),
         Table(alone, diff.alone, "Layers of one alone", "alone", most=_MOST_ROWS, style=lambda _: "yellow"),
     ]
+
+
+def _other_name(pair: LayerPair) -> str:
+    return "" if pair.measured == pair.simulated else pair.simulated
 
 
 def _time_lines(diff: TraceDiff, first: Sequence[Event], second: Sequence[Event]) -> go.Figure:
