@@ -117,16 +117,40 @@ class Document(Part):
             rows = [{"name": name, **dict(row)} for name, row in rows.items()]
         return [dict(_flat(row)) for row in rows]
 
-    def to_frame(self, kind: FrameKind = "pandas", table: str | None = None) -> Any:
-        """Return a table of the document as a data frame of pandas or polars; both are optional.
+    def to_frame(self, table: str | None = None, kind: str = "pandas") -> Any:
+        """Return one of the document's tables as a data frame.
 
         Parameters
         ----------
         table : str, optional
-            As for `records`.
+            A name of `tables`; default: the first. The name of a library may stand first, too.
+        kind : {"pandas", "polars"}
+            Library of the frame; both are optional.
+
+        Returns
+        -------
+        pandas.DataFrame or polars.DataFrame
+
+        Raises
+        ------
+        UnknownNameError
+            Where the document has no such table, or there is no such library.
+        FileError
+            Where the library is not installed.
+
+        Examples
+        --------
+        >>> import npusim
+        >>> estimate = npusim.estimate("gcn-cora", techniques="stagr")
+        >>> list(estimate.to_frame("units")["name"])[:2]
+        ['npu.dpu', 'npu.dsp']
         """
-        if kind not in get_args(FrameKind):
-            raise UnknownNameError("kind of data frame", kind, get_args(FrameKind))
+        libraries = get_args(FrameKind)
+        if table is not None and table in libraries:
+            other = None if kind in libraries else kind
+            kind, table = table, other
+        if kind not in libraries:
+            raise UnknownNameError("kind of data frame", kind, libraries)
         try:
             library = import_module(kind)
         except ImportError:

@@ -36,6 +36,7 @@ GROUPS = {
     "npusim.documents": "a `DocumentKind`: a JSON document and its pages",
     "npusim.commands": "a typer application: `npusim NAME`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
+    "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibrate NAME`",
     "npusim.lessons": "a marimo notebook, by its module",
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
 }

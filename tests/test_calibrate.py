@@ -7,12 +7,19 @@ from hypothesis import strategies as st
 
 from npusim.arch import Soc, load_soc
 from npusim.arch.dsp import library_generation
-from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
-from npusim.calibrate.dsp_loops import LOOPS, Calls, cycles_of, fit_numbers
+from npusim.calibrate.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, kernel_of
+from npusim.calibrate.fits import (
+    FOLDS,
+    LinearFit,
+    cross_validate,
+    fit_named,
+    folds_of,
+    main,
+    shipped_rows,
+)
 from npusim.calibrate.least_squares import FreeNumber, solve
-from npusim.calibrate.unit_fit import FITS, fit_named, shipped_rows
-from npusim.calibrate.units import fit_units, main, report
+from npusim.calibrate.unit_fits import DMA, DPU
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import resource
@@ -64,6 +71,28 @@ class TestLeastSquares:
 
     def test_the_same_input_gives_the_same_output(self):
         assert self.solution(3, 0.05).values == self.solution(3, 0.05).values
+
+
+class TestLinearFit:
+    FREE = (FreeNumber("overhead", 2.0, 0.1, 10.0), FreeNumber("dram_bandwidth", 5.0, 0.1, 50.0))
+    BYTES = np.array([1.0, 10.0, 100.0])
+
+    def times(self, values):
+        return 0.5 + values["overhead"] * np.array([1.0, 2.0, 1.0]) + self.BYTES / values["dram_bandwidth"]
+
+    def test_times_linear_in_a_number_and_in_the_inverse_of_a_bandwidth_are_exact(self):
+        truth = {"overhead": 3.0, "dram_bandwidth": 7.0}
+        fit = LinearFit("x", self.FREE, ["a", "b", "c"], self.times(truth), self.times, 1.5)
+        assert fit.predicted(truth) == pytest.approx(self.times(truth), rel=1e-12)
+        assert fit.solve().values == pytest.approx(truth, rel=1e-4)
+
+    def test_a_group_that_is_left_out_has_no_part_in_its_own_prediction(self):
+        truth = {"overhead": 3.0, "dram_bandwidth": 7.0}
+        spoilt = self.times(truth) * np.array([1.0, 1.0, 5.0])
+        fit = LinearFit("x", self.FREE, ["a", "b", "c"], spoilt, self.times, 1.5)
+        held_out, fits = fit.leave_one_out(fit.solve())
+        assert held_out[2] == pytest.approx(self.times(truth)[2], rel=1e-3)
+        assert len(fits) == 3
 
 
 class TestFolds:
@@ -161,8 +190,6 @@ class TestDspForms:
     @settings(max_examples=60)
     @given(st.sampled_from(sorted(LOOPS)), st.data())
     def test_the_fit_s_equation_is_the_cost_model_s(self, name, data):
-        from npusim.calibrate.dsp_fit import kernel_of
-        from npusim.calibrate.dsp_loops import FittedKernel
         from npusim.cost.dsp import dsp_kernel_cycles
         from npusim.cost.execution import fill_numbers
         from npusim.cost.tables import DSP_KERNEL_DTYPE
@@ -192,14 +219,14 @@ class TestDspForms:
 
 class TestShippedNumbers:
     def test_the_dma_fit_gives_what_the_data_sheets_hold(self):
-        for fitted in fit_units("dma").values():
+        for fitted in DMA.fitted().values():
             text = resource("configs", "socs", f"{fitted.machine.soc.name}.yaml").read_text(encoding="utf-8")
             assert with_numbers(text, fitted.numbers) == text
             assert fitted.undetermined  # the write latency of one, the page walk of the other
 
     def test_the_dsp_fit_gives_what_the_libraries_hold(self):
         for name, machine in machines_of(load_suite("dsp")).items():
-            fitted = fit_named("dsp")(machine, shipped_rows(name)).machine
+            fitted = DSP.fit(machine, shipped_rows(name)).machine
             for source in ("fitted", "vpuem", "classic"):
                 for kernel, shipped in machine.generation(source).kernels.items():
                     again = fitted.generation(source).kernels[kernel]
@@ -208,7 +235,7 @@ class TestShippedNumbers:
 
     @pytest.mark.slow
     def test_the_grid_s_fit_gives_what_the_data_sheets_hold(self):
-        for fitted in fit_units("dpu").values():
+        for fitted in DPU.fitted().values():
             for found in fitted.numbers:
                 shipped = getattr(fitted.machine.soc.npu.dpu.model, found.path.rpartition(".")[2])
                 assert found.value == pytest.approx(float(shipped), rel=2e-2, abs=1e-2), found.path
@@ -229,6 +256,17 @@ class TestCommand:
         main(["dma"])
         assert {path: path.read_bytes() for path in resource("configs").rglob("*.yaml")} == before
 
+    def test_a_fit_to_figures_prints_each_figure_fitted_and_left_out(self, capsys):
+        assert main(["nitro"]) == 0
+        out = capsys.readouterr().out
+        assert "| llama3-8b | 635.8 ms | 621.5 ms | -2.2% | 606.3 ms | -4.6% |" in out
+        assert "gpu.dram_bandwidth | 6.553e+10 B/s" in out
+        assert "nothing is fitted" in out  # of the NPU
+
+    def test_a_fit_whose_sheet_is_written_by_hand_refuses_to_write(self, capsys):
+        assert main(["nitro", "--quick", "--write"]) == 2
+        assert "by hand" in capsys.readouterr().err
+
     def test_an_unknown_soc_is_bad_input(self, capsys):
         assert main(["dma", "--soc", "core-ultra-series9"]) == 2
         assert "did you mean" in capsys.readouterr().err
@@ -236,13 +274,14 @@ class TestCommand:
     def test_every_suite_with_a_fit_names_one_that_exists(self):
         from npusim.validation import suite_names
 
-        assert {load_suite(name).fit for name in suite_names()} - {None} <= set(FITS)
+        fits = {load_suite(name).fit for name in suite_names()} - {None}
+        assert all(fit_named(name).unit == name for name in fits)
         with pytest.raises(UnknownNameError):
             fit_named("dsb")
 
     def test_a_library_s_report_says_that_nothing_is_measured(self):
-        fitted = fit_units("dsp", SOC)["npu4000"]
-        assert "on no measured row" in report("dsp", "npu4000", fitted)
+        fitted = DSP.fitted(SOC)["npu4000"]
+        assert "on no measured row" in "\n".join(DSP.report("npu4000", fitted))
 
 
 def test_a_fitted_number_stands_where_set_finds_it():

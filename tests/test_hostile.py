@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npusim
-from npusim.accuracy.raw_files import read_raw
+from npusim.accuracy.planetoid import read_raw
 from npusim.cli.running import run
 from npusim.config.reading import compose, parse_json
 from npusim.cost.plain import VARIABLE

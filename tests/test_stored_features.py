@@ -98,9 +98,9 @@ pytest.importorskip("torch_geometric")
 
 from test_pruning import NODES, data, spec  # noqa: E402
 
-from npusim.accuracy.neighbourhoods import Neighbours  # noqa: E402
-from npusim.accuracy.stored_features import (  # noqa: E402
+from npusim.accuracy.batches import (  # noqa: E402
     BatchedNetwork,
+    Neighbours,
     age_0_difference,
     arrivals,
     counted,

@@ -91,8 +91,7 @@ def _rows(
     network: Any, suite: str | Path, hint: str, requests: int | None, what: Mapping[str, Any]
 ) -> tuple[list[Item], dict[str, Path | Scenario]]:
     """Return the rows of networks or of a suite, and where their networks come from."""
-    from npusim.measure.items import items_of
-    from npusim.measure.suites import load_suite
+    from npusim.measure.suites import items_of, load_suite
 
     if network is None:
         if what:
@@ -156,15 +155,21 @@ def calibrate(
     NpusimError
         Where a file is wrong, or too few rows can be used.
     """
+    from npusim.calibrate.device import FitOptions
     from npusim.calibrate.device import calibrate as fit
     from npusim.measure.document import Measurement
 
     given = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
     files = {name: _source(network) for name, network in (networks or {}).items()}
-    return fit(
-        soc, given, free=free, hold=hold, files=files, name=name,
-        force_soc=force_soc, fit_networks=fit_networks, keep_unsteady=keep_unsteady,
-    )  # fmt: skip
+    options = FitOptions(
+        free=free,
+        hold=hold,
+        force_soc=force_soc,
+        fit_networks=fit_networks,
+        keep_unsteady=keep_unsteady,
+        name=name,
+    )
+    return fit(soc, given, options, files=files)
 
 
 def accuracy(
@@ -206,11 +211,11 @@ def accuracy(
     NpusimError
         Where PyTorch or data are missing, or a module's result is no score per node.
     """
-    from npusim.techniques.named_stacks import listed
+    from npusim.techniques.stack import listed
 
     stacks = [str(stack) for stack in listed(techniques)]
     if is_module(network):
-        from npusim.accuracy.given import judge_module
+        from npusim.accuracy.judging import judge_module
 
         return judge_module(network, data, stacks, inputs, mask)
     from npusim.accuracy.judging import judge

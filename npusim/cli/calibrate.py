@@ -139,12 +139,11 @@ def calibrate(
     page_file = file_target(report, "--report", (".html",))
     _refuse_overwriting(sheet, soc, files)
 
-    from npusim.calibrate.device.calibrating import calibrate as fit
+    from npusim.calibrate.device import FitOptions
+    from npusim.calibrate.device import calibrate as fit
 
     with Progress("", quiet) as progress:
-        found = fit(
-            soc,
-            files,
+        options = FitOptions(
             free=free or (),
             hold=hold or (),
             folds=folds,
@@ -152,10 +151,9 @@ def calibrate(
             force_soc=force_soc,
             fit_networks=fit_networks,
             keep_unsteady=keep_unsteady,
-            files=_models(model or ()),
             name=name,
-            progress=progress,
         )
+        found = fit(soc, files, options, files=_models(model or ()), progress=progress)
     result = found.report.model_copy(update={"output": None if sheet is None else sheet.name})
     if sheet is not None:
         write_whole(sheet, found.text.encode())

@@ -10,7 +10,7 @@ import typer
 from npusim.cli import options as opt
 
 if TYPE_CHECKING:
-    from npusim.engines.event import EventRun
+    from npusim.engines import Estimate
     from npusim.report.page import Page
     from npusim.scenario import Scenario
 
@@ -110,12 +110,12 @@ def estimate(
     _refuse_event_only({"--advice": advice, "--every-tile": every_tile}, engine)
 
     if engine == "event":
-        from npusim.engines.event import estimate_with_timeline
+        from npusim.engines.event import event_estimate
 
-        acted = estimate_with_timeline(scenario, every_tile or trace_file is not None)
+        result = event_estimate(scenario, every_tile or trace_file is not None)
         if trace_file is not None:
-            _write_trace(trace_file, acted)
-        destination.write(lambda: _event_page(acted, scenario, details, advice), acted.estimate)
+            _write_trace(trace_file, result)
+        destination.write(lambda: _event_page(result, scenario, details, advice), result)
         return
 
     from npusim.api import estimate as one_estimate
@@ -143,7 +143,7 @@ def _trace_file(path: Path | None, engine: str) -> Path | None:
 
 
 def _refuse_interval(wanted: bool, engine: str) -> None:
-    """Refuse an interval of the event engine: acting out a hundred machines would take minutes."""
+    """Refuse an interval of the event engine: simulating a hundred machines would take minutes."""
     from npusim.errors import ConfigError
 
     if wanted and engine != "analytical":
@@ -151,7 +151,7 @@ def _refuse_interval(wanted: bool, engine: str) -> None:
 
 
 def _refuse_event_only(wanted: dict[str, bool], engine: str) -> None:
-    """Refuse what the analytical engine has not got: no tiles are acted out; `npusim whatif` gives advice."""
+    """Refuse what the analytical engine has not got: it simulates no tiles; `npusim whatif` gives advice."""
     from npusim.errors import ConfigError
 
     for option, given in wanted.items():
@@ -159,25 +159,25 @@ def _refuse_event_only(wanted: dict[str, bool], engine: str) -> None:
             raise ConfigError(f"the {engine} engine", file=option, allowed="--engine event")
 
 
-def _write_trace(path: Path, acted: EventRun) -> None:
+def _write_trace(path: Path, result: Estimate) -> None:
     from npusim.files import write_whole
 
     if path.suffix == ".html":
         from npusim.cli.output import write_html
         from npusim.report.timeline import timeline_page
 
-        write_html(path, timeline_page(acted.timeline).html)
+        write_html(path, timeline_page(result.timeline).html)
     else:
-        from npusim.engines.timeline.chrome import chrome_trace
+        from npusim.engines.chrome_trace import chrome_trace
 
-        write_whole(path, chrome_trace(acted.timeline).encode())
+        write_whole(path, chrome_trace(result.timeline).encode())
 
 
-def _event_page(acted: EventRun, scenario: Scenario, details: bool, advice: bool) -> Page:
+def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> Page:
     """Return the estimate with its time line, and what would help (found by re-running)."""
     from npusim.engines.event import event_estimate
     from npusim.report.estimate import estimate_page
     from npusim.studies.elasticity import elasticities
 
     helpful = elasticities(scenario, event_estimate) if advice else ()
-    return estimate_page(acted.estimate, details, lambda: scenario.mapped, acted.timeline, helpful)
+    return estimate_page(result, details, lambda: scenario.mapped, helpful)

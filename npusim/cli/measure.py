@@ -252,7 +252,7 @@ def measure(
     else:
         _refuse({"--suite": suite}, f"a suite or the workload `{workload}`, not both")
         from npusim.cli.inputs import parse_shapes
-        from npusim.measure.items import items_of
+        from npusim.measure.suites import items_of
         from npusim.scenario import Scenario
 
         given = parse_shapes(shapes or ())
@@ -370,6 +370,7 @@ def _taken_in(
 ) -> Measurement:
     """Return what another tool measured."""
     from npusim.measure import imports
+    from npusim.measure.benchmark_app import from_benchmark_app
     from npusim.measure.devices import kind_of
 
     if path is None:
@@ -377,7 +378,7 @@ def _taken_in(
             "no file to read", file=f"--from {tool}", allowed=f"npusim measure FILE --from {tool}"
         )
     if tool == "benchmark_app":
-        return imports.from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
+        return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
     if tool == "npu-profiling":
         return imports.from_npu_profiling(path, model=model, name=platform)
     return imports.choose_platform(imports.from_openvino_benchmarks(path), platform)

@@ -238,7 +238,7 @@ def _stored_features(
         return None
     run = None
     if real:
-        from npusim.accuracy.stored_features import runner_of
+        from npusim.accuracy.batches import runner_of
 
         run = runner_of(data)
     return stored_features(scenario, plan, run)

@@ -33,7 +33,7 @@ def diff(
 ) -> None:
     """Align two traces by layer and show where they part, the largest differences first."""
     from npusim.cli.output import Destination
-    from npusim.measure.trace_diff import diff_traces
+    from npusim.measure.traces import diff_traces
 
     destination = Destination(output, form)
     found = diff_traces(measured, simulated)

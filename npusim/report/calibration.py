@@ -13,7 +13,7 @@ from npusim.report.page import Amount, Cell, Column, Lines, Page, Plot, Remark, 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from npusim.calibrate.device.report import CalibratedRow, CalibrationReport, FittedParameter
+    from npusim.calibrate.device_report import CalibratedRow, CalibrationReport, FittedParameter
 
 FITTED = ("identified", "tied", "loose")
 """Status of a number that moved."""

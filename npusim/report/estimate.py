@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from npusim.engines import OperatorCost
     from npusim.engines.estimate import Mapping as OperatorMapping
-    from npusim.engines.timeline import Timeline
     from npusim.mapping import Mapped
     from npusim.studies.elasticity import Elasticity
 
@@ -76,7 +75,6 @@ def estimate_page(
     estimate: Estimate,
     details: bool = False,
     mapped: Callable[[], Mapped] | None = None,
-    timeline: Timeline | None = None,
     helpful: Sequence[Elasticity] = (),
 ) -> Page:
     """Return the page of an estimate.
@@ -87,8 +85,6 @@ def estimate_page(
         Whether the terminal shows regions, energy by part, tilings, traffic and roofline too.
     mapped : callable, optional
         Returns the mapped graph behind it, for pictures of SRAM, of the machine and of the graph's storage.
-    timeline : Timeline, optional
-        The simulated run behind it.
     helpful : sequence of Elasticity
         What more of each resource would save.
     """
@@ -105,7 +101,7 @@ def estimate_page(
             *_regions(time_by_region(estimate), estimate.requests == 1),
             _units(estimate),
             *_operators(estimate),
-            *(timeline_sections(timeline, helpful) if timeline is not None else ()),
+            *(timeline_sections(estimate.timeline, helpful) if "timeline" in vars(estimate) else ()),
             _energy(estimate),
             *_tilings_and_traffic(estimate),
             _roofline(estimate),

@@ -50,16 +50,16 @@ for _name, _model, _page in (
     ("map-front", "studies.map_front_document:MapFront", "placement:map_front_page"),
     ("stream", "studies.stream:Followed", "stream:stream_page"),
     ("validate", "validation:Validation", ""),
-    ("trace-diff", "measure.trace_diff:TraceDiff", "trace_diff:diff_page"),
+    ("trace-diff", "measure.traces:TraceDiff", "trace_diff:diff_page"),
     ("accuracy", "accuracy.document:AccuracyReport", "accuracy:accuracy_page"),
     ("sweep", "explore:SweepResult", ""),
     ("query", "explore.query:Answer", ""),
     ("pareto", "explore.fronts:Front", "exploration:pareto_page"),
     ("search", "explore.search:SearchResult", "exploration:search_page"),
-    ("calibration", "calibrate.device.report:CalibrationReport", "calibration:calibration_page"),
+    ("calibration", "calibrate.device_report:CalibrationReport", "calibration:calibration_page"),
     ("list", "catalogues:Listing", ""),
     ("measurement", "measure:Measurement", "measurement:measurement_page"),
-    ("parameters", "validation.unmeasured:Unmeasured", ""),
+    ("parameters", "validation.document:Unmeasured", ""),
 ):
     DOCUMENTS.register(DocumentKind(_name, f"npusim.{_model}", _page and f"npusim.report.{_page}"))
 

@@ -131,7 +131,7 @@ def _path_lines(line: Timeline, path: list[CriticalTask]) -> list[str]:
     waits = {_WAITS[reason]: seconds for reason, seconds in summary.by_reason.items()}
     waiting = summary.waiting_s > _LEAST_GAIN * total
     latency = f", DMA's latency {percent(summary.waiting_s / total)}" if waiting else ""
-    count = sum(line.times[task.row] for task in path)
+    count = sum(line.repeats[task.row] for task in path)
     lines = [
         f"{count:.0f} tasks, {engineering(total, 's')}: {shares(summary.by_unit)}{latency}",
         f"what each waited for last: {shares(waits)}",

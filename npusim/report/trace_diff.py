@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from npusim.measure.trace_diff import layer_key
-from npusim.measure.traces import ENGINES, LAUNCH, Event
+from npusim.measure.traces import ENGINES, LAUNCH, Event, layer_key
 from npusim.report.engineering import engineering
 from npusim.report.html import COLOURS, GREY, add_spans, blank_figure, names_axis, seconds_axis
 from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section, Table, part
@@ -17,7 +16,7 @@ from npusim.report.page import Amount, Cell, Column, Page, Plot, Remark, Section
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from npusim.measure.trace_diff import LayerPair, TraceDiff
+    from npusim.measure.traces import LayerPair, TraceDiff
 
 _MOST_ROWS = 30
 _TRACKS = {"launch": "launch", "DMA": "DMA", "DPU": "DPU", "Shave": "DSP", "M2I": "M2I"}

@@ -14,8 +14,8 @@ from rich.text import Text
 from npusim.report.html import COLOURS, GREY, add_guides, blank_figure, log_axis
 from npusim.report.page import Amount, Cell, Column, Later, Lines, Page, Plot, Section, Table, records_table
 from npusim.validation import Judged
-from npusim.validation.grouping import GroupErrors
-from npusim.validation.unmeasured import Unmeasured
+from npusim.validation.document import Unmeasured
+from npusim.validation.running import GroupErrors
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
