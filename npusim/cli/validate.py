@@ -92,13 +92,8 @@ def validate(
 
     from npusim.report.validation import validation_page
 
-    def as_html(command: str) -> str:
-        from npusim.report.validation_html import validation_html
-
-        return validation_html(judged, held_out, command)
-
-    destination.write(lambda: validation_page(judged, held_out), document, as_html)
-    write_html(html_file, as_html)
+    destination.write(lambda: validation_page(judged, held_out), document)
+    write_html(html_file, lambda command: validation_page(judged, held_out).html(command))
     if not document.ok:
         raise typer.Exit(1)
 
