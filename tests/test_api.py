@@ -224,3 +224,62 @@ def test_an_estimate_says_which_form_of_the_network_it_is_of() -> None:
     assert npusim.estimate("gcn-cora").provenance["form"] == "edges"
     assert "form dense" in npusim.estimate("gcn-cora", settings=["workload.form=dense"])._repr_html_()
     assert npusim.estimate(Sums(), inputs=Graph()).provenance["form"] == "imported"
+
+
+# Nothing is ignored in silence
+
+ASKED = Scenario("gcn-cora", techniques="stagr")
+TAKING_A_SCENARIO = {
+    "estimate": npusim.estimate,
+    "place": npusim.place,
+    "stream": npusim.stream,
+    "whatif": npusim.whatif,
+    "advise": npusim.advise,
+    "measure": npusim.measure,
+    "compare": lambda network, **how: npusim.compare(network, ASKED.with_(tiles=1), **how),
+}
+
+
+@pytest.mark.parametrize("name", TAKING_A_SCENARIO)
+@pytest.mark.parametrize(
+    ("argument", "value"), [("techniques", "stagr+quantgr"), ("settings", ["npu.tiles=2"])], ids=str
+)
+def test_an_argument_beside_a_scenario_is_refused(name: str, argument: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"`{argument}`"):
+        TAKING_A_SCENARIO[name](ASKED, **{argument: value})
+
+
+@pytest.mark.parametrize("name", ["estimate", "place", "stream", "whatif", "advise"])
+@pytest.mark.parametrize("soc", ["core-ultra-series1", "core-ultra-series2", npusim.load_soc("generic-cpu")])
+def test_a_machine_beside_a_scenario_is_refused(name: str, soc: object) -> None:
+    with pytest.raises(ConfigError, match="`soc`"):
+        TAKING_A_SCENARIO[name](ASKED, soc)
+
+
+@pytest.mark.parametrize("call", [npusim.whatif, npusim.advise])
+@pytest.mark.parametrize("asked", [{"network": ASKED}, {"network": "gcn-cora", "techniques": "stagr"}])
+def test_techniques_are_refused_where_the_call_chooses_them(call: object, asked: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="techniques `stagr`"):
+        call(**asked)
+
+
+def test_arguments_that_hold_for_another_kind_of_question_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"interval.*analytical"):
+        npusim.estimate("gcn-cora", engine="event", interval=True)
+    with pytest.raises(ConfigError, match=r"`hint`.*rows of a suite"):
+        npusim.measure(device="CPU", hint="latency")
+    with pytest.raises(ConfigError, match=r"`suite`.*not both"):
+        npusim.measure("gcn-cora", "CPU", suite="aggregation")
+    with pytest.raises(ConfigError, match=r"`seeds`, `retrain`.*npusim trains"):
+        npusim.accuracy(Sums(), data=Graph(), seeds=[1], retrain=True)
+    with pytest.raises(ConfigError, match=r"`mask`.*PyTorch module"):
+        npusim.accuracy("gcn-cora", mask=torch.ones(3))
+
+
+def test_lists_are_taken_wherever_text_lists_are(planetoid_root: Path) -> None:
+    as_text = npusim.accuracy("gcn-cora", "none,stagr", data=planetoid_root)
+    assert npusim.accuracy("gcn-cora", ["none", "stagr"], data=planetoid_root) == as_text
+    stacks = npusim.whatif("gcn-cora", stacks=["stagr", "stagr+symg"], samples=0).variants
+    assert npusim.whatif("gcn-cora", stacks="stagr,stagr+symg", samples=0).variants == stacks
+    placed = npusim.place("gcn-cora", devices=["npu", "cpu"])
+    assert npusim.place("gcn-cora", devices="npu,cpu") == placed

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from npusim.api.estimating import How, scenario_of
+from npusim.api.estimating import How, without_techniques
 from npusim.arch import Soc
 from npusim.errors import ConfigError, NpusimError
-from npusim.locate import DEFAULT_SOC
 from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.uncertainty import SAMPLES
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 def advise(
     network: Network | Scenario,
-    soc: Soc | str | Path = DEFAULT_SOC,
+    soc: Soc | str | Path | None = None,
     *,
     values: str | Path | None = None,
     export: str | Path | None = None,
@@ -33,7 +32,7 @@ def advise(
     Parameters
     ----------
     network, soc, **how
-        As for `estimate`; techniques are not looked at. A module with `inputs`, or a file's as
+        As for `estimate`, without techniques: the call finds them. A module with `inputs`, or a file's as
         `model.py:net`, is rewritten with its own numbers, and its answers are compared.
     values : str or Path, optional
         An `.npz` file with values of a model file's inputs.
@@ -57,7 +56,7 @@ def advise(
     from npusim.studies.advice import advise as advice_on
     from npusim.studies.rewritten import NumericalRewriting
 
-    scenario = scenario_of(network, soc, how)
+    scenario = without_techniques(network, soc, how, "no techniques: this call finds those that pay")
     numbers = NumericalRewriting.of(scenario, values, required=export is not None)
     least = KEEP_ANSWERS if keep_answers is None else keep_answers
     judge = None if numbers is None else numbers.judge

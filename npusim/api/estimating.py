@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from npusim.arch import Soc
@@ -15,7 +16,7 @@ from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
-from npusim.scenario import Network, Scenario
+from npusim.scenario import Network, Scenario, as_list
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, completed
 
@@ -55,7 +56,7 @@ class Common(How, total=False):
 
 def estimate(
     network: Network | Scenario,
-    soc: Soc | str | Path = DEFAULT_SOC,
+    soc: Soc | str | Path | None = None,
     *,
     engine: str = "analytical",
     interval: bool | None = None,
@@ -68,7 +69,7 @@ def estimate(
     ----------
     network : Graph, str, Path, torch.nn.Module, callable or Scenario
         A graph, the name or file of a workload or model, a PyG or torch module with `inputs`, or a factory of
-        graphs. A `Scenario` holds everything but `engine` and `interval`.
+        graphs. A `Scenario` says how it runs too: an argument beside it is refused.
     soc : Soc, str or Path
         From `npusim.load_soc`, or its name or file.
     engine : {"analytical", "event"}
@@ -104,6 +105,8 @@ def estimate(
         raise UnknownNameError("engine", engine, _ENGINES)
     if every_tile and engine != "event":
         raise ConfigError(f"the {engine} engine", file="every_tile", allowed='engine="event"')
+    if interval and engine != "analytical":
+        raise ConfigError(f"the {engine} engine", file="interval", allowed='engine="analytical"')
     scenario = scenario_of(network, soc, how)
     with _garbage_kept():
         if engine == "event":
@@ -150,16 +153,20 @@ def compare(
     ('techniques', True)
     """
     from npusim.studies.side_by_side import compare as side_by_side
+    from npusim.studies.side_by_side import kind_of
+
+    if any(kind_of(one) == "estimate" for one in what):
+        refuse_ignored(how, "no option with scenarios or estimates, which say how they run")
 
     return side_by_side(what, how, lambda scenario: estimate(scenario, engine=engine))
 
 
 def whatif(
     network: Network | Scenario,
-    soc: Soc | str | Path = DEFAULT_SOC,
+    soc: Soc | str | Path | None = None,
     stacks: Sequence[str] | str = "default",
     *,
-    over: Mapping[str, Sequence[str]] | None = None,
+    over: Mapping[str, str | Sequence[Any]] | None = None,
     samples: int = SAMPLES,
     seed: int = 0,
     **how: Unpack[How],
@@ -169,11 +176,11 @@ def whatif(
     Parameters
     ----------
     network, soc, **how
-        As for `estimate`; techniques are not looked at.
+        As for `estimate`, without techniques: `stacks` names them.
     stacks : sequence of str, or str
         Technique stacks, the baseline first; or what `npusim whatif --stack` takes: "default" are those that
         fit the network: all that apply, stacked by what they gain.
-    over : mapping of str to sequence of str, optional
+    over : mapping of str to sequence, optional
         Settings to vary, with their values: every combination is compared.
     samples, seed : int
         Machines drawn for the 90 % intervals (0: none), and the seed of the draws.
@@ -188,7 +195,8 @@ def whatif(
     """
     from npusim.studies.over import whatif_over
 
-    scenario, added = scenario_of(network, soc, how), None
+    stacks_only = "`stacks`: this call compares the stacks that they name"
+    scenario, added = without_techniques(network, soc, how, stacks_only), None
     from npusim.studies.fitting_stacks import fitting_stacks
     from npusim.studies.whatif import whatif as of_stacks
 
@@ -200,7 +208,8 @@ def whatif(
         chosen, added = completed(scenario.baseline, stacks)
         stacks = [str(one) for one in chosen]
     if over:
-        result = whatif_over(scenario, stacks, over, samples=samples, seed=seed)
+        values = {path: as_list(listed) for path, listed in over.items()}
+        result = whatif_over(scenario, stacks, values, samples=samples, seed=seed)
     else:
         result = of_stacks(scenario, stacks, samples=samples, seed=seed)
     notes = [added, *result.notes] if added else result.notes
@@ -209,10 +218,10 @@ def whatif(
 
 def place(
     network: Network | Scenario,
-    soc: Soc | str | Path = DEFAULT_SOC,
+    soc: Soc | str | Path | None = None,
     *,
     minimise: Literal["latency", "energy"] = "latency",
-    devices: Sequence[str] | None = None,
+    devices: str | Sequence[str] | None = None,
     profiles: Sequence[str | Path] = (),
     granularity: Literal["operator", "layer", "block"] = "operator",
     **how: Unpack[How],
@@ -223,7 +232,7 @@ def place(
     ----------
     network, soc, **how
         As for `estimate`.
-    devices : sequence of str, optional
+    devices : sequence of str, or str with commas, optional
         Devices to choose from; None: all that the SoC has, of npu, cpu and gpu.
     profiles : sequence of str or Path
         Files of `npusim measure` with times of this network's operators, one for each device measured: they
@@ -245,17 +254,21 @@ def place(
 
         measured = operator_profiles(profiles, scenario)
     return best_placement(
-        scenario, minimise=minimise, devices=devices, profiles=measured, granularity=granularity
+        scenario,
+        minimise=minimise,
+        devices=as_list(devices) or None,
+        profiles=measured,
+        granularity=granularity,
     )
 
 
 def stream(
     network: Network | Scenario,
-    soc: Soc | str | Path = DEFAULT_SOC,
+    soc: Soc | str | Path | None = None,
     updates: int | str | Path | Sequence[Update] = 200,
     *,
     capacity: int | None = None,
-    kept: Sequence[int] = (),
+    kept: str | Sequence[int] = (),
     batch: int | None = None,
     data: str | Path | None = None,
     inferences: int = 1,
@@ -312,13 +325,57 @@ def stream(
         judge, run = judge_of(scenario, Path(data)), runner_of(Path(data))
     features = stored_features(scenario, stored, run) if stored is not None else None
     found = follow(
-        scenario, updates, load_toolchain(overrides=toolchain),
-        capacity=capacity, kept=kept, batch=batch, judge=judge, inferences=inferences,
+        scenario,
+        updates,
+        load_toolchain(overrides=toolchain),
+        capacity=capacity,
+        kept=[int(nodes) for nodes in as_list(kept)],
+        batch=batch,
+        judge=judge,
+        inferences=inferences,
         seed=seed if drawn else None,
-    )  # fmt: skip
+    )
     return found.model_copy(update={"stored_features": features})
 
 
-def scenario_of(network: Network | Scenario, soc: Soc | str | Path, how: How) -> Scenario:
-    """Return what is asked as a scenario."""
-    return network if isinstance(network, Scenario) else Scenario(network, soc, **how)
+def scenario_of(
+    network: Network | Scenario,
+    soc: Soc | str | Path | None = None,
+    how: Mapping[str, Any] = MappingProxyType({}),
+) -> Scenario:
+    """Return the scenario that a call is about.
+
+    Raises
+    ------
+    ConfigError
+        For an argument beside a `Scenario`, which says everything itself.
+    """
+    if not isinstance(network, Scenario):
+        return Scenario(network, DEFAULT_SOC if soc is None else soc, **how)
+    refuse_ignored(
+        how if soc is None else {"soc": soc, **how},
+        "no such argument with a Scenario; change it by `scenario.with_(...)`",
+    )
+    return network
+
+
+def refuse_ignored(arguments: Mapping[str, Any], allowed: str) -> None:
+    """Refuse arguments that a call would ignore.
+
+    Raises
+    ------
+    ConfigError
+        Names the arguments, if there are any.
+    """
+    if arguments:
+        raise ConfigError(", ".join(f"`{name}`" for name in arguments), allowed=allowed)
+
+
+def without_techniques(
+    network: Network | Scenario, soc: Soc | str | Path | None, how: Mapping[str, Any], allowed: str
+) -> Scenario:
+    """Return the scenario of a call that chooses the techniques itself; refuse techniques."""
+    scenario = scenario_of(network, soc, how)
+    if "techniques" in how or str(scenario.techniques) != "none":
+        raise ConfigError(f"techniques `{scenario.techniques}`", allowed=allowed)
+    return scenario

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from npusim.api.estimating import What
+from npusim.api.estimating import What, refuse_ignored, scenario_of
 from npusim.config.overrides import Settings
-from npusim.errors import ConfigError
-from npusim.scenario import Network, Scenario, is_module
+from npusim.scenario import Network, Scenario, as_list, is_module
 
 if TYPE_CHECKING:
     from npusim.accuracy.document import AccuracyReport
@@ -95,14 +94,16 @@ def _rows(
     from npusim.measure.suites import load_suite
 
     if network is None:
-        if what:
-            raise ConfigError(", ".join(what), allowed="with a network; the rows of a suite say their own")
+        chosen = {"hint": hint} if hint != "both" else {}
+        chosen |= {"requests": requests} if requests is not None else {}
+        refuse_ignored(chosen | dict(what), "only with a network; the rows of a suite say their own")
         return list(load_suite(suite).items), {}
+    if suite != "default":
+        refuse_ignored({"suite": suite}, "a suite or a network, not both")
     files: dict[str, Path | Scenario] = {}
     items: list[Item] = []
     for one in network if isinstance(network, list | tuple) else [network]:
-        asked = one if isinstance(one, Scenario) else Scenario(one, **what)
-        rows, sources = items_of(asked, hint, requests)
+        rows, sources = items_of(scenario_of(one, None, what), hint, requests)
         items += rows
         files |= sources
     return items, files
@@ -120,8 +121,8 @@ def calibrate(
     soc: str | Path,
     measurements: Measurement | str | Path | Sequence[Measurement | str | Path],
     *,
-    free: Sequence[str] = (),
-    hold: Sequence[str] = (),
+    free: str | Sequence[str] = (),
+    hold: str | Sequence[str] = (),
     networks: Mapping[str, Network | Scenario] | None = None,
     name: str | None = None,
     force_soc: bool = False,
@@ -162,14 +163,14 @@ def calibrate(
     given = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
     files = {name: _source(network) for name, network in (networks or {}).items()}
     return fit(
-        soc, given, free=free, hold=hold, files=files, name=name,
+        soc, given, free=as_list(free), hold=as_list(hold), files=files, name=name,
         force_soc=force_soc, fit_networks=fit_networks, keep_unsteady=keep_unsteady,
     )  # fmt: skip
 
 
 def accuracy(
     network: str | Path | Sequence[str] | Any,
-    techniques: str = "accuracy",
+    techniques: str | Sequence[str] = "accuracy",
     *,
     data: Any = None,
     inputs: Any = None,
@@ -184,8 +185,8 @@ def accuracy(
     ----------
     network : str, Path, sequence of str, or torch.nn.Module
         Workloads of kind gnn, which are trained; or a trained module of one's own.
-    techniques : str
-        A stack, stacks parted by commas, or a named list.
+    techniques : str or sequence of str
+        A stack, stacks as a list or parted by commas, or a named list.
     data : Path, or data object
         Of workloads the folder with the raw data sets; of a module its data: `x`, `edge_index`, `y` and
         `test_mask`, as `torch_geometric.data.Data` has them.
@@ -208,8 +209,15 @@ def accuracy(
     """
     from npusim.techniques.named_stacks import listed
 
-    stacks = [str(stack) for stack in listed(techniques)]
-    if is_module(network):
+    texts = [techniques] if isinstance(techniques, str) else techniques
+    stacks = [str(stack) for text in texts for stack in listed(str(text))]
+    of_workload = {"seeds": tuple(seeds) != (0,), "settings": bool(settings), "retrain": retrain}
+    of_module = {"inputs": inputs is not None, "mask": mask is not None}
+    for_module = is_module(network)
+    ignored = of_workload if for_module else of_module
+    allowed = "only for a workload that npusim trains" if for_module else "only for a PyTorch module"
+    refuse_ignored({name: True for name, is_set in ignored.items() if is_set}, allowed)
+    if for_module:
         from npusim.accuracy.given import judge_module
 
         return judge_module(network, data, stacks, inputs, mask)

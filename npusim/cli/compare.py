@@ -51,16 +51,17 @@ def compare(
     from npusim.cli.output import Destination
 
     destination = Destination(output, form)
-    named = {"soc": (soc, opt.DEFAULT_SOC), "techniques": (techniques, "none")}
-    chosen = {name: value for name, (value, default) in named.items() if value != default}
+    options = {
+        "soc": (soc, opt.DEFAULT_SOC), "techniques": (techniques, "none"), "hint": (hint, "latency"),
+        "requests": (requests, None), "tiles": (tiles, None), "device": (device, "auto"),
+        "settings": (settings or (), ()), "shapes": (parse_shapes(shapes or ()), {}),
+        "swap_operands": (SWAPS[swap_operands], False),
+    }  # fmt: skip
+    chosen = {name: value for name, (value, default) in options.items() if value != default}
 
     from npusim.api import compare as compared
 
-    result = compared(
-        *what, engine=engine, hint=hint, requests=requests, tiles=tiles, device=device,
-        settings=settings or (), shapes=parse_shapes(shapes or ()), swap_operands=SWAPS[swap_operands],
-        **chosen,
-    )  # fmt: skip
+    result = compared(*what, engine=engine, **chosen)
 
     from npusim.report.side_by_side import comparison_page
 

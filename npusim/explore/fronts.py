@@ -18,7 +18,7 @@ from npusim.explore.pareto import front
 from npusim.explore.spaces import Space
 from npusim.explore.store import POINT, Store
 from npusim.metrics import METRICS, column_of, objectives
-from npusim.scenario import name_of
+from npusim.scenario import as_list, name_of
 
 IntVector = NDArray[np.int64]
 Matrix = NDArray[np.float64]
@@ -62,7 +62,7 @@ class Front(Document):
     """What one should know before believing the front."""
 
 
-def with_objectives(space: Space, minimise: Sequence[str] | None) -> Space:
+def with_objectives(space: Space, minimise: str | Sequence[str] | None) -> Space:
     """Return a space with other metrics to minimise; None leaves it as it is."""
     if minimise is None:
         return space
@@ -70,7 +70,9 @@ def with_objectives(space: Space, minimise: Sequence[str] | None) -> Space:
     return Space.model_validate({**space.model_dump(by_alias=True), "minimise": names})
 
 
-def pareto(directory: str | Path, minimise: Sequence[str] | None = None, where: str | None = None) -> Front:
+def pareto(
+    directory: str | Path, minimise: str | Sequence[str] | None = None, where: str | None = None
+) -> Front:
     """Return the front of the points that a sweep kept.
 
     Parameters
@@ -195,8 +197,8 @@ def _unfinished(swept: int, points: int) -> list[str]:
     return [f"the sweep is not finished: {swept:,} of {points:,} points are compared; --resume goes on"]
 
 
-def _known(minimise: Sequence[str]) -> list[str]:
-    names = [name.strip() for name in minimise]
+def _known(minimise: str | Sequence[str]) -> list[str]:
+    names = as_list(minimise)
     for name in names:
         if name not in METRICS:
             raise UnknownNameError("metric", name, METRICS)
