@@ -9,8 +9,7 @@ import pytest
 from npusim.arch import load_soc
 from npusim.engines.event import estimate_with_timeline
 from npusim.engines.event.build import build_program
-from npusim.engines.event.machine import simulate
-from npusim.engines.event.memory import transfer_rates
+from npusim.engines.event.machine import simulate, transfer_rates
 from npusim.scenario import Scenario
 from npusim.techniques import apply
 from npusim.workloads import load_workload

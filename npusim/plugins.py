@@ -162,7 +162,7 @@ class Registry(Mapping[str, T], Generic[T]):
             except (Exception, SystemExit) as error:
                 self._complete = False
                 self._added.discard(entry)
-                package = f"package {_package_of(entry)}"
+                package = f"package {_package_of(entry) or _OWN}"
                 why = str(error) if isinstance(error, NpusimError) else f"{type(error).__name__}: {error}"
                 raise PluginError(
                     f"{package}: its {self.noun} `{entry.name}` ({entry.value}) cannot be used: {why}; "

@@ -11,8 +11,7 @@ from itertools import accumulate, pairwise
 from math import ulp
 from typing import Any
 
-from npusim.engines.event.machine import array_devices, device_of
-from npusim.engines.event.memory import TransferRates
+from npusim.engines.event.machine import TransferRates, array_devices, device_of
 from npusim.engines.event.program import EventLog, Program
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 
@@ -29,6 +28,7 @@ class Log(EventLog):
         super().__init__(
             times(total), times(total), times(total), array("q", [-1]) * total, array("h", [-1]) * total,
             array("i", [0]) * inferences, times(inferences), times(inferences), array("d"), array("d"),
+            0.0, array("d"), array("d"),
         )  # fmt: skip
         self.by_context: dict[int, tuple[float, float]] = {}
 

@@ -12,7 +12,7 @@ from npusim.workloads import load_workload
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
-pytest.importorskip("openvino")
+openvino = pytest.importorskip("openvino")
 
 from npusim.frontends.pyg import module_at  # noqa: E402
 from npusim.frontends.valued import load_valued  # noqa: E402
@@ -135,6 +135,33 @@ def lonely():  # nodes without an edge
     return Layers(TransformerConv(24, 7)), (torch.rand(60, 24), edges(60, 60))
 
 
+class Sampled(torch.nn.Module):
+    # answers for the first nodes alone, as with sampled neighbours
+    def __init__(self):
+        super().__init__()
+        self.layers = Layers(SAGEConv(24, 16), SAGEConv(16, 7))
+
+    def forward(self, x, edge_index):
+        return self.layers(x, edge_index)[:40]
+
+
+def sampled():
+    return Sampled(), (torch.rand(200, 24), edges(200, 600))
+
+
+class Branching(torch.nn.Module):
+    # a GELU of another formula, and a maximum that sees the zeros it starts from
+    def forward(self, x, edge_index):
+        x = torch.nn.functional.gelu(x - 0.5, approximate="tanh")
+        blank = torch.zeros(x.shape[0], x.shape[1])
+        ends = edge_index[1][:, None].expand(-1, x.shape[1])
+        return blank.scatter_reduce(0, ends, x[edge_index[0]], "amax", include_self=True)
+
+
+def maximum():
+    return Branching(), (torch.rand(60, 8), edges(60, 200))
+
+
 number = 3
 """
 ROUNDING = 2e-6
@@ -168,6 +195,7 @@ def difference(network, numbers, stack, want):
         ("dense_matrix", ["preg", "preg+grad"]),
         ("rows", ["preg", "stagr", "grad+effop", "stagr+effop+grax3"]),
         ("lonely", ["stagr", "grad"]),
+        ("maximum", []),
     ],
 )  # fmt: skip
 def test_a_rewritten_module_answers_as_the_module(file, name, stacks):
@@ -209,6 +237,32 @@ def test_advice_on_a_module_tries_what_keeps_its_answers(file, tmp_path, capsys)
     assert json.loads(capsys.readouterr().out)["latency_s"] == pytest.approx(
         advice["today"]["latency_s"], rel=0.1
     )
+
+
+def test_a_network_that_can_be_written_for_timing_only_is_not_exported(file, tmp_path, capsys):
+    target = tmp_path / "wrong.xml"
+    assert run(["advise", f"{file}:sampled", "--export", str(target)]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "(Slice) cannot be exported: npusim can write Slice for timing only" in message
+    assert "compute it outside of the network, or ask for advice without --export" in message
+    assert not list(tmp_path.iterdir())
+    advice = advise(f"{file}:sampled", samples=0)
+    assert advice.agreement == [] and advice.file is None and advice.today.techniques != "none"
+    assert any("were not compared" in note and "(Slice)" in note for note in advice.notes)
+
+
+def test_agreement_is_that_of_the_file_under_default_settings(file, tmp_path):
+    values = load_valued(f"{file}:gin")
+    judged = NumericalRewriting(values)
+    for stack in ("stagr", "stagr+quantgr"):
+        target = tmp_path / "exported.xml"
+        judged.save(stack, target)
+        compiled = openvino.Core().compile_model(target, "CPU")
+        answers = compiled({port: values.inputs[port.get_any_name()] for port in compiled.inputs})[0]
+        told = judged.judge(stack)
+        assert told.same_answers == np.mean(answers.argmax(-1) == values.answers().argmax(-1))
+        assert told.largest_difference == np.abs(answers - values.answers()).max()
+        assert (told.same_answers_fp16 is None) == (stack == "stagr")
 
 
 def test_every_technique_has_a_verdict_and_a_reason_where_it_is_refused():

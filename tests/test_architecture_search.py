@@ -14,10 +14,9 @@ from npusim.cli.running import run
 from npusim.errors import ConfigError, InfeasibleError, NpusimError, UnknownNameError
 from npusim.explore.scoring_pool import in_portions, on_processes
 from npusim.explore.sweep import Interrupted
-from npusim.magnas.architecture_costs import MappedSpace
-from npusim.magnas.architecture_search import Plan, read_search, search_architectures
+from npusim.magnas.block_costs import MappedSpace
+from npusim.magnas.search import Plan, Rates, SuperblockEvolution, ranked, read_search, search_architectures
 from npusim.magnas.space import ArchitectureSpace, parse_architecture
-from npusim.magnas.superblocks import Rates, SuperblockEvolution, ranked
 from npusim.studies.map_front import Limits
 from npusim.workloads import load_spec
 

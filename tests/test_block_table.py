@@ -5,7 +5,7 @@ import pytest
 
 from npusim import Scenario
 from npusim.errors import NpusimError
-from npusim.magnas.block_table import block_table, blocks_of, covering_specs
+from npusim.magnas.block_costs import block_table, blocks_of, covering_specs
 from npusim.magnas.graph import build_vig
 from npusim.mapping import chain_front
 from npusim.studies.chain import chain_of, chain_problem

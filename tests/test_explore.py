@@ -216,12 +216,24 @@ def test_a_wrong_axis_is_refused_with_what_is_allowed(what):
         ({"keep": "best"}, "keep"),
         ({"design": {"method": "sobol"}}, "points"),
         ({"minimise": ["latency_s", "latency_s"]}, "twice"),
+        (
+            {"minimise": ["latency_s", "throughput_per_s"]},
+            "more is better: name it under `maximise`",
+        ),
+        ({"maximise": ["ops_per_j", "energy_j"]}, "of which less is better: name it under `minimise`"),
+        ({"minimise": []}, "no objective"),
         ({"run": {"hint": "fast"}}, "latency"),
     ],
 )
 def test_a_wrong_space_is_refused(parts, word):
     with pytest.raises(ConfigError, match=word):
         load_space(changed(QUICK, **parts))
+
+
+def test_objectives_are_what_is_minimised_then_what_is_maximised():
+    assert load_space(changed(QUICK, maximise=["throughput_per_s"])).objectives == ["throughput_per_s"]
+    both = changed(QUICK, minimise=["area_mm2"], maximise=["throughput_per_s"])
+    assert load_space(both).objectives == ["area_mm2", "throughput_per_s"]
 
 
 def test_ways_to_keep():

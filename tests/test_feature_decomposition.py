@@ -8,14 +8,6 @@ from hypothesis import strategies as st
 from shape_rules import misfits
 
 import npusim
-from npusim.cost import (
-    CacheHierarchy,
-    MessagePassing,
-    edges_read,
-    miss_rates,
-    peak_memory_bytes,
-    traffic_bytes,
-)
 from npusim.decomposition.technique import (
     DecompositionParameters,
     chunks_of,
@@ -25,6 +17,14 @@ from npusim.decomposition.technique import (
 )
 from npusim.errors import IllegalTechniqueError
 from npusim.graph import Graph, GraphStructure
+from npusim.measure.message_passing import (
+    CacheHierarchy,
+    MessagePassing,
+    edges_read,
+    miss_rates,
+    peak_memory_bytes,
+    traffic_bytes,
+)
 from npusim.techniques import apply, legal
 from npusim.validation.running import run_suite
 from npusim.workloads import GnnSpec, build_gnn

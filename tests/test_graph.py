@@ -135,6 +135,17 @@ def test_comparisons_give_booleans_and_reductions_drop_their_axes() -> None:
     assert editor.tensors[editor.reduce("ReduceMax", a, (0,), "kept", keep_dims=True)].shape == (1, 4)
 
 
+def test_a_new_density_leaves_no_block_density_of_the_old_one() -> None:
+    editor = Editor("thinned")
+    norm = editor.constant("norm", (64, 64), density=0.1, block_density=0.5)
+    editor.change_tensor(norm, density=0.1, cached=True)
+    assert editor.tensors[norm].block_density == 0.5
+    editor.change_tensor(norm, density=0.01)
+    assert editor.tensors[norm].block_density is None
+    editor.change_tensor(norm, density=0.02, block_density=0.3)
+    assert editor.tensors[norm].block_density == 0.3
+
+
 def test_padding_thins_the_adjacency_out() -> None:
     cora = GraphStructure("cora", 2708, 10556, 1433, 7, adjacency_block_density={16: 0.26})
     assert cora.adjacency_density() == pytest.approx(13264 / 2708**2)

@@ -411,7 +411,7 @@ def test_quantised_operators_stay_in_their_part():
 
 
 def test_passes_over_the_cache_add_up_and_grow():
-    from npusim.llm.cache_growth import cache_growth
+    from npusim.llm.study import cache_growth
     from npusim.scenario import Scenario
 
     lengths = (64, 512)

@@ -19,11 +19,15 @@ from npusim.workloads import GnnSpec, build_gnn, load_workload
 openvino = pytest.importorskip("openvino")
 
 from npusim.frontends.openvino_ir import graph_of_model, import_model  # noqa: E402
+from npusim.frontends.openvino_nodes import WRITERS  # noqa: E402
+from npusim.frontends.openvino_run import run_model  # noqa: E402
 from npusim.frontends.openvino_write import (  # noqa: E402
+    Numbers,
     UnmeasurableError,
     UnwritableError,
     model_of_graph,
 )
+from npusim.frontends.valued import ValuedNetwork  # noqa: E402
 
 SMALL = GraphStructure(
     "small",
@@ -368,3 +372,106 @@ def test_all_that_only_a_compiler_can_do_is_named_at_once() -> None:
         UnmeasurableError, match="compressed storage or storage as a triangle or a tensor that"
     ):
         model_of_graph(small(GCN, "stagr+grasp+symg+cacheg"))
+
+
+# --- the network's own numbers
+
+
+def formula(kind: str, ops: Any, x: Any, other: Any, index: Any) -> Any:
+    """Return a node with settings that are not the default ones."""
+    window = {"strides": [2, 2], "pads_begin": [1, 1], "pads_end": [1, 1]}
+    weights = np.random.default_rng(1).random((3, 3, 3, 3), dtype=np.float32)
+    grouped = weights.reshape(3, 1, 3, 3, 3)
+    axis, flat = np.int64(2), ops.reshape(x, [6, 48], False)
+    special: dict[str, Any] = {
+        "MatMul": lambda: ops.matmul(x, other, True, False),
+        "PRelu": lambda: ops.prelu(x, np.float32([0.1, 0.2, 0.3])),
+        "Swish": lambda: ops.swish(x, np.float32(1.7)),
+        "Gelu": lambda: ops.gelu(x, "tanh"),
+        "Elu": lambda: ops.elu(x, 0.3),
+        "Clamp": lambda: ops.clamp(x, -0.2, 0.4),
+        "MVN": lambda: ops.mvn(x, [1, 2], True, 0.1, "outside_sqrt"),
+        "LogicalNot": lambda: ops.logical_not(ops.greater(x, other)),
+        "Select": lambda: ops.select(ops.less(x, other), x, ops.sin(other)),
+        "Softmax": lambda: ops.softmax(x, 1),
+        "LogSoftmax": lambda: ops.log_softmax(x, 1),
+        "Concat": lambda: ops.concat([x, other], 2),
+        "Gather": lambda: ops.gather(flat, index, np.int64(1)),
+        "GatherElements": lambda: ops.gather_elements(flat, index, 1),
+        "GatherND": lambda: ops.gather_nd(flat, index),
+        "ScatterElementsUpdate": lambda: ops.scatter_elements_update(
+            flat, index, ops.gather_elements(flat, index, 1), np.int64(1), "max", True
+        ),
+        "ScatterNDUpdate": lambda: ops.scatter_nd_update(
+            flat, index, ops.gather_nd(ops.cos(flat), index), reduction="sum"
+        ),
+        "Reshape": lambda: flat,
+        "Unsqueeze": lambda: ops.unsqueeze(x, [0, 3]),
+        "Squeeze": lambda: ops.squeeze(ops.reduce_max(x, [1], True), [1]),
+        "Transpose": lambda: ops.transpose(x, [0, 3, 1, 2]),
+        "Broadcast": lambda: ops.broadcast(ops.reduce_max(x, [1], True), [2, 5, 8, 6]),
+        "Convert": lambda: ops.convert(ops.greater(x, other), "f32"),
+        "Convolution": lambda: ops.convolution(x, weights, dilations=[1, 1], **window),
+        "GroupConvolution": lambda: ops.group_convolution(x, grouped, dilations=[1, 1], **window),
+        "ConvolutionBackpropData": lambda: ops.convolution_backprop_data(x, weights, **window),
+        "MaxPool": lambda: ops.max_pool(x, [2, 1], [1, 1], [1, 0], [0, 1], [2, 3], "ceil"),
+        "AvgPool": lambda: ops.avg_pool(x, [2, 1], [1, 0], [0, 1], [2, 3], False),
+        "VariadicSplit": lambda: ops.variadic_split(x, axis, [3, 1, 4]),
+    }
+    if kind in special:
+        return special[kind]()
+    names = {"HSwish": "hswish", "SoftPlus": "softplus"}
+    name = names.get(kind, "".join(f"_{c.lower()}" if c.isupper() else c for c in kind).lstrip("_"))
+    function = getattr(ops, name)
+    if kind.startswith("Reduce"):
+        return function(x, [1, 3], True)
+    if kind.startswith("Logical"):
+        return function(ops.greater(x, other), ops.less(x, np.float32(0.7)))
+    return function(*(x, other)[: 2 if kind in BINARY else 1])
+
+
+BINARY = ["Add", "Subtract", "Multiply", "Divide", "Maximum", "Minimum", "Power", "FloorMod", "SquaredDifference", "Greater", "GreaterEqual", "Less", "LessEqual", "Equal", "NotEqual"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [k for k, w in WRITERS.items() if w.reproduces_values and k != "Assign"])
+def test_a_writer_that_reproduces_values_does(kind: str) -> None:
+    ops = openvino.opset15
+    random = np.random.default_rng(0)
+    shapes = {"x": (2, 3, 8, 6), "other": (2, 3, 8, 6), "index": (6, 2)}
+    nodes = {
+        name: ops.parameter(list(shape), np.int64 if name == "index" else np.float32, name=name)
+        for name, shape in shapes.items()
+    }
+    for name, node in nodes.items():
+        node.output(0).get_tensor().set_names({name})
+    built = formula(kind, ops, *nodes.values())
+    model = openvino.Model([ops.result(port) for port in built.outputs()], list(nodes.values()), kind)
+    values = {name: random.random(shape, dtype=np.float32) + 0.1 for name, shape in shapes.items()}
+    values["index"] = random.integers(0, 6, shapes["index"])
+    constants: dict[str, Any] = {}
+    graph = graph_of_model(model, kind, precision=None, constants=constants)
+    assert kind in {op.type for op in graph}
+    network = ValuedNetwork(graph, model, constants, values)
+    written = network.outputs(graph, network.rewritten(graph))
+    for ours, theirs in zip(written, run_model(model, values), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [k for k, w in WRITERS.items() if not w.reproduces_values])
+def test_a_writer_for_timing_only_is_refused_with_the_networks_own_numbers(kind: str) -> None:
+    editor = Editor("odd")
+    x = editor.input("x", (1, 4, 8, 8), DType.FP32)
+    editor.outputs = [editor.op(kind, (x,), (1, 4, 2, 2), DType.FP32, "part")]
+    numbers = Numbers(lambda name: np.zeros((1, 4, 8, 8), np.float32))
+    with pytest.raises(UnwritableError, match=rf"'part' \({kind}\) cannot be exported: .*for timing only"):
+        model_of_graph(editor.finish(), numbers=numbers)
+
+
+def test_own_numbers_of_8_bits_without_a_scale_are_refused() -> None:
+    editor = Editor("odd")
+    x = editor.input("x", (4, 4), DType.FP32)
+    bytes_ = editor.constant("w", (4, 4), DType.INT8, role=Role.WEIGHT)
+    editor.outputs = [editor.op("MatMul", (x, bytes_), (4, 4), DType.FP32, "product")]
+    numbers = Numbers(lambda name: np.ones((4, 4), np.float32))
+    with pytest.raises(UnwritableError, match=r"tensor 'w' .*scale of its 8-bit values is not known"):
+        model_of_graph(editor.finish(), numbers=numbers)

@@ -114,6 +114,14 @@ def test_impossible_densities_are_refused(density: float) -> None:
         Tensor("t", (2, 2), density=density)
 
 
+@pytest.mark.parametrize("block_density", [-0.1, 1.1, 0.257])
+def test_a_block_density_fits_the_density(block_density: float) -> None:
+    """A granule that is not empty holds one of 256 elements at least: 0.00018 allows 0.047."""
+    with pytest.raises(ShapeError, match="block density"):
+        Tensor("norm", (2708, 2708), density=0.00018, block_density=block_density)
+    assert Tensor("norm", (2708, 2708), density=0.00018, block_density=0.04).block_density == 0.04
+
+
 def test_impossible_shapes_are_refused() -> None:
     with pytest.raises(ShapeError, match="shape"):
         Tensor("t", (2, -1))

@@ -14,7 +14,8 @@ from npusim.report.pages import PAGES, Page
 from npusim.studies import WhatIf
 from npusim.workloads import KINDS, WorkloadKind, load_workload
 
-GROUP = "npusim.workloads"
+GROUP = "npusim.reports"
+"""Group without an entry of npusim's own."""
 
 
 @dataclass(frozen=True)

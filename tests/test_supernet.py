@@ -74,7 +74,7 @@ def test_what_is_no_architecture_is_refused(text):
 
 @pytest.mark.parametrize("operator", LETTERS)
 def test_a_subnet_answers_as_the_supernet_does_with_its_choices(operator):
-    from npusim.magnas.supernet import Supernet
+    from npusim.magnas.vig import Supernet
 
     net, random = Supernet(small(), SPACE), np.random.default_rng(2)
     images = torch.rand(2, 3, 32, 32)
@@ -87,7 +87,7 @@ def test_a_subnet_answers_as_the_supernet_does_with_its_choices(operator):
 
 
 def test_a_pyramid_has_subnets_too():
-    from npusim.magnas.supernet import Supernet
+    from npusim.magnas.vig import Supernet
 
     sizes = ["image=64", "channels=[8,16,16,32]", "knn=2", "precision=fp32"]
     backbone = load_spec("pyramid-vig-m", [f"workload.{one}" for one in sizes])
@@ -102,7 +102,7 @@ def test_a_subnet_is_the_network_that_is_costed():
 
     pytest.importorskip("openvino")
     from npusim import from_pyg
-    from npusim.magnas.supernet import Supernet
+    from npusim.magnas.vig import Supernet
 
     architecture = parse_architecture("S2pf100-G1f60-M1-E2p")
     net = Supernet(small(), SPACE).eval().subnet(architecture)
@@ -138,7 +138,7 @@ def test_training_learns_and_is_told_as_a_document(trained: Path):
 
 def test_a_resumed_training_ends_with_the_same_scores(folder: Path, trained: Path, tmp_path: Path):
     from npusim.magnas.checkpoint import read_checkpoint, refuse_other
-    from npusim.magnas.supernet_training import Stopped, run_training
+    from npusim.magnas.training import Stopped, run_training
 
     task = read_checkpoint(trained).task
     with pytest.raises(Stopped, match="1 of 2 epochs"):

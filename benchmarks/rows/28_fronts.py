@@ -10,7 +10,7 @@ _ready = {}
 def prepare(case):
     import numpy as np
 
-    from npusim.magnas.block_table import block_table, covering_specs
+    from npusim.magnas.block_costs import block_table, covering_specs
     from npusim.workloads import load_spec
 
     backbone, widths = load_spec("magnas-vig"), (96, 192, 320)

@@ -68,11 +68,13 @@ def advise(
         found = found.model_copy(update=_judged(scenario, found, Path(data)))
     if numbers is None or file is None:
         return found
+    if not found.agreement:
+        numbers.judge(found.today.techniques)  # raises the reason why no file can hold the network
     kept = found.agreement[-1].same_answers
     if kept < least:
         raise NpusimError(
-            f"{found.workload}: no stack keeps {least:.0%} of the answers, not even `none` as written here "
-            f"({kept:.0%}); nothing was exported; a smaller --keep-answers would allow it"
+            f"{found.workload}: no stack keeps {least:.0%} of the answers, not even `none` as a file with "
+            f"weights in fp16 ({kept:.0%}); nothing was exported; a smaller --keep-answers would allow it"
         )
     numbers.save(found.today.techniques, file)
     return found.model_copy(update={"file": str(file)})

@@ -306,6 +306,14 @@ Minimise = Annotated[
         default="what the space says",
     ),
 ]
+Maximise = Annotated[
+    str | None,
+    option(
+        "--maximise METRICS",
+        "Metrics of which more is better, such as throughput_per_s.",
+        default="what the space says",
+    ),
+]
 Quiet = Annotated[bool, option("--quiet -q", "No progress on standard error.")]
 Resume = Annotated[bool, option("--resume", "Go on with what an earlier run left in the directory.")]
 Cores = Annotated[int | None, option("--cores N", "Cores to use.", default="all", min=1)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from npusim.cli.options import Directory, Format, Minimise, option
+from npusim.cli.options import Directory, Format, Maximise, Minimise, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -22,6 +22,7 @@ _EXAMPLES = """
 def pareto(
     directory: Directory,
     minimise: Minimise = None,
+    maximise: Maximise = None,
     where: Annotated[str | None, option("--where SQL", "A condition, such as '\"npu.tiles\" <= 4'.")] = None,
     form: Format = None,
     output: Annotated[
@@ -36,7 +37,7 @@ def pareto(
     from npusim.explore.fronts import pareto as front_of
 
     destination = Destination(output, form)
-    found = front_of(directory, minimise.split(",") if minimise is not None else None, where)
+    found = front_of(directory, minimise, where, maximise)
     from npusim.report.exploration import pareto_page
 
     destination.write(lambda: pareto_page(found), found)

@@ -39,7 +39,7 @@ def query(
     destination = Destination(output, form)
     answer = ask(directory, sql, MOST_ROWS)
 
-    from npusim.explore.manifest import read_manifest
+    from npusim.explore.store import read_manifest
     from npusim.report.exploration import rows_page
 
     destination.write(

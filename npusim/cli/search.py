@@ -28,6 +28,7 @@ def search(
         Path, opt.option("--output -o DIR", "New directory for front and log.", show_default=False)
     ],
     minimise: opt.Minimise = None,
+    maximise: opt.Maximise = None,
     seed: Annotated[int, opt.option("--seed S", "The same seed finds the same.", min=0)] = 0,
     population: Annotated[
         int | None,
@@ -53,7 +54,7 @@ def search(
     from npusim.explore.search import search as run
 
     destination = Destination(None, form)
-    loaded = with_objectives(load_space(space), minimise.split(",") if minimise is not None else None)
+    loaded = with_objectives(load_space(space), minimise, maximise)
     use_cores(cores)
     stopper = Stopper("finishing the chunk")
     with Progress("evaluations", quiet, rate=True) as progress, stopper.listening():

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from glob import escape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,13 +70,28 @@ def is_compiling_allowed() -> bool:
 
 
 def run_in_lists(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a kernel with lists in place of arrays of numbers; what it writes into them is copied back."""
-    arrays = [(value, value.tolist()) for value in arguments if isinstance(value, np.ndarray)]
-    lists = {id(value): values for value, values in arrays}
-    result = function(*(lists.get(id(value), value) for value in arguments))
-    for value, values in arrays:
-        value[:] = values
+    """Run a kernel with lists for arrays and objects for records; copy back what it writes into them."""
+    copies: list[tuple[Any, list[Any]]] = []
+    result = function(*(_in_lists(value, copies) for value in arguments))
+    for array, values in copies:
+        if array.dtype.names is not None:
+            values = [tuple(vars(row).values()) for row in values]
+        if array.size:
+            array[...] = values
     return result
+
+
+def _in_lists(value: Any, copies: list[tuple[Any, list[Any]]]) -> Any:
+    """Return an array, or a named tuple of arrays, as lists, and note the copies."""
+    if isinstance(value, tuple):
+        return type(value)(*(_in_lists(one, copies) for one in value))
+    if not isinstance(value, np.ndarray):
+        return value
+    values, names = value.tolist(), value.dtype.names
+    if names is not None:
+        values = [SimpleNamespace(**dict(zip(names, row, strict=True))) for row in values]
+    copies.append((value, values))
+    return values
 
 
 class Ledger:

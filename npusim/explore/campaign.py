@@ -167,7 +167,7 @@ class Campaign:
             str(name): (-np.inf if b.min is None else b.min, np.inf if b.max is None else b.max)
             for name, b in self.space.constraints.items()
         }
-        return rivals_for([str(name) for name in self.space.minimise], bounds, thread_count())
+        return rivals_for([str(name) for name in self.space.objectives], bounds, thread_count())
 
     def _full(self, start: int, stop: int, totals: Any, rivals: Rivals | None) -> None:
         """Evaluate consecutive points of a full design: one network after the other."""

@@ -16,9 +16,9 @@ from distributed import Client, as_completed, get_worker
 from npusim.cost import start_threads
 from npusim.errors import NpusimError
 from npusim.explore.campaign import campaign_of
-from npusim.explore.manifest import changed_inputs, inputs_of
 from npusim.explore.scoring_pool import Score, in_portions
 from npusim.explore.spaces import Space, networks_of, space_of
+from npusim.explore.store import changed_inputs, inputs_of
 from npusim.explore.sweep import Runner, chunk_bytes
 from npusim.scenario import Network
 

@@ -13,12 +13,11 @@ from pydantic import Field
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.explore.kept import KeptPoints
-from npusim.explore.manifest import Manifest, read_manifest
 from npusim.explore.pareto import front
-from npusim.explore.spaces import Space
-from npusim.explore.store import POINT, Store
+from npusim.explore.spaces import Space, wrong_sense
+from npusim.explore.store import POINT, Manifest, Store, read_manifest
 from npusim.metrics import METRICS, column_of, objectives
-from npusim.scenario import as_list, name_of
+from npusim.scenario import name_of
 
 IntVector = NDArray[np.int64]
 Matrix = NDArray[np.float64]
@@ -39,7 +38,7 @@ class Front(Document):
     soc: str
     """Machine of the space, in the same way."""
     minimise: list[str]
-    """Metrics of the front."""
+    """Metrics of the front: those that are minimised, then those that are maximised."""
     where: str | None
     """Condition that the points fulfil."""
     points: int
@@ -62,16 +61,21 @@ class Front(Document):
     """What one should know before believing the front."""
 
 
-def with_objectives(space: Space, minimise: str | Sequence[str] | None) -> Space:
-    """Return a space with other metrics to minimise; None leaves it as it is."""
-    if minimise is None:
+def with_objectives(
+    space: Space, minimise: str | Sequence[str] | None, maximise: str | Sequence[str] | None = None
+) -> Space:
+    """Return a space with other objectives; where both are None, the space itself."""
+    if minimise is None and maximise is None:
         return space
-    names = _known(minimise)
-    return Space.model_validate({**space.model_dump(by_alias=True), "minimise": names})
+    less, more = _known(minimise, "minimise"), _known(maximise, "maximise")
+    return Space.model_validate({**space.model_dump(by_alias=True), "minimise": less, "maximise": more})
 
 
 def pareto(
-    directory: str | Path, minimise: str | Sequence[str] | None = None, where: str | None = None
+    directory: str | Path,
+    minimise: str | Sequence[str] | None = None,
+    where: str | None = None,
+    maximise: str | Sequence[str] | None = None,
 ) -> Front:
     """Return the front of the points that a sweep kept.
 
@@ -79,8 +83,8 @@ def pareto(
     ----------
     directory : str or Path
         Where a sweep wrote its results.
-    minimise : sequence of str, optional
-        Metrics; default: those of the space.
+    minimise, maximise : str or sequence of str, optional
+        Metrics of which less, or more, is better; where neither is given: those of the space.
     where : str, optional
         A condition in SQL on axes and metrics.
 
@@ -90,7 +94,9 @@ def pareto(
         Where no point fulfils the condition.
     """
     manifest = read_manifest(Path(directory))
-    names = _known(minimise if minimise is not None else list(map(str, manifest.space.minimise)))
+    given = minimise is not None or maximise is not None
+    chosen = [*_known(minimise, "minimise"), *_known(maximise, "maximise")]
+    names = chosen if given else manifest.space.objectives
     kept = KeptPoints(Path(directory), manifest.chunks, where)
     columns = _columns(kept, names, directory)
     compared, numbers, places, values = _front(kept, names, columns)
@@ -126,7 +132,7 @@ def _columns(kept: KeptPoints, names: Sequence[str], directory: str | Path) -> l
             raise ConfigError(
                 f"the metric {name}", file=str(directory),
                 allowed=f"a metric that the sweep kept ({', '.join(kept.metrics)}); "
-                f"a space that names {name} under `minimise` or `constraints` keeps it too",
+                f"a space that names {name} as an objective or under `constraints` keeps it too",
             )  # fmt: skip
         columns += found
     return columns
@@ -197,21 +203,25 @@ def _unfinished(swept: int, points: int) -> list[str]:
     return [f"the sweep is not finished: {swept:,} of {points:,} points are compared; --resume goes on"]
 
 
-def _known(minimise: str | Sequence[str]) -> list[str]:
-    names = as_list(minimise)
+def _known(metrics: str | Sequence[str] | None, key: str) -> list[str]:
+    """Return the names of metrics, a list or a text with commas; refuse unknown ones and the other sense."""
+    names = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics or ())]
     for name in names:
         if name not in METRICS:
             raise UnknownNameError("metric", name, METRICS)
+    wrong = wrong_sense(names, key)
+    if wrong is not None:
+        raise ConfigError(wrong[0], key=key, allowed=wrong[1])
     return list(dict.fromkeys(names))
 
 
 def _notes(space: Space, names: list[str], where: str | None) -> list[str]:
     """Say where the sweep kept too little for the question."""
     if space.keep == "all" or (
-        set(names) == set(space.minimise) and where is None and space.keep == "pareto"
+        set(names) == set(space.objectives) and where is None and space.keep == "pareto"
     ):
         return []
-    kept = f"the sweep kept {space.keep} of {', '.join(space.minimise)}"
+    kept = f"the sweep kept {space.keep} of {', '.join(space.objectives)}"
     return [f"{kept}: points it left out are not compared; sweep with --keep all for other questions"]
 
 

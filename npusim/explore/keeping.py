@@ -89,7 +89,7 @@ def keep(space: Space, totals: Any) -> tuple[Any, int]:
         Positions in the range, ascending.
     count : int
     """
-    values, good = select_objectives(totals, space.minimise, space.constraints)
+    values, good = select_objectives(totals, space.objectives, space.constraints)
     count = int(np.count_nonzero(good))
     rule, best = parse_keep(space.keep)
     if rule == "all" or count == 0:
@@ -105,7 +105,7 @@ def keep(space: Space, totals: Any) -> tuple[Any, int]:
 def best_of(space: Space, scores: Mapping[str, Any]) -> Any:
     """Return the positions, ascending, of the points that `space.keep` asks for among some."""
     rule, count = parse_keep(space.keep)
-    values = objectives(scores, space.minimise)
+    values = objectives(scores, space.objectives)
     if rule == "pareto":
         return front(values)
     if rule == "top":

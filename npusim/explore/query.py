@@ -15,8 +15,7 @@ from pydantic import Field
 
 from npusim.documents import Document
 from npusim.errors import ConfigError, NpusimError
-from npusim.explore.manifest import read_manifest
-from npusim.explore.store import Store
+from npusim.explore.store import Store, read_manifest
 
 TABLE = "points"
 """Name of the table of kept points."""

@@ -1,13 +1,11 @@
-"""Searching a space that is too large to sweep: NSGA-II, and random search beside it.
-
-NSGA-II works on the positions of the axes (`npusim.explore.evolution`); every point it asks for is evaluated
-by the same kernel as a sweep. Seeded, and resumable: the log on disk holds every generation, and a resumed
-search asks the same problem, is answered from the log, and goes on where it ends.
-"""
+"""Search of a space that is too large to sweep: NSGA-II beside random search, resumable from a log."""
 
 from __future__ import annotations
 
+import io
+import os
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -17,17 +15,107 @@ import numpy as np
 from pydantic import Field
 
 from npusim.documents import Document, Part
-from npusim.errors import NpusimError
+from npusim.errors import FileError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.evolution import Evolution
-from npusim.explore.manifest import MANIFEST, manifest_of
 from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
 from npusim.explore.query import points_table
-from npusim.explore.search_log import SearchLog
 from npusim.explore.spaces import Space, load_space
-from npusim.explore.store import Store, table_of, to_bytes, write_whole
+from npusim.explore.store import (
+    MANIFEST,
+    Store,
+    equations,
+    manifest_of,
+    space_hash,
+    table_of,
+    to_bytes,
+    write_whole,
+)
 from npusim.explore.sweep import Interrupted
 from npusim.metrics import admitted, objectives
+
+_FILE = "search.npz"
+_EVERY = 20
+"""Generations between two writings of the log."""
+
+
+class SearchLog:
+    """The log of one search.
+
+    Parameters
+    ----------
+    seed, population : int
+        They belong to the search: with others it would ask other questions.
+    """
+
+    def __init__(self, directory: Path, space: Space, seed: int, population: int, resume: bool) -> None:
+        self.directory = directory
+        self.asked = 0
+        self.population = population
+        self.file = directory / _FILE
+        self._label = f"{space_hash(space)} {equations()} seed {seed} population {population}"
+        self._parts: list[tuple[Any, Any, Any]] = []
+        self._old: tuple[Any, Any, Any] | None = None
+        if resume and os.path.lexists(self.file):
+            self._old = self._read()
+        elif any(entry.name[:1] != "." for entry in directory.iterdir()):
+            raise FileError(
+                str(directory), "is not empty", "add --resume to go on with it, or name another directory"
+            )
+
+    def answers(self, points: Any, ask: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Return (objectives, whether admitted) of points: from the log where it has them, else by asking."""
+        start, self.asked = self.asked, self.asked + len(points)
+        old = self._old
+        if (
+            old is not None
+            and self.asked <= len(old[0])
+            and np.array_equal(old[0][start : self.asked], points)
+        ):
+            values, good = old[1][start : self.asked], old[2][start : self.asked]
+        else:
+            values, good = ask(points)
+        self._parts.append((points, values, good))
+        if old is None and len(self._parts) % _EVERY == 0:
+            self.save()
+        return values, good
+
+    def all(self) -> tuple[Any, Any, Any]:
+        """Return all points, their objectives and whether they are admitted, in the order of asking."""
+        points, values, good = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        return points, values, good
+
+    def save(self) -> None:
+        """Write the log; FileError where the disk takes no more."""
+        points, values, good = self.all()
+        buffer = io.BytesIO()
+        np.savez(buffer, label=np.array(self._label), points=points, values=values, good=good)
+        write_whole(self.file, buffer.getvalue())
+
+    def _read(self) -> tuple[Any, Any, Any]:
+        damaged = FileError(
+            str(self.file), "is no log of a search, or damaged", "search into another directory"
+        )
+        if not self.file.is_file():
+            raise damaged
+        try:
+            # What npusim writes is not compressed, so that no more is in memory than on the disk.
+            with zipfile.ZipFile(self.file) as packed:
+                if any(part.compress_type != zipfile.ZIP_STORED for part in packed.infolist()):
+                    raise damaged
+            with np.load(self.file, allow_pickle=False) as found:
+                label, parts = str(found["label"]), [found[name] for name in ("points", "values", "good")]
+        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile):
+            raise damaged from None
+        if label != self._label:
+            raise NpusimError(
+                f"{self.directory}: cannot be resumed: it holds a search of another space, seed, "
+                "population or version of npusim; search into another directory"
+            )
+        if [part.ndim for part in parts] != [2, 2, 1] or len({len(part) for part in parts}) != 1:
+            raise damaged
+        return parts[0], parts[1], parts[2]
+
 
 _INFEASIBLE = 1e3
 """Objective (a logarithm) of a point that cannot run the network."""
@@ -81,7 +169,7 @@ def _evaluated(campaign: Campaign, points: Any) -> tuple[Any, Any]:
     """Return the objectives of points, shape (points, objectives), and whether they may be taken."""
     scores = campaign.scores_at(points)
     space = campaign.space
-    return objectives(scores, space.minimise).T, admitted(scores, space.constraints)
+    return objectives(scores, space.objectives).T, admitted(scores, space.constraints)
 
 
 def _logarithms(values: Any) -> Any:
@@ -194,7 +282,7 @@ def _report(campaign: Campaign, log: SearchLog, seed: int, budget: int, began: f
         points=campaign.total,
         evaluations=len(asked),
         front=len(kept),
-        minimise=list(campaign.space.minimise),
+        minimise=list(campaign.space.objectives),
         steps=steps,
         seconds=time.perf_counter() - began,
         directory=str(log.directory),

@@ -49,7 +49,7 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
     """
     campaign = campaign_of(space)
     axes, sizes = campaign.axes, [axis.size for axis in campaign.axes]
-    if len(axes) < 1 or not set(space.minimise) <= set(METRICS):
+    if len(axes) < 1 or not set(space.objectives) <= set(METRICS):
         return {}
     if any(axis.is_continuous for axis in axes) or prod(sizes) > samples * (len(axes) + 2):
         first, total = _sampled(campaign, samples, seed)
@@ -64,14 +64,14 @@ def influences(space: Space, samples: int = _SAMPLES, seed: int = 0) -> dict[str
             ),
             key=lambda one: -one.total,
         )
-        for k, name in enumerate(space.minimise)
+        for k, name in enumerate(space.objectives)
     }
 
 
 def _logarithms(campaign: Campaign, points: Any) -> Any:
     """Return the logarithms of the metrics that are minimised, shape (metrics, points)."""
     scores, rows = campaign.scores_at(points), []
-    for name in campaign.space.minimise:
+    for name in campaign.space.objectives:
         values = np.asarray(scores[name], float)
         fits = np.isfinite(scores["latency_s"]) & (values > 0.0)
         worst = values[fits].max(initial=1.0)
@@ -103,7 +103,7 @@ def _sampled(campaign: Campaign, samples: int, seed: int) -> tuple[Any, Any]:
     """Return estimates of first-order and total indices, shape (metrics, axes)."""
     from scipy.stats import sobol_indices, uniform  # slow to import
 
-    axes, metrics = campaign.axes, len(campaign.space.minimise)
+    axes, metrics = campaign.axes, len(campaign.space.objectives)
 
     def evaluated(cube: Any) -> Any:
         points = np.asarray(cube, float)

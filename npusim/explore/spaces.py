@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     SerializationInfo,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
     field_validator,
@@ -23,8 +24,9 @@ from npusim.config import Section, load_model
 from npusim.errors import UnknownNameError
 from npusim.graph import Graph
 from npusim.locate import DEFAULT_SOC, resource, resource_names
-from npusim.metrics import MetricName
+from npusim.metrics import METRICS, MetricName
 from npusim.scenario import Network, name_of
+from npusim.units import refuse
 
 Scalar = bool | int | float | str
 """What a file writes for one value of an axis: a number, a text with a unit, a name, true or false."""
@@ -173,18 +175,24 @@ class Space(Section):
     """What a point must keep to, by metric."""
     design: DesignSpec = DesignSpec()
     """Which points are evaluated."""
-    minimise: list[MetricName] = Field(default=["latency_s", "energy_j", "area_mm2"], min_length=1)
-    """What `keep: pareto` and the reports look at; less is better, but for metrics a second (`..._per_s`),
-    of which more is better. Files hold the metrics that are named here or under
-    `constraints` beside the usual ones."""
+    minimise: list[MetricName] = Field(default=["latency_s", "energy_j", "area_mm2"])
+    """Objectives of which less is better. Absent where `maximise` is given: none. Result files hold the
+    metrics that are named here, under `maximise` or under `constraints` in addition to the usual ones."""
+    maximise: list[MetricName] = Field(default=[])
+    """Objectives of which more is better, such as throughput_per_s."""
     keep: str = "pareto"
-    """Which points are written: `all`, `pareto` (those that no other beats in every metric of `minimise`) or
-    `top:N` (the N best in the first of them)."""
+    """Which points are written: `all`, `pareto` (those that no other point dominates in the objectives) or
+    `top:N` (the N best in the first objective, those of `minimise` first)."""
+
+    @property
+    def objectives(self) -> list[str]:
+        """Metrics that are optimised: those of `minimise`, then those of `maximise`."""
+        return [*self.minimise, *self.maximise]
 
     @property
     def metrics(self) -> frozenset[str]:
         """Metrics that it names."""
-        return frozenset([*self.minimise, *self.constraints])
+        return frozenset([*self.objectives, *self.constraints])
 
     @field_validator("keep")
     @classmethod
@@ -192,12 +200,37 @@ class Space(Section):
         parse_keep(value)
         return value
 
-    @field_validator("minimise")
+    @field_validator("minimise", "maximise")
     @classmethod
-    def _no_metric_twice(cls, value: list[str]) -> list[str]:
+    def _objectives_have_that_sense(cls, value: list[str], info: ValidationInfo) -> list[str]:
         if len(set(value)) < len(value):
             raise ValueError("a metric stands there twice")
+        wrong = wrong_sense(value, str(info.field_name))
+        if wrong is not None:
+            refuse(*wrong)
         return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_objectives(cls, data: Any) -> Any:
+        maximises = isinstance(data, dict) and data.get("maximise") and "minimise" not in data
+        return data | {"minimise": []} if maximises else data
+
+    @model_validator(mode="after")
+    def _has_an_objective(self) -> Space:
+        if not self.objectives:
+            raise ValueError("no objective; `minimise` or `maximise` names at least one metric")
+        return self
+
+
+def wrong_sense(names: Sequence[str], key: str) -> tuple[str, str] | None:
+    """Return what is wrong and what is allowed where `minimise` or `maximise` names a metric of the other."""
+    sense, better, other = ("min", "more", "maximise") if key == "minimise" else ("max", "less", "minimise")
+    wrong = next((name for name in names if METRICS[name].sense != sense), None)
+    if wrong is None:
+        return None
+    allowed = [name for name, metric in METRICS.items() if metric.sense == sense]
+    return f"`{wrong}`, of which {better} is better: name it under `{other}`", ", ".join(allowed)
 
 
 def networks_of(space: Space) -> tuple[Network, ...]:

@@ -17,10 +17,21 @@ from npusim.errors import ConfigError, NpusimError
 from npusim.explore.campaign import Campaign, campaign_of
 from npusim.explore.intervals import MOST_POINTS, has_calibration, with_intervals
 from npusim.explore.keeping import best_of, keep
-from npusim.explore.manifest import MANIFEST, Manifest, manifest_of, read_manifest, refuse_other
 from npusim.explore.query import points_table
 from npusim.explore.spaces import Space, load_space, parse_keep
-from npusim.explore.store import POINT, Store, numbers_in, table_of, to_bytes, write_whole
+from npusim.explore.store import (
+    MANIFEST,
+    POINT,
+    Manifest,
+    Store,
+    manifest_of,
+    numbers_in,
+    read_manifest,
+    refuse_other,
+    table_of,
+    to_bytes,
+    write_whole,
+)
 
 CHUNK = {"all": 1 << 18, "pareto": 1 << 19, "top": 1 << 19}
 """Points of a chunk by what is kept: enough for all cores to have work, few enough for memory."""
@@ -250,7 +261,7 @@ def _merge(store: Store, manifest: Manifest, space: Space, intervals: bool) -> i
     if parse_keep(space.keep)[0] == "all":
         store.finish(*paths)
         return store.admitted(manifest.chunks)
-    names = list(dict.fromkeys([POINT, *space.minimise]))
+    names = list(dict.fromkeys([POINT, *space.objectives]))
     tables = list(store.tables(manifest.chunks, names))
     scores = {name: np.concatenate([numbers_in(t, name) for t in tables]) for name in names}
     best = best_of(space, scores)

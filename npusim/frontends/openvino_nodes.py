@@ -6,6 +6,7 @@ The inverse of reading settings (`npusim.ops.Settings`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,24 @@ ELEMENT_TYPES: Mapping[DType, str] = {
 }
 """OpenVINO's name of each number format that can be written."""
 
-Writer = Callable[[Any, Operator, Sequence[Any], Tensor, Tensor], Any]
+WriteRule = Callable[[Any, Operator, Sequence[Any], Tensor, Tensor], Any]
 """(operation set, operator, written operands, first operand's tensor, result's tensor) -> node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How a type of operator is written."""
+
+    write: WriteRule
+    reproduces_values: bool
+    """Whether the node computes the operator's values; False: it only takes the operator's time."""
 
 
 class UnwritableError(NpusimError):
     """An operator or tensor that cannot be written as an OpenVINO model."""
 
 
-def _same_name(function: str) -> Writer:
+def _same_name(function: str) -> WriteRule:
     return lambda ops, _, inputs, __, ___: getattr(ops, function)(*inputs)
 
 
@@ -59,7 +69,7 @@ def _slice(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result
     return ops.slice(inputs[0], *(_integers(ops, list(v)) for v in (starts, source.shape, ones, axes)))
 
 
-def _by_axis(function: str) -> Writer:
+def _by_axis(function: str) -> WriteRule:
     def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
         return getattr(ops, function)(inputs[0], axis=_axis(op, len(source.shape) - 1))
 
@@ -70,7 +80,7 @@ def _axis(op: Operator, default: int) -> int:
     return int((*op.attrs.get("axes", ()), default)[0])
 
 
-def _reduce(function: str) -> Writer:
+def _reduce(function: str) -> WriteRule:
     def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
         axes = _integers(ops, op.attrs.get("axes", range(len(source.shape))))
         return getattr(ops, function)(inputs[0], axes, keep_dims=bool(op.attrs.get("keep_dims")))
@@ -97,9 +107,9 @@ def _gather_nd(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, re
 def _scatter_elements(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
     reduction = op.attrs.get("reduction", "none")
     # A maximum over messages must not see the blank's zero; a sum may start from it, which is one pass less.
-    first = reduction in ("none", "sum")
+    initial = bool(op.attrs.get("use_init_val", reduction in ("none", "sum")))
     axis = ops.constant(np.int64(_axis(op, 0)))
-    return ops.scatter_elements_update(*inputs[:3], axis, reduction=reduction, use_init_val=first)
+    return ops.scatter_elements_update(*inputs[:3], axis, reduction=reduction, use_init_val=initial)
 
 
 def _scatter_nd(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
@@ -139,6 +149,8 @@ def _transpose(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, re
 
 
 def _broadcast(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    if op.attrs.get("mode") == "explicit":
+        raise UnwritableError(f"operator {op.name!r} (Broadcast): the axes that it fills are not known")
     return ops.broadcast(inputs[0], _integers(ops, result.shape))
 
 
@@ -156,7 +168,7 @@ def _window(op: Operator, rank: int) -> dict[str, list[int]]:
     return {key: list(op.attrs.get(key, (value,) * rank)) for key, value in defaults.items()}
 
 
-def _convolution(function: str) -> Writer:
+def _convolution(function: str) -> WriteRule:
     def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
         window = _window(op, len(source.shape) - 2)
         return getattr(ops, function)(inputs[0], inputs[1], **window)
@@ -173,7 +185,8 @@ def _avg_pool(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, res
     kernel = list(op.attrs["kernel"])
     window = _window(op, len(kernel))
     del window["dilations"]
-    return ops.avg_pool(inputs[0], **window, kernel_shape=kernel, exclude_pad=True)
+    exclude_pad = bool(op.attrs.get("exclude-pad", True))
+    return ops.avg_pool(inputs[0], **window, kernel_shape=kernel, exclude_pad=exclude_pad)
 
 
 def _backprop(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
@@ -193,11 +206,18 @@ def _variadic_split(ops: Any, op: Operator, inputs: Sequence[Any], source: Tenso
 
 
 def _mvn(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.mvn(inputs[0], _integers(ops, op.attrs["axes"]), True, 1e-5, "inside_sqrt")
+    scaled = bool(op.attrs.get("normalize_variance", True))
+    eps, mode = float(op.attrs.get("eps", 1e-5)), str(op.attrs.get("eps_mode", "inside_sqrt")).lower()
+    return ops.mvn(inputs[0], _integers(ops, op.attrs["axes"]), scaled, eps, mode)
 
 
 def _swish(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.swish(inputs[0], ops.constant(1.0, inputs[0].get_element_type()))
+    beta = inputs[1] if len(inputs) > 1 else ops.constant(1.0, inputs[0].get_element_type())
+    return ops.swish(inputs[0], beta)
+
+
+def _gelu(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
+    return ops.gelu(inputs[0], str(op.attrs.get("approximation_mode", "erf")).lower())
 
 
 def _clamp(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
@@ -226,7 +246,7 @@ def _detection(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, re
     return ops.detection_output(*inputs, {**_DETECTION, "top_k": int(op.attrs["top_k"]), "keep_top_k": kept})
 
 
-WRITERS: Mapping[str, Writer] = {
+_REPRODUCING: Mapping[str, WriteRule] = {
     **{
         name: _same_name(function)
         for name, function in {
@@ -249,7 +269,6 @@ WRITERS: Mapping[str, Writer] = {
         }.items()
     },
     "Assign": _assign,
-    "Slice": _slice,
     "MatMul": _matmul,
     "Softmax": _by_axis("softmax"),
     "LogSoftmax": _by_axis("log_softmax"),
@@ -271,13 +290,24 @@ WRITERS: Mapping[str, Writer] = {
     "MaxPool": _max_pool,
     "AvgPool": _avg_pool,
     "ConvolutionBackpropData": _backprop,
-    "Interpolate": _interpolate,
     "VariadicSplit": _variadic_split,
     "MVN": _mvn,
     "Clamp": _clamp,
-    "Gelu": lambda ops, _, inputs, __, ___: ops.gelu(inputs[0], "erf"),
+    "Gelu": _gelu,
     "Swish": _swish,
-    "RegionYolo": _region,
-    "DetectionOutput": _detection,
 }  # fmt: skip
+"""Writers of nodes that compute what the operator computes."""
+
+_TIMING_ONLY: Mapping[str, WriteRule] = {
+    "Slice": _slice,  # where it starts is not known
+    "Interpolate": _interpolate,  # which pixels it reads is not known
+    "RegionYolo": _region,  # its anchors are not known
+    "DetectionOutput": _detection,  # its thresholds are not known
+}
+"""Writers of nodes that take the operator's time, and compute other values."""
+
+WRITERS: Mapping[str, Writer] = {
+    **{kind: Writer(rule, reproduces_values=True) for kind, rule in _REPRODUCING.items()},
+    **{kind: Writer(rule, reproduces_values=False) for kind, rule in _TIMING_ONLY.items()},
+}
 """How each type that can be written is written."""

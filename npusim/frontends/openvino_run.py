@@ -24,21 +24,26 @@ _AS_IT_STANDS = {
 }
 
 
-def run_model(model: Any, inputs: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Run a model on the CPU, everything but the rounding that it holds in fp32.
+def run_model(
+    model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, defaults: bool = False
+) -> list[npt.NDArray[Any]]:
+    """Run a model on the CPU device.
 
     Parameters
     ----------
     model : openvino.Model
     inputs : mapping of str to ndarray
         A value for each input, by name; brought to the input's format.
+    defaults : bool
+        Whether OpenVINO's default settings hold: the plug-in chooses formats and moves roundings. Otherwise
+        everything is computed in fp32, with the roundings where the model has them.
 
     Returns
     -------
     list of ndarray
         One for each result.
     """
-    compiled = openvino().Core().compile_model(model, "CPU", _AS_IT_STANDS)
+    compiled = openvino().Core().compile_model(model, "CPU", {} if defaults else _AS_IT_STANDS)
     feed = [
         np.ascontiguousarray(inputs[input_name(port)], dtype=port.get_element_type().to_dtype())
         for port in model.inputs
@@ -58,6 +63,14 @@ def refuse_target(file: Path) -> None:
     if file.suffix != ".xml":
         raise FileError(str(file), "does not end in .xml", "name the file model.xml or the like")
     refuse_unwritable(file)
+
+
+def run_saved(model: Any, inputs: Mapping[str, npt.NDArray[Any]], *, half: bool) -> list[npt.NDArray[Any]]:
+    """Run the file that a model would be saved as, as a user does: with OpenVINO's default settings."""
+    with tempfile.TemporaryDirectory(prefix="npusim-") as folder:
+        file = Path(folder) / "model.xml"
+        save_model(model, file, half=half)
+        return run_model(openvino().Core().read_model(file), inputs, defaults=True)
 
 
 def save_model(model: Any, file: Path, *, half: bool) -> None:

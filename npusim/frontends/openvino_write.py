@@ -70,7 +70,8 @@ def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) 
     seed : int, optional
         Of the values.
     numbers : Numbers, optional
-        Values and ranges in place of made-up ones; 8-bit inputs then arrive as floating point.
+        Values and ranges in place of made-up ones; 8-bit inputs then arrive as floating point. The model
+        computes what the network computes: an operator that can be written for timing only is refused.
 
     Returns
     -------
@@ -83,7 +84,8 @@ def model_of_graph(graph: Graph, seed: int = 0, numbers: Numbers | None = None) 
     UnmeasurableError
         When a technique of the graph is one that only a compiler can apply.
     UnwritableError
-        When an operator or format has no writer; it is named.
+        When an operator or format has no writer, or with `numbers` none that reproduces its values; it is
+        named.
     FileError
         When openvino is not installed.
     """
@@ -172,8 +174,18 @@ class _Writing:
         return node.output(0)
 
     def _range(self, tensor: str) -> float:
-        """Largest magnitude that a tensor of 8 bits holds."""
-        return self.numbers.ranges.get(tensor, 1.0) if self.numbers is not None else 1.0
+        """Return the largest magnitude that a tensor of 8 bits holds.
+
+        Raises an UnwritableError where the network's own 8-bit numbers have a scale that is not known.
+        """
+        if self.numbers is None:
+            return 1.0
+        if tensor not in self.numbers.ranges:
+            raise UnwritableError(
+                f"{self.graph.name}: tensor {tensor!r} cannot be written with the network's own numbers: the "
+                "scale of its 8-bit values is not known; use the network before it was quantised"
+            )
+        return self.numbers.ranges[tensor]
 
     def _rounded(self, node: Any, tensor: str) -> Any:
         return _fake_quantized(self.ops, node, self.carrier, self._range(tensor))
@@ -201,6 +213,8 @@ class _Writing:
 
     def _read(self, op: Operator) -> None:
         """Write a state, which begins with zeros, in the format that it is read in."""
+        if self.numbers is not None:
+            raise self._not_reproduced(op)
         state, result = op.inputs[0], self.graph.tensors[op.outputs[0]]
         zeros = self.ops.constant(np.zeros(result.shape, np.float32), self._element(result))
         node = self.ops.read_value(zeros, state, self._element(result), list(result.shape))
@@ -208,18 +222,36 @@ class _Writing:
         self.outputs[result.name] = node.output(0)
 
     def _node(self, op: Operator, inputs: list[Any], tensors: tuple[Tensor, ...], result: Tensor) -> Any:
-        write = WRITERS.get(op.type)
+        writer = WRITERS.get(op.type)
         if op.type in _ROUNDS and result.dtype is DType.INT8:
             return self._rounded(inputs[0], result.name)
-        if write is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
-            several = " with several results" if write is not None else ""
+        if writer is None or (len(op.outputs) != 1 and op.type != "VariadicSplit"):
+            several = " with several results" if writer is not None else ""
             raise UnwritableError(
                 f"{self.graph.name}: operator {op.name!r} cannot be written for a real device: type "
                 f"{op.type}{several}; there are {', '.join(sorted(WRITERS))}"
             )
         if op.type == "Convert" and tensors[0].dtype is DType.INT8:
             return self.ops.convert(inputs[0], ELEMENT_TYPES[result.dtype])
-        return write(self.ops, op, inputs, tensors[0], result)
+        if self.numbers is not None and not writer.reproduces_values:
+            raise self._not_reproduced(op)
+        try:
+            return writer.write(self.ops, op, inputs, tensors[0], result)
+        except (KeyError, RuntimeError) as error:
+            lines = str(error).strip().splitlines()
+            reason = (
+                f"no setting {error}" if isinstance(error, KeyError) else lines[-1] if lines else "refused"
+            )
+            raise UnwritableError(
+                f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be written: {reason}"
+            ) from error
+
+    def _not_reproduced(self, op: Operator) -> UnwritableError:
+        return UnwritableError(
+            f"{self.graph.name}: operator {op.name!r} ({op.type}) cannot be exported: npusim can write "
+            f"{op.type} for timing only, and the file would compute other values; compute it outside of the "
+            "network, or ask for advice without --export"
+        )
 
 
 def _fake_quantized(ops: Any, node: Any, carrier: str, largest: float = 1.0) -> Any:

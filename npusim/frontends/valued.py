@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
+from npusim.frontends.bodies import BODIES
 from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
-from npusim.frontends.openvino_run import run_model
-from npusim.frontends.openvino_write import Numbers, model_of_graph
+from npusim.frontends.openvino_run import run_model, run_saved
+from npusim.frontends.openvino_write import Numbers, UnwritableError, model_of_graph
 from npusim.frontends.pyg import MODULE, convert, first_result, module_at
 from npusim.graph import Graph
 from npusim.ops import DType, TensorKind
@@ -63,7 +64,16 @@ class ValuedNetwork:
         ------
         NpusimError
             Where a constant follows from an input that has no example value.
+        UnwritableError
+            Where the model would not compute what the network computes.
         """
+        for node in self.original.get_ops():
+            if node.get_type_name() in BODIES:
+                raise UnwritableError(
+                    f"{graph.name}: operator {node.get_friendly_name()!r} ({node.get_type_name()}) cannot be "
+                    "exported: branches and loops are imported for timing only; write the network without it, "
+                    "or ask for advice without --export"
+                )
         ranges = self._ranges(graph, floating) if floating is not None else {}
         return model_of_graph(graph, numbers=Numbers(lambda name: self._value(graph, name), ranges))
 
@@ -76,6 +86,10 @@ class ValuedNetwork:
     def outputs(self, graph: Graph, model: Any) -> list[Array]:
         """Run a rewritten graph, written as a model, on OpenVINO's CPU device with the example inputs."""
         return run_model(model, self._fed(graph, model))
+
+    def outputs_of_file(self, graph: Graph, model: Any) -> list[Array]:
+        """Run a rewritten graph as its file, weights in fp16, with OpenVINO's default settings on the CPU."""
+        return run_saved(model, self._fed(graph, model), half=True)
 
     def _fed(self, graph: Graph, model: Any) -> dict[str, Array]:
         return {input_name(port): self._value(graph, input_name(port)) for port in model.inputs}
@@ -93,14 +107,21 @@ class ValuedNetwork:
             return self._made[key][1]
         if base in self.inputs:
             return np.asarray(self.inputs[base])
-        if base in self.constants:
-            output, inverted = self.constants[base]
+        output, inverted = self.constants.get(base, (None, False))
+        if output is not None:
             return np.reciprocal(_folded(output)) if inverted else _folded(output)
         kind = (graph.tensors[name] if name in graph.tensors else self.graph.tensors[base]).kind
         if kind is TensorKind.INPUT:
             raise NpusimError(
                 f"{self.graph.name}: no value for its input {base!r}, which the rewritten model is made of; "
                 "allowed: an .npz file with an array for it"
+            )
+        if base in self.graph.tensors:
+            reader = next(self.graph.readers(base))
+            raise UnwritableError(
+                f"{self.graph.name}: operator {reader.name!r} ({reader.type}) cannot be exported: it is part "
+                f"of one that was split for timing, and its constant {base!r} has no value; compute that part "
+                "outside of the network, or ask for advice without --export"
             )
         return example_value(graph, name)  # a technique's own constant, known by its meaning
 

@@ -64,8 +64,11 @@ class Editor:
         return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.STATE, **fields))
 
     def change_tensor(self, name: str, **changes: Any) -> None:
-        """Change fields of a tensor (not its name)."""
-        self.tensors[name] = self.tensors[name].with_(**changes)
+        """Change fields of a tensor (not its name); a new density makes an old block density unknown."""
+        tensor = self.tensors[name]
+        if changes.get("density", tensor.density) != tensor.density:
+            changes.setdefault("block_density", None)
+        self.tensors[name] = tensor.with_(**changes)
 
     def _tensor(self, tensor: Tensor) -> str:
         if tensor.name in self.tensors:

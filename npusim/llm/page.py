@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npusim.llm.cache_growth import CacheGrowth
-from npusim.llm.study import LanguageModels, LanguageRow, Speculation
+from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow, Speculation
 from npusim.report.engineering import engineering, last_digit, percent
 from npusim.report.terminal import headed, remarks
 

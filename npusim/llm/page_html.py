@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import plotly.graph_objects as go
 
-from npusim.llm.cache_growth import CacheGrowth
 from npusim.llm.page import bytes_between, one_digit, packed_lines, problem_lines, speculation_line
-from npusim.llm.study import LanguageModels, LanguageRow
+from npusim.llm.study import CacheGrowth, LanguageModels, LanguageRow
 from npusim.report.document_html import titled
 from npusim.report.engineering import engineering
 from npusim.report.html import (

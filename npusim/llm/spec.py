@@ -1,15 +1,19 @@
-"""Keys of a workload file of kind `llm`: which decoder, in which phase, cut and stored how."""
+"""Decoders of language as a kind of workload: keys of the file, and the kind."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from npusim.graph import Graph
 from npusim.ops import DType
 from npusim.units import refuse
+from npusim.workloads import WorkloadKind
 from npusim.workloads.spec import WorkloadSpec, default_of_model
 
 LlmModel = Literal["llama3.2-1b", "llama3.2-3b", "llama3-8b", "llama-tiny"]
@@ -222,3 +226,26 @@ def rotary_angles(spec: LlmSpec, positions: int) -> npt.NDArray[np.float64]:
     turns = _BASE ** -(np.arange(0, spec.head_width, 2) / spec.head_width)
     angles = np.outer(np.arange(positions), turns)
     return np.stack((np.cos(angles), np.sin(angles)), axis=-1)
+
+
+def _build(spec: LlmSpec, name: str, _: Path) -> Graph:
+    from npusim.llm.decoder import build_decoder  # loaded when a decoder is built
+
+    return build_decoder(spec, name)
+
+
+def _export(spec: LlmSpec, folder: Path, weights: Path | None, tell: Callable[[str], None]) -> None:
+    from npusim.llm.converting import export_llm  # loads PyTorch
+
+    export_llm(spec, folder, weights, tell)
+
+
+LLM = WorkloadKind(
+    "llm",
+    "decoders of language: a token at a time, or a prompt",
+    LlmSpec,
+    _build,
+    folder=Path(__file__).with_name("workloads"),
+    export=_export,
+    is_large=True,
+)

@@ -19,8 +19,8 @@ from npusim.magnas.images import Images, read_images
 from npusim.magnas.scoring import Scorer
 from npusim.magnas.space import ArchitectureSpace
 from npusim.magnas.spec import VisionGnnSpec
-from npusim.magnas.supernet import Supernet
 from npusim.magnas.training import Recipe, one_thread
+from npusim.magnas.vig import Supernet
 
 CHECKPOINT = "supernet.pt"
 """Name of the file in the directory of a training."""

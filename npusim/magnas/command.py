@@ -17,10 +17,10 @@ from npusim.magnas.figures_command import FIGURES_EXAMPLES, figures
 from npusim.magnas.train_command import TRAIN_EXAMPLES, Seed, spec_of, train
 
 if TYPE_CHECKING:
-    from npusim.magnas.architecture_costs import MappedSpace
-    from npusim.magnas.architecture_document import ArchitectureSearch
-    from npusim.magnas.architecture_search import Plan
+    from npusim.magnas.block_costs import MappedSpace
     from npusim.magnas.checkpoint import Checkpoint
+    from npusim.magnas.documents import ArchitectureSearch
+    from npusim.magnas.search import Plan
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False, no_args_is_help=True)
 
@@ -143,9 +143,8 @@ def search(
     """
     from npusim.arch import load_soc
     from npusim.cli.output import Destination
-    from npusim.magnas.architecture_costs import MappedSpace
-    from npusim.magnas.architecture_search import Plan
-    from npusim.magnas.superblocks import Rates
+    from npusim.magnas.block_costs import MappedSpace
+    from npusim.magnas.search import Plan, Rates
     from npusim.scenario import split_settings
 
     destination = Destination(None, form)
@@ -188,7 +187,7 @@ def _searched(
 ) -> ArchitectureSearch:
     """Search until the last generation, or until somebody wants to stop."""
     from npusim.cli.progress import Progress, Stopper
-    from npusim.magnas.architecture_search import search_architectures
+    from npusim.magnas.search import search_architectures
 
     scores = f"{trained.task.source}, weights {trained.fingerprint}"
     stopper = Stopper("finishing the generation")
@@ -206,7 +205,7 @@ def _scores(trained: Checkpoint, supernet: Path, cores: int | None, cluster: str
 
     from npusim.explore.scoring_pool import on_processes
     from npusim.magnas.checkpoint import checkpoint_file
-    from npusim.magnas.stored_scores import SCORES, StoredScores
+    from npusim.magnas.documents import SCORES, StoredScores
 
     scorer = trained.scorer()
     if cluster is not None:
@@ -255,7 +254,7 @@ def map_(
     if found is None:
         chosen = parse_architecture(architecture)
     else:
-        from npusim.magnas.architecture_search import architecture_named, read_search
+        from npusim.magnas.search import architecture_named, read_search
 
         document = read_search(found.expanduser())
         workload, soc = workload or document.workload, soc or document.soc_named or document.soc
@@ -281,7 +280,7 @@ def report(
 ) -> None:
     """Show what a search found: fronts, hypervolumes, chosen architectures and their mappings."""
     from npusim.cli.output import Destination
-    from npusim.magnas.architecture_search import explored, read_search
+    from npusim.magnas.search import explored, read_search
 
     destination, directory = Destination(output, form), found.expanduser()
     document = read_search(directory)

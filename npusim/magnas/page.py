@@ -13,8 +13,7 @@ from npusim.report.engineering import engineering, factor
 from npusim.report.terminal import headed, title
 
 if TYPE_CHECKING:
-    from npusim.magnas.architecture_document import ArchitectureSearch
-    from npusim.magnas.document import SupernetTraining
+    from npusim.magnas.documents import ArchitectureSearch, SupernetTraining
 
 _MOST_ROWS = 16
 

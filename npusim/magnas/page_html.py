@@ -14,7 +14,7 @@ from npusim.report.engineering import engineering, factor
 from npusim.report.html import COLOURS, GREY, Amount, Cell, figures, folded, log_axis, page, plot, table, text
 
 if TYPE_CHECKING:
-    from npusim.magnas.architecture_document import ArchitectureSearch, MappedArchitecture
+    from npusim.magnas.documents import ArchitectureSearch, MappedArchitecture
 
 _SEARCHES = {
     "nested": ("nested search", COLOURS[0]),

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from npusim.magnas.images import Images, Part
 from npusim.magnas.space import Architecture, Superblock, parse_architecture
-from npusim.magnas.supernet import Supernet
 from npusim.magnas.training import one_thread
-from npusim.magnas.vig import VisionGnn
+from npusim.magnas.vig import Supernet, VisionGnn
 
 _CALIBRATION = 128
 """Training images from which means and variances are taken."""

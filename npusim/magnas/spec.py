@@ -1,13 +1,16 @@
-"""Keys of a workload file of kind `vision-gnn`: which backbone, and the choices of each superblock."""
+"""Vision GNNs, which classify an image as a graph of its patches, as a kind of workload."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from npusim.graph import Graph
 from npusim.units import refuse
+from npusim.workloads import WorkloadKind
 from npusim.workloads.spec import WorkloadSpec, default_of_model
 
 GraphOperator = Literal["max_relative", "edgeconv", "graphsage", "gin"]
@@ -194,3 +197,19 @@ class VisionGnnSpec(WorkloadSpec):
     def facts(self) -> dict[str, Any]:
         """Shape of the input."""
         return {"input": f"{self.batch}x3x{self.image}x{self.image}"}
+
+
+def _build(spec: VisionGnnSpec, name: str, _: Path) -> Graph:
+    from npusim.magnas.graph import build_vig  # loaded when a network is built
+
+    return build_vig(spec, name)
+
+
+VISION_GNN = WorkloadKind(
+    "vision-gnn",
+    "graph networks on the patches of images",
+    VisionGnnSpec,
+    _build,
+    folder=Path(__file__).with_name("workloads"),
+    is_large=True,
+)

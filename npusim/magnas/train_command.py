@@ -117,8 +117,7 @@ def train(
     backbone = _backbone(workload, settings)
 
     from npusim.magnas.checkpoint import Task, read_checkpoint
-    from npusim.magnas.supernet_training import run_training
-    from npusim.magnas.training import Recipe
+    from npusim.magnas.training import Recipe, run_training
 
     recipe = Recipe(epochs, batch, balanced, learning_rate, weight_decay, dropout, distillation, shift, seed)
     taught_by = None if teacher is None else read_checkpoint(teacher)

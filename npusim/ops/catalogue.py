@@ -92,7 +92,7 @@ _pooling = partial(
     _declare,
     family=Family.POOLING,
     work=pooling_work,
-    settings=Settings(attributes=(*_WINDOW, "kernel")),
+    settings=Settings(attributes=(*_WINDOW, "kernel", "exclude-pad")),
     rows=RowUse.IMAGE,
 )
 _pooling("MaxPool", int8=_PASSES)
@@ -115,10 +115,12 @@ _activation = partial(_pointwise, family=Family.ACTIVATION, shape=unchanged)
 _activation("Relu", int8=_PASSES)
 _activation("Elu", settings=Settings(attributes=("alpha",)), int8=_FLOAT)
 _activation(
-    "PRelu Sigmoid Tanh Exp Log Sqrt Abs Negative Sign Floor Ceiling Erf Gelu Swish HSwish HSigmoid SoftPlus "
-    "Mish Selu Clamp Sin Cos Tan Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Round SoftSign RegionYolo",
+    "PRelu Sigmoid Tanh Exp Log Sqrt Abs Negative Sign Floor Ceiling Erf Swish HSwish HSigmoid SoftPlus "
+    "Mish Selu Sin Cos Tan Sinh Cosh Asin Acos Atan Asinh Acosh Atanh Round SoftSign RegionYolo",
     int8=_FLOAT,
 )
+_activation("Clamp", settings=Settings(attributes=("min", "max")), int8=_FLOAT)
+_activation("Gelu", settings=Settings(attributes=("approximation_mode",)), int8=_FLOAT)
 _activation("HardSigmoid", settings=_ports(1, 2), int8=_FLOAT)
 _convert = partial(_pointwise, family=Family.CONVERT, int8=_FLOAT, shape=unchanged)
 _convert("Convert", is_identity=True)
@@ -133,7 +135,14 @@ _reduction(
     int8=_FLOAT,
     shape=reduced,
 )
-_row_wise("CumSum MVN NormalizeL2", Family.REDUCE, settings=_ports(1, axes=1), int8=_FLOAT, shape=unchanged)
+_row_wise("CumSum NormalizeL2", Family.REDUCE, settings=_ports(1, axes=1), int8=_FLOAT, shape=unchanged)
+_row_wise(
+    "MVN",
+    Family.REDUCE,
+    settings=_ports(1, axes=1, attributes=("normalize_variance", "eps", "eps_mode")),
+    int8=_FLOAT,
+    shape=unchanged,
+)
 _row_wise(
     "GroupNormalization",
     Family.REDUCE,
@@ -160,7 +169,7 @@ _gather("GatherND EmbeddingBagOffsets")
 _scatter = partial(_declare, family=Family.SCATTER, work=scatter_work, rows=RowUse.WHOLE, int8=_FLOAT)
 _scatter(
     "ScatterElementsUpdate ScatterUpdate",
-    settings=_ports(3, axes=3, attributes=("reduction",)),
+    settings=_ports(3, axes=3, attributes=("reduction", "use_init_val")),
     shape=unchanged,
 )
 _scatter("ScatterNDUpdate", settings=Settings(attributes=("reduction",)), shape=unchanged)
@@ -168,7 +177,7 @@ _scatter("ScatterNDUpdate", settings=Settings(attributes=("reduction",)), shape=
 _move = partial(_declare, family=Family.MOVE, work=element_work, int8=_PASSES)
 _move("Transpose", settings=_ports(1), rows=RowUse.WHOLE)
 _move("Concat", settings=Settings(axes="axis"), rows=RowUse.WHOLE)
-_move("Broadcast", settings=_ports(1, 2), rows=RowUse.MADE, is_identity=True)
+_move("Broadcast", settings=_ports(1, 2, attributes=("mode",)), rows=RowUse.MADE, is_identity=True)
 _move("Tile", settings=_ports(1), rows=RowUse.WHOLE, is_identity=True)
 _move("Slice", settings=_ports(1, 2, 3, 4), rows=RowUse.WHOLE, is_identity=True)
 _move("StridedSlice", settings=_ports(1, 2, 3), rows=RowUse.WHOLE)

@@ -36,6 +36,9 @@ class Storage(StrEnum):
     """Compressed rows: the non-zeros, a column index for each, and where each row starts; never unpacked."""
 
 
+GRANULE = 16
+"""Edge of the blocks that `Tensor.block_density` counts."""
+
 CSR_INDEX_BYTES = 4
 """Bytes of a column index and of a row's start in compressed rows: 32-bit integers."""
 
@@ -83,7 +86,7 @@ class Tensor:
     """Share of elements that are not zero, in [0, 1]."""
     block_density: float | None = None
     """Share of the MAC grid's granules (16 x 16 elements) that hold any non-zero; None: not known, zeros
-    taken as independent."""
+    count as independent."""
     symmetric: bool = False
     storage: Storage = Storage.DENSE
     cached: bool = False
@@ -102,6 +105,16 @@ class Tensor:
             )
         if not (0.0 <= self.density <= 1.0) or math.isnan(self.density):
             raise ShapeError(f"tensor {self.name!r}: density {self.density} is not in [0, 1]")
+        if self.block_density is not None and not (0.0 <= self.block_density <= self._most_blocks):
+            raise ShapeError(
+                f"tensor {self.name!r}: block density {self.block_density} is not in "
+                f"[0, {self._most_blocks:.4g}], what a density of {self.density:.4g} allows"
+            )
+
+    @property
+    def _most_blocks(self) -> float:
+        """Highest block density: every non-zero in a granule of its own; 1 % for rounded statistics."""
+        return min(1.0, 1.01 * GRANULE**2 * self.density)
 
     @property
     def elements(self) -> int:

@@ -1,4 +1,4 @@
-"""The document that `npusim prune` writes: what pruned channels do to answers, work, memory and time."""
+"""Document of npusim prune: accuracy and time of pruned networks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pydantic import Field
 
 from npusim.accuracy.document import Training
 from npusim.documents import Document, Part
+from npusim.report.pages import DocumentKind
 
 
 class PrunedSeed(Part):
@@ -111,3 +112,6 @@ class PruningReport(Document):
     """Layer 2 of the first seed's network, pruned by rising shares; of gcn and gat their second layer."""
     files: list[str]
     """Files written: pruned parameters, workloads and OpenVINO models."""
+
+
+DOCUMENT = DocumentKind("prune", "npusim.pruning.document:PruningReport")

@@ -111,7 +111,8 @@ def _rewritings(result: Advice) -> list[str]:
 
 
 def _agreement(one: Agreement) -> str:
+    half = "" if one.same_answers_fp16 is None else f" ({percent(one.same_answers_fp16)} in fp16)"
     return (
-        f"{one.stack}: {percent(one.same_answers)} of the rows answer the same; the largest difference is "
-        f"{one.largest_difference:.2g} of {one.largest_output:.3g}"
+        f"{one.stack}: {percent(one.same_answers)} of the rows answer the same{half}; the largest difference "
+        f"is {one.largest_difference:.2g} of {one.largest_output:.3g}"
     )

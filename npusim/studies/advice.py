@@ -11,6 +11,7 @@ from pydantic import Field
 from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import InfeasibleError
+from npusim.frontends.openvino_write import UnwritableError
 from npusim.graph import Phase
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Interval, Variant
@@ -69,7 +70,10 @@ class RewritingAdvice(Part):
 
 
 class Agreement(Part):
-    """Answers of the rewritten model beside those of the original, on OpenVINO's CPU device in fp32."""
+    """Agreement of the rewritten model's file with the original.
+
+    The file runs on OpenVINO's CPU device under its default settings, the original in fp32.
+    """
 
     stack: str
     """Technique stack of the rewritten model."""
@@ -80,6 +84,8 @@ class Agreement(Part):
     same_answers: float
     """Share of rows whose largest output stands in the same column; of a single column, that is the same to
     1 % of the largest."""
+    same_answers_fp16: float | None
+    """The same share for the stack without its 8-bit techniques; null where it has none."""
 
 
 class Advice(Document):
@@ -113,7 +119,7 @@ class Advice(Document):
     """Best of all stacks, those included that need a compiler's help."""
     agreement: list[Agreement]
     """Answers of the stacks that were tried, fastest first, up to the one to try; empty where the network's
-    numbers are not known."""
+    numbers are not known, or no file can hold the network."""
     file: str | None = None
     """File that holds the network under the stack to try; null where none was asked for."""
     notes: list[str]
@@ -137,7 +143,8 @@ def advise(
     scenario : Scenario
         Its own techniques are not looked at.
     judge : callable, optional
-        Returns how the answers of a stack agree with the original's, where the network's numbers are known.
+        Returns how the answers of a stack agree with the original's, where the network's numbers are known;
+        raises an UnwritableError for a stack that no file can hold.
     keep_answers : float
         Least share of rows whose answer the stack to try keeps.
     samples, seed : int
@@ -158,7 +165,7 @@ def advise(
     told, draws = compared(scenario, list(dict.fromkeys(asked)), samples=samples, seed=seed)
     found = {variant.techniques: variant for variant in told.variants}
     usable = [found[stack] for stack in dict.fromkeys((NONE, *today.stacks)) if stack in found]
-    best_today, judged = _keeping(sorted(usable, key=_time), judge, keep_answers)
+    best_today, judged, unwritable = _keeping(sorted(usable, key=_time), judge, keep_answers)
     best = min((best_today, *(found[s] for s in every.stacks if s in found)), key=_time)
     of_gains = _Gains(found, draws)
     techniques = [_advice(scenario, name, stack, of_gains, best) for name, stack in tried.items()]
@@ -171,7 +178,7 @@ def advise(
         today=best_today,
         with_compiler=best,
         agreement=judged,
-        notes=told.notes,
+        notes=[*told.notes, *unwritable],
         conclusion=_conclusion(found[NONE], best_today, best),
     )
 
@@ -181,19 +188,25 @@ _HEAD = ("workload", "soc", "hint", "requests", "tiles", "npu_tiles", "contexts"
 
 def _keeping(
     variants: Sequence[Variant], judge: Callable[[str], Agreement] | None, least: float
-) -> tuple[Variant, list[Agreement]]:
-    """Return the first that keeps enough answers, and the judgements; the first where nobody judges.
+) -> tuple[Variant, list[Agreement], list[str]]:
+    """Return the first variant that keeps enough answers, the judgements, and a note where none is possible.
 
-    Where none keeps enough it is the network without techniques, judged last.
+    Without a judgement it is the first variant. Where none keeps enough it is the network without techniques,
+    judged last.
     """
     judged: list[Agreement] = []
     if judge is None:
-        return variants[0], judged
+        return variants[0], judged, []
+    reasons: list[str] = []
     for variant in sorted(variants, key=lambda one: one.techniques == NONE):
-        judged.append(judge(variant.techniques))
+        try:
+            judged.append(judge(variant.techniques))
+        except UnwritableError as error:
+            reasons.append(f"answers of {variant.techniques} were not compared: {error}")
+            continue
         if judged[-1].same_answers >= least:
             break
-    return variant, judged
+    return (variant, judged, reasons) if judged else (variants[0], judged, reasons[:1])
 
 
 def _runs_today(technique: Technique) -> bool:

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from npusim.errors import ConfigError
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
 from npusim.frontends.openvino_run import save_model
+from npusim.frontends.openvino_write import UnwritableError
 from npusim.frontends.pyg import MODULE, named_inputs
 from npusim.frontends.valued import ValuedNetwork, load_valued, valued_module
 from npusim.scenario import Scenario, is_module, name_of
 from npusim.studies.advice import Agreement
-from npusim.techniques import Stack, apply, parse
+from npusim.techniques import NONE, Stack, apply, parse
 
 _CLOSE = 0.01
 """Share of the largest output within which two answers of a single number are the same."""
@@ -29,7 +30,7 @@ class NumericalRewriting:
     network: ValuedNetwork
     _models: dict[str, Any] = field(default_factory=dict)
     _original: npt.NDArray[Any] | None = None
-    """Answers of the original, once asked for."""
+    """Answers of the original, once they were computed."""
 
     @classmethod
     def of(
@@ -66,28 +67,64 @@ class NumericalRewriting:
     def model(self, stack: str) -> Any:
         """Return the network under a stack as an `openvino.Model`; 8 bits scaled on the example inputs."""
         if stack not in self._models:
-            entries = parse(stack)
-            floating = Stack(tuple(entry for entry in entries if entry.technique.precision is None))
+            entries, floating = parse(stack), _floating(stack)
             before = apply(self.network.graph, floating) if len(floating) < len(entries) else None
             self._models[stack] = self.network.rewritten(apply(self.network.graph, entries), before)
         return self._models[stack]
 
     def judge(self, stack: str) -> Agreement:
-        """Run the network under a stack beside the original, both on OpenVINO's CPU device in fp32."""
-        if self._original is None:
-            self._original = self.network.answers()
-        before = self._original
-        after = self.network.outputs(apply(self.network.graph, stack), self.model(stack))[0]
-        difference, largest = np.abs(after - before), float(np.abs(before).max())
-        several = before.ndim > 0 and before.shape[-1] > 1
-        same = after.argmax(-1) == before.argmax(-1) if several else difference < _CLOSE * largest
+        """Compare the file of the network under a stack with the original, as a user would run it.
+
+        The file holds weights in fp16, and runs on OpenVINO's CPU device under its default settings.
+
+        Raises
+        ------
+        UnwritableError
+            Where the network cannot be written so that it computes what the original computes.
+        """
+        answers, original = self._answers(stack), self._answers_of_original()
+        same = _share_of_same(answers, original)
+        floating = str(_floating(stack))
+        half = None if floating == stack else _share_of_same(self._answers(floating), original)
         return Agreement(
             stack=stack,
-            largest_difference=float(difference.max()),
-            largest_output=largest,
-            same_answers=float(np.mean(same)),
+            largest_difference=float(np.abs(answers - original).max()),
+            largest_output=float(np.abs(original).max()),
+            same_answers=same,
+            same_answers_fp16=half,
         )
+
+    def _answers(self, stack: str) -> npt.NDArray[Any]:
+        """Return the answers of the file of the network under a stack."""
+        return self.network.outputs_of_file(apply(self.network.graph, stack), self.model(stack))[0]
+
+    def _answers_of_original(self) -> npt.NDArray[Any]:
+        """Return the answers of the original, once the network as it is written gives the same."""
+        if self._original is None:
+            original = self.network.answers()
+            written = self.network.outputs(self.network.graph, self.model(NONE))[0]
+            difference, largest = float(np.abs(written - original).max()), float(np.abs(original).max())
+            if not difference <= _CLOSE * largest:
+                raise UnwritableError(
+                    f"{self.network.graph.name} cannot be exported: the network as npusim writes it differs "
+                    f"from the original by {difference:.3g} of {largest:.3g}; convert it with "
+                    "openvino.convert_model instead"
+                )
+            self._original = original
+        return self._original
 
     def save(self, stack: str, file: Path) -> None:
         """Write the network under a stack as OpenVINO IR, weights in fp16."""
         save_model(self.model(stack), file, half=True)
+
+
+def _floating(stack: str) -> Stack:
+    """Return a stack without its techniques of 8 bits."""
+    return Stack(tuple(entry for entry in parse(stack) if entry.technique.precision is None))
+
+
+def _share_of_same(answers: npt.NDArray[Any], original: npt.NDArray[Any]) -> float:
+    """Return the share of rows with the same answer; see `Agreement.same_answers`."""
+    if original.ndim > 0 and original.shape[-1] > 1:
+        return float(np.mean(answers.argmax(-1) == original.argmax(-1)))
+    return float(np.mean(np.abs(answers - original) < _CLOSE * np.abs(original).max()))

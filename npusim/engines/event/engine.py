@@ -14,8 +14,7 @@ from npusim.engines.analytical import contexts_with, mapped_estimate
 from npusim.engines.estimate import Estimate, OperatorCost, UnitUse
 from npusim.engines.event.build import build_program
 from npusim.engines.event.folding import simulate_folded
-from npusim.engines.event.machine import simulate
-from npusim.engines.event.memory import transfer_rates
+from npusim.engines.event.machine import simulate, transfer_rates
 from npusim.engines.event.program import EventLog, Program, refuse_many
 from npusim.engines.event.requests import Measured, simulate_requests, single
 from npusim.engines.operators import grid_utilisation
@@ -107,7 +106,7 @@ def _timeline(mapped: Mapped, program: Program, log: EventLog, times: Any) -> Ti
     graph, each, inferences = mapped.graph, len(program), len(log.ended)
 
     def column(values: Any, dtype: str) -> Any:
-        return np.frombuffer(values, dtype) if len(values) else np.zeros(0, dtype)
+        return np.asarray(values, dtype)
 
     kind, operator = column(program.kind, "i1"), column(program.operator, "i4")
     sizes = column(program.bytes, "f8") * np.where(kind == TaskKind.RESERVE, 1.0, times)

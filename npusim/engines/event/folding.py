@@ -9,14 +9,12 @@ all of them in the end.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.engines.event.machine import simulate
-from npusim.engines.event.memory import TransferRates
+from npusim.engines.event.machine import TransferRates, simulate
 from npusim.engines.event.program import PERIODS, EventLog, Loop, Program, refuse_many
 
 _FEW = 24
@@ -78,7 +76,7 @@ def fold(program: Program, log: EventLog) -> tuple[Any, set[int]]:
     """
     times, missed = np.ones(len(program)), set[int]()
     for level in range(1 + max((loop.level for _, loop in program.loops), default=-1)):
-        columns = tuple(np.frombuffer(values) for values in (log.ready, log.start, log.end))
+        columns = (log.ready, log.start, log.end)
         quiet_s = np.maximum.accumulate(columns[2])
         others_s = np.minimum.accumulate(columns[0][::-1])[::-1]
         windows = []
@@ -165,5 +163,5 @@ def _draw_out(log: EventLog, windows: list[Window]) -> None:
         later_s += [total_s, total_s + added_s]
         total_s += added_s
     for name in ("ready", "start", "end", "begun", "ended", "sram_time", "dram_time"):
-        times = np.frombuffer(getattr(log, name))
-        setattr(log, name, array("d", (times + np.interp(times, knots_s, later_s)).tobytes()))
+        times = getattr(log, name)
+        setattr(log, name, times + np.interp(times, knots_s, later_s))

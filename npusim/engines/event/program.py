@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -185,42 +186,48 @@ def _grouped(count: int, keys: array[int], values: array[int]) -> tuple[array[in
 
 @dataclass(slots=True)
 class EventLog:
-    """Times of every task of every inference, in s; -1 where it never came to pass.
+    """Times of every task of every inference, in s; -1 where it did not happen.
 
     A task's row is inference x tasks of the program + number in the program.
     """
 
-    ready: array[float]
-    """When everything a task waits for was over."""
-    start: array[float]
-    end: array[float]
-    cause: array[int]
-    """The task whose end made it ready, or gave it room; -1: the begin of the inference."""
-    unit: array[int]
-    """Unit that ran it, -1 for none."""
-    slot: array[int]
-    """Which of the requests in flight an inference is."""
-    begun: array[float]
-    """When an inference was asked for."""
-    ended: array[float]
-    sram_time: array[float]
-    """When the bytes in use in SRAM changed ..."""
-    sram_bytes: array[float]
-    """... and to what, over all contexts."""
-    sram_peak_bytes: float = 0.0
+    ready: Any
+    """End of the last task that each task waits for: float64 array, shape (tasks,)."""
+    start: Any
+    end: Any
+    cause: Any
+    """Task whose end made it ready, or freed SRAM for it; -1: the begin of the inference; int64."""
+    unit: Any
+    """Unit that ran it, -1 for none; int16."""
+    slot: Any
+    """Request in flight that each inference is; int32, shape (inferences,)."""
+    begun: Any
+    """When each inference was requested."""
+    ended: Any
+    sram_time: Any
+    """When the bytes in use in SRAM changed."""
+    sram_bytes: Any
+    """Bytes in use from then on, over all contexts."""
+    sram_peak_bytes: float
     """Most bytes in use at any time in one context."""
-    dram_time: array[float] = field(default_factory=lambda: array("d"))
-    """When the traffic on DRAM changed ..."""
-    dram_bytes_per_s: array[float] = field(default_factory=lambda: array("d"))
-    """... and to what, over all devices."""
+    dram_time: Any
+    """When the traffic on DRAM changed."""
+    dram_bytes_per_s: Any
+    """Traffic from then on, over all devices."""
 
     def first(self, inferences: int, tasks: int) -> EventLog:
         """Return the log of the first inferences of so many tasks each; memories stay as they were."""
         rows = inferences * tasks
-        # What let one go on may be an inference that is not among them.
-        cause = array("q", (one if one < rows else -1 for one in self.cause[:rows]))
+        cause = self.cause[:rows]
         return replace(
-            self, ready=self.ready[:rows], start=self.start[:rows], end=self.end[:rows], cause=cause,
-            unit=self.unit[:rows], slot=self.slot[:inferences], begun=self.begun[:inferences],
+            self,
+            ready=self.ready[:rows],
+            start=self.start[:rows],
+            end=self.end[:rows],
+            # An inference that is left out may have caused one that is not.
+            cause=np.where(cause < rows, cause, -1),
+            unit=self.unit[:rows],
+            slot=self.slot[:inferences],
+            begun=self.begun[:inferences],
             ended=self.ended[:inferences],
-        )  # fmt: skip
+        )

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npusim.engines.event.folding import repeats
-from npusim.engines.event.machine import Machine
-from npusim.engines.event.memory import TransferRates
+from npusim.engines.event.machine import Machine, TransferRates
 from npusim.engines.event.program import PERIODS, EventLog, Program, refuse_many
 from npusim.engines.timeline import TaskKind
 
@@ -52,7 +51,7 @@ class Measured(NamedTuple):
 
 def single(log: EventLog) -> Measured:
     """Return the one inference of a log."""
-    return Measured(np.zeros(1, np.int64), 0, 0.0, log.ended[0], log.ended[0])
+    return Measured(np.zeros(1, np.int64), 0, 0.0, float(log.ended[0]), float(log.ended[0]))
 
 
 def simulate_requests(
@@ -87,7 +86,7 @@ def simulate_requests(
     if machine.inferences < inferences:
         machine = _machine(program, rates, inferences, requests)
     log = machine.run()
-    return log, _measured(np.array(log.ended), np.array(log.begun), requests, measured)
+    return log, _measured(log.ended, log.begun, requests, measured)
 
 
 def _machine(program: Program, rates: TransferRates, inferences: int, requests: int) -> Machine:
@@ -97,7 +96,7 @@ def _machine(program: Program, rates: TransferRates, inferences: int, requests: 
 
 def _acted_out(log: EventLog) -> Any:
     """Return the ends of the first inferences that are over, up to one that is not."""
-    ended = np.frombuffer(log.ended)
+    ended = log.ended
     return ended[: int(np.argmax(ended < 0.0)) if (ended < 0.0).any() else len(ended)]
 
 
@@ -114,7 +113,7 @@ def _repeated(program: Program, log: EventLog, requests: int, measured: int) -> 
     tasks, ended = len(program), _acted_out(log)
     ready, start, end = (
         np.where(values < 0.0, _NEVER_S, values).reshape(-1, tasks)
-        for values in (np.frombuffer(one) for one in (log.ready, log.start, log.end))
+        for values in (log.ready, log.start, log.end)
     )
     ends = np.sort(ended)
     # The latest end before the run was left and before which no inference worked that is not over by then.

@@ -1,361 +1,606 @@
-"""The run of a program, action by action, in time: compiled for many tasks, as plain Python for few.
+"""The discrete-event simulation of a program: one action at a time, compiled or as plain Python.
 
-`agenda` is a heap of (time, how many were asked for before, action, what it is about); of equal times the
-action that was asked for first comes first.
+`agenda` is a heap of (time, number of requests before it, action, subject). Actions at equal times run in the
+order of their requests. Tasks of a program are numbered in program order, executions of tasks inference by
+inference: execution = inference x tasks + task.
+
+Transfers and host traffic are *flows*, counted in seconds: the time left with all DMA engines at work and no
+other flow. Max-min fairness divides bandwidth whenever a flow begins or ends: of DRAM first, then of each
+memory level that devices share. What such a level holds back is not given to other flows on DRAM.
 """
 
 from __future__ import annotations
 
-from heapq import heappop
-from typing import Any
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
 
-from npusim.cost import compiled, compiled_or_plain
-from npusim.engines.event.flows import after, begin_flow, end_flows, set_timer
-from npusim.engines.event.places import (
-    BEGIN,
-    COMPUTE,
-    DONE,
-    END,
-    ENGINE,
-    FLOWS,
-    HOST,
-    KINDS,
-    LATENCY,
-    MOVE,
-    Places,
-)
+import numpy as np
+
+from npusim.cost import compiled, compiled_making_arrays, compiled_or_plain
 from npusim.engines.timeline import TaskKind
 
+COMPUTE, ENGINE, HOST = range(3)
+"""Kinds of units: a task takes its time; a flow follows a latency; a flow follows a fixed part."""
+_UNIT_DONE, _HOST_MOVES, _LATENCY_OVER, _FLOWS_END, _LAUNCH_ENDS, _INFERENCE_BEGINS = range(6)
+"""Actions; their subject is a unit, a unit, a unit, nothing, an execution, a slot."""
+TIMERS = 16
+"""Times that a timer is set to at once; later ones are forgotten, but their action still runs."""
+KINDS = 1 + max(int(kind) for kind in TaskKind)
 _RESERVE, _LAUNCH = int(TaskKind.RESERVE), int(TaskKind.LAUNCH)
 _ENTER, _LEAVE = int(TaskKind.ENTER), int(TaskKind.LEAVE)
 _TASK_MS = 0.012
+"""Time of a task as plain Python."""
+
+
+def _record(reals: str = "", integers: str = "") -> np.dtype[Any]:
+    """Return a record type with some float64 and int64 fields."""
+    return np.dtype([*((name, "f8") for name in reals.split()), *((name, "i8") for name in integers.split())])
+
+
+RUN = _record(
+    "now_s flows_since_s peak_bytes",
+    "actions kept begun ended active hosts_active ready sram_changes dram_changes",
+)
+"""The run: time; begin of the flows' present speeds; most SRAM in use in one context; how many actions were
+requested and are kept, inferences have begun and ended, flows (and hosts' flows) move, tasks are ready, and
+changes of SRAM and DRAM are logged."""
+TASK = _record(
+    "duration_s fixed_s bytes shared_bytes",
+    "kind unit device first_follower end_follower first_freed end_freed",
+)
+"""A task of the program; see `Program`."""
+BUFFER = _record("bytes", "owner")
+EXECUTION = _record("ready_s start_s end_s", "cause unit waits")
+"""A task in one inference; `waits` counts the tasks that must still end."""
+INFERENCE = _record("begun_s ended_s", "slot")
+UNIT = _record("", "kind flow stride current is_woken first room ready first_pending end_pending timers")
+"""A unit. `stride` leads to the same unit of the next context; `ready` tasks lie in `State.queue` from `first`
+on, as a heap; transfers whose latency runs lie in `State.pending`, a ring of `room` from `first` on."""
+PENDING = _record("time_s", "execution")
+FLOW = _record("left_s speed top_speed", "unit device shares_engines")
+DEMAND = _record("bytes_per_s", "flow")
+CONTEXT = _record(
+    "capacity_bytes free_bytes freed_bytes changed_s used_before_bytes",
+    "is_open is_seen first_waiting end_waiting",
+)
+"""A context of an array device: its SRAM, and the reservations that wait for room there."""
+DEVICE = _record("", "first_context end_context level engines moving first_waiting end_waiting")
+"""An array device, and the phases that wait to enter it."""
+CHANGE = _record("time_s value")
+REQUEST = _record("time_s", "number action subject")
+
+
+class State(NamedTuple):
+    """The state of a run; arrays of records unless said otherwise."""
+
+    run: Any
+    """One record."""
+    tasks: Any
+    followers: Any
+    """Followers of all tasks, int64."""
+    freed: Any
+    """Buffers that tasks are done with, int64."""
+    buffers: Any
+    sources: Any
+    """Tasks that wait for nothing, int64."""
+    executions: Any
+    inferences: Any
+    buffer_users: Any
+    """Tasks that still use a buffer, int64, shape (inferences, buffers)."""
+    context_of: Any
+    """Context that an inference works in, int64, shape (inferences, devices)."""
+    ready: Any
+    """Stack of the executions that wait for nothing else, int64."""
+    units: Any
+    """One more than units: the last holds the timer of flows."""
+    queue: Any
+    pending: Any
+    timer_s: Any
+    """Times that each timer is set to, float64, shape (units + 1, TIMERS)."""
+    contexts: Any
+    reservations: Any
+    """Rings of the executions that wait for SRAM, int64, shape (contexts, places)."""
+    devices: Any
+    phases: Any
+    """Rings of the executions that wait to enter a device, int64, shape (devices, places)."""
+    top_speed: Any
+    """Speed of one engine alone, relative to one of all, float64, shape (devices, KINDS)."""
+    on_dram: Any
+    """Whether a kind of task moves over DRAM, int64, shape (devices, KINDS)."""
+    flows: Any
+    """Those of DMA engines, then those of hosts."""
+    bandwidth: Any
+    """Bytes/s of DRAM, then of each shared memory level, float64."""
+    bytes_per_s: Any
+    """Rate of each flow through each memory at speed 1, float64, shape (memories, flows)."""
+    active: Any
+    """Flows that move, int64."""
+    ended_flows: Any
+    demands: Any
+    """Scratch, as `ended_flows`."""
+    sram: Any
+    """Bytes in use in SRAM over all contexts."""
+    dram: Any
+    """Traffic on DRAM in bytes/s."""
+    kept: Any
+    """Requests that are kept for a run that is resumed."""
 
 
 @compiled
-def _push(values: Any, first: int, size: int, value: Any) -> None:
+def _push(heap: Any, first: int, size: int, value: Any) -> None:
     """Put a value into a heap of `size` values."""
     place = size
     while place > 0:
         parent = (place - 1) // 2
-        if values[first + parent] <= value:
+        if heap[first + parent] <= value:
             break
-        values[first + place] = values[first + parent]
+        heap[first + place] = heap[first + parent]
         place = parent
-    values[first + place] = value
+    heap[first + place] = value
 
 
 @compiled
-def _pop(values: Any, first: int, size: int) -> Any:
-    """Take the least of a heap of `size` values."""
-    least, value = values[first], values[first + size - 1]
+def _pop(heap: Any, first: int, size: int) -> Any:
+    """Remove and return the least of a heap of `size` values."""
+    least, value = heap[first], heap[first + size - 1]
     size -= 1
     place = 0
     while 2 * place + 1 < size:
         child = 2 * place + 1
-        if child + 1 < size and values[first + child + 1] < values[first + child]:
+        if child + 1 < size and heap[first + child + 1] < heap[first + child]:
             child += 1
-        if values[first + child] >= value:
+        if heap[first + child] >= value:
             break
-        values[first + place] = values[first + child]
+        heap[first + place] = heap[first + child]
         place = child
-    values[first + place] = value
+    heap[first + place] = value
     return least
 
 
+@compiled_making_arrays
+def _request(state: State, agenda: Any, delay_s: float, action: int, subject: int) -> None:
+    """Request an action after a delay."""
+    run = state.run[0]
+    run.actions += 1
+    heappush(agenda, (run.now_s + delay_s, run.actions, action, subject))
+
+
 @compiled
-def _unit_done(real: Any, whole: Any, at: Places, agenda: Any, unit: int) -> None:
+def _set_timer(state: State, agenda: Any, timer: int, time_s: float) -> None:
+    """Run a timer's action at a time or before; timers of engines by unit, then that of flows."""
+    unit = state.units[timer]
+    times = state.timer_s[timer]
+    if unit.timers == 0 or time_s < times[unit.timers - 1]:
+        place = min(unit.timers, TIMERS - 1)
+        times[place] = time_s
+        unit.timers = place + 1
+        action = _FLOWS_END if timer == len(state.units) - 1 else _LATENCY_OVER
+        _request(state, agenda, time_s - state.run[0].now_s, action, timer)
+
+
+@compiled
+def _advance_flows(state: State) -> None:
+    """Reduce what is left of each flow by what it moved since its speed last changed."""
+    run = state.run[0]
+    passed_s = run.now_s - run.flows_since_s
+    if passed_s > 0.0:
+        for place in range(run.active):
+            flow = state.flows[state.active[place]]
+            flow.left_s -= flow.speed * passed_s
+    run.flows_since_s = run.now_s
+
+
+@compiled
+def _share_bandwidth(state: State, agenda: Any) -> None:
+    """Set the speed of every flow, and the timer for the next flow to end."""
+    run, devices_moving = state.run[0], 0
+    for number in range(len(state.devices)):
+        state.devices[number].moving = 0
+    for place in range(run.active):
+        flow = state.flows[state.active[place]]
+        if flow.shares_engines:
+            device = state.devices[flow.device]
+            devices_moving += device.moving == 0
+            device.moving += 1
+    for place in range(run.active):
+        flow = state.flows[state.active[place]]
+        flow.speed = flow.top_speed
+        if flow.shares_engines:
+            device = state.devices[flow.device]
+            flow.speed = min(flow.top_speed, device.engines / device.moving)
+    if run.hosts_active or devices_moving > 1:
+        for memory in range(len(state.bandwidth)):
+            _limit_flows(state, memory)
+    dram_bytes_per_s, soonest_s = 0.0, np.inf
+    for place in range(run.active):
+        flow = state.flows[state.active[place]]
+        dram_bytes_per_s += flow.speed * state.bytes_per_s[0][state.active[place]]
+        soonest_s = min(soonest_s, flow.left_s / flow.speed)
+    _log_dram(state, dram_bytes_per_s)
+    if run.active:
+        _set_timer(state, agenda, len(state.units) - 1, run.now_s + max(soonest_s, 0.0))
+
+
+@compiled
+def _limit_flows(state: State, memory: int) -> None:
+    """Limit flows to a memory's bandwidth by max-min fairness: an equal share each, or the demand."""
+    rates, demands, count = state.bytes_per_s[memory], state.demands, 0
+    for a in range(state.run[0].active):
+        number = state.active[a]
+        if rates[number] > 0.0:
+            wanted, place = state.flows[number].speed * rates[number], count
+            while place > 0 and (demands[place - 1].bytes_per_s, demands[place - 1].flow) > (wanted, number):
+                demands[place].bytes_per_s = demands[place - 1].bytes_per_s
+                demands[place].flow = demands[place - 1].flow
+                place -= 1
+            demands[place].bytes_per_s = wanted
+            demands[place].flow = number
+            count += 1
+    left = state.bandwidth[memory]
+    for place in range(count):
+        number = demands[place].flow
+        granted = min(demands[place].bytes_per_s, left / (count - place))
+        state.flows[number].speed = granted / rates[number]
+        left -= granted
+
+
+@compiled
+def _log_dram(state: State, bytes_per_s: float) -> None:
+    """Log the traffic from now on; what changes again at the same time is overwritten."""
+    run = state.run[0]
+    entries = run.dram_changes
+    if entries and state.dram[entries - 1].time_s == run.now_s:
+        state.dram[entries - 1].value = bytes_per_s
+    elif not entries or state.dram[entries - 1].value != bytes_per_s:
+        state.dram[entries].time_s = run.now_s
+        state.dram[entries].value = bytes_per_s
+        run.dram_changes += 1
+
+
+@compiled
+def _begin_flow(
+    state: State, agenda: Any, number: int, seconds: float, top_speed: float, dram_bytes_per_s: float
+) -> None:
+    """Start a flow: seconds at speed 1, its highest speed, bytes/s of DRAM at speed 1."""
+    _advance_flows(state)
+    run, flow = state.run[0], state.flows[number]
+    flow.left_s = seconds
+    flow.top_speed = top_speed
+    state.bytes_per_s[0][number] = dram_bytes_per_s
+    state.active[run.active] = number
+    run.active += 1
+    if flow.device < 0:
+        run.hosts_active += 1
+    _share_bandwidth(state, agenda)
+
+
+@compiled
+def _end_flows(state: State, agenda: Any) -> int:
+    """End the flows with nothing left; return how many, listed by number in `ended_flows`."""
+    _advance_flows(state)
+    run = state.run[0]
+    # Rounding must not leave a sliver: what ends within a few units in the last place ends now.
+    sliver_s = 8.0 * np.spacing(run.now_s)
+    ended = kept = 0
+    for a in range(run.active):
+        number = state.active[a]
+        flow = state.flows[number]
+        if flow.left_s <= sliver_s * flow.speed:
+            place = ended
+            while place > 0 and state.ended_flows[place - 1] > number:
+                state.ended_flows[place] = state.ended_flows[place - 1]
+                place -= 1
+            state.ended_flows[place] = number
+            ended += 1
+            if flow.device < 0:
+                run.hosts_active -= 1
+        else:
+            state.active[kept] = number
+            kept += 1
+    run.active = kept
+    _share_bandwidth(state, agenda)
+    return ended
+
+
+@compiled
+def _unit_done(state: State, agenda: Any, number: int) -> None:
     """End the task that a unit runs and start its next."""
-    task = whole[at.current + unit]
-    whole[at.current + unit] = -1
-    _end(real, whole, at, agenda, task)
-    _go(real, whole, at, agenda, unit)
+    unit = state.units[number]
+    execution = unit.current
+    unit.current = -1
+    _end(state, agenda, execution)
+    _start_next(state, agenda, number)
 
 
 @compiled
-def _end(real: Any, whole: Any, at: Places, agenda: Any, task: int) -> None:
-    """End a task that took time, and let its followers go on."""
-    real[at.end_s + task] = real[at.now]
-    _followers(real, whole, at, task)
-    _proceed(real, whole, at, agenda, task)
+def _end(state: State, agenda: Any, execution: int) -> None:
+    """End a task that took time, and let its followers proceed."""
+    state.executions[execution].end_s = state.run[0].now_s
+    _release(state, execution)
+    _proceed(state, agenda, execution)
 
 
 @compiled
-def _followers(real: Any, whole: Any, at: Places, task: int) -> None:
-    """Give back a task's room and stack the followers that wait for nothing else."""
-    local = task % at.tasks
-    inference = task // at.tasks
-    first, last = whole[at.free_start + local], whole[at.free_start + local + 1]
-    offset = at.users + inference * at.buffers
-    for place in range(first, last):
-        buffer = whole[at.free_buffer + place]
-        whole[offset + buffer] -= 1
-        if not whole[offset + buffer]:
-            context = _context(whole, at, whole[at.buffer_owner + buffer], inference)
-            real[at.freed + context] += real[at.buffer_bytes + buffer]
-    for place in range(first, last):
-        context = _context(whole, at, whole[at.buffer_owner + whole[at.free_buffer + place]], inference)
-        freed = real[at.freed + context]
-        if freed:
-            real[at.freed + context] = 0.0
-            _take(real, whole, at, context, -freed)
-    base, stacked = task - local, whole[at.stacked]
-    for place in range(whole[at.next_start + local], whole[at.next_start + local + 1]):
-        follower = base + whole[at.next_task + place]
-        whole[at.waits + follower] -= 1
-        if not whole[at.waits + follower]:
-            stacked += 1
-            whole[at.stacked + stacked] = follower
-    whole[at.stacked] = stacked
+def _release(state: State, execution: int) -> None:
+    """Return a task's SRAM and stack the followers that wait for nothing else."""
+    local, inference = execution % len(state.tasks), execution // len(state.tasks)
+    task = state.tasks[local]
+    users = state.buffer_users[inference]
+    for place in range(task.first_freed, task.end_freed):
+        number = state.freed[place]
+        users[number] -= 1
+        if not users[number]:
+            buffer = state.buffers[number]
+            state.contexts[_context(state, buffer.owner, inference)].freed_bytes += buffer.bytes
+    for place in range(task.first_freed, task.end_freed):
+        number = _context(state, state.buffers[state.freed[place]].owner, inference)
+        context = state.contexts[number]
+        freed_bytes = context.freed_bytes
+        if freed_bytes:
+            context.freed_bytes = 0.0
+            _take_sram(state, number, -freed_bytes)
+    run = state.run[0]
+    for place in range(task.first_follower, task.end_follower):
+        follower = execution - local + state.followers[place]
+        state.executions[follower].waits -= 1
+        if not state.executions[follower].waits:
+            state.ready[run.ready] = follower
+            run.ready += 1
 
 
 @compiled
-def _context(whole: Any, at: Places, local: int, inference: int) -> int:
+def _context(state: State, local: int, inference: int) -> int:
     """Return the context that a task of an inference belongs to."""
-    return int(whole[at.context + inference * at.devices + whole[at.device + local]])
+    return int(state.context_of[inference][state.tasks[local].device])
 
 
 @compiled
-def _take(real: Any, whole: Any, at: Places, context: int, wanted: float) -> None:
-    """Take room in the SRAM of a context, or give back room where it is less than 0; note what is in use."""
-    real[at.free_bytes + context] -= wanted
-    capacity = free = 0.0
-    for other in range(at.contexts):
-        capacity += real[at.capacity + other]
-        free += real[at.free_bytes + other]
-    now, used = real[at.now], capacity - free
-    if whole[at.is_seen + context] and now > real[at.sram_since_s + context]:
-        # What came and went at one time was never in use.
-        real[at.peak] = max(real[at.peak], real[at.sram_before + context])
-    whole[at.is_seen + context] = 1
-    real[at.sram_since_s + context] = now
-    real[at.sram_before + context] = real[at.capacity + context] - real[at.free_bytes + context]
-    entries = whole[at.sram_entries]
-    if not entries or real[at.sram_time + entries - 1] != now:
-        real[at.sram_time + entries] = now
-        entries += 1
-        whole[at.sram_entries] = entries
-    real[at.sram_bytes + entries - 1] = used
+def _take_sram(state: State, number: int, wanted_bytes: float) -> None:
+    """Take SRAM of a context, or return some where the bytes are negative, and log what is in use."""
+    run, context = state.run[0], state.contexts[number]
+    context.free_bytes -= wanted_bytes
+    capacity_bytes = free_bytes = 0.0
+    for other in range(len(state.contexts)):
+        capacity_bytes += state.contexts[other].capacity_bytes
+        free_bytes += state.contexts[other].free_bytes
+    if context.is_seen and run.now_s > context.changed_s:
+        # What was taken and returned at one time was never in use.
+        run.peak_bytes = max(run.peak_bytes, context.used_before_bytes)
+    context.is_seen = 1
+    context.changed_s = run.now_s
+    context.used_before_bytes = context.capacity_bytes - context.free_bytes
+    if not run.sram_changes or state.sram[run.sram_changes - 1].time_s != run.now_s:
+        state.sram[run.sram_changes].time_s = run.now_s
+        run.sram_changes += 1
+    state.sram[run.sram_changes - 1].value = capacity_bytes - free_bytes
 
 
 @compiled
-def _proceed(real: Any, whole: Any, at: Places, agenda: Any, cause: int) -> None:
+def _proceed(state: State, agenda: Any, cause: int) -> None:
     """Queue the tasks on the stack on their units; complete at once those that take no time."""
-    now = real[at.now]
-    for unit in range(at.units):
-        whole[at.woken + unit] = 0
+    run = state.run[0]
+    for number in range(len(state.units)):
+        state.units[number].is_woken = 0
     while True:
-        while whole[at.stacked] > 0:
-            task = whole[at.stacked + whole[at.stacked]]
-            whole[at.stacked] -= 1
-            local = task % at.tasks
-            context, device = _context(whole, at, local, task // at.tasks), whole[at.device + local]
-            real[at.ready_s + task] = now
-            whole[at.cause + task] = cause
-            unit, kind = whole[at.unit + local], whole[at.kind + local]
-            if unit >= 0:
-                unit += whole[at.stride + unit] * (context - whole[at.first_context + device])
-                whole[at.log_unit + task] = unit
-                _queue(real, whole, at, unit, task, now + real[at.fixed_s + local])
-                whole[at.woken + unit] = 1
-            elif kind == _RESERVE:
-                ring = at.reserved + context * (at.reserves + 2)
-                whole[ring + 2 + whole[ring + 1] % at.reserves] = task
-                whole[ring + 1] += 1
-            elif kind == _LAUNCH:
-                real[at.start_s + task] = now
-                after(real, whole, at, agenda, real[at.duration_s + local], END, task)
-            elif kind == _ENTER and not _enter(real, whole, at, task):
-                ring = at.entering + device * (at.enters + 2)
-                whole[ring + 2 + whole[ring + 1] % at.enters] = task
-                whole[ring + 1] += 1
+        while run.ready > 0:
+            run.ready -= 1
+            number = state.ready[run.ready]
+            execution = state.executions[number]
+            local = number % len(state.tasks)
+            task = state.tasks[local]
+            context = _context(state, local, number // len(state.tasks))
+            execution.ready_s = run.now_s
+            execution.cause = cause
+            if task.unit >= 0:
+                device = state.devices[task.device]
+                unit = task.unit + state.units[task.unit].stride * (context - device.first_context)
+                execution.unit = unit
+                _queue(state, unit, number, run.now_s + task.fixed_s)
+                state.units[unit].is_woken = 1
+            elif task.kind == _RESERVE:
+                ring, waiting = state.reservations[context], state.contexts[context]
+                ring[waiting.end_waiting % len(ring)] = number
+                waiting.end_waiting += 1
+            elif task.kind == _LAUNCH:
+                execution.start_s = run.now_s
+                _request(state, agenda, task.duration_s, _LAUNCH_ENDS, number)
+            elif task.kind == _ENTER and not _enter(state, number):
+                phases, device = state.phases[task.device], state.devices[task.device]
+                phases[device.end_waiting % len(phases)] = number
+                device.end_waiting += 1
             else:
-                if kind == _LEAVE:
-                    whole[at.is_open + context] = 1
-                _pass(real, whole, at, agenda, task)
-                cause = task
-        task = _granted(real, whole, at)
-        if task < 0:
+                if task.kind == _LEAVE:
+                    state.contexts[context].is_open = 1
+                _complete(state, agenda, number)
+                cause = number
+        number = _granted(state)
+        if number < 0:
             break
         if cause >= 0:
-            whole[at.cause + task] = cause
-        _pass(real, whole, at, agenda, task)
-    for unit in range(at.units):
-        if whole[at.woken + unit]:
-            _go(real, whole, at, agenda, unit)
+            state.executions[number].cause = cause
+        _complete(state, agenda, number)
+    for number in range(len(state.units)):
+        if state.units[number].is_woken:
+            _start_next(state, agenda, number)
 
 
 @compiled
-def _queue(real: Any, whole: Any, at: Places, unit: int, task: int, from_s: float) -> None:
+def _queue(state: State, number: int, execution: int, from_s: float) -> None:
     """Queue a task on a unit; a transfer waits for its latency first."""
-    if whole[at.unit_kind + unit] != ENGINE:
-        _push(whole, at.heap + whole[at.heap_start + unit], whole[at.heap_size + unit], task)
-        whole[at.heap_size + unit] += 1
+    unit = state.units[number]
+    if unit.kind != ENGINE:
+        _push(state.queue, unit.first, unit.ready, execution)
+        unit.ready += 1
         return
-    first, size = whole[at.heap_start + unit], whole[at.heap_start + unit + 1] - whole[at.heap_start + unit]
-    place = whole[at.pending_end + unit]
+    place = unit.end_pending
     # Latencies are few: mostly the last to come is the last to be over.
-    while place > whole[at.pending_first + unit]:
-        before = first + (place - 1) % size
-        if (real[at.pending_s + before], whole[at.pending + before]) <= (from_s, task):
+    while place > unit.first_pending:
+        before = state.pending[unit.first + (place - 1) % unit.room]
+        if (before.time_s, before.execution) <= (from_s, execution):
             break
-        real[at.pending_s + first + place % size] = real[at.pending_s + before]
-        whole[at.pending + first + place % size] = whole[at.pending + before]
+        later = state.pending[unit.first + place % unit.room]
+        later.time_s = before.time_s
+        later.execution = before.execution
         place -= 1
-    real[at.pending_s + first + place % size], whole[at.pending + first + place % size] = from_s, task
-    whole[at.pending_end + unit] += 1
+    entry = state.pending[unit.first + place % unit.room]
+    entry.time_s = from_s
+    entry.execution = execution
+    unit.end_pending += 1
 
 
 @compiled
-def _pass(real: Any, whole: Any, at: Places, agenda: Any, task: int) -> None:
+def _complete(state: State, agenda: Any, number: int) -> None:
     """Start and end a task that takes no time."""
-    real[at.start_s + task] = real[at.end_s + task] = real[at.now]
-    if task % at.tasks == at.tasks - 1:
-        number = task // at.tasks
-        real[at.ended_s + number] = real[at.now]
-        whole[at.ended] += 1
-        if whole[at.begun] < at.inferences:
-            after(real, whole, at, agenda, 0.0, BEGIN, whole[at.slot + number])
-    _followers(real, whole, at, task)
+    run, execution = state.run[0], state.executions[number]
+    execution.start_s = run.now_s
+    execution.end_s = run.now_s
+    if number % len(state.tasks) == len(state.tasks) - 1:
+        inference = state.inferences[number // len(state.tasks)]
+        inference.ended_s = run.now_s
+        run.ended += 1
+        if run.begun < len(state.inferences):
+            _request(state, agenda, 0.0, _INFERENCE_BEGINS, inference.slot)
+    _release(state, number)
 
 
 @compiled
-def _enter(real: Any, whole: Any, at: Places, task: int) -> bool:
-    """Let a phase of work enter the open context with the most room; False where none is open."""
-    context, device = -1, whole[at.device + task % at.tasks]
-    for other in range(whole[at.first_context + device], whole[at.first_context + device + 1]):
-        if whole[at.is_open + other] and (
-            context < 0 or real[at.free_bytes + other] > real[at.free_bytes + context]
+def _enter(state: State, execution: int) -> bool:
+    """Let a phase of work enter the open context with the most SRAM; False where none is open."""
+    context, number = -1, state.tasks[execution % len(state.tasks)].device
+    for other in range(state.devices[number].first_context, state.devices[number].end_context):
+        if state.contexts[other].is_open and (
+            context < 0 or state.contexts[other].free_bytes > state.contexts[context].free_bytes
         ):
             context = other
     if context < 0:
         return False
-    whole[at.is_open + context] = 0
-    whole[at.context + task // at.tasks * at.devices + device] = context
+    state.contexts[context].is_open = 0
+    state.context_of[execution // len(state.tasks)][number] = context
     return True
 
 
 @compiled
-def _granted(real: Any, whole: Any, at: Places) -> int:
-    """Return the next phase or reservation that can go on; -1 where there is none."""
-    for device in range(at.devices):
-        ring = at.entering + device * (at.enters + 2)
-        if whole[ring] < whole[ring + 1]:
-            task = whole[ring + 2 + whole[ring] % at.enters]
-            if _enter(real, whole, at, task):
-                whole[ring] += 1
-                return int(task)
-    for context in range(at.contexts):
-        ring = at.reserved + context * (at.reserves + 2)
-        if whole[ring] < whole[ring + 1]:
-            task = whole[ring + 2 + whole[ring] % at.reserves]
-            wanted, free = real[at.bytes + task % at.tasks], real[at.free_bytes + context]
-            if wanted <= free or wanted <= free * (1.0 + 1e-12):
-                _take(real, whole, at, context, wanted)
-                whole[ring] += 1
-                return int(task)
+def _granted(state: State) -> int:
+    """Return the next phase or reservation that can proceed; -1 where there is none."""
+    for number in range(len(state.devices)):
+        device, phases = state.devices[number], state.phases[number]
+        if device.first_waiting < device.end_waiting:
+            execution = phases[device.first_waiting % len(phases)]
+            if _enter(state, execution):
+                device.first_waiting += 1
+                return int(execution)
+    for number in range(len(state.contexts)):
+        context, ring = state.contexts[number], state.reservations[number]
+        if context.first_waiting < context.end_waiting:
+            execution = ring[context.first_waiting % len(ring)]
+            wanted_bytes = state.tasks[execution % len(state.tasks)].bytes
+            if wanted_bytes <= context.free_bytes or wanted_bytes <= context.free_bytes * (1.0 + 1e-12):
+                _take_sram(state, number, wanted_bytes)
+                context.first_waiting += 1
+                return int(execution)
     return -1
 
 
 @compiled
-def _go(real: Any, whole: Any, at: Places, agenda: Any, unit: int) -> None:
+def _start_next(state: State, agenda: Any, number: int) -> None:
     """Start the first ready task of a unit in program order, if the unit is free."""
-    if whole[at.current + unit] >= 0:
+    run, unit = state.run[0], state.units[number]
+    if unit.current >= 0:
         return
-    heap, size = at.heap + whole[at.heap_start + unit], whole[at.heap_size + unit]
-    kind, now = whole[at.unit_kind + unit], real[at.now]
-    if kind == ENGINE:
-        first, room = (
-            whole[at.heap_start + unit],
-            whole[at.heap_start + unit + 1] - whole[at.heap_start + unit],
-        )
-        place, end = whole[at.pending_first + unit], whole[at.pending_end + unit]
-        while place < end and real[at.pending_s + first + place % room] <= now:
-            _push(whole, heap, size, whole[at.pending + first + place % room])
-            size += 1
-            place += 1
-        whole[at.pending_first + unit], whole[at.heap_size + unit] = place, size
-        if size == 0 and place < end:
-            set_timer(real, whole, at, agenda, unit, real[at.pending_s + first + place % room])
-    if size == 0:
+    if unit.kind == ENGINE:
+        while unit.first_pending < unit.end_pending:
+            transfer = state.pending[unit.first + unit.first_pending % unit.room]
+            if transfer.time_s > run.now_s:
+                break
+            _push(state.queue, unit.first, unit.ready, transfer.execution)
+            unit.ready += 1
+            unit.first_pending += 1
+        if unit.ready == 0 and unit.first_pending < unit.end_pending:
+            time_s = state.pending[unit.first + unit.first_pending % unit.room].time_s
+            _set_timer(state, agenda, number, time_s)
+    if unit.ready == 0:
         return
-    task = _pop(whole, heap, size)
-    whole[at.heap_size + unit] = size - 1
-    whole[at.current + unit] = task
-    real[at.start_s + task] = now
-    local = task % at.tasks
-    seconds = real[at.duration_s + local]
-    if kind == COMPUTE:
-        after(real, whole, at, agenda, seconds, DONE, unit)
-    elif kind == HOST:
-        after(real, whole, at, agenda, real[at.fixed_s + local], MOVE, unit)
+    execution = _pop(state.queue, unit.first, unit.ready)
+    unit.ready -= 1
+    unit.current = execution
+    state.executions[execution].start_s = run.now_s
+    task = state.tasks[execution % len(state.tasks)]
+    if unit.kind == COMPUTE:
+        _request(state, agenda, task.duration_s, _UNIT_DONE, number)
+    elif unit.kind == HOST:
+        _request(state, agenda, task.fixed_s, _HOST_MOVES, number)
     else:
-        flow = whole[at.flow + unit]
-        home = whole[at.home + flow]
-        speed, level = home * KINDS + whole[at.kind + local], whole[at.level_of + home]
-        whole[at.moves + flow] = whole[at.on_dram + speed]
-        rate = real[at.bytes + local] / seconds if whole[at.on_dram + speed] else 0.0
+        flow = state.flows[unit.flow]
+        flow.shares_engines = state.on_dram[flow.device][task.kind]
+        rate = task.bytes / task.duration_s if flow.shares_engines else 0.0
+        level = state.devices[flow.device].level
         if level >= 0:
-            real[at.near + level * at.flows + flow] = real[at.shared_bytes + local] / seconds
-        begin_flow(real, whole, at, agenda, flow, seconds, real[at.top_speed + speed], rate)
+            state.bytes_per_s[1 + level][unit.flow] = task.shared_bytes / task.duration_s
+        _begin_flow(state, agenda, unit.flow, task.duration_s, state.top_speed[flow.device][task.kind], rate)
 
 
 @compiled
-def _move(real: Any, whole: Any, at: Places, agenda: Any, unit: int) -> None:
+def _move(state: State, agenda: Any, number: int) -> None:
     """Start the flow of a host's task."""
-    local = whole[at.current + unit] % at.tasks
-    seconds = real[at.duration_s + local]
-    if seconds <= 0.0:
-        _unit_done(real, whole, at, agenda, unit)
+    unit = state.units[number]
+    task = state.tasks[unit.current % len(state.tasks)]
+    if task.duration_s <= 0.0:
+        _unit_done(state, agenda, number)
     else:
-        rate = real[at.bytes + local] / seconds
-        begin_flow(real, whole, at, agenda, whole[at.flow + unit], seconds, 1.0, rate)
+        _begin_flow(state, agenda, unit.flow, task.duration_s, 1.0, task.bytes / task.duration_s)
 
 
 @compiled
-def _begin(real: Any, whole: Any, at: Places, agenda: Any, slot: int) -> None:
+def _begin(state: State, agenda: Any, slot: int) -> None:
     """Begin the next inference."""
-    number = whole[at.begun]
-    whole[at.begun] += 1
-    whole[at.slot + number] = slot
-    real[at.begun_s + number] = real[at.now]
-    for source in range(at.sources):
-        whole[at.stacked + source + 1] = number * at.tasks + whole[at.source + source]
-    whole[at.stacked] = at.sources
-    _proceed(real, whole, at, agenda, -1)
+    run = state.run[0]
+    inference, first = state.inferences[run.begun], run.begun * len(state.tasks)
+    run.begun += 1
+    inference.slot = slot
+    inference.begun_s = run.now_s
+    for place in range(len(state.sources)):
+        state.ready[place] = first + state.sources[place]
+    run.ready = len(state.sources)
+    _proceed(state, agenda, -1)
 
 
-@compiled_or_plain(lambda _, __, at, ___, until: _TASK_MS * at.tasks * until, in_lists=True)
-def execute(real: Any, whole: Any, at: Places, in_flight: int, until: int) -> None:
-    """Run a program until so many inferences have ended, or nothing can go on.
+@compiled_or_plain(lambda state, _, until: _TASK_MS * len(state.tasks) * until, in_lists=True)
+def execute(state: State, in_flight: int, until: int) -> None:
+    """Run a program until `until` inferences have ended, or nothing can proceed.
 
-    `in_flight` of them begin; 0 takes up a run that was left.
+    `in_flight` inferences begin at once; 0 resumes a run that was left.
     """
+    run = state.run[0]
     agenda = [(0.0, 0, -1, 0)]
     agenda.pop()
-    for k in range(whole[at.kept]):
-        first = at.kept + 1 + 3 * k
-        agenda.append((real[at.kept_s + k], whole[first], whole[first + 1], whole[first + 2]))
+    for place in range(run.kept):
+        request = state.kept[place]
+        agenda.append((request.time_s, request.number, request.action, request.subject))
     for slot in range(in_flight):
-        _begin(real, whole, at, agenda, slot)
-    while len(agenda) > 0 and (whole[at.ended] < until or len(agenda) > at.room):
-        now, _, action, what = heappop(agenda)
-        real[at.now] = now
-        if action == DONE:
-            _unit_done(real, whole, at, agenda, what)
-        elif action == FLOWS:
-            whole[at.timers + what] = max(0, whole[at.timers + what] - 1)
-            for e in range(end_flows(real, whole, at, agenda)):
-                _unit_done(real, whole, at, agenda, whole[at.unit_of + whole[at.ended_flows + e]])
-        elif action == LATENCY:
-            whole[at.timers + what] = max(0, whole[at.timers + what] - 1)
-            _go(real, whole, at, agenda, what)
-        elif action == END:
-            _end(real, whole, at, agenda, what)
-        elif action == MOVE:
-            _move(real, whole, at, agenda, what)
+        _begin(state, agenda, slot)
+    while len(agenda) > 0 and (run.ended < until or len(agenda) > len(state.kept)):
+        now_s, _, action, subject = heappop(agenda)
+        run.now_s = now_s
+        if action == _UNIT_DONE:
+            _unit_done(state, agenda, subject)
+        elif action == _FLOWS_END:
+            state.units[subject].timers = max(0, state.units[subject].timers - 1)
+            for place in range(_end_flows(state, agenda)):
+                _unit_done(state, agenda, state.flows[state.ended_flows[place]].unit)
+        elif action == _LATENCY_OVER:
+            state.units[subject].timers = max(0, state.units[subject].timers - 1)
+            _start_next(state, agenda, subject)
+        elif action == _LAUNCH_ENDS:
+            _end(state, agenda, subject)
+        elif action == _HOST_MOVES:
+            _move(state, agenda, subject)
         else:
-            _begin(real, whole, at, agenda, what)
-    whole[at.kept] = len(agenda)
-    for k in range(len(agenda)):  # in the order of the heap, which is one again
-        first = at.kept + 1 + 3 * k
-        real[at.kept_s + k], whole[first], whole[first + 1], whole[first + 2] = agenda[k]
+            _begin(state, agenda, subject)
+    run.kept = len(agenda)
+    for place in range(len(agenda)):  # in the order of the heap, which is one again
+        time_s, number, action, subject = agenda[place]
+        request = state.kept[place]
+        request.time_s = time_s
+        request.number = number
+        request.action = action
+        request.subject = subject

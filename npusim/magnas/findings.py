@@ -1,4 +1,4 @@
-"""What searches of architectures found: fronts, hypervolumes by generation, gains over baselines."""
+"""Results of architecture searches: fronts, hypervolumes by generation, gains over baselines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from npusim.errors import InfeasibleError
 from npusim.explore.pareto import corner_of, corner_of_unit, front, hypervolume, scaled
-from npusim.magnas.architecture_costs import Costed, MappedSpace
-from npusim.magnas.architecture_document import (
+from npusim.magnas.block_costs import Costed, MappedSpace
+from npusim.magnas.documents import (
     ArchitectureSearch,
     ChosenArchitecture,
     GenerationStep,

@@ -1,5 +1,0 @@
-"""What this package adds to npusim's registries."""
-
-from npusim.report.pages import DocumentKind
-
-DOCUMENT = DocumentKind("llm", "npusim.llm.study:LanguageModels", html="npusim.llm.page_html:language_html")
