@@ -16,7 +16,7 @@ from npusim.calibrate.device.calibrating import Calibrated, calibrate
 from npusim.calibrate.device.cross_validation import assign_folds
 from npusim.calibrate.device.outcome import source_after
 from npusim.calibrate.device.rows import noise_of
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
 from npusim.measure.models import graph_of
 from npusim.report.calibration import FITTED

@@ -13,9 +13,8 @@ import jsonschema
 import pytest
 
 import npusim
-from npusim.cli.program import command_names
-from npusim.cli.running import run
-from npusim.cli.schema import FILES
+from npusim.api.exploring import READ_FILES
+from npusim.cli.program import command_names, run
 from npusim.report.pages import DOCUMENTS
 
 Runner = Callable[..., str]
@@ -78,7 +77,7 @@ def test_list_shows_what_can_be_estimated(out: Runner) -> None:
     assert "MatMul" in out("list", "ops")
 
 
-@pytest.mark.parametrize("name", [*FILES, *DOCUMENTS])
+@pytest.mark.parametrize("name", [*READ_FILES, *DOCUMENTS])
 def test_every_schema_is_valid_json_schema(out: Runner, name: str) -> None:
     jsonschema.Draft202012Validator.check_schema(json.loads(out("schema", name)))
 
@@ -187,7 +186,7 @@ def test_without_a_command_the_help_is_shown_and_counts_as_bad_usage(
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     code = (
-        "import sys; from npusim.cli.running import run; run(sys.argv[2:]); "
+        "import sys; from npusim.cli.program import run; run(sys.argv[2:]); "
         "print([name for name in sys.argv[1].split(',') if name in sys.modules], file=sys.stderr)"
     )
     command = [sys.executable, "-c", code, ",".join(HEAVY), *arguments]
@@ -211,7 +210,7 @@ def test_estimate_needs_no_optional_library() -> None:
         "import sys\n"
         f"for name in {OPTIONAL}:\n"
         "    sys.modules[name] = None\n"
-        "from npusim.cli.running import run\n"
+        "from npusim.cli.program import run\n"
         "sys.exit(run(['estimate', 'gcn-cora', '--format', 'json']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

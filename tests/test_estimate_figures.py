@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import convolutions, graphs, machines, runs
 
 import npusim
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.event.engine import run_events
 from npusim.engines.timeline.counters import power

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.accuracy.raw_files import read_raw
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.config.json_files import parse_json
 from npusim.config.reading import compose
 from npusim.cost.plain import VARIABLE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.errors import ConfigError
 from npusim.locate import resource
 from npusim.magnas.fit import MagnasFit
