@@ -7,7 +7,7 @@ import time
 import pytest
 
 from npusim.arch import load_soc
-from npusim.engines.event import estimate_with_timeline
+from npusim.engines.event import event_estimate
 from npusim.engines.event.build import build_program
 from npusim.engines.event.machine import simulate, transfer_rates
 from npusim.scenario import Scenario
@@ -53,7 +53,7 @@ def test_gcn_cora_at_both_precisions(benchmark):
 
     def both() -> None:
         for graph in graphs:
-            estimate_with_timeline(Scenario(graph, SOC))
+            event_estimate(Scenario(graph, SOC))
 
     benchmark.pedantic(both, rounds=5, warmup_rounds=1)
     assert benchmark.stats["median"] < ESTIMATE_S

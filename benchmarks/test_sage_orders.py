@@ -12,8 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 ov = pytest.importorskip("openvino")
 
-from npusim.accuracy.sage import SAGE, GatheredView, sample_neighbours, sampled_edge_index  # noqa: E402
-from npusim.accuracy.views import EdgeView  # noqa: E402
+from npusim.accuracy.networks import SAGE  # noqa: E402
+from npusim.accuracy.views import (  # noqa: E402
+    EdgeView,
+    GatheredView,
+    sample_neighbours,
+    sampled_edge_index,
+)
 from npusim.scenario import Scenario  # noqa: E402
 
 NODES, FEATURES, HIDDEN, CLASSES, NEIGHBOURS = 2708, 1433, 64, 7, 10

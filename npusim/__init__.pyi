@@ -40,7 +40,7 @@ from npusim.graph import Editor as Editor
 from npusim.graph import Graph as Graph
 from npusim.graph import GraphStructure as GraphStructure
 from npusim.measure.document import Measurement as Measurement
-from npusim.measure.trace_diff import TraceDiff as TraceDiff
+from npusim.measure.traces import TraceDiff as TraceDiff
 from npusim.ops import DType as DType
 from npusim.ops import Operator as Operator
 from npusim.ops import Role as Role

@@ -1,29 +1,45 @@
-"""JSON documents that npusim writes: schema, rule for numbers, reading, writing, tables, display."""
+"""JSON documents that npusim writes: schema, reading, writing, tables, display."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
-from npusim.config.json_files import as_model, read_json
+from npusim.config.loading import as_model
+from npusim.config.reading import read_json
 from npusim.errors import ConfigError, FileError, UnknownNameError, nearest, shown
 from npusim.files import write_whole
+from npusim.plugins import Registry
 
 FrameKind = Literal["pandas", "polars"]
 """Libraries of data frames."""
-_SHOWN_BY = "npusim.report.notebook"
-"""Module that shows documents; by its name, for it stands above this one."""
+
+
+@dataclass(frozen=True)
+class Display:
+    """A way to show documents in a console and in a notebook."""
+
+    name: str
+    text_of: Callable[[Any], str]
+    """Returns a few lines of text for a document."""
+    html_of: Callable[[Any], str]
+    """Returns the HTML of a document for a notebook."""
+
+
+DISPLAYS = Registry("npusim.displays", "display of documents", Display)
+"""Ways to show documents; the first one is used."""
 
 
 class Part(BaseModel):
     """A frozen part of a document without unknown keys; the text under a field is its description.
 
-    JSON has neither NaN nor infinity, so no field of a document takes one: a figure that may be missing is
-    optional, and null where it is.
+    JSON has neither NaN nor infinity, so no field takes one: a figure that may be missing is optional.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
@@ -32,13 +48,13 @@ class Part(BaseModel):
 class Document(Part):
     """A whole document.
 
-    A subclass states its schema once, with the version that changes when a field is renamed or removed::
+    A subclass declares its schema; the version changes when a field is renamed or removed::
 
         schema_: Literal["npusim.NAME/1"] = Field("npusim.NAME/1", alias="schema")
     """
 
     MAIN_TABLE: ClassVar[str] = ""
-    """Field that holds the main one of its tables; empty: the first list of records."""
+    """Field that holds the main table; empty: the first list of records."""
 
     @classmethod
     def schema_name(cls) -> str:
@@ -46,28 +62,30 @@ class Document(Part):
         return str(cls.model_fields["schema_"].default)
 
     def to_json(self) -> str:
-        """Return the document as JSON; keys in the order of the fields, SI units."""
+        """Return the document as JSON, in the order of the fields and in SI units."""
         return self.model_dump_json(by_alias=True, indent=2)
 
     def write(self, path: Path) -> None:
-        """Write the document into a file, whole or not at all; FileError where that fails."""
+        """Write the document into a file, whole or not at all; a `FileError` if that fails."""
         write_whole(path, f"{self.to_json()}\n".encode())
 
     def __repr__(self) -> str:
-        return str(import_module(_SHOWN_BY).text_of(self))
+        display = next(iter(DISPLAYS.values()), None)
+        return super().__repr__() if display is None else display.text_of(self)
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return str(import_module(_SHOWN_BY).html_of(self))
+        display = next(iter(DISPLAYS.values()), None)
+        return f"<pre>{escape(repr(self))}</pre>" if display is None else display.html_of(self)
 
     @classmethod
     def tables(cls) -> tuple[str, ...]:
-        """Return the names of the document's tables: its fields that hold records, the main one first."""
+        """Return the names of the tables, the fields that hold records; the main one comes first."""
         lists, by_name = [], []
         for name, field in cls.model_fields.items():
             outer, inner = get_origin(field.annotation), get_args(field.annotation)
-            items = [one for one in inner if isinstance(get_origin(one) or one, type)]
+            items = [item for item in inner if isinstance(get_origin(item) or item, type)]
             holds_records = bool(items) and issubclass(get_origin(items[-1]) or items[-1], (Part, dict))
             if holds_records and outer in (list, tuple):
                 lists.append(name)
@@ -76,17 +94,12 @@ class Document(Part):
         return tuple(sorted((*lists, *by_name), key=lambda name: name != cls.MAIN_TABLE))
 
     def records(self, table: str | None = None) -> list[dict[str, Any]]:
-        """Return one of the document's tables as records with named columns; SI units, as in the fields.
+        """Return a table of the document as records with named columns, in SI units.
 
         Parameters
         ----------
         table : str, optional
-            A name of `tables`; default: the first. What has a name as its key gets a column `name`.
-
-        Raises
-        ------
-        UnknownNameError
-            Where the document has no such table.
+            A name of `tables`; default: the first. Records with a name as their key get a column `name`.
 
         Examples
         --------
@@ -99,19 +112,20 @@ class Document(Part):
         chosen = table if table is not None else next(iter(names), "")
         if chosen not in names:
             raise UnknownNameError(f"table of {type(self).__name__}", chosen, names)
-        held = getattr(self, chosen)
-        rows = [{"name": name, **dict(one)} for name, one in held.items()] if isinstance(held, dict) else held
+        rows = getattr(self, chosen)
+        if isinstance(rows, dict):
+            rows = [{"name": name, **dict(row)} for name, row in rows.items()]
         return [dict(_flat(row)) for row in rows]
 
-    def to_frame(self, kind: FrameKind = "pandas", table: str | None = None) -> Any:
+    def to_frame(self, table: str | None = None, kind: str = "pandas") -> Any:
         """Return one of the document's tables as a data frame.
 
         Parameters
         ----------
+        table : str, optional
+            A name of `tables`; default: the first. The name of a library may stand first, too.
         kind : {"pandas", "polars"}
             Library of the frame; both are optional.
-        table : str, optional
-            As for `records`.
 
         Returns
         -------
@@ -119,11 +133,24 @@ class Document(Part):
 
         Raises
         ------
+        UnknownNameError
+            Where the document has no such table, or there is no such library.
         FileError
             Where the library is not installed.
+
+        Examples
+        --------
+        >>> import npusim
+        >>> estimate = npusim.estimate("gcn-cora", techniques="stagr")
+        >>> list(estimate.to_frame("units")["name"])[:2]
+        ['npu.dpu', 'npu.dsp']
         """
-        if kind not in get_args(FrameKind):
-            raise UnknownNameError("kind of data frame", kind, get_args(FrameKind))
+        libraries = get_args(FrameKind)
+        if table is not None and table in libraries:
+            other = None if kind in libraries else kind
+            kind, table = table, other
+        if kind not in libraries:
+            raise UnknownNameError("kind of data frame", kind, libraries)
         try:
             library = import_module(kind)
         except ImportError:
@@ -138,18 +165,15 @@ class Document(Part):
 
         Parameters
         ----------
-        path : str or Path
-            The file.
         origin : str
-            What writes such files, for messages.
+            Command that writes such files, for messages.
 
         Raises
         ------
         FileError
-            Where the file is missing, a directory or not UTF-8.
+            If the file is missing, a directory or not UTF-8.
         ConfigError
-            Where it is empty, cut off, of another schema or version, or a value is not allowed; the message
-            names the line, the key, the value and what is allowed.
+            If it is empty, cut off, of another schema or version, or a value is not allowed.
         """
         file = read_json(Path(path))
         cls._refuse_other_schemas(file.data, file.name, f"a file of {origin} (schema {cls.schema_name()})")
@@ -171,12 +195,12 @@ class Document(Part):
 
 
 def _flat(row: Part | Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the columns of a record; parts and settings inside it become columns with dots."""
+    """Yield the columns of a record; its parts and mappings of texts become columns with dots."""
     for name, value in row.items() if isinstance(row, Mapping) else row:
-        settings = isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values())
-        if isinstance(value, Part) or settings:
+        is_text = isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
+        if isinstance(value, Part) or is_text:
             yield from _flat(value, f"{prefix}{name}.")
         elif isinstance(value, list | tuple) and value and isinstance(value[0], Part):
-            yield f"{prefix}{name}", [one.model_dump(mode="json") for one in value]
+            yield f"{prefix}{name}", [item.model_dump(mode="json") for item in value]
         else:
             yield f"{prefix}{name}", value

@@ -1,7 +1,7 @@
 """Errors that a user can cause: what is wrong, where, and what to do.
 
-Every error a user can cause is an `NpusimError`; its text is
-complete by itself, so the command line prints it and ends with `exit_status`, without a traceback.
+Each is an `NpusimError` with a complete message: the command line prints it and ends with `exit_status`,
+without a traceback.
 """
 
 from __future__ import annotations
@@ -29,26 +29,16 @@ __all__ = [
 ]
 
 _SHOWN_CHARACTERS = 80
-"""How much of an offending value a message repeats; a pasted megabyte helps nobody."""
+"""Most characters of an offending value that a message repeats."""
 _LONGEST_NAME, _MOST_CHOICES = 200, 20_000
-"""Beyond these a name is no misspelling, and comparing it would take long."""
+"""A longer name is no misspelling; more choices would take long to compare."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that `name` most likely means, or None where nothing is close.
+    """Return the choice that a misspelt name most likely means; None if nothing is close.
 
-    Parameters
-    ----------
-    name : str
-        What was written.
-    choices : iterable of str
-        What would have been valid.
-
-    Returns
-    -------
-    str or None
-        The closest choice: the same but for case, then by difflib's ratio of at least 0.6.
+    That is the choice that differs in case only, else the closest by difflib's ratio of at least 0.6.
     """
     known = list(choices)
     if len(name) > _LONGEST_NAME or len(known) > _MOST_CHOICES:
@@ -63,19 +53,19 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(wanted, list(folded), n=3, cutoff=0.6)
     if not close:
         return None
-    # Of equally close names the one that begins alike: `tilez` means `tiles`, not `title`.
-    ratio = [round(difflib.SequenceMatcher(None, one, wanted).ratio(), 9) for one in close]
-    best = [one for one, each in zip(close, ratio, strict=True) if each == ratio[0]]
-    return folded[max(best, key=lambda one: [a == b for a, b in zip(one, wanted, strict=False)])]
+    # Among equally close names the one with the same beginning wins: `tilez` means `tiles`, not `title`.
+    ratios = {name: round(difflib.SequenceMatcher(None, name, wanted).ratio(), 9) for name in close}
+    best = [name for name, ratio in ratios.items() if ratio == ratios[close[0]]]
+    return folded[max(best, key=lambda name: [a == b for a, b in zip(name, wanted, strict=False)])]
 
 
 def printable(text: str) -> str:
-    """Return a text without characters that a terminal obeys instead of showing; line feeds and tabs stay."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    """Return a text with control characters escaped; line feeds and tabs stay."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def shown(value: object) -> str:
-    """Return a value as a message repeats it: quoted, on one line, not too long."""
+    """Return a value as messages repeat it: quoted, on one line, not too long."""
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
@@ -88,18 +78,13 @@ def shown(value: object) -> str:
 
 
 class NpusimError(Exception):
-    """Anything a user can cause and mend; the message is complete and says what to do.
-
-    Attributes
-    ----------
-    exit_status : int
-        What the command line ends with: 2, bad input or usage.
-    """
+    """An error that a user can cause and correct."""
 
     exit_status: int = 2
+    """Exit status of the command line: 2, bad input or usage."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes whole: the default would call `__init__` with the message alone."""
+        """Return what pickle rebuilds it from; the default would call `__init__` with the message alone."""
         return _revive, (type(self), self.args, self.__dict__)
 
 
@@ -111,12 +96,12 @@ def _revive(cls: type[NpusimError], args: tuple[Any, ...], state: dict[str, Any]
 
 
 class ConfigError(NpusimError):
-    """An impossible configuration: place, what was found, what is allowed, what was meant.
+    """A wrong configuration: ``file:line: key: found ...; allowed ...; did you mean ...?``.
 
     Parameters
     ----------
     found : str
-        What stands there, for example "`3 MiB`"; or what is the matter.
+        The offending value, for example "`3 MiB`", or the problem.
     file : str, optional
         File, or the command-line option, that holds it.
     line : int, optional
@@ -124,17 +109,13 @@ class ConfigError(NpusimError):
     key : str, optional
         Path of the key, for example ``devices.npu.dpu.clock``.
     allowed : str, optional
-        What may stand there.
+        Text that says what is allowed.
     suggestion : str, optional
         The nearest valid name or spelling.
     others : sequence of ConfigError, optional
         Further errors of the same file, shown one per line.
     more : int, optional
-        How many errors beyond those are not shown.
-
-    Notes
-    -----
-    The text reads ``file:line: key: found ...; allowed ...; did you mean ...?``.
+        Number of errors that are not shown.
     """
 
     def __init__(
@@ -159,44 +140,41 @@ class ConfigError(NpusimError):
 
     @property
     def headline(self) -> str:
-        """This error alone, in one line."""
+        """This error without the others, in one line."""
         place = self.file or ""
         if place and self.line is not None:
             place += f":{self.line}"
-        said = [f"found {self.found}"]
+        clauses = [f"found {self.found}"]
         if self.allowed:
-            said.append(f"allowed: {self.allowed}")
+            clauses.append(f"allowed: {self.allowed}")
         if self.suggestion:
-            said.append(f"did you mean `{self.suggestion}`?")
-        return ": ".join(part for part in (place, self.key, "; ".join(said)) if part)
+            clauses.append(f"did you mean `{self.suggestion}`?")
+        return ": ".join(part for part in (place, self.key, "; ".join(clauses)) if part)
+
+    def with_(self, **changes: Any) -> ConfigError:
+        """Return a copy with some of the parameters changed."""
+        names = ("file", "line", "key", "allowed", "suggestion", "others", "more")
+        return ConfigError(self.found, **{name: getattr(self, name) for name in names} | changes)
 
     def with_keys(self, named: Callable[[str], str]) -> ConfigError:
         """Return the same error with every key as `named` writes it."""
-        return ConfigError(
-            self.found,
-            file=self.file,
-            line=self.line,
-            key=None if self.key is None else named(self.key),
-            allowed=self.allowed,
-            suggestion=self.suggestion,
-            others=[other.with_keys(named) for other in self.others],
-            more=self.more,
-        )
+        key = None if self.key is None else named(self.key)
+        return self.with_(key=key, others=[other.with_keys(named) for other in self.others])
 
 
 class UnknownNameError(NpusimError):
-    """A name nobody knows: a SoC, workload, technique, operator, dtype, suite.
+    """An unknown name of a SoC, workload, technique, operator, dtype or suite.
 
     Parameters
     ----------
     kind : str
-        What the name should have named, for example "SoC".
+        Kind of the name, for example "SoC".
     name : str
-        What was written.
+        The unknown name.
     known : iterable of str
         The valid names.
     hint : str, optional
-        What else may be given in the name's place, for example "or the path of a YAML file".
+        What else is accepted, for example "or the path of a YAML file".
     """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
@@ -215,9 +193,9 @@ class FileError(NpusimError):
     Parameters
     ----------
     path : str
-        The file as it was named.
+        The file.
     problem : str
-        What is the matter with it.
+        What is wrong with it.
     remedy : str, optional
         What to do.
     """
@@ -232,16 +210,16 @@ class ModelFileError(FileError):
 
 
 class ShapeError(NpusimError):
-    """Shapes that do not go together; the message names the operator and both shapes."""
+    """Shapes that do not fit together; the message names the operator and both shapes."""
 
 
 class DynamicShapeError(ShapeError):
-    """A model whose input has no fixed shape, so that nothing can be counted.
+    """A model with dynamic inputs, whose work cannot be counted.
 
     Parameters
     ----------
     inputs : mapping of str to str
-        Name and shape, as written in the model, of each input that is dynamic.
+        Name and shape, as the model writes it, of each dynamic input.
     """
 
     def __init__(self, inputs: dict[str, str]) -> None:
@@ -257,11 +235,11 @@ class UnfixedSizeError(ShapeError):
     Parameters
     ----------
     operator : str
-        Name of the operator that makes it.
+        Name of the operator that writes it.
     kind : str
         OpenVINO operation name.
     shape : str
-        Its shape as far as it is known.
+        The known part of its shape.
     """
 
     def __init__(self, operator: str, kind: str, shape: str) -> None:
@@ -274,11 +252,11 @@ class UnfixedSizeError(ShapeError):
 
 
 class GraphError(NpusimError):
-    """Operators and tensors that make no graph: a clash of names, a cycle, a tensor nobody writes."""
+    """Operators and tensors that form no graph: a clash of names, a cycle, a tensor without a writer."""
 
 
 class EmptyGraphError(GraphError):
-    """A graph without an operator: there is nothing to estimate."""
+    """A graph without operators."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -286,17 +264,7 @@ class EmptyGraphError(GraphError):
 
 
 class IllegalTechniqueError(NpusimError):
-    """A technique that this graph, or this stack, does not allow.
-
-    Parameters
-    ----------
-    technique : str
-        Name of the technique, with its parameters.
-    reason : str
-        Why it cannot be applied.
-    remedy : str, optional
-        What to do instead.
-    """
+    """A technique, written with its parameters, that a graph or a stack does not allow."""
 
     def __init__(self, technique: str, reason: str, remedy: str = "") -> None:
         self.technique, self.reason, self.remedy = technique, reason, remedy
@@ -304,4 +272,4 @@ class IllegalTechniqueError(NpusimError):
 
 
 class InfeasibleError(NpusimError):
-    """Work that no schedule on this machine can do, for example an operator that no device runs."""
+    """Work that the machine cannot do, for example an operator that no device runs."""

@@ -1,31 +1,27 @@
-"""Reads files of strangers up to a stated size; writes a file whole or not at all."""
+"""Reads files up to a stated size; writes a file whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from npusim.errors import FileError
 
 MOST_BYTES = 64 << 20
-"""Most bytes of a file that is read into memory as a whole; binary models have bounds of their own."""
+"""Most bytes of a file that is read into memory; binary models have bounds of their own."""
 
 
 def read_bounded(path: Path, most: int = MOST_BYTES) -> bytes:
     """Return the content of a regular file; a device or a pipe, which may never end, is not opened.
 
-    Parameters
-    ----------
-    most : int
-        Most bytes that it may hold.
-
     Raises
     ------
     FileError
-        Where it is no regular file, or holds more.
+        If it is not a regular file, or holds more than `most` bytes.
     OSError, ValueError
         As `Path.stat` and `open` raise them.
     """
@@ -39,22 +35,67 @@ def read_bounded(path: Path, most: int = MOST_BYTES) -> bytes:
     return content
 
 
+def read_text(
+    path: Path,
+    *,
+    missing: Callable[[], str] = lambda: "check the path",
+    directory: str = "name a file in it",
+    encodings: Sequence[str] = ("utf-8-sig",),
+    most: int = MOST_BYTES,
+) -> str:
+    """Return the text of a file.
+
+    Parameters
+    ----------
+    missing : callable, optional
+        Returns what to do if there is no such file.
+    directory : str, optional
+        What to do if it is a directory.
+    most : int, optional
+        Most bytes that it may hold.
+
+    Raises
+    ------
+    FileError
+        If it is missing, a directory, a device, too large, unreadable, or not in one of the encodings.
+    """
+    try:
+        return decoded(read_bounded(path, most), str(path), encodings)
+    except FileNotFoundError:
+        raise FileError(str(path), "no such file", missing()) from None
+    except IsADirectoryError:
+        raise FileError(str(path), "is a directory", directory) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FileError(str(path), f"cannot be read ({reason})", "check its name and permissions") from None
+
+
+def decoded(data: bytes, file: str, encodings: Sequence[str] = ("utf-8-sig",)) -> str:
+    """Return bytes as text; parameters and errors as for `read_text`."""
+    for encoding in encodings:
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError as error:
+            failed = error
+    line = data.count(b"\n", 0, failed.start) + 1
+    place = f"byte {failed.start}, in line {line}, is not text"
+    raise FileError(file, "is not UTF-8", f"{place}; save the file as UTF-8")
+
+
 def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was changed") -> None:
-    """Write a file so that at every moment it holds either what it held before or all of the new content.
+    """Replace a file in one step: it always holds the old content or all of the new one.
 
     Parameters
     ----------
     path : Path
         The file; a pipe or device is written to, not replaced.
-    content : bytes
-        All of it.
     remedy : str
-        What the message of a failure ends with.
+        End of the message if it cannot be written, for example because the disk is full.
 
     Raises
     ------
     FileError
-        Where it cannot be written, for example because the disk is full.
+        If it cannot be written.
     """
     refuse_unwritable(path)
     try:
@@ -69,13 +110,7 @@ def write_whole(path: Path, content: bytes, *, remedy: str = "nothing was change
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Refuse a file that cannot be written, before the work for it begins.
-
-    Raises
-    ------
-    FileError
-        For a directory, a missing folder, missing permissions.
-    """
+    """Raise a `FileError` for a directory, a missing folder or missing permissions."""
     if path.is_dir():
         raise FileError(str(path), "is a directory", f"name a file in it, such as {path / 'estimate.json'}")
     if not path.parent.is_dir():
@@ -87,7 +122,7 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a draft beside the file, then rename it, which is one step."""
+    """Write a draft in the same folder, then rename it, which is one step."""
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".draft", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -103,7 +138,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _mode_of(path: Path) -> int:
-    """Return the permissions of the file that is replaced, or those a new file gets."""
+    """Return the permissions of the old file, or of a new one."""
     if path.exists():
         return stat.S_IMODE(path.stat().st_mode)
     mask = os.umask(0)

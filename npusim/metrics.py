@@ -1,7 +1,7 @@
-"""The metrics of an inference on a machine: one table that totals, documents, sweeps and pages read.
+"""The table of metrics of an inference, which totals, documents, sweeps and pages read.
 
-The kernel writes a column of totals for each metric without `of`; the others follow from those. A name ends
-with its SI unit (area in mm2). A new metric is one entry here, and what fills its column.
+The kernel writes a column of totals for each metric without `of`; the others follow from these columns. A
+name ends with its SI unit (area in mm2). A new metric is an entry here and the code that fills its column.
 """
 
 from __future__ import annotations
@@ -15,50 +15,39 @@ from pydantic import BaseModel
 
 __all__ = ["METRICS", "Metric", "MetricName", "admitted", "column_of", "metrics_in", "objectives", "unit_of"]
 
-_UNITS = {
-    "_per_s": "/s", "_per_j": "OPS/W", "_js": "J·s", "_s": "s", "_j": "J", "_w": "W", "_bytes": "B",
-    "_mm2": "mm²",
-}  # fmt: skip
+_UNITS = dict(_per_s="/s", _per_j="OPS/W", _js="J·s", _s="s", _j="J", _w="W", _bytes="B", _mm2="mm²")
+"""Unit by the end of a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: column of totals and of Parquet files, key of JSON documents."""
+    """One metric: a column of totals and Parquet files, a key of JSON documents."""
 
     name: str
     """Quantity and unit, such as ``latency_s``."""
     title: str
-    """What pages and axes of plots call it."""
+    """Name on pages and axes of plots."""
     sense: Literal["min", "max"] = "min"
     """Whether less or more is better."""
     unit: str | None = None
-    """Unit of a device, as in `Estimate.units`, whose busy time it is; None for other metrics."""
+    """Unit of a device, as in `Estimate.units`, if the metric is its busy time; else None."""
     of: Callable[[Any], Any] | None = None
-    """Returns it from the totals' columns; None where the kernel writes it."""
+    """Returns it from the columns of totals; None: the kernel writes it."""
     is_asked: bool = False
-    """Whether files of a sweep have a column of it only where the space names it."""
+    """Whether a sweep writes it only if the space names it."""
 
     @property
     def sign(self) -> float:
-        """Factor that makes less better."""
+        """Factor after which less is better."""
         return 1.0 if self.sense == "min" else -1.0
 
     def values(self, totals: Any) -> Any:
-        """Return the metric of each point.
-
-        Parameters
-        ----------
-        totals : record or array of TOTAL_DTYPE, or mapping of metric to array
-
-        Returns
-        -------
-        float or array of float, shape of a column
-        """
+        """Return the metric of each point, from records of TOTAL_DTYPE or a mapping of metric to array."""
         return totals[self.name] if self.of is None else self.of(totals)
 
 
 def _mean_power_w(totals: Any) -> Any:
-    """Return the mean power of the package; infinite where the network cannot run."""
+    """Return the mean power of the package; infinite if the network cannot run."""
     with np.errstate(invalid="ignore"):
         power_w = totals["energy_j"] * totals["throughput_per_s"]
     return np.where(np.isnan(power_w), np.inf, power_w)
@@ -91,7 +80,7 @@ METRICS: dict[str, Metric] = {
         Metric("sram_traffic_bytes", "SRAM traffic", is_asked=True),
         Metric("level_traffic_bytes", "traffic of memory levels", is_asked=True),
         Metric("ops_per_j", "efficiency", "max", is_asked=True),
-        Metric("power_w", "mean power", of=lambda t: _mean_power_w(t), is_asked=True),
+        Metric("power_w", "mean power", of=_mean_power_w, is_asked=True),
         Metric("edp_js", "energy-delay product", of=lambda t: t["energy_j"] * t["latency_s"], is_asked=True),
     )
 }
@@ -104,7 +93,7 @@ else:
 
 
 def unit_of(name: str) -> str:
-    """Return the unit that the end of a metric's name says; empty for a count.
+    """Return the unit at the end of a metric's name; empty for a count.
 
     Examples
     --------
@@ -115,12 +104,7 @@ def unit_of(name: str) -> str:
 
 
 def column_of(name: str, columns: Mapping[str, Any]) -> Any | None:
-    """Return a metric from a file's columns: its own, or worked out from others; None where they lack it.
-
-    Parameters
-    ----------
-    columns : mapping of name to array, shape (points,)
-    """
+    """Return a metric from the columns of a file: its own, or computed from others; None if they lack it."""
     if name in columns:
         return columns[name]
     of = METRICS[name].of
@@ -128,24 +112,16 @@ def column_of(name: str, columns: Mapping[str, Any]) -> Any | None:
 
 
 def metrics_in(model: type[BaseModel], totals: Any) -> dict[str, Any]:
-    """Return the metrics that a document has a field for.
-
-    Parameters
-    ----------
-    model : type
-        The document or part of one.
-    totals : record of TOTAL_DTYPE
-    """
+    """Return the metrics that a document, or a part of one, has a field for, from a record of totals."""
     return {name: float(m.values(totals)) for name, m in METRICS.items() if name in model.model_fields}
 
 
 def admitted(scores: Mapping[str, Any], constraints: Mapping[Any, Any]) -> Any:
-    """Tell which points can be built and meet the constraints.
+    """Return which points can run the network (finite latency) and meet the constraints.
 
     Parameters
     ----------
     scores : mapping of metric to array, shape (points,)
-        The latency of a point that cannot run the network is infinite.
     constraints : mapping of metric to Bound
 
     Returns
@@ -162,12 +138,11 @@ def admitted(scores: Mapping[str, Any], constraints: Mapping[Any, Any]) -> Any:
 
 
 def objectives(scores: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Return metrics so that less is better: those of which more is better count negative.
+    """Return metrics with signs by which less is better.
 
     Parameters
     ----------
     scores : mapping of metric to array, shape (points,)
-    names : sequence of str
 
     Returns
     -------

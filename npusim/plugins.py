@@ -32,10 +32,12 @@ GROUPS = {
     "npusim.techniques": "a `Technique`",
     "npusim.operators": "an operator type",
     "npusim.reports": "a `Page` below the tables of a document",
+    "npusim.displays": "a `Display`: text and HTML of any document",
     "npusim.documents": "a `DocumentKind`: a JSON document and its pages",
     "npusim.commands": "a `Command`, several below one name, or a typer application: `npusim NAME`",
     "npusim.calls": "a function: `npusim.NAME(...)`",
     "npusim.suites": "a `Predictor`; the suite is `validate/NAME.yaml` in the package",
+    "npusim.fits": "a `Fit` of numbers of data sheets: `python -m npusim.calibrate NAME`",
     "npusim.lessons": "a marimo notebook, by its module",
     "npusim.measured_folders": "a `MeasuredFolder`: what `npusim measure FOLDER` runs",
 }

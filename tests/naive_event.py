@@ -11,9 +11,17 @@ from itertools import accumulate, pairwise
 from math import ulp
 from typing import Any
 
+import numpy as np
+
 from npusim.engines.event.machine import TransferRates, array_devices, device_of
-from npusim.engines.event.program import EventLog, Program
-from npusim.engines.timeline import ExecutionUnit, TaskKind
+from npusim.engines.event.program import Program
+from npusim.engines.timeline import EventLog, ExecutionUnit, StepFunction, TaskKind
+
+
+def integral(curve: StepFunction, until_s: float) -> float:
+    """The integral of a step function from its first time up to `until_s`."""
+    times = np.append(curve.time_s, until_s)
+    return float((curve.value * np.maximum(0.0, np.diff(times))).sum())
 
 
 class Log(EventLog):

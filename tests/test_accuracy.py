@@ -269,7 +269,7 @@ def test_a_module_of_ones_own_is_judged_on_its_own_data(layer: str) -> None:
 def test_stagr_gives_a_module_a_product_with_the_matrix_of_its_edges() -> None:
     from torch_geometric.nn import GATConv, GCNConv
 
-    from npusim.accuracy.given import form_of
+    from npusim.accuracy.judging import form_of
     from npusim.techniques import parse
 
     data = own_data()

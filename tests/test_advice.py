@@ -162,6 +162,17 @@ def maximum():
     return Branching(), (torch.rand(60, 8), edges(60, 200))
 
 
+class Attending(torch.nn.Module):
+    # attention in one operator, which npusim splits
+    def forward(self, x, edge_index):
+        x = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        return x[edge_index[0]] + x[edge_index[1]]
+
+
+def attending():
+    return Attending(), (torch.rand(60, 8), edges(60, 200))
+
+
 number = 3
 """
 ROUNDING = 2e-6
@@ -249,6 +260,13 @@ def test_a_network_that_can_be_written_for_timing_only_is_not_exported(file, tmp
     advice = advise(f"{file}:sampled", samples=0)
     assert advice.agreement == [] and advice.file is None and advice.today.techniques != "none"
     assert any("were not compared" in note and "(Slice)" in note for note in advice.notes)
+
+
+def test_an_operator_that_was_split_for_timing_is_not_exported(file, tmp_path, capsys):
+    assert run(["advise", f"{file}:attending", "--export", str(tmp_path / "wrong.xml")]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "cannot be exported: it is part of one that was split for timing" in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_agreement_is_that_of_the_file_under_default_settings(file, tmp_path):

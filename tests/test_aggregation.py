@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from npusim.cli.program import run
 from npusim.errors import ConfigError, NpusimError
+from npusim.measure.aggregation import MessagePassing, aggregation_bytes
 from npusim.measure.benchmarks import AGGREGATIONS, benchmark_graph
 from npusim.measure.document import Benchmark
-from npusim.measure.message_passing import MessagePassing, aggregation_bytes
 from npusim.measure.suites import Item, load_suite
 
 SMALL = {"nodes": 200, "edges": 900, "hidden": 32}

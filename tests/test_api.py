@@ -15,7 +15,7 @@ from torch import nn
 import npusim
 from npusim.documents import Document
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
-from npusim.measure.items import items_of
+from npusim.measure.suites import items_of
 from npusim.plugins import announced
 from npusim.scenario import Scenario
 
@@ -92,7 +92,10 @@ def test_a_data_frame_holds_the_figures_of_the_document(results: dict[str, Docum
     pytest.importorskip(kind)
     estimate = results["estimate"]
     assert list(estimate.to_frame(kind)["latency_s"]) == [op.latency_s for op in estimate.operators]
+    assert list(estimate.to_frame("units", kind)["name"]) == list(estimate.units)
     assert list(estimate.to_frame(kind, "units")["name"]) == list(estimate.units)
+    assert list(estimate.to_frame(kind=kind, table="units")["name"]) == list(estimate.units)
+    assert list(estimate.to_frame("units")["name"]) == list(estimate.units)
     assert len(results["sweep"].to_frame(kind)) == results["sweep"].kept
     assert "npu.tiles" in results["sweep"].to_frame(kind).columns
 
@@ -116,7 +119,7 @@ def test_a_wrong_table_or_kind_is_told_with_those_that_are_there(results: dict[s
     with pytest.raises(UnknownNameError, match="`operators`"):
         results["estimate"].records("operator")
     with pytest.raises(UnknownNameError, match="Known: pandas, polars"):
-        results["estimate"].to_frame("arrow")
+        results["estimate"].to_frame(kind="arrow")
 
 
 def test_a_module_is_a_network_like_any_other() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from npusim.arch import Soc, load_soc, soc_names, with_overrides
 from npusim.arch.loading import soc_data, standalone
 from npusim.config import dump_model, field_descriptions, load_model, override_model, schema_of, valid_paths
-from npusim.config.describing import _models_within
+from npusim.config.loading import _models_within
 from npusim.errors import ConfigError, FileError, UnknownNameError
 from npusim.locate import data_root
 from npusim.units import Count, Quantity

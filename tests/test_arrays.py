@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from npusim import estimate
 from npusim.arch import load_soc
-from npusim.arch.array import LOOPS, Dataflow, MacArray, shipped_dataflows
-from npusim.arch.levels import ArrayLevel
+from npusim.arch.array import LOOPS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
 from npusim.cost import RESULT_DTYPE, Unit, operator_costs
 from npusim.cost.arrays.loops import INPUTS, OUTPUTS, WEIGHTS, Nest, elements, is_irrelevant
 from npusim.cost.arrays.machine import array_record

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from npusim.engines.event import estimate_with_timeline
-from npusim.engines.timeline.chrome import chrome_trace
+from npusim.engines.chrome_trace import chrome_trace
+from npusim.engines.event import event_estimate
 from npusim.scenario import Scenario
 
 _SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "screenshots.py"
@@ -125,7 +125,7 @@ TRACE_PROCESSOR = """async (text) => {
 
 
 def test_a_trace_processor_finds_our_units_slices_and_totals(browser: Any) -> None:
-    line = estimate_with_timeline(Scenario("gcn-cora", techniques="stagr")).timeline
+    line = event_estimate(Scenario("gcn-cora", techniques="stagr")).timeline
     view = browser.new_page()
     try:
         view.goto("devtools://devtools/bundled/devtools_app.html")

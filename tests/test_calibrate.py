@@ -9,10 +9,10 @@ from npusim.arch import Soc, load_soc
 from npusim.arch.dsp import library_generation
 from npusim.calibrate.cross import FOLDS, cross_validate, folds_of
 from npusim.calibrate.data_sheet import FittedNumber, as_written, with_numbers
-from npusim.calibrate.dsp_loops import LOOPS, Calls, cycles_of, fit_numbers
+from npusim.calibrate.dsp_fit import DSP, LOOPS, Calls, FittedKernel, cycles_of, fit_numbers, kernel_of
+from npusim.calibrate.fits import fit_named, main, shipped_rows
 from npusim.calibrate.least_squares import FreeNumber, solve
-from npusim.calibrate.unit_fit import FITS, fit_named, shipped_rows
-from npusim.calibrate.units import fit_units, main, report
+from npusim.calibrate.unit_fits import DMA, DPU
 from npusim.config.reading import read_yaml
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import resource
@@ -161,8 +161,6 @@ class TestDspForms:
     @settings(max_examples=60)
     @given(st.sampled_from(sorted(LOOPS)), st.data())
     def test_the_fit_s_equation_is_the_cost_model_s(self, name, data):
-        from npusim.calibrate.dsp_fit import kernel_of
-        from npusim.calibrate.dsp_loops import FittedKernel
         from npusim.cost.dsp import dsp_kernel_cycles
         from npusim.cost.execution import fill_numbers
         from npusim.cost.tables import DSP_KERNEL_DTYPE
@@ -192,14 +190,14 @@ class TestDspForms:
 
 class TestShippedNumbers:
     def test_the_dma_fit_gives_what_the_data_sheets_hold(self):
-        for fitted in fit_units("dma").values():
+        for fitted in DMA.fitted().values():
             text = resource("configs", "socs", f"{fitted.machine.soc.name}.yaml").read_text(encoding="utf-8")
             assert with_numbers(text, fitted.numbers) == text
             assert fitted.undetermined  # the write latency of one, the page walk of the other
 
     def test_the_dsp_fit_gives_what_the_libraries_hold(self):
         for name, machine in machines_of(load_suite("dsp")).items():
-            fitted = fit_named("dsp")(machine, shipped_rows(name)).machine
+            fitted = DSP.fit(machine, shipped_rows(name)).machine
             for source in ("fitted", "vpuem", "classic"):
                 for kernel, shipped in machine.generation(source).kernels.items():
                     again = fitted.generation(source).kernels[kernel]
@@ -208,7 +206,7 @@ class TestShippedNumbers:
 
     @pytest.mark.slow
     def test_the_grid_s_fit_gives_what_the_data_sheets_hold(self):
-        for fitted in fit_units("dpu").values():
+        for fitted in DPU.fitted().values():
             for found in fitted.numbers:
                 shipped = getattr(fitted.machine.soc.npu.dpu.model, found.path.rpartition(".")[2])
                 assert found.value == pytest.approx(float(shipped), rel=2e-2, abs=1e-2), found.path
@@ -236,13 +234,14 @@ class TestCommand:
     def test_every_suite_with_a_fit_names_one_that_exists(self):
         from npusim.validation import suite_names
 
-        assert {load_suite(name).fit for name in suite_names()} - {None} <= set(FITS)
+        fits = {load_suite(name).fit for name in suite_names()} - {None}
+        assert all(fit_named(name).unit == name for name in fits)
         with pytest.raises(UnknownNameError):
             fit_named("dsb")
 
     def test_a_library_s_report_says_that_nothing_is_measured(self):
-        fitted = fit_units("dsp", SOC)["npu4000"]
-        assert "on no measured row" in report("dsp", "npu4000", fitted)
+        fitted = DSP.fitted(SOC)["npu4000"]
+        assert "on no measured row" in "\n".join(DSP.report("npu4000", fitted))
 
 
 def test_a_fitted_number_stands_where_set_finds_it():

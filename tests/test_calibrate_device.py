@@ -12,10 +12,9 @@ import pytest
 
 import npusim
 from npusim.arch import load_soc, soc_file
-from npusim.calibrate.device.calibrating import Calibrated, calibrate
-from npusim.calibrate.device.cross_validation import assign_folds
-from npusim.calibrate.device.outcome import source_after
-from npusim.calibrate.device.rows import noise_of
+from npusim.calibrate.device import Calibrated, FitOptions, calibrate
+from npusim.calibrate.device_outcome import assign_folds, source_after
+from npusim.calibrate.device_rows import noise_of
 from npusim.cli.program import run
 from npusim.measure.document import Benchmark, Device, Measurement, Network, Row, Spread, Workload
 from npusim.measure.models import graph_of
@@ -106,7 +105,7 @@ class TestTheFittedSheet:
     def test_it_can_be_calibrated_again(self, files: dict[str, Path], fitted: Calibrated, tmp_path) -> None:
         sheet = tmp_path / "fitted.yaml"
         sheet.write_text(fitted.text)
-        again = calibrate(sheet, [files["run"]], name="mine")
+        again = calibrate(sheet, [files["run"]], FitOptions(name="mine"))
         assert again.soc.name == "mine"
         assert again.text.count("\ncalibration:") == 1
 
@@ -188,19 +187,19 @@ class TestTheReport:
 
 class TestChoosing:
     def test_only_what_is_freed_moves(self, files: dict[str, Path]) -> None:
-        found = calibrate(SOC, [files["run"]], free=["cpu.launch_overhead"])
+        found = calibrate(SOC, [files["run"]], FitOptions(free=["cpu.launch_overhead"]))
         moved_paths = [p.path for p in found.report.parameters if p.status in FITTED]
         assert moved_paths == ["cpu.launch_overhead"]
 
     def test_what_is_held_stays(self, files: dict[str, Path]) -> None:
-        found = calibrate(SOC, [files["run"]], hold=["cpu.launch_overhead"])
+        found = calibrate(SOC, [files["run"]], FitOptions(hold=["cpu.launch_overhead"]))
         status = {p.path: p.status for p in found.report.parameters}
         assert status["cpu.launch_overhead"] == "held"
 
     @pytest.mark.parametrize("option", ["free", "hold"])
     def test_an_unknown_path_is_refused_with_the_nearest(self, files: dict[str, Path], option: str) -> None:
         with pytest.raises(npusim.errors.ConfigError, match=r"did you mean `cpu\.launch_overhead`"):
-            calibrate(SOC, [files["run"]], **{option: ["cpu.launch_overhed"]})
+            calibrate(SOC, [files["run"]], FitOptions(**{option: ["cpu.launch_overhed"]}))
 
 
 class TestTheCommand:
@@ -339,7 +338,7 @@ def test_a_measurement_without_calm_rows_is_refused() -> None:
 
 
 def test_what_a_fit_makes_worse_is_said_first(fitted: Calibrated) -> None:
-    from npusim.calibrate.device.cross_validation import worse_families
+    from npusim.calibrate.device_outcome import worse_families
 
     rows = [row for row in fitted.report.rows if row.family == "Softmax"]
     assert worse_families(rows) == []
@@ -365,6 +364,6 @@ def test_ctrl_c_leaves_nothing_behind(files: dict[str, Path], tmp_path: Path) ->
         def interrupted(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr("npusim.calibrate.device.calibrating.held_out", interrupted)
+        patch.setattr("npusim.calibrate.device.held_out", interrupted)
         assert run([*words, *targets, "--quiet"]) == 130
     assert not list(tmp_path.iterdir())

@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from npusim.arch import Soc, load_soc
-from npusim.calibrate.device.fit import DeviceFit
-from npusim.calibrate.device.intervals import half_widths
-from npusim.calibrate.device.outcome import statuses
-from npusim.calibrate.device.parameters import candidates, chosen
-from npusim.calibrate.device.rows import map_rows
-from npusim.calibrate.device.times import INFLUENCE
+from npusim.calibrate.device_fit import DeviceFit, half_widths
+from npusim.calibrate.device_outcome import statuses
+from npusim.calibrate.device_rows import INFLUENCE, candidates, chosen, map_rows
 from npusim.measure.document import Benchmark, Device, Measurement, Row, Spread
 
 NOISE = 0.05

@@ -77,7 +77,7 @@ def test_a_window_no_larger_than_its_step_has_no_rows_at_borders():
 def test_engines_agree_on_large_convolutions(size, sram):
     soc = soc_with("core-ultra-series1", (f"npu.sram.per_tile={sram}",))
     mapped = map_graph(convolution(*size), soc, Run(tiles=2))
-    simulated = run_events(mapped).estimate
+    simulated = run_events(mapped)
     assert mapped.total["latency_s"] == pytest.approx(simulated.latency_s, rel=0.15)
     assert mapped.total["dram_bytes"] == pytest.approx(simulated.dram_bytes, rel=1e-9)
 
@@ -85,6 +85,6 @@ def test_engines_agree_on_large_convolutions(size, sram):
 @pytest.mark.parametrize("workload", ["resnet-50", "unet"])
 def test_engines_agree_on_networks_of_convolutions(workload):
     mapped = map_graph(load_workload(workload), load_soc("core-ultra-series1"), Run(tiles=2))
-    simulated = run_events(mapped).estimate
+    simulated = run_events(mapped)
     assert mapped.total["latency_s"] == pytest.approx(simulated.latency_s, rel=0.15)
     assert mapped.total["dram_bytes"] == pytest.approx(simulated.dram_bytes, rel=1e-9)

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from npusim.documents import Document
 from npusim.errors import ConfigError
 from npusim.explore.query import Answer
-from npusim.measure.trace_diff import LayerPair, LoneLayer, TraceDiff
+from npusim.measure.traces import LayerPair, LoneLayer, TraceDiff
 from npusim.report.pages import DOCUMENTS, loaded
 
 DIFF = TraceDiff(

@@ -4,8 +4,8 @@ from functools import cache
 
 import pytest
 
-from npusim.calibrate.dpu_fit import SOURCES, fit
-from npusim.calibrate.unit_fit import Fitted, shipped_rows
+from npusim.calibrate.fits import Fitted, shipped_rows, table_of
+from npusim.calibrate.unit_fits import SOURCES, fit_dpu
 from npusim.validation.running import machines_of
 from npusim.validation.suite import load_suite
 from npusim.validation.unit_models import Machine
@@ -16,7 +16,7 @@ npus = pytest.mark.parametrize("npu", sorted(MACHINES))
 
 @cache
 def fitted(npu: str) -> Fitted:
-    return fit(MACHINES[npu], shipped_rows(npu))
+    return fit_dpu(MACHINES[npu], shipped_rows(npu))
 
 
 @npus
@@ -58,14 +58,12 @@ def test_a_fit_to_predictions_finds_the_numbers_that_made_them():
     truth = fitted(npu)
 
     def predicted_rows(suite):
-        figures, predictor = shipped_rows(npu)(suite), SOURCES[suite].predictor
-        values = predictor.predict(figures, truth.machine)
-        if SOURCES[suite].is_speedup:
-            return figures.with_columns(dense_dpu_cycles=values, dpu_cycles=values / values)
-        column = "measured_dpu_cycles" if suite.startswith("silicon") else "dpu_cycles"
-        return figures.with_columns(**{column: values})
+        assert suite in SOURCES
+        figures, declared = shipped_rows(npu)(suite), load_suite(suite)
+        values = table_of(declared).predict(figures, truth.machine)
+        return figures.with_columns(**{declared.measured: values})
 
-    again = {n.path: n for n in fit(MACHINES[npu], predicted_rows).numbers}
+    again = {n.path: n for n in fit_dpu(MACHINES[npu], predicted_rows).numbers}
     for number in truth.numbers:
         if number.path not in truth.undetermined:
             spread = max(0.02, number.relative_sigma)

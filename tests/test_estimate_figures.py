@@ -5,13 +5,14 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_event import integral
 from strategies import convolutions, graphs, machines, runs
 
 import npusim
 from npusim.cli.program import run
 from npusim.engines.analytical import mapped_estimate
-from npusim.engines.event.engine import run_events
-from npusim.engines.timeline.counters import power
+from npusim.engines.event import run_events
+from npusim.engines.timeline import power
 from npusim.errors import InfeasibleError
 from npusim.mapping import map_graph
 from npusim.ops import TensorKind
@@ -126,9 +127,10 @@ def compulsory_bytes(graph):
 
 def test_the_event_engine_counts_energy_by_the_same_parts():
     scenario = Scenario(network("gcn-cora"), techniques="stagr")
-    estimate, line = run_events(scenario.mapped).estimate, run_events(scenario.mapped).timeline
+    estimate = run_events(scenario.mapped)
+    line = estimate.timeline
     assert sum(estimate.energy.model_dump().values()) == pytest.approx(estimate.energy_j, rel=1e-9)
-    assert power(line).integral(line.makespan_s) == pytest.approx(estimate.energy_j, rel=0.01)
+    assert integral(power(line), line.makespan_s) == pytest.approx(estimate.energy_j, rel=0.01)
     assert estimate.energy_j == pytest.approx(mapped_estimate(scenario.mapped).energy_j, rel=0.1)
 
 

@@ -17,14 +17,12 @@ from npusim.arch import load_soc
 from npusim.cost.liveness import Liveness
 from npusim.cost.plain import plain_kernels
 from npusim.cost.tables import Unit
-from npusim.engines.event import estimate_with_timeline, run_events
-from npusim.engines.event.build import build_program
-from npusim.engines.event.fused_chains import fused_chains
+from npusim.engines.event import event_estimate, run_events
+from npusim.engines.event.build import build_program, fused_chains, resident_tensors
+from npusim.engines.event.jobs import apportion, blocks
 from npusim.engines.event.machine import simulate, transfer_rates
-from npusim.engines.event.program import EventLog, ProgramBuilder
-from npusim.engines.event.residents import resident_tensors
-from npusim.engines.event.steps import apportion, blocks
-from npusim.engines.timeline import ExecutionUnit, TaskKind
+from npusim.engines.event.program import ProgramBuilder
+from npusim.engines.timeline import EventLog, ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
 from npusim.mapping import Mapped, Run, map_graph
@@ -64,7 +62,7 @@ def cases(draw):
 def acted(mapped):
     """The time line of a mapped graph, with the estimate."""
     run = run_events(mapped)
-    return run.estimate, run.timeline
+    return run, run.timeline
 
 
 @given(cases())
@@ -211,24 +209,24 @@ def test_a_transfer_overlaps_with_work_and_the_next_operator_is_fetched_ahead():
 
 def test_requests_in_flight_hide_launches_and_share_the_npu():
     graph = apply(load_workload("gcn-cora"), "stagr+quantgr")
-    one = estimate_with_timeline(Scenario(graph, SERIES2, tiles=2)).estimate
-    many = estimate_with_timeline(Scenario(graph, SERIES2, hint="throughput", tiles=2))
-    assert many.estimate.throughput_per_s > 1.5 * one.throughput_per_s
+    one = event_estimate(Scenario(graph, SERIES2, tiles=2))
+    many = event_estimate(Scenario(graph, SERIES2, hint="throughput", tiles=2))
+    assert many.throughput_per_s > 1.5 * one.throughput_per_s
     inferences = many.timeline.inferences + many.timeline.left_out
-    assert inferences == 3 * many.estimate.requests  # a multiple of two contexts
+    assert inferences == 3 * many.requests  # a multiple of two contexts
     alive = [(b, 1) for b in many.timeline.begun] + [(e, -1) for e in many.timeline.ended]
     in_flight = np.cumsum([change for _, change in sorted(alive)])
-    assert in_flight.max() == many.estimate.requests
+    assert in_flight.max() == many.requests
 
 
 def test_by_littles_law_latency_is_requests_over_throughput():
-    run = estimate_with_timeline(Scenario("gcn-cora", SERIES2, "stagr", hint="throughput"))
-    e = run.estimate
+    run = event_estimate(Scenario("gcn-cora", SERIES2, "stagr", hint="throughput"))
+    e = run
     assert e.latency_s * e.throughput_per_s == pytest.approx(e.requests, rel=0.02)
 
 
 def test_an_inference_works_on_the_tiles_of_one_context():
-    run = estimate_with_timeline(Scenario("gcn-cora", hint="throughput", settings=["npu.contexts=3"]))
+    run = event_estimate(Scenario("gcn-cora", hint="throughput", settings=["npu.contexts=3"]))
     line, contexts = run.timeline, np.array([unit.context for unit in run.timeline.units])
     on_tiles = np.isin(line.kind, [TaskKind.DPU, TaskKind.DSP])
     assert {unit.name for unit in line.units if unit.group == "npu.dpu"} == {
@@ -236,7 +234,7 @@ def test_an_inference_works_on_the_tiles_of_one_context():
     }
     used = [set(contexts[line.unit[on_tiles & (line.inference == i)]]) for i in range(line.inferences)]
     assert all(len(mine) == 1 for mine in used) and set().union(*used) == {0, 1, 2}
-    assert max(use.utilisation for use in run.estimate.units.values()) <= 1.0 + 1e-6
+    assert max(use.utilisation for use in run.units.values()) <= 1.0 + 1e-6
 
 
 @pytest.mark.parametrize("contexts", [1, 2, 3])
@@ -246,7 +244,7 @@ def test_an_inference_works_on_the_tiles_of_one_context():
 )
 def test_engines_agree_on_the_throughput_of_contexts(network, settings_, contexts):
     mapped = Scenario(network, hint="throughput", settings=[*settings_, f"npu.contexts={contexts}"]).mapped
-    closed, acted_out = float(mapped.total["throughput_per_s"]), run_events(mapped).estimate
+    closed, acted_out = float(mapped.total["throughput_per_s"]), run_events(mapped)
     assert acted_out.contexts == contexts
     assert acted_out.throughput_per_s == pytest.approx(closed, rel=0.15)
 

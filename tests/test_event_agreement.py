@@ -26,7 +26,7 @@ def errors(workload: str) -> dict[str, float]:
     for stack in stacks()["storage"]:
         if legal(graph, stack) is None:
             mapped = Scenario(graph, soc, stack).mapped
-            found[str(stack)] = float(mapped.total["latency_s"]) / run_events(mapped).estimate.latency_s - 1.0
+            found[str(stack)] = float(mapped.total["latency_s"]) / run_events(mapped).latency_s - 1.0
     return found
 
 

@@ -17,7 +17,7 @@ from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.explore import load_space, parse_keep, space_names
 from npusim.explore.campaign import Campaign
 from npusim.explore.points import decode
-from npusim.mapping.tables import is_read_by_lowering, plan_tables
+from npusim.mapping.mapped import is_read_by_lowering, plan_tables
 from npusim.techniques import apply
 from npusim.units import Count, Quantity
 from npusim.workloads import load_workload

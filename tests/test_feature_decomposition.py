@@ -17,7 +17,7 @@ from npusim.decomposition.technique import (
 )
 from npusim.errors import IllegalTechniqueError
 from npusim.graph import Graph, GraphStructure
-from npusim.measure.message_passing import (
+from npusim.measure.aggregation import (
     CacheHierarchy,
     MessagePassing,
     edges_read,

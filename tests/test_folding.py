@@ -1,4 +1,4 @@
-"""Equal steps of a tiling folded: the same figures as when every tile is acted out."""
+"""Equal steps of a tiling folded: the same figures as when every tile is simulated."""
 
 import json
 from itertools import pairwise
@@ -12,13 +12,13 @@ from npusim import DType, Editor, estimate
 from npusim.arch import load_soc
 from npusim.cli.program import run
 from npusim.engines.event import run_events
-from npusim.engines.event.folding import repeats
-from npusim.engines.event.steps import Steps
+from npusim.engines.event.jobs import Steps
+from npusim.engines.event.steady_state import is_periodic
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.scenario import Scenario
 
 BOUND = 1e-3
-"""What figures may differ by; steps are of whole bytes when acted out."""
+"""What figures may differ by; steps are of whole bytes when simulated."""
 SMALL = ["npu.sram.per_tile=64KiB"]
 
 
@@ -28,7 +28,7 @@ def folded_and_acted_out(network, machine, **run):
 
 
 def check_same(one, other):
-    line, estimate, acted = one.timeline, one.estimate, other.estimate
+    line, estimate, acted = one.timeline, one, other
     assert len(line) + line.folded == len(other.timeline)
     assert estimate.sram_peak_bytes == pytest.approx(acted.sram_peak_bytes, rel=BOUND)
     for name in ("latency_s", "throughput_per_s", "energy_j", "grid_utilisation"):
@@ -85,7 +85,7 @@ def test_gnns_on_a_small_machine(stack):
     one, other = folded_and_acted_out(Scenario("gcn-cora", techniques=stack).graph, SMALL)
     assert one.timeline.folded > 0.0
     check_same(one, other)
-    assert other.timeline.folded == other.estimate.folded_tasks == 0.0
+    assert other.timeline.folded == other.folded_tasks == 0.0
 
 
 @given(networks(500, 1000), machines, st.integers(8, 20), st.booleans())
@@ -114,7 +114,7 @@ def test_gnns_with_several_requests_in_flight(network, stack, soc, requests):
     one, other = run_events(mapped), run_events(mapped, every_tile=True)
     assert one.timeline.left_out > requests > other.timeline.left_out == 0
     check_same(one, other)
-    assert one.estimate.folded_tasks == one.timeline.left_out * one.timeline.per_inference
+    assert one.folded_tasks == one.timeline.left_out * one.timeline.per_inference
 
 
 def test_what_is_acted_out_does_not_grow_with_the_requests():
@@ -147,10 +147,10 @@ def test_what_is_left_out_of_a_loop_are_whole_periods(turns, most):
 def test_loops_that_drift_come_to_no_period():
     """Loads that run ahead a little more each turn are no steady state, however little it is."""
     turns = np.arange(40.0)[:, None] + np.array([0.0, 0.3, 0.6])
-    assert repeats(turns, 1, 30.6, 1.0)
-    assert not repeats(turns * [1.0, 1.0 - 1e-6, 1.0], 1, 30.6, 1.0)
+    assert is_periodic(turns, 1, 30.6, 1.0)
+    assert not is_periodic(turns * [1.0, 1.0 - 1e-6, 1.0], 1, 30.6, 1.0)
     turns[30] += 0.1
-    assert not repeats(turns, 1, 30.6, 1.0)
+    assert not is_periodic(turns, 1, 30.6, 1.0)
 
 
 def test_the_switch_is_told_in_the_document(capsys, tmp_path):

@@ -11,8 +11,9 @@ import npusim
 from npusim.errors import ConfigError, InfeasibleError
 from npusim.graph import Graph, GraphStructure
 from npusim.ops import DType, Storage, Tensor, TensorKind
-from npusim.pruning.suite import parse_key
-from npusim.validation.running import run_suite
+from npusim.pruning.suite import budget_of
+from npusim.validation import load_suite, run_suite
+from npusim.validation.figures import key_of
 from npusim.workloads import GnnSpec, build_gnn, load_statistics
 
 STRUCTURE = GraphStructure("g", 1000, 8000, 64, 7)
@@ -248,5 +249,6 @@ def test_a_file_of_figures_brings_values_only_for_any_data_set_beside_other_suit
     ],
 )
 def test_figures_are_known_by_their_ids(name: str) -> None:
-    key = parse_key(f"gcnp.{name}")
-    assert key is not None and key.budget == 2.0 ** int(name[-1])
+    key = key_of(load_suite("gcnp"), f"gcnp.{name}")
+    assert key is not None and key["place"] == name[-1]
+    assert budget_of(key) == (1.0 if ".sgc." in name else 2.0 ** int(name[-1]))

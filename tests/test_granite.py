@@ -9,12 +9,16 @@ from graph_agreement import assert_agreement
 
 from npusim.graph import GraphStructure
 from npusim.techniques import apply
-from npusim.validation import run_suite
-from npusim.validation.granite import Key, parse_key, predict
-from npusim.validation.granite_definitions import load_definitions
+from npusim.validation import load_suite, run_suite
+from npusim.validation.figures import Key, key_of
+from npusim.validation.granite import GraniteRunner, load_definitions, predict
 from npusim.validation.granite_graphs import by_elements, each_layer, formula, row_scaled
-from npusim.validation.granite_runs import GraniteRunner
 from npusim.workloads import GnnSpec, build_gnn, load_workload
+
+
+def key(figure: str, model: str, dataset: str = "cora", **columns: str) -> Key:
+    empty = dict.fromkeys(("layer", "stack", "device", "measure"), "")
+    return {"figure": figure, "model": model, "dataset": dataset, **empty, **columns}
 
 
 @pytest.fixture(scope="module")
@@ -34,34 +38,46 @@ def test_the_mean_over_all_figures_is_within_8_percent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "key"),
+    ("path", "expected"),
     [
-        ("fig20_speedup_over_baseline.sage_max.effop", Key("fig20", "sage_max", "cora", "effop")),
-        ("fig20_speedup_over_baseline.sage_max.effop+grax3", Key("fig20", "sage_max", "cora", "effop+grax3")),
+        (
+            "fig20_speedup_over_baseline.sage_max.effop",
+            key("fig20", "sage_max", stack="effop"),
+        ),
+        (
+            "fig20_speedup_over_baseline.sage_max.effop+grax3",
+            key("fig20", "sage_max", stack="effop+grax3"),
+        ),
         (
             "fig20_speedup_over_baseline.gcn_citeseer.stagr+graphsplit",
-            Key("fig20", "gcn", "citeseer", "stagr+graphsplit"),
+            key("fig20", "gcn", "citeseer", stack="stagr+graphsplit"),
         ),
         (
             "fig21_series2_over_series1_throughput.gcn_citeseer_grad_nodepad_quantgr",
-            Key("fig21", "gcn", "citeseer", "grad_nodepad_quantgr"),
+            key("fig21", "gcn", "citeseer", stack="grad_nodepad_quantgr"),
         ),
-        ("fig22_npu_speedup_series2.sage_mean.over_cpu", Key("fig22", "sage_mean", "cora", device="cpu")),
-        ("fig23_npu_energy_efficiency_citeseer.over_gpu", Key("fig23", "gcn", "citeseer", device="gpu")),
+        (
+            "fig22_npu_speedup_series2.sage_mean.over_cpu",
+            key("fig22", "sage_mean", device="cpu"),
+        ),
+        (
+            "fig23_npu_energy_efficiency_citeseer.over_gpu",
+            key("fig23", "gcn", "citeseer", device="gpu"),
+        ),
     ],
 )
 def test_figures_that_were_not_given_are_known_and_predicted(
-    path: str, key: Key, runner: GraniteRunner
+    path: str, expected: Key, runner: GraniteRunner
 ) -> None:
-    assert parse_key(f"granite.{path}") == key
-    assert 0.3 < predict(key, runner) < 30.0
+    assert key_of(load_suite("granite"), f"granite.{path}") == expected
+    assert 0.3 < predict(expected, runner) < 30.0
 
 
 @pytest.mark.parametrize(
     "path", ["nitro.ms_per_token.llama3-8b.npu", "granite.setup.hidden_features", "granite.fig99.x"]
 )
 def test_other_keys_are_no_figures(path: str) -> None:
-    assert parse_key(path) is None
+    assert key_of(load_suite("granite"), path) is None
 
 
 def test_unknown_keys_and_stacks_that_do_not_apply_are_skipped_with_a_note(tmp_path: Path) -> None:
@@ -144,8 +160,8 @@ def test_an_alternative_replaces_what_it_names_and_nothing_else(runner: GraniteR
             replaced = other.variants.get(model, {})
             assert {**named, **replaced} == changed.variants[model]
     without = next(o for o in runner.definitions.alternatives if o.title == "GrAd + NodePad without the CPU")
-    key = Key("fig20", "gcn", "cora", "grad+nodepad+graphsplit")
-    assert predict(key, runner.with_alternative(without)) > predict(key, runner)
+    figure = key("fig20", "gcn", stack="grad+nodepad+graphsplit")
+    assert predict(figure, runner.with_alternative(without)) > predict(figure, runner)
 
 
 def test_every_definition_says_why(runner: GraniteRunner) -> None:
@@ -158,11 +174,11 @@ def test_every_definition_says_why(runner: GraniteRunner) -> None:
 
 
 def test_each_device_takes_its_best_variant(runner: GraniteRunner) -> None:
-    key = Key("fig22", "gcn", "cora", device="cpu")
+    figure = key("fig22", "gcn", device="cpu")
     places, variants = runner.definitions.places, runner.definitions.variants["gcn"]
     names = runner.definitions.best_of["gcn"]
     best = {
         p: min(runner.outcome("gcn-cora", variants[n], places[p]).interval_s for n in names)
         for p in ("series2", "series2_cpu")
     }
-    assert predict(key, runner) == pytest.approx(best["series2_cpu"] / best["series2"])
+    assert predict(figure, runner) == pytest.approx(best["series2_cpu"] / best["series2"])

@@ -18,13 +18,18 @@ from npusim.cost.tables import Unit
 from npusim.errors import InfeasibleError
 from npusim.graph import Editor
 from npusim.mapping import Run, map_graph
-from npusim.mapping.graphsplit.cuts import cut_loads, cut_transfer_bytes
+from npusim.mapping.fusion import entries, in_runs
 from npusim.mapping.graphsplit.device_costs import placement_problem
-from npusim.mapping.graphsplit.dynamic import solve
-from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
-from npusim.mapping.graphsplit.splitting import Terms, best_placement, objective_of, placed
+from npusim.mapping.graphsplit.problem import (
+    Link,
+    Load,
+    ObjectiveWeights,
+    Problem,
+    cut_loads,
+    cut_transfer_bytes,
+)
+from npusim.mapping.graphsplit.splitting import Terms, best_placement, objective_of, placed, solve
 from npusim.mapping.mapped import map_placed
-from npusim.mapping.order import entries, in_runs
 from npusim.ops import DType
 from npusim.techniques import apply
 from npusim.workloads import load_workload

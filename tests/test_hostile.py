@@ -17,10 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npusim
-from npusim.accuracy.raw_files import read_raw
+from npusim.accuracy.planetoid import read_raw
 from npusim.cli.program import run
-from npusim.config.json_files import parse_json
-from npusim.config.reading import compose
+from npusim.config.reading import compose, parse_json
 from npusim.cost.plain import VARIABLE
 from npusim.errors import FileError, NpusimError
 from npusim.locate import cache_dir

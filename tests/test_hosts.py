@@ -13,7 +13,7 @@ from naive_records import record
 import npusim
 from npusim.arch import load_soc, with_overrides
 from npusim.arch.device import CACHE_LEVELS, ELEMENT_KINDS, ROW_KINDS
-from npusim.calibrate.host_fit import FREE, HostFit, shipped_fit
+from npusim.calibrate.network_fits import HostFit, host_fit
 from npusim.cost.design_point import arch_row
 from npusim.cost.execution import execution_of
 from npusim.cost.hosts import cost_host, derive_host, host_waits_s
@@ -382,16 +382,16 @@ def test_the_element_rate_divides_cycles_of_elements_and_rows(rate):
 
 # ----------------------------------------------------------------------------------------- published networks
 def test_the_fit_to_published_networks_finds_numbers_that_made_the_figures():
-    shipped = shipped_fit("gpu")
-    truth = {free.name: free.start for free, _, _ in FREE["gpu"]}
-    made = shipped.predicted(truth, range(len(shipped.rows)))
+    shipped = host_fit("gpu")
+    truth = {number.name: number.start for number in shipped.free}
+    made = shipped.predicted(truth)
     rows = [replace(row, measured=value) for row, value in zip(shipped.rows, made.tolist(), strict=True)]
     found = HostFit("gpu", rows).solve().values
     assert found == pytest.approx(truth, rel=1e-3)
 
 
 def test_a_network_left_out_has_no_part_in_its_own_prediction():
-    shipped = shipped_fit("gpu")
+    shipped = host_fit("gpu")
     network = shipped.rows[0].network
     spoilt = [
         replace(row, measured=row.measured * (7 if row.network == network else 1)) for row in shipped.rows

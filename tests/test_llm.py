@@ -64,7 +64,7 @@ def test_the_built_graph_is_that_of_the_converted_model(how, tmp_path):
     """Operator for operator, states included, for each part."""
     pytest.importorskip("torch")
     from npusim.frontends.openvino_ir import import_model
-    from npusim.frontends.openvino_run import save_model
+    from npusim.frontends.openvino_write import save_model
     from npusim.llm.converting import converted, parts_of
 
     how = [SHORT, PROMPT, *how]

@@ -4,10 +4,9 @@ import pytest
 
 from npusim.cli.program import run
 from npusim.errors import ConfigError
-from npusim.locate import resource
 from npusim.magnas.fit import MagnasFit
-from npusim.magnas.suite import predicted, problem_of, read_figures
-from npusim.validation import validate
+from npusim.magnas.suite import figures_of, predicted, problem_of, shipped_figures
+from npusim.validation import load_suite, validate
 
 ROW = "{name: mine, stem: D, grapher: GGGGGGGG, ffn: DDDDGDDD, cls: D, latency_ms: 20, energy_mj: 200}"
 
@@ -19,24 +18,20 @@ def file_of(tmp_path, row):
 
 
 def test_every_published_figure_is_read_by_its_path():
-    ids, keys, values, _ = read_figures(resource("validate", "figures", "published.yaml"))
-    assert len(ids) == 24
-    assert ids[0] == "magnas.baselines_latency_ms_energy_mj.max_relative.gpu.0"
-    assert "magnas.table3_cifar100_a3.2.latency_ms" in ids
-    assert keys[ids.index("magnas.table3_cifar100_a3.2.energy_mj")].mapping == (
-        "D",
-        "DGGGGGGG",
-        "DGGGGGGG",
-        "G",
-    )
-    assert min(values) > 0
+    keys = {figure.id: key for figure, key in shipped_figures()}
+    assert len(keys) == 24
+    assert next(iter(keys)) == "magnas.baselines_latency_ms_energy_mj.max_relative.gpu.0"
+    assert "magnas.table3_cifar100_a3.2.latency_ms" in keys
+    assert keys["magnas.table3_cifar100_a3.2.energy_mj"]["mapping"] == "D/DGGGGGGG/DGGGGGGG/G"
+    assert min(figure.value for figure, _ in shipped_figures()) > 0
 
 
 def test_a_mapping_of_ones_own_is_a_row(tmp_path):
-    ids, keys, values, notes = read_figures(file_of(tmp_path, ROW))
-    assert ids == ["magnas.table3_cifar100_a3.0.latency_ms", "magnas.table3_cifar100_a3.0.energy_mj"]
-    assert keys[0].mapping == ("D", "GGGGGGGG", "DDDDGDDD", "D")
-    assert (values, notes) == ([20.0, 200.0], [])
+    figures, notes = figures_of(file_of(tmp_path, ROW), load_suite("magnas"))
+    quantities = [(figure.id.rpartition(".")[2], figure.value) for figure, _ in figures]
+    assert quantities == [("latency_ms", 20.0), ("energy_mj", 200.0)]
+    assert figures[0][1]["mapping"] == "D/GGGGGGGG/DDDDGDDD/D"
+    assert notes == []
 
 
 @pytest.mark.parametrize(
@@ -49,7 +44,7 @@ def test_a_mapping_of_ones_own_is_a_row(tmp_path):
 )
 def test_a_row_that_is_no_mapping_is_refused_with_its_line(before, after, message, tmp_path):
     with pytest.raises(ConfigError, match=message) as error:
-        read_figures(file_of(tmp_path, ROW.replace(before, after)))
+        figures_of(file_of(tmp_path, ROW.replace(before, after)), load_suite("magnas"))
     assert error.value.line == 3
 
 
@@ -62,7 +57,7 @@ def test_the_command_refuses_it_too(tmp_path, capsys):
 @pytest.mark.slow
 def test_the_fit_predicts_what_the_suite_does():
     fit = MagnasFit()
-    expected = [predicted(key, problem_of(key.network)) for key in fit.keys]
+    expected = [predicted(key, problem_of(key["network"])) for key in fit.keys]
     assert fit.predicted({}) == pytest.approx(expected, rel=1e-9)
 
 

@@ -23,14 +23,12 @@ from npusim.cli.program import run
 from npusim.config import schema_of
 from npusim.errors import ConfigError, FileError
 from npusim.measure import Benchmark, Measurement, ModelFile, Row, Spread, Workload
-from npusim.measure.counters import times_from_last, times_from_means
-from npusim.measure.devices import DeviceMissingError, find_device
+from npusim.measure.devices import DeviceMissingError, find_device, highest_clock_hz
 from npusim.measure.document import ModelRef
-from npusim.measure.environment import highest_clock_hz
-from npusim.measure.loading import model_of, short_reason
+from npusim.measure.models import model_of, short_reason
 from npusim.measure.running import NothingMeasuredError, measure, noise_warnings
 from npusim.measure.suites import Item
-from npusim.measure.timing import TimeBudget, TimedNetwork
+from npusim.measure.timing import TimeBudget, TimedNetwork, times_from_last, times_from_means
 
 SHORT_S = 0.15
 

@@ -15,7 +15,7 @@ import openvino as ov
 from simulated_device import SimulatedDevice
 
 from npusim.measure import Benchmark, Spread, load_suite, timing
-from npusim.measure.loading import model_of
+from npusim.measure.models import model_of
 from npusim.measure.running import interleaved, measure
 from npusim.measure.suites import Item
 from npusim.measure.timing import Batch, CpuTimes, TimeBudget, TimedNetwork, background_cores

@@ -10,16 +10,14 @@ from simulated_device import SimulatedDevice
 
 pytest.importorskip("openvino")
 
-from npusim.calibrate.device import calibrate
+from npusim.calibrate.device import FitOptions, calibrate
 from npusim.errors import ConfigError
 from npusim.measure import Benchmark, Measurement, ModelFile, Row, Spread
-from npusim.measure.devices import Setting
+from npusim.measure.devices import Setting, cache_bytes
 from npusim.measure.document import Device
-from npusim.measure.environment import cache_bytes
-from npusim.measure.items import items_of
 from npusim.measure.predicting import predicted
 from npusim.measure.running import measure
-from npusim.measure.suites import Item
+from npusim.measure.suites import Item, items_of
 from npusim.measure.timing import TimedNetwork
 from npusim.report.measurement import measurement_page
 from npusim.scenario import Scenario
@@ -128,7 +126,7 @@ def test_a_generic_sheet_takes_over_the_caches_that_were_measured() -> None:
         device=Device(kind="cpu", name="a CPU", cores=1, cache_bytes=(49152, 2 << 20, 32 << 20)),
         rows=tuple(rows),
     )
-    found = calibrate("generic-cpu", [given], free=["cpu.launch_overhead"], folds=2).soc
+    found = calibrate("generic-cpu", [given], FitOptions(free=["cpu.launch_overhead"], folds=2)).soc
     assert int(found.cpu.cores) == 1
     sizes_bytes = [float(cache.size) for cache in found.cpu.caches.values()]
     assert sizes_bytes == pytest.approx([49152, 2 << 20, 32 << 20], rel=1e-3)

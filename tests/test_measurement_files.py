@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npusim.errors import NpusimError
 from npusim.measure import Benchmark, Counter, Device, Measurement, ModelFile, Network, Row, Spread, Workload
-from npusim.measure.reading import merge, read_measurement
+from npusim.measure.document import merge, read_measurement
 
 times = st.floats(1e-9, 1e3)
 printable = st.characters(codec="utf-8", exclude_characters="#", exclude_categories=["C", "Z"])

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 import npusim
 from npusim.errors import NpusimError
-from npusim.measure.hwinfo import read_hwinfo
+from npusim.measure.benchmark_app import from_benchmark_app
+from npusim.measure.document import read_measurement
+from npusim.measure.energy import read_hwinfo
 from npusim.measure.imports import (
     choose_platform,
-    from_benchmark_app,
     from_npu_profiling,
     from_openvino_benchmarks,
 )
-from npusim.measure.reading import read_measurement
 
 ov = pytest.importorskip("openvino")
 ops = pytest.importorskip("openvino.opset13")

@@ -22,7 +22,7 @@ CASES = [
 
 def both(network: str, stack: str, device: str = "auto", hint: str = "latency") -> tuple[Estimate, Estimate]:
     mapped = Scenario(network, techniques=stack, device=device, hint=hint).mapped
-    return mapped_estimate(mapped), run_events(mapped).estimate
+    return mapped_estimate(mapped), run_events(mapped)
 
 
 @pytest.mark.parametrize(("network", "stack", "device"), CASES)

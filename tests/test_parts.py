@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npusim
-from npusim.engines.event.engine import estimate_with_timeline
-from npusim.engines.timeline.chrome import chrome_trace
+from npusim.engines.chrome_trace import chrome_trace
+from npusim.engines.event import event_estimate
 from npusim.errors import GraphError
 from npusim.graph import Editor, Graph
 from npusim.ops import DType
@@ -79,7 +79,7 @@ def test_parts_that_need_each_other_are_refused():
 
 
 def test_a_trace_names_the_part_that_is_launched():
-    line = estimate_with_timeline(Scenario(tower(["a", "a", "b", "b"]))).timeline
+    line = event_estimate(Scenario(tower(["a", "a", "b", "b"]))).timeline
     names = [event["name"] for event in json.loads(chrome_trace(line))["traceEvents"]]
     assert [name for name in names if name.startswith("launch")] == ["launch a", "launch b"]
 

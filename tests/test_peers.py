@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from npusim.cost import best_order
 from npusim.errors import ConfigError
-from npusim.validation.peer_figures import compulsory_bits, layer_nest, peer_machines
+from npusim.validation.array_figures import compulsory_bits, layer_nest, peer_machines
 from npusim.validation.running import run_suite
 
 SYSTOLIC = ("dataflow", "rows", "cols", "m", "n", "k", "compute_cycles")

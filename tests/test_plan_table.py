@@ -14,7 +14,7 @@ from npusim.cost.lowering import lower
 from npusim.cost.plan_table import operators_of, plan_table
 from npusim.cost.tables import OP_DTYPE, TOTAL_DTYPE
 from npusim.graph import Editor, Graph
-from npusim.mapping.tables import PlanTables, plan_tables
+from npusim.mapping.mapped import PlanTables, plan_tables
 from npusim.techniques import apply
 from npusim.workloads import load_workload
 

@@ -141,7 +141,7 @@ def test_a_builder_of_another_package_that_fails_names_the_package(
 ):
     kinds = Registry(GROUP, "workload kind", WorkloadKind)
     kinds.register(KINDS["gnn"])
-    monkeypatch.setattr("npusim.workloads.registry.KINDS", kinds)
+    monkeypatch.setattr("npusim.workloads.loading.KINDS", kinds)
     monkeypatch.setattr("npusim.workloads.loading.KINDS", kinds)
     package(KIND.format(build=build), name="builder")
     file = tmp_path / "mine.yaml"

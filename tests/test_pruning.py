@@ -27,7 +27,7 @@ from npusim.pruning.channel_pruning import (  # noqa: E402
 from npusim.pruning.command import parse_budgets, parse_multiple  # noqa: E402
 from npusim.pruning.pruned_networks import Plan, module_of, run_pruning  # noqa: E402
 from npusim.workloads import GnnSpec  # noqa: E402
-from npusim.workloads.gnn.channels import BranchChannels, Layer, Pruning  # noqa: E402
+from npusim.workloads.gnn.spec import BranchChannels, Layer, Pruning  # noqa: E402
 
 NODES, FEATURES, CLASSES = 60, 12, 3
 

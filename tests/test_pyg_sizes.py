@@ -10,7 +10,7 @@ pytest.importorskip("openvino")
 
 import npusim  # noqa: E402
 from npusim.errors import ShapeError  # noqa: E402
-from npusim.frontends.origin import user_line  # noqa: E402
+from npusim.frontends.model_structure import user_line  # noqa: E402
 from npusim.frontends.pyg import advice_of_module  # noqa: E402
 
 X, EDGES = torch.ones(5, 4), torch.tensor([[0, 1, 2], [1, 2, 3]])

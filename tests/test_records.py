@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npusim.arch.dpu import DpuModel
-from npusim.config.describing import field_descriptions
+from npusim.config.loading import field_descriptions
 from npusim.cost.architecture import ARCH_DTYPE, ArchRecord
 from npusim.cost.candidates import CandidateRecord
 from npusim.cost.grid import DpuWorkload

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from npusim.arch import Soc, load_soc, soc_names, with_overrides
 from npusim.arch.loading import soc_file
 from npusim.config import Override, parse_override
-from npusim.config.paths import field_key
+from npusim.config.overrides import field_key
 from npusim.config.reading import read_yaml
 from npusim.cost.execution import execution_of
 from npusim.errors import ConfigError, InfeasibleError

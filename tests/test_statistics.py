@@ -58,7 +58,7 @@ def test_a_drawn_sample_has_as_many_edges_as_the_statistics_say(
     nodes: int, share: float, count: int, seed: int
 ) -> None:
     pytest.importorskip("torch")
-    from npusim.accuracy.sage import sample_neighbours, sampled_edge_index
+    from npusim.accuracy.views import sample_neighbours, sampled_edge_index
 
     random = np.random.default_rng(seed)
     adjacency = np.triu(random.random((nodes, nodes)) < share, 1)

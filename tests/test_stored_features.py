@@ -14,7 +14,7 @@ from npusim.scenario import Scenario
 from npusim.studies.stream import StorePlan, stored_features
 from npusim.studies.stream.stored import known_shares
 from npusim.workloads import load_statistics
-from npusim.workloads.gnn.batches import Batch, support_of
+from npusim.workloads.gnn.spec import Batch, support_of
 
 CORA = load_statistics("cora")
 SCENARIO = Scenario("sage-concat-cora", "generic-cpu")
@@ -98,9 +98,9 @@ pytest.importorskip("torch_geometric")
 
 from test_pruning import NODES, data, spec  # noqa: E402
 
-from npusim.accuracy.neighbourhoods import Neighbours  # noqa: E402
-from npusim.accuracy.stored_features import (  # noqa: E402
+from npusim.accuracy.batches import (  # noqa: E402
     BatchedNetwork,
+    Neighbours,
     age_0_difference,
     arrivals,
     counted,

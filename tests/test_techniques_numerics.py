@@ -14,7 +14,7 @@ from npusim.workloads import GnnSpec, build_gnn
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_geometric")
 
-from npusim.accuracy.gat import masked, scores_of  # noqa: E402
+from npusim.accuracy.judging import LARGEST, run_in_half, to_half  # noqa: E402
 from npusim.accuracy.models import (  # noqa: E402  # noqa: E402
     ModelInstance,
     from_triangle,
@@ -24,9 +24,8 @@ from npusim.accuracy.models import (  # noqa: E402  # noqa: E402
     to_zvc,
     trainable,
 )
+from npusim.accuracy.networks import SparseMaximum, masked, masked_maximum, scores_of  # noqa: E402  # noqa: E402
 from npusim.accuracy.planetoid import GraphData  # noqa: E402
-from npusim.accuracy.rounding import LARGEST, run_in_half, to_half  # noqa: E402
-from npusim.accuracy.sage import SparseMaximum, masked_maximum  # noqa: E402
 from npusim.accuracy.views import dense_adjacency, scatter_rows  # noqa: E402
 
 NODES, FEATURES, CLASSES = 40, 24, 3
@@ -136,8 +135,8 @@ def test_the_models_are_those_of_torch_geometric(data: GraphData) -> None:
     x, edges = torch.from_numpy(data.x), torch.from_numpy(data.edge_index)
     gcn = form_of("gcn", "none", data, layers=1).module
     theirs = GCNConv(FEATURES, CLASSES)
-    torch.nn.init.zeros_(gcn.layers[0].bias)  # ours is added before the aggregation, as GraNNite's authors do
-    theirs.lin.weight.data = gcn.layers[0].weight.data
+    torch.nn.init.zeros_(gcn.layers[0][0].bias)  # ours comes before the aggregation, as GraNNite's
+    theirs.lin.weight.data = gcn.layers[0][0].weight.data
     torch.testing.assert_close(gcn(x, edges), theirs(x, edges).log_softmax(1), atol=1e-5, rtol=1e-4)
     gat = form_of("gat", "none", data, layers=1).module
     theirs = GATConv(FEATURES, CLASSES)
@@ -348,7 +347,7 @@ def test_the_maximum_of_sparse_features_is_that_of_dense_ones(data: GraphData) -
 @pytest.fixture(scope="module")
 def nncf_model(data: GraphData) -> object:
     pytest.importorskip("nncf")
-    from npusim.accuracy.rounding import quantised
+    from npusim.accuracy.judging import quantised
 
     form = form_of("gcn", "grad", data)
     return quantised(form.module, form.inputs)
@@ -371,7 +370,7 @@ def test_quantgr_rounds_products_to_signed_symmetric_static_levels(nncf_model: o
 
 def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.accuracy.rounding import quantised
+    from npusim.accuracy.judging import quantised
 
     form = form_of("gat", "stagr+effop+grax1+grax2:form=rank2", data)
     model = quantised(form.module, form.inputs)
@@ -387,7 +386,7 @@ def test_quantgr_leaves_attention_scores_and_masks_floating(data: GraphData) -> 
 )
 def test_quantgr_changes_outputs_by_little(model: str, stack: str, data: GraphData) -> None:
     pytest.importorskip("nncf")
-    from npusim.accuracy.rounding import run_int8
+    from npusim.accuracy.judging import run_int8
 
     form = form_of(model, stack, data)
     expected = outputs(model, stack, data).numpy()

@@ -6,10 +6,11 @@ from functools import cache
 
 import numpy as np
 import pytest
+from naive_event import integral
 
-from npusim import estimate
+from npusim import Estimate, estimate
 from npusim.arch import load_soc
-from npusim.engines.event import EventRun, estimate_with_timeline, event_estimate
+from npusim.engines.event import event_estimate
 from npusim.engines.timeline import (
     CAUSES,
     TaskKind,
@@ -35,9 +36,9 @@ CASES = [
 
 
 @cache
-def acted(stack: str, hint: str) -> EventRun:
+def acted(stack: str, hint: str) -> Estimate:
     graph = apply(load_workload("gcn-cora"), stack)
-    return estimate_with_timeline(Scenario(graph, hint=hint), every_tile=True)
+    return event_estimate(Scenario(graph, hint=hint), every_tile=True)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -73,16 +74,16 @@ def test_curves_hold_what_was_moved_and_used(case):
     on_dram = np.isin(
         line.kind, [int(k) for k in (TaskKind.DMA_IN, TaskKind.DMA_OUT, TaskKind.CPU, TaskKind.GPU)]
     )
-    assert dram_bandwidth(line).integral(line.makespan_s) == pytest.approx(
+    assert integral(dram_bandwidth(line), line.makespan_s) == pytest.approx(
         line.bytes[on_dram].sum(), rel=1e-6
     )
     sram = sram_in_use(line)
     assert (np.diff(sram.time_s) > 0.0).all()
-    peak, contexts = run.estimate.sram_peak_bytes, run.estimate.contexts
+    peak, contexts = run.sram_peak_bytes, run.contexts
     assert peak <= sram.value.max() <= contexts * peak
     assert peak * contexts <= line.sram_capacity
     curve = power(line)
-    beyond_idle_j = curve.integral(line.makespan_s) - line.idle_w * (line.makespan_s - curve.time_s[0])
+    beyond_idle_j = integral(curve, line.makespan_s) - line.idle_w * (line.makespan_s - curve.time_s[0])
     begin, end = line.npu_phases["npu"]
     static_j = line.static_w["npu"] * (end - begin).sum()
     assert beyond_idle_j == pytest.approx(line.energy_j.sum() + static_j, rel=1e-6)
@@ -91,7 +92,7 @@ def test_curves_hold_what_was_moved_and_used(case):
 def test_the_document_is_that_of_the_analytical_engine():
     """Same keys, work, bytes and area; only time, and what follows from it, is another."""
     graph, soc = apply(load_workload("gcn-cora"), "stagr"), load_soc("core-ultra-series2")
-    closed, acted_out = estimate(graph, soc).model_dump(), acted("stagr", "latency").estimate.model_dump()
+    closed, acted_out = estimate(graph, soc).model_dump(), acted("stagr", "latency").model_dump()
     assert closed.keys() == acted_out.keys()
     for name in ("workload", "techniques", "requests", "tiles", "macs", "area_mm2", "dram_bytes"):
         assert closed[name] == acted_out[name]

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from npusim.cli.program import run as main
-from npusim.engines.event import estimate_with_timeline
+from npusim.engines.chrome_trace import chrome_trace
+from npusim.engines.event import event_estimate
 from npusim.engines.timeline import Timeline, critical_path, dram_bandwidth
-from npusim.engines.timeline.chrome import chrome_trace
 from npusim.errors import ConfigError, FileError
-from npusim.measure.trace_diff import diff_traces, read_layers
+from npusim.measure.traces import diff_traces, read_layers
 from npusim.report.timeline_html import MOST_BARS, timeline_html
 from npusim.scenario import Scenario
 from npusim.techniques import apply
@@ -26,7 +26,7 @@ from npusim.workloads import load_workload
 @cache
 def timeline(workload: str = "gcn-cora", stack: str = "stagr", hint: str = "latency") -> Timeline:
     graph = apply(load_workload(workload), stack)
-    return estimate_with_timeline(Scenario(graph, hint=hint)).timeline
+    return event_estimate(Scenario(graph, hint=hint)).timeline
 
 
 def events(phase: str) -> list[dict]:

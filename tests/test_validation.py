@@ -18,12 +18,10 @@ from npusim.locate import resource
 from npusim.mapping import Run, map_graph
 from npusim.techniques import apply
 from npusim.validation import Validation, load_suite, run_suite, validate
-from npusim.validation.costmodel_figures import CHANNELWISE
-from npusim.validation.evidence import Evidence
-from npusim.validation.figures import read_csv, read_keyed
-from npusim.validation.grouping import errors_by_group, group_of_rows
-from npusim.validation.running import figures_path
-from npusim.validation.suite import Condition, Group
+from npusim.validation.figures import Evidence, read_csv, read_keyed
+from npusim.validation.running import errors_by_group, group_of_rows
+from npusim.validation.suite import Condition, Group, figures_path
+from npusim.validation.unit_figures import CHANNELWISE
 from npusim.workloads import load_workload
 
 UNIT_SUITES = (

@@ -1,7 +1,7 @@
-"""Real models on real data, trained with PyTorch, exported with OpenVINO: accuracy of techniques.
+"""Accuracy of techniques on real data: models trained with PyTorch and exported with OpenVINO.
 
-`npusim.accuracy(...)` judges shipped models and modules of one's own. Nothing else in npusim needs PyTorch;
-documents are read and shown without it.
+`npusim.accuracy(...)` judges shipped models and a user's own modules. Documents are read and shown without
+PyTorch.
 """
 
 from npusim.lazy import make_callable

@@ -1,4 +1,4 @@
-"""The document that `npusim accuracy` writes: what technique stacks do to a trained model's answers."""
+"""The document of `npusim accuracy`: accuracy of trained models under technique stacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OneSeed(Part):
     """One trained model under one stack in one number format."""
 
     seed: int
-    """Of the initial parameters, dropout and the neighbours' draw."""
+    """Seed of the initial parameters, dropout and the sampled neighbours."""
     baseline_accuracy: float
     """Share of the test nodes that the model without techniques classifies correctly, in fp32."""
     accuracy: float
@@ -57,7 +57,7 @@ class StackAccuracy(Part):
     largest_difference: float | None
     """Greatest of the seeds' largest differences of a log-probability; null where a result is not finite."""
     expected: str
-    """What npusim says of the stack: each technique's effect on the numbers."""
+    """Documented effect of each technique on the numbers."""
     seeds: list[OneSeed]
     """One entry per seed."""
 
@@ -65,21 +65,19 @@ class StackAccuracy(Part):
     def over(
         cls, workload: str, techniques: str, numbers: str, expected: str, seeds: list[OneSeed]
     ) -> StackAccuracy:
-        """Return the medians of some seeds."""
-        differences = [one.largest_difference for one in seeds]
-        known = [one for one in differences if one is not None]
-        return cls.model_validate(
-            {
-                "workload": workload,
-                "techniques": techniques,
-                "numbers": numbers,
-                "accuracy": median(one.accuracy for one in seeds),
-                "change": median(one.accuracy - one.baseline_accuracy for one in seeds),
-                "agreement": median(one.agreement for one in seeds),
-                "largest_difference": max(known) if len(known) == len(differences) else None,
-                "expected": expected,
-                "seeds": [one.model_dump() for one in seeds],
-            }
+        """Return the medians over the seeds."""
+        differences = [seed.largest_difference for seed in seeds]
+        finite = [difference for difference in differences if difference is not None]
+        return cls(
+            workload=workload,
+            techniques=techniques,
+            numbers=numbers,
+            accuracy=median(seed.accuracy for seed in seeds),
+            change=median(seed.accuracy - seed.baseline_accuracy for seed in seeds),
+            agreement=median(seed.agreement for seed in seeds),
+            largest_difference=max(finite) if len(finite) == len(differences) else None,
+            expected=expected,
+            seeds=seeds,
         )
 
 
@@ -95,13 +93,13 @@ class LeftOut(Part):
 
 
 class AccuracyReport(Document):
-    """What stacks of techniques do to the answers of trained models on real data."""
+    """Accuracy of trained models on real data under stacks of techniques."""
 
     schema_: Literal["npusim.accuracy/1"] = Field("npusim.accuracy/1", alias="schema")
     """Version of this document."""
     training: Training | None
-    """How the models were trained; null where a trained module was handed in."""
+    """How the models were trained; null for a user's trained module."""
     results: list[StackAccuracy]
-    """By workload, stack and number format, in the order asked for; a workload's first stack is `none`."""
+    """By workload, stack and number format, in the requested order; a workload's first stack is `none`."""
     skipped: list[LeftOut]
     """Stacks that a workload does not allow."""

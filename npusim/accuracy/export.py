@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npusim.accuracy.judging import answers_of, quantised
 from npusim.accuracy.models import ModelInstance, model_instance, trainable
 from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.rounding import answers_of, quantised
 from npusim.accuracy.training import Recipe, Trained, accuracy, one_thread, train
 from npusim.errors import IllegalTechniqueError
 from npusim.frontends.openvino_ir import openvino
-from npusim.frontends.openvino_run import refuse_target, save_model
+from npusim.frontends.openvino_write import refuse_target, save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
 from npusim.ops import DType

@@ -1,9 +1,8 @@
-"""The PyTorch module of a workload under a stack of techniques.
+"""PyTorch modules of a workload: as trained, under a stack of techniques, and along all edges for pruning.
 
-The parameters stay the same; how the graph is seen and how absent neighbours are masked change with the
-stack. GraphSplit, GraSp, SymG and CacheG change no number: they say where operators run and how tensors lie
-in memory. What GraSp and SymG store does pass through their formats here: the lower triangle, and zero-value
-compression (ZVC).
+The parameters stay the same; the view of the graph and the masking of absent neighbours change with the
+stack. GraphSplit, GraSp, SymG and CacheG change no number: they place operators and tensors. The storage
+formats of GraSp and SymG are applied here: zero-value compression (ZVC) and the lower triangle.
 """
 
 from __future__ import annotations
@@ -26,26 +25,29 @@ except ImportError:
         "torch", "is not installed, and models are trained with it", 'install it: pip install "npusim[gnn]"'
     ) from None
 
-from npusim.accuracy.gat import GAT, LOWERED
-from npusim.accuracy.gcn import GCN
+from npusim.accuracy.networks import GAT, SAGE, Propagation
 from npusim.accuracy.planetoid import GraphData
-from npusim.accuracy.propagation import Propagation
-from npusim.accuracy.sage import (
-    SAGE,
+from npusim.accuracy.views import (
+    LOWERED,
+    EdgeView,
     FinishedRows,
     GatheredMatrix,
     GatheredView,
+    InGraphMatrix,
+    MatrixView,
+    Nodes,
+    View,
+    WeightedMatrix,
+    dense_adjacency,
     sample_neighbours,
     sampled_edge_index,
 )
-from npusim.accuracy.views import EdgeView, InGraphMatrix, MatrixView, View, WeightedMatrix, dense_adjacency
 from npusim.errors import ConfigError, IllegalTechniqueError
 from npusim.graph import Graph
 from npusim.ops import Annotation
 from npusim.techniques import EdgeData, Stack
 from npusim.workloads import GnnSpec
-from npusim.workloads.gnn.channels import layers_of
-from npusim.workloads.gnn.spec import EQUATION_1
+from npusim.workloads.gnn.spec import EQUATION_1, BranchChannels, Layer
 
 Matrix = npt.NDArray[np.float32]
 
@@ -74,20 +76,20 @@ def from_triangle(packed: Matrix) -> Matrix:
 
 
 def to_zvc(matrix: Matrix) -> tuple[npt.NDArray[np.uint8], Matrix]:
-    """Return a bitmap of one bit per element, 8 to a byte, and the non-zeros in their order."""
+    """Return a bitmap of one bit per element, 8 to a byte, and the non-zeros in order."""
     present = matrix.ravel() != 0
     return np.packbits(present), matrix.ravel()[present]
 
 
 def from_zvc(bitmap: npt.NDArray[np.uint8], values: Matrix, shape: tuple[int, ...]) -> Matrix:
-    """Return the array of the given shape that `to_zvc` compressed; a stored -0.0 comes back as 0.0."""
+    """Return the array that `to_zvc` compressed; -0.0 comes back as 0.0."""
     array = np.zeros(int(np.prod(shape)), dtype=values.dtype)
     array[np.unpackbits(bitmap, count=array.size).astype(bool)] = values
     return array.reshape(shape)
 
 
 def stored(matrix: Matrix, triangle: bool, compressed: bool) -> Matrix:
-    """Return a matrix as it comes out of its store."""
+    """Return a matrix after it was stored and read again."""
     if triangle:
         return from_triangle(to_triangle(matrix))
     return from_zvc(*to_zvc(matrix), matrix.shape) if compressed else matrix
@@ -100,9 +102,7 @@ _MATRIX = {
     "sage-mean": "mean",
     "sage-concat": "mean",
 }
-"""Which matrix a model multiplies by or masks with."""
-
-Edges = npt.NDArray[np.int64]
+"""Kind of matrix that a model multiplies by or masks with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class ModelInstance:
 
 
 def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
-    """Return the model in the form that trains fastest; its parameters fit every other form."""
+    """Return the model in the form that trains fastest; every form has the same parameters."""
     torch.manual_seed(seed)
     edges, loops = _edges_of(spec, data, seed)
     if spec.model in ("gcn", "sage-mean", *EQUATION_1):
@@ -128,7 +128,7 @@ def trainable(spec: GnnSpec, data: GraphData, seed: int) -> nn.Module:
 def model_instance(
     spec: GnnSpec, graph: Graph, stack: Stack, data: GraphData, seed: int = 0
 ) -> ModelInstance:
-    """Return the module that computes what a graph describes, in floating point."""
+    """Return the floating-point module of a graph."""
     capacity = graph.tensors["x"].shape[0]
     masking = _masking_of(spec, stack)
     view = _view_of(spec, stack, data, capacity, masking, seed)
@@ -141,13 +141,13 @@ def model_instance(
 
 
 def _masking_of(spec: GnnSpec, stack: Stack) -> str:
-    """How absent neighbours are left out; the last technique that says so decides."""
+    """Return the masking of absent neighbours: that of the last technique with one."""
     masking = _form_of(stack, "masking", "select")
     return masking if masking != "arithmetic" or spec.model in ("gat", "sage-max") else "select"
 
 
 def _form_of(stack: Stack, key: str, default: str) -> str:
-    """Return the form of the masking or the scores that the last technique with one asks for."""
+    """Return the form of the masking or the scores: that of the last technique with one."""
     form = default
     for entry in stack:
         technique = entry.technique
@@ -165,21 +165,23 @@ def annotates(stack: Stack, annotation: Annotation) -> bool:
 
 
 def _module(spec: GnnSpec, data: GraphData, view: Any, masking: str, scores: str) -> nn.Module:
-    widths = spec.widths(data.features, data.classes)
-    first = spec.order == "aggregate_first"
-    if spec.model == "gcn":
-        return GCN(widths, view, first)
-    if spec.model in EQUATION_1:
+    if spec.model == "gcn" or spec.model in EQUATION_1:
         return propagation(spec, data, view)
+    widths = spec.widths(data.features, data.classes)
     if spec.model == "gat":
         return GAT(widths, spec.heads, view, masking, scores)
-    return SAGE(widths, view, spec.model == "sage-max", first, masking)
+    return SAGE(widths, view, spec.model == "sage-max", spec.order == "aggregate_first", masking)
 
 
 def propagation(spec: GnnSpec, data: GraphData, view: Any) -> Propagation:
-    """Return the module of a model by Eq. 1; a `ConfigError` where it works on batches."""
+    """Return the module of gcn or of a model by Eq. 1; a `ConfigError` where it works on batches."""
     if spec.batch is not None:
         raise ConfigError("`batch`", key="workload.batch", allowed="none: a module answers for all nodes")
+    transform_first = spec.order == "transform_first"
+    if spec.model == "gcn":
+        widths = spec.widths(data.features, data.classes)
+        layers = tuple(Layer((BranchChannels(order=1, inputs=i, outputs=o),), i) for i, o in widths)
+        return Propagation(layers, view, False, transform_first=transform_first, bias=True)
     layers = spec.equation_layers(data.features, data.classes)
     columns = {
         (i, b): torch.arange(branch.inputs)
@@ -188,13 +190,18 @@ def propagation(spec: GnnSpec, data: GraphData, view: Any) -> Propagation:
         if branch.inputs < layer.inputs
     }
     return Propagation(
-        layers, view, spec.model == "sage-concat", columns, spec.order == "transform_first",
-        jumping=spec.model == "jk", normalise=spec.normalise,
-    )  # fmt: skip
+        layers,
+        view,
+        spec.model == "sage-concat",
+        columns,
+        transform_first,
+        jumping=spec.model == "jk",
+        normalise=spec.normalise,
+    )
 
 
-def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
-    """Return the edges a model runs along, and whether each node has one to itself."""
+def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Nodes, bool]:
+    """Return the edges of a model, and whether each node has one to itself."""
     if spec.model in EQUATION_1:
         return data.edge_index, spec.model != "sage-concat"
     if spec.model in ("gcn", "gat"):
@@ -204,72 +211,49 @@ def _edges_of(spec: GnnSpec, data: GraphData, seed: int) -> tuple[Edges, bool]:
 
 def _view_of(spec: GnnSpec, stack: Stack, data: GraphData, capacity: int, masking: str, seed: int) -> View:
     edge_data = {entry.technique.edges for entry in stack}
-    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & edge_data)
-    if spec.form == "gathered":
-        return _view_of_rows(spec, stack, data, capacity, masking, seed, edge_data)
-    if given and spec.model != "sage-max":
+    from_host = bool({EdgeData.CONSTANT, EdgeData.INPUT} & edge_data)
+    constant, ready = EdgeData.CONSTANT in edge_data, EdgeData.WEIGHTS in edge_data
+    weighted = ready or EdgeData.IN_GRAPH in edge_data
+    if from_host and spec.model != "sage-max":
         return _finished_matrix(spec, stack, data, masking, capacity, seed)
+    if spec.form == "gathered":  # an added node counts itself once, as a node without neighbours does
+        rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
+        if from_host:
+            return FinishedRows(*rows, masking, constant)
+        return GatheredMatrix(*rows, ready) if spec.model == "sage-mean" and weighted else GatheredView(*rows)
     edges, loops = _edges_of(spec, data, seed)
-    ready = EdgeData.WEIGHTS in edge_data
-    if ready or (EdgeData.IN_GRAPH in edge_data and spec.model in _MATRIX and spec.model != "gat"):
+    if ready or (weighted and spec.model in _MATRIX and spec.model != "gat"):
         return WeightedMatrix(edges, data.nodes, loops, _MATRIX[spec.model], ready, capacity)
     if spec.form in ("edges", "csr"):
         return EdgeView(edges, data.nodes, loops, capacity)
     return InGraphMatrix(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
 
 
-def _view_of_rows(
-    spec: GnnSpec,
-    stack: Stack,
-    data: GraphData,
-    capacity: int,
-    masking: str,
-    seed: int,
-    edge_data: set[EdgeData | None],
-) -> View:
-    """A sampled graph; an added node counts itself once, as a node without neighbours does."""
-    given = bool({EdgeData.CONSTANT, EdgeData.INPUT} & edge_data)
-    if given and spec.model == "sage-mean":
-        return _finished_matrix(spec, stack, data, masking, capacity, seed)
-    rows = sample_neighbours(data.edge_index, data.nodes, spec.neighbours, seed, capacity)
-    if given:
-        return FinishedRows(*rows, masking, EdgeData.CONSTANT in edge_data)
-    if spec.model == "sage-mean" and {EdgeData.WEIGHTS, EdgeData.IN_GRAPH} & edge_data:
-        return GatheredMatrix(*rows, EdgeData.WEIGHTS in edge_data)
-    return GatheredView(*rows)
-
-
 def _finished_matrix(
     spec: GnnSpec, stack: Stack, data: GraphData, masking: str, capacity: int, seed: int
 ) -> View:
-    """What the host prepares: the norm, or the masks that the masking takes."""
+    """Return the matrices that the host prepares: the norm, or the masks of a masking."""
     constant = any(entry.technique.edges is EdgeData.CONSTANT for entry in stack)
+    compressed = annotates(stack, Annotation.COMPRESSED)
     edges, loops = _edges_of(spec, data, seed)
     matrix = dense_adjacency(edges, data.nodes, loops, _MATRIX[spec.model], capacity)
     if spec.model != "gat":
-        matrix = stored(
-            matrix, annotates(stack, Annotation.TRIANGLE), annotates(stack, Annotation.COMPRESSED)
-        )
+        matrix = stored(matrix, annotates(stack, Annotation.TRIANGLE), compressed)
         return MatrixView({"norm": matrix}, constant)
     negative = np.asarray((matrix - 1.0) * LOWERED, dtype=np.float32)
     masks = {"mask": matrix, "mask_negative": negative}
     if masking != "arithmetic":
         del masks["mask_negative" if masking == "select" else "mask"]
-    if annotates(stack, Annotation.COMPRESSED):
-        masks = {name: stored(mask, triangle=False, compressed=True) for name, mask in masks.items()}
+    masks = {name: stored(mask, triangle=False, compressed=compressed) for name, mask in masks.items()}
     return MatrixView(masks, constant)
 
 
 def module_of(spec: GnnSpec, data: GraphData) -> Propagation | GAT:
-    """Return a workload's module on the whole graph, gcn as a network by Eq. 1, gat along edges."""
+    """Return a workload's module on the whole graph: gat along edges, others with a sparse matrix."""
     if spec.model == "gat":
         widths = spec.widths(data.features, data.classes)
         return GAT(widths, spec.heads, EdgeView(data.edge_index, data.nodes, add_loops=True))
-    mean_of = spec.model == "sage-concat"
-    kind = "mean" if mean_of else "norm"
-    matrix = dense_adjacency(data.edge_index, data.nodes, not mean_of, kind)
-    view = MatrixView({kind: matrix}, constant=True).sparse()
-    if spec.model != "gcn":
-        return propagation(spec, data, view)
-    layers = layers_of(data.features, data.classes, spec.hidden, spec.layers, (1,), classifier=False)
-    return Propagation(layers, view, False, transform_first=spec.order == "transform_first", bias=True)
+    mean = spec.model == "sage-concat"
+    kind = "mean" if mean else "norm"
+    matrix = dense_adjacency(data.edge_index, data.nodes, not mean, kind)
+    return propagation(spec, data, MatrixView({kind: matrix}, constant=True).sparse())

@@ -1,58 +1,41 @@
-"""Published accuracies beside those of models trained here: the predictor of the suite `accuracy`."""
+"""Published accuracies and the accuracies of models trained here: predictor of the suite `accuracy`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from npusim.locate import DATA_VARIABLE, dataset_root
-from npusim.validation.evidence import Evidence
-from npusim.validation.figures import KeyedFigure, read_keyed
+from npusim.validation.figures import Evidence, KeyedFigure, Row, evidence_of, read_figures
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 
 SEEDS = (0, 1, 2)
-"""One training each; the median is compared, the range told."""
-_KEY = "granite.accuracy_top1_percent."
+"""Seeds of the trainings; the median accuracy is compared."""
 _DATASET = "cora"
 
 
-@dataclass(frozen=True)
 class PublishedAccuracies:
     """Trains each model of a file of accuracies (%), where the raw data are at hand."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the accuracies with the medians over the seeds; no rows, and a note, without data."""
+        """Return the published accuracies and the medians over the seeds; a note without data."""
         assert path is not None, "the suite needs a file"
-        figures = read_keyed(path, lambda name: name.startswith(_KEY))[0]
+        figures, _ = read_figures(suite, path)
         missing = _missing()
-        if missing:
-            figures, notes = [], [f"nothing was trained: {missing}"]
-        else:
-            notes = []
-        models = [figure.id.removeprefix(_KEY) for figure in figures]
-        predicted = []
-        for model, figure in zip(models, figures, strict=True):
-            found = _trained(model)
-            predicted.append(float(np.median(found)))
-            notes.append(_spread(model, figure, found))
-        return Evidence(
-            ids=[figure.id for figure in figures],
-            columns={"model": np.array(models, object)},
-            measured=np.array([figure.value for figure in figures]),
-            predicted=np.array(predicted),
-            unit="%",
-            dimensions=("model",),
-            notes=notes,
-        )
+        rows, notes = [], [f"nothing was trained: {missing}"] if missing else []
+        for figure, key in [] if missing else figures:
+            accuracies = _trained(key["model"])
+            rows.append(Row(figure.id, figure.value, float(np.median(accuracies)), key))
+            notes.append(_spread(key["model"], figure, accuracies))
+        return evidence_of(suite, rows, notes, ["model"])
 
 
 def _missing() -> str:
-    """Why nothing can be trained; nothing where it can."""
+    """Return what training lacks; nothing where all is at hand."""
     if any(find_spec(name) is None for name in ("torch", "torch_geometric")):
         return 'PyTorch is not installed: pip install "npusim[gnn]"'
     if dataset_root() is None:
@@ -61,16 +44,16 @@ def _missing() -> str:
 
 
 def _trained(model: str) -> list[float]:
-    """Accuracy (%) of a model on the test nodes, one for each seed."""
+    """Return the accuracy (%) of a model on the test nodes, one per seed."""
     from npusim.accuracy.judging import judge  # PyTorch is slow to import
 
     report = judge([f"{model.replace('_', '-')}-{_DATASET}"], (), seeds=SEEDS)
     plain = next(result for result in report.results if result.numbers == "fp32")
-    return [100.0 * one.accuracy for one in plain.seeds]
+    return [100.0 * seed.accuracy for seed in plain.seeds]
 
 
-def _spread(model: str, figure: KeyedFigure, found: list[float]) -> str:
-    low, high = min(found), max(found)
+def _spread(model: str, figure: KeyedFigure, accuracies: list[float]) -> str:
+    low, high = min(accuracies), max(accuracies)
     where = "within" if low <= figure.value <= high else "below" if figure.value < low else "above"
     return (
         f"{model}: {low:.1f} to {high:.1f} % with seeds {SEEDS[0]} to {SEEDS[-1]}, "

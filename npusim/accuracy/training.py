@@ -5,13 +5,12 @@ A cached file's label holds the data, the recipe and the sources; a file whose l
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from functools import cache
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -22,6 +21,8 @@ from torch.nn import functional
 
 from npusim.accuracy.models import trainable
 from npusim.accuracy.planetoid import GraphData
+from npusim.errors import FileError
+from npusim.files import write_whole
 from npusim.locate import cache_dir
 from npusim.workloads import GnnSpec
 from npusim.workloads.gnn.spec import EQUATION_1
@@ -31,8 +32,8 @@ from npusim.workloads.gnn.spec import EQUATION_1
 class Recipe:
     """How a model is trained; the defaults are GraNNite's (Fig. 19).
 
-    The features are taken as published and the parameters are those after the last epoch: GraNNite speaks of
-    neither scaling nor of choosing an epoch.
+    Features stay as published, and the parameters are those after the last epoch: GraNNite mentions neither
+    scaling nor the choice of an epoch.
     """
 
     learning_rate: float = 0.01
@@ -43,7 +44,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """Trained parameters, which every form of the model can load, and how good they are."""
+    """Trained parameters, which every form of the model can load, and their accuracy."""
 
     parameters: dict[str, Tensor]
     valid: float
@@ -63,9 +64,11 @@ def train(
 
     Parameters
     ----------
+    tell : callable, optional
+        Progress callback (fraction).
     keep_best : bool
-        Whether the parameters of the epoch that answers the validation nodes best are kept, those handed in
-        among them; otherwise those of the last epoch are.
+        Whether the parameters of the best epoch on the validation nodes are kept, the initial ones included;
+        otherwise those of the last epoch.
     """
     with one_thread():
         return _train(model, data, recipe, tell or (lambda _: None), keep_best)
@@ -75,7 +78,7 @@ def train(
 def one_thread() -> Iterator[None]:
     """Let torch use one thread: graphs of this size train ten times slower on two.
 
-    It also fixes the order of summation, so that every machine with the same torch trains the same model.
+    One thread also fixes the order of summation: every machine with the same torch trains the same model.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -85,8 +88,8 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-_JUDGED = 5
-"""Epochs after which the validation nodes are asked, where the best epoch is kept."""
+_VALIDATED_EVERY = 5
+"""Epochs between two validations where the best epoch is kept."""
 
 
 def _train(
@@ -100,17 +103,17 @@ def _train(
     labels = torch.from_numpy(data.y)
     chosen = torch.from_numpy(np.flatnonzero(data.train))
     optimiser = torch.optim.Adam(model.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay)
-    share = float(model.dropout)
+    dropout = float(model.dropout)
     best = (_valid(model, features, graph, data), _state(model)) if keep_best else None
     for epoch in range(recipe.epochs):
         model.train()
         optimiser.zero_grad()
-        functional.nll_loss(model(features.dropped(share), *graph)[chosen], labels[chosen]).backward()
+        functional.nll_loss(model(features.dropped(dropout), *graph)[chosen], labels[chosen]).backward()
         optimiser.step()
         tell((epoch + 1) / recipe.epochs)
-        if best is not None and (epoch + 1) % _JUDGED == 0:
-            share_now = _valid(model, features, graph, data)
-            best = (share_now, _state(model)) if share_now > best[0] else best
+        if best is not None and (epoch + 1) % _VALIDATED_EVERY == 0:
+            valid = _valid(model, features, graph, data)
+            best = (valid, _state(model)) if valid > best[0] else best
     if best is not None:
         model.load_state_dict(best[1])
     model.eval()
@@ -131,11 +134,10 @@ def _valid(model: nn.Module, features: _Features, graph: tuple[Tensor, ...], dat
 
 
 class _Features:
-    """The features as a sparse matrix: dropout and transformation of the non-zeros alone."""
+    """The features as a sparse matrix: dropout and transformation of the non-zeros only."""
 
     def __init__(self, data: GraphData) -> None:
-        places = torch.from_numpy(np.stack(np.nonzero(data.x)))
-        self._places = places
+        places = self._places = torch.from_numpy(np.stack(np.nonzero(data.x)))
         self._values = torch.from_numpy(data.x[tuple(places.numpy())])
         self._shape = tuple(data.x.shape)
         self.whole = self._matrix(self._values)
@@ -146,20 +148,18 @@ class _Features:
         )
 
     def dropped(self, share: float) -> Tensor:
-        """Return the features with a random share of the elements set to zero and the others scaled up."""
+        """Return the features after dropout."""
         return self._matrix(functional.dropout(self._values, share))
 
 
 def accuracy(scores: np.ndarray, labels: np.ndarray, nodes: np.ndarray) -> float:
-    """Share of the nodes in the mask `nodes` [N] whose best score is that of their label."""
+    """Return the share of the nodes in the mask `nodes` [N] that the scores classify correctly."""
     return float((scores[: labels.size].argmax(axis=1) == labels)[nodes].mean())
 
 
 _FIGURES = ("valid", "test")
-_SOURCES = (
-    "gat", "gcn", "models", "planetoid", "propagation", "sage", "training", "views",
-)  # fmt: skip
-"""Files that decide what a training gives."""
+_SOURCES = ("models", "networks", "planetoid", "training", "views")
+"""Modules that decide the result of a training."""
 
 
 def cached_training(
@@ -171,32 +171,26 @@ def cached_training(
 ) -> Trained:
     """Return a model's trained parameters: from the cache, or trained and then cached."""
     path = cache_dir("trained") / f"{spec.model}-{data.name}-{_label(spec, data, recipe)}.npz"
-    found = None if retrain else _read(path)
-    if found is None:
-        found = train(trainable(spec, data, recipe.seed), data, recipe, tell)
-        _write(path, found)
-    return found
+    trained = None if retrain else _read(path)
+    if trained is None:
+        trained = train(trainable(spec, data, recipe.seed), data, recipe, tell)
+        _write(path, trained)
+    return trained
 
 
 def _label(spec: GnnSpec, data: GraphData, recipe: Recipe) -> str:
-    """Return what tells this training from every other."""
-    network: tuple[object, ...] = (
-        spec.model,
-        spec.layers,
-        spec.hidden,
-        spec.heads,
-        spec.neighbours,
-        spec.order,
-    )
+    """Return a hash of everything that decides the result of a training."""
+    network: tuple[object, ...]
+    network = (spec.model, spec.layers, spec.hidden, spec.heads, spec.neighbours, spec.order)
     if spec.model in EQUATION_1:
         network = (*network, spec.power, spec.normalise, str(spec.pruning), str(spec.channels))
     elif spec.pruning is not None:
         network = (*network, str(spec.pruning))
-    told = sha256(repr((network, astuple(recipe), torch.__version__, _sources())).encode())
+    digest = sha256(repr((network, astuple(recipe), torch.__version__, _sources())).encode())
     nodes, words = np.nonzero(data.x)
     for part in (nodes, words, data.x[nodes, words], data.edge_index, data.y, data.train):
-        told.update(np.ascontiguousarray(part).tobytes())
-    return told.hexdigest()[:24]
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()[:24]
 
 
 @cache
@@ -206,27 +200,21 @@ def _sources() -> str:
 
 
 def _read(path: Path) -> Trained | None:
-    """Return what a file of the cache holds; None where there is none or it is damaged."""
+    """Return a training of the cache; None where the file is missing or damaged."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files}
-        figures = {name: float(held.pop(f"figure/{name}")) for name in _FIGURES}
+            arrays = {name: file[name] for name in file.files}
+        figures = {name: float(arrays.pop(f"figure/{name}")) for name in _FIGURES}
     except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
-    return Trained({name: torch.from_numpy(value) for name, value in held.items()}, **figures)
+    return Trained({name: torch.from_numpy(value) for name, value in arrays.items()}, **figures)
 
 
 def _write(path: Path, trained: Trained) -> None:
-    """Write a training to the cache atomically; a full disk is no error."""
-    held = {name: value.numpy() for name, value in trained.parameters.items()}
-    held |= {f"figure/{name}": np.float64(getattr(trained, name)) for name in _FIGURES}
-    draft = None
-    try:
-        descriptor, draft = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **held)
-        os.replace(draft, path)
-    except OSError:
-        if draft is not None:
-            with suppress(OSError):
-                os.unlink(draft)
+    """Write a training to the cache, whole or not at all; a full disk is no error."""
+    arrays = {name: value.numpy() for name, value in trained.parameters.items()}
+    arrays |= {f"figure/{name}": np.float64(getattr(trained, name)) for name in _FIGURES}
+    buffer = BytesIO()
+    np.savez(buffer, **arrays)
+    with suppress(FileError):
+        write_whole(path, buffer.getvalue())

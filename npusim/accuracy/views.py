@@ -1,10 +1,8 @@
-"""Views of a graph: as edges, as a matrix computed from them, as a constant matrix, as an input.
+"""Views of a graph: edges, a matrix computed from them, finished matrices, sampled neighbours.
 
-Every view computes the same sums, so all forms of a model share their trained parameters; what a view holds
-is not trained and stands in no state dictionary.
-
-A view is a module with two methods: `prepare(*graph)` makes of the graph's inputs what the layers need, once;
-`example` names the inputs and gives a value of each, to trace and to run the model with.
+Every view computes the same sums, so all forms of a model share their trained parameters. Tensors of a view
+are not trained and are in no state dictionary. A view's `example` names the inputs of the graph and gives a
+value of each, to trace and to run the model with.
 """
 
 from __future__ import annotations
@@ -18,22 +16,42 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+LOWERED = 1e4
+"""Arithmetic masking lowers absent scores by this: fp16 ends at 65504."""
+Nodes = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.float32]
+
 
 class View(nn.Module):
-    """Inputs and constants by which a model gets its graph."""
+    """Inputs and constants through which a model reads its graph.
 
-    def __init__(self, example: Mapping[str, npt.NDArray[Any]]) -> None:
+    Parameters
+    ----------
+    values : mapping of str to ndarray
+        Inputs in the order of `forward`, after the features.
+    constant : bool
+        Whether the values are constants of the model instead.
+    """
+
+    def __init__(self, values: Mapping[str, npt.NDArray[Any]], constant: bool = False) -> None:
         super().__init__()
-        self.example: dict[str, Tensor] = {name: torch.from_numpy(value) for name, value in example.items()}
-        """Inputs beside the features, in the order of `forward`."""
+        tensors = {name: torch.from_numpy(value) for name, value in values.items()}
+        self.example: dict[str, Tensor] = {} if constant else tensors
+        self.held = tuple(values) if constant else ()
+        for name in self.held:
+            self.hold(name, tensors[name])
 
     def hold(self, name: str, value: Tensor) -> None:
         """Keep a tensor that moves with the model but is not trained or stored with the parameters."""
         self.register_buffer(name, value, persistent=False)
 
+    def tensors(self, graph: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the values, whether they are constants or inputs."""
+        return tuple(self.get_buffer(name) for name in self.held) if self.held else graph
+
 
 class GraphMatrix(View, ABC):
-    """A graph that the layers see as a matrix [N, N], wherever it comes from."""
+    """A graph that the layers read as a matrix [N, N]."""
 
     @abstractmethod
     def matrix(self, *graph: Tensor) -> Tensor:
@@ -41,7 +59,7 @@ class GraphMatrix(View, ABC):
 
 
 class EdgeView(View):
-    """The graph as `edge_index` [2, E], source above target; self-loops may be added in the model.
+    """The graph as `edge_index` [2, E], source above target; the model may add self-loops.
 
     Parameters
     ----------
@@ -51,19 +69,12 @@ class EdgeView(View):
 
     loops: Tensor
 
-    def __init__(
-        self,
-        edge_index: npt.NDArray[np.int64],
-        nodes: int,
-        add_loops: bool,
-        capacity: int | None = None,
-    ) -> None:
+    def __init__(self, edge_index: Nodes, nodes: int, add_loops: bool, capacity: int | None = None) -> None:
         super().__init__({"edge_index": edge_index})
         self.nodes = capacity if capacity is not None else nodes
         self.add_loops = add_loops
-        self.count = int(edge_index.shape[1]) + (nodes if add_loops else 0)
         self.hold("loops", torch.arange(nodes).repeat(2, 1))
-        self.hold("ones", torch.ones(self.count))
+        self.hold("ones", torch.ones(int(edge_index.shape[1]) + (nodes if add_loops else 0)))
 
     def prepare(self, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         """Return source and target of each edge, [E] each."""
@@ -71,32 +82,47 @@ class EdgeView(View):
             edge_index = torch.cat([edge_index, self.loops], dim=1)
         return edge_index[0], edge_index[1]
 
-    def ones_like_edges(self) -> Tensor:
-        """Return a one for each edge, [E]."""
-        return self.get_buffer("ones")
+    def prepare_mean(self, *graph: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return source and target of each edge, [E] each, and the divisor of each node's mean, [N, 1]."""
+        source, target = self.prepare(*graph)
+        return source, target, self.degree(target).clamp(min=1.0).view(-1, 1)
+
+    def degree(self, target: Tensor) -> Tensor:
+        """Return the number of edges that end in each node, [N]."""
+        return scatter_rows(self.get_buffer("ones"), target, self.nodes)
+
+    def weights(self, source: Tensor, target: Tensor, kind: str) -> Tensor:
+        """Return the normalised weight of each edge, [E]: `mean` or `norm`."""
+        degree = self.degree(target)
+        if kind == "mean":
+            return degree.reciprocal().index_select(0, target)
+        factor = degree.pow(-0.5)
+        return factor.index_select(0, source) * factor.index_select(0, target)
+
+    def scattered(self, source: Tensor, target: Tensor, values: Tensor) -> Tensor:
+        """Return a matrix [N, N] with a value for each edge."""
+        flat = torch.zeros(self.nodes * self.nodes).scatter(0, target * self.nodes + source, values)
+        return flat.reshape(self.nodes, self.nodes)
 
 
 class InGraphMatrix(EdgeView, GraphMatrix):
-    """The graph as `edge_index`, of which the model itself makes a dense matrix [N, N]."""
+    """The graph as `edge_index`, from which the model computes a dense matrix [N, N].
+
+    Parameters
+    ----------
+    kind : str
+        `adjacency`: 0 and 1; `norm`: d^-1/2 A d^-1/2; `mean`: each row divided by its sum.
+    """
 
     def __init__(
-        self,
-        edge_index: npt.NDArray[np.int64],
-        nodes: int,
-        add_loops: bool,
-        kind: str = "adjacency",
-        capacity: int | None = None,
+        self, edge_index: Nodes, nodes: int, add_loops: bool, kind: str, capacity: int | None = None
     ) -> None:
         super().__init__(edge_index, nodes, add_loops, capacity)
         self.kind = kind
-        """`adjacency`: 0 and 1; `norm`: d^-1/2 A d^-1/2; `mean`: each row divided by its sum."""
 
     def matrix(self, *graph: Tensor) -> Tensor:
-        """Return the matrix [N, N] made of `edge_index`."""
-        source, target = self.prepare(*graph)
-        cell = target * self.nodes + source
-        flat = torch.zeros(self.nodes * self.nodes).scatter(0, cell, self.ones_like_edges())
-        adjacency = flat.reshape(self.nodes, self.nodes)
+        """Return the matrix [N, N]."""
+        adjacency = self.scattered(*self.prepare(*graph), self.get_buffer("ones"))
         if self.kind == "norm":
             factor = adjacency.sum(dim=1).pow(-0.5)
             return adjacency * factor.unsqueeze(1) * factor.unsqueeze(0)
@@ -106,11 +132,17 @@ class InGraphMatrix(EdgeView, GraphMatrix):
 
 
 class WeightedMatrix(EdgeView, GraphMatrix):
-    """The graph as edges whose weights, computed (EffOp) or given (PreG), are scattered into a matrix."""
+    """The graph as edges whose weights the model scatters into a matrix.
+
+    Parameters
+    ----------
+    ready : bool
+        Whether the weights are an input `edge_norm` (PreG); otherwise the model computes them (EffOp).
+    """
 
     def __init__(
         self,
-        edge_index: npt.NDArray[np.int64],
+        edge_index: Nodes,
         nodes: int,
         add_loops: bool,
         kind: str,
@@ -121,34 +153,18 @@ class WeightedMatrix(EdgeView, GraphMatrix):
         self.kind = kind
         if ready:
             with torch.no_grad():
-                source, target = self.prepare(self.example["edge_index"])
-                self.example["edge_norm"] = self.weights(source, target)
-
-    def weights(self, source: Tensor, target: Tensor) -> Tensor:
-        """Return the normalised weight of each edge, [E]."""
-        degree = scatter_rows(self.ones_like_edges(), target, self.nodes)
-        if self.kind == "mean":
-            return degree.reciprocal().index_select(0, target)
-        factor = degree.pow(-0.5)
-        return factor.index_select(0, source) * factor.index_select(0, target)
+                ends = self.prepare(self.example["edge_index"])
+                self.example["edge_norm"] = self.weights(*ends, kind)
 
     def matrix(self, *graph: Tensor) -> Tensor:
-        """Return the matrix [N, N] made of `edge_index` and, where it is ready, `edge_norm`."""
+        """Return the matrix [N, N]."""
         source, target = self.prepare(graph[0])
-        weights = graph[1] if len(graph) > 1 else self.weights(source, target)
-        cell = target * self.nodes + source
-        flat = torch.zeros(self.nodes * self.nodes).scatter(0, cell, weights)
-        return flat.reshape(self.nodes, self.nodes)
+        weights = graph[1] if len(graph) > 1 else self.weights(source, target, self.kind)
+        return self.scattered(source, target, weights)
 
 
 class MatrixView(GraphMatrix):
     """The graph as finished matrices [N, N]: constants of the model (StaGr) or inputs (GrAd)."""
-
-    def __init__(self, matrices: Mapping[str, npt.NDArray[np.float32]], constant: bool) -> None:
-        super().__init__({} if constant else matrices)
-        self.held = tuple(matrices) if constant else ()
-        for name in self.held:
-            self.hold(name, torch.from_numpy(matrices[name]))
 
     def sparse(self) -> MatrixView:
         """Return the view with its constants as sparse matrices, which train faster."""
@@ -156,13 +172,67 @@ class MatrixView(GraphMatrix):
             self.hold(name, self.get_buffer(name).to_sparse())
         return self
 
-    def matrices(self, *graph: Tensor) -> tuple[Tensor, ...]:
-        """Return the matrices."""
-        return tuple(self.get_buffer(name) for name in self.held) if self.held else graph
-
     def matrix(self, *graph: Tensor) -> Tensor:
         """Return the first matrix [N, N]."""
-        return self.matrices(*graph)[0]
+        return self.tensors(graph)[0]
+
+
+class GatheredView(View):
+    """The graph as `neighbours` [N, K] and `mask` [N, K], 0 where a node has fewer than K."""
+
+    def __init__(self, neighbours: Nodes, mask: Weights) -> None:
+        super().__init__({"neighbours": neighbours, "mask": mask})
+
+    def prepare_rows(self, masking: str, neighbours: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """Return node numbers [N, K] and the masks [N, K, 1] that a masking, or the mean, takes."""
+        deep = mask.unsqueeze(2)
+        if masking == "mean":
+            return neighbours, deep, mask.sum(dim=1, keepdim=True)
+        if masking == "select":
+            return neighbours, deep > 0
+        return (neighbours, deep, (deep - 1.0) * LOWERED) if masking == "arithmetic" else (neighbours, deep)
+
+
+class FinishedRows(View):
+    """Sampled neighbours with masks from the host: constants of the model (StaGr) or inputs (GrAd).
+
+    The values are `neighbours` [N, K] in 32 bits and `mask` [N, K, 1], with EffOp also the summand.
+    """
+
+    def __init__(self, neighbours: Nodes, mask: Weights, masking: str, constant: bool) -> None:
+        deep = mask[:, :, None]
+        finished = {"neighbours": neighbours.astype(np.int32), "mask": deep}
+        if masking == "arithmetic":
+            finished["mask_negative"] = ((deep - 1.0) * LOWERED).astype(np.float32)
+        super().__init__(finished, constant)
+
+    def prepare_rows(self, masking: str, *graph: Tensor) -> tuple[Tensor, ...]:
+        """Return node numbers [N, K] and the masks [N, K, 1] that a masking takes."""
+        neighbours, *masks = self.tensors(graph)
+        return neighbours, *([masks[0] > 0] if masking == "select" else masks)
+
+
+class GatheredMatrix(GraphMatrix):
+    """Sampled neighbours whose weights the model scatters into a matrix [N, N] for the mean.
+
+    Parameters
+    ----------
+    ready : bool
+        Whether the weights arrive divided by their number, as `edge_norm` [N, K] (PreG); otherwise the model
+        divides (EffOp).
+    """
+
+    def __init__(self, neighbours: Nodes, mask: Weights, ready: bool) -> None:
+        norm = np.asarray(mask / mask.sum(axis=1, keepdims=True), dtype=np.float32)
+        super().__init__({"neighbours": neighbours, **({"edge_norm": norm} if ready else {"mask": mask})})
+        self.ready = ready
+
+    def matrix(self, *graph: Tensor) -> Tensor:
+        """Return the matrix [N, N]."""
+        neighbours, weights = graph
+        blank = torch.zeros(neighbours.shape[0], neighbours.shape[0])
+        matrix = blank.scatter_add(1, neighbours, weights)
+        return matrix if self.ready else matrix / weights.sum(dim=1, keepdim=True)
 
 
 def scatter_rows(messages: Tensor, target: Tensor, nodes: int, reduce: str = "sum") -> Tensor:
@@ -177,22 +247,24 @@ def scatter_rows(messages: Tensor, target: Tensor, nodes: int, reduce: str = "su
 
 
 def dense_adjacency(
-    edge_index: npt.NDArray[np.int64],
+    edge_index: Nodes,
     nodes: int,
     loops: bool,
     kind: str,
     capacity: int | None = None,
     padding: str = "zeros",
-) -> npt.NDArray[np.float32]:
+) -> Weights:
     """Return the matrix that the host prepares, [capacity, capacity].
 
     Parameters
     ----------
     loops : bool
         Whether each node has an edge to itself.
+    kind : str
+        `adjacency`, `norm` or `mean`, as for `InGraphMatrix`.
     padding : str
-        What an added node has: `zeros`, nothing, as GraNNite words it; `loops`, an edge to itself, as its
-        authors' program does it.
+        Edges of an added node: `zeros`, none, as in GraNNite's text; `loops`, one to itself, as in its
+        authors' program.
     """
     size = capacity if capacity is not None else nodes
     matrix = np.zeros((size, size), dtype=np.float32)
@@ -206,3 +278,43 @@ def dense_adjacency(
         factor = degree**-0.5
         return np.asarray(matrix * factor[:, None] * factor[None, :], dtype=np.float32)
     return np.asarray(matrix / degree[:, None], dtype=np.float32) if kind == "mean" else matrix
+
+
+def sample_neighbours(
+    edge_index: Nodes, nodes: int, count: int, seed: int, capacity: int | None = None
+) -> tuple[Nodes, Weights]:
+    """Draw up to `count` neighbours of each node without replacement.
+
+    Parameters
+    ----------
+    edge_index : ndarray
+        Edges [2, E], source above target.
+    capacity : int, optional
+        Nodes the model is compiled for; added nodes have no neighbours.
+
+    Returns
+    -------
+    neighbours : ndarray
+        Node numbers [capacity, count]; the node itself where there is no further neighbour.
+    mask : ndarray
+        1 for a neighbour, 0 for filling [capacity, count]; a node without neighbours counts itself once.
+    """
+    random = np.random.default_rng(seed)
+    order = np.lexsort((random.random(edge_index.shape[1]), edge_index[1]))
+    source, target = edge_index[:, order]
+    start = np.searchsorted(target, np.arange(nodes))
+    size = capacity if capacity is not None else nodes
+    rank = np.arange(target.size) - start[target]
+    kept = rank < count
+    neighbours = np.tile(np.arange(size)[:, None], (1, count))
+    mask = np.zeros((size, count), dtype=np.float32)
+    neighbours[target[kept], rank[kept]] = source[kept]
+    mask[target[kept], rank[kept]] = 1.0
+    mask[mask.sum(axis=1) == 0, 0] = 1.0
+    return neighbours.astype(np.int64), mask
+
+
+def sampled_edge_index(neighbours: Nodes, mask: Weights) -> Nodes:
+    """Return the result of `sample_neighbours` as edges [2, E]."""
+    target, slot = np.nonzero(mask)
+    return np.stack([neighbours[target, slot], target]).astype(np.int64)

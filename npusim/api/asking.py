@@ -386,7 +386,7 @@ def advise(
     >>> npusim.advise("gcn-cora", samples=0).today.techniques
     'stagr+quantgr'
     """
-    from npusim.frontends.openvino_run import refuse_target
+    from npusim.frontends.openvino_write import refuse_target
     from npusim.studies.advice import advise as advice_on
     from npusim.studies.rewritten import NumericalRewriting
 

@@ -36,7 +36,7 @@ READ_FILES = {
     "workload": "npusim.workloads:workload_file",
     "dataset": "npusim.workloads:DatasetStatistics",
     "stacks": "npusim.techniques.named_stacks:NamedStacks",
-    "toolchain": "npusim.arch.toolchain:Toolchain",
+    "toolchain": "npusim.arch.loading:Toolchain",
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore:Space",
     "measurement-suite": "npusim.measure.suites:MeasurementSuite",
@@ -396,7 +396,7 @@ def result_of(run: Document | Result | str | Path) -> Result:
 
 def _read(path: Path) -> Document:
     """Read a document of any kind."""
-    from npusim.config.json_files import read_json
+    from npusim.config.reading import read_json
 
     data = read_json(path).data
     schema = data.get("schema") if isinstance(data, dict) else None

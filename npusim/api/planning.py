@@ -123,7 +123,7 @@ def map(
         scenario.load()
         measured = []
         if profiles:
-            from npusim.measure.profile import operator_profiles
+            from npusim.measure.predicting import operator_profiles
 
             measured = operator_profiles(profiles, scenario)
         size = granularity or "operator"
@@ -280,7 +280,7 @@ def stream(
     >>> npusim.stream("gcn-cora", updates=5).strategies[0].name
     'recompile'
     """
-    from npusim.arch.toolchain import load_toolchain
+    from npusim.arch.loading import load_toolchain
     from npusim.studies.stream import follow, stored_features
 
     scenario = scenario_of(network, soc, how)
@@ -297,8 +297,7 @@ def stream(
     plan = _store_plan(roots, stored, age, renew, _store_file(store, accuracy))
     judge = run = None
     if accuracy:
-        from npusim.accuracy.batches import judge_of
-        from npusim.accuracy.stored_features import runner_of
+        from npusim.accuracy.batches import judge_of, runner_of
 
         folder = None if data is None else Path(data)
         judge, run = judge_of(scenario, folder), runner_of(folder)

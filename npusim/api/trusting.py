@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from npusim.calibrate.device import Calibrated
     from npusim.measure.document import Measurement
     from npusim.measure.suites import Item
-    from npusim.measure.trace_diff import TraceDiff
+    from npusim.measure.traces import TraceDiff
     from npusim.validation import Judged
-    from npusim.validation.document import Validation
-    from npusim.validation.unmeasured import Unmeasured
+    from npusim.validation.document import Unmeasured, Validation
 
 _MOST_SEEDS = 1000
 
@@ -123,7 +122,7 @@ def measure(
         _refuse(of_network, "with a WORKLOAD; a suite's rows say their own")
         items += load_suite("default" if suite is None else suite).items
     else:
-        from npusim.measure.items import items_of
+        from npusim.measure.suites import items_of
 
         _refuse({"suite": suite}, f"a suite or the workload `{network}`, not both")
         for each in network if isinstance(network, list | tuple) else [network]:
@@ -188,13 +187,14 @@ def _imported(
 ) -> Measurement:
     """Return what another tool measured."""
     from npusim.measure import imports
+    from npusim.measure.benchmark_app import from_benchmark_app
     from npusim.measure.devices import kind_of
 
     if path is None:
         allowed = f"npusim measure FILE --from {tool}"
         raise ConfigError("no file to read", file=f"--from {tool}", allowed=allowed)
     if tool == "benchmark_app":
-        return imports.from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
+        return from_benchmark_app(path, kind=kind_of(device) if device else None, name=platform)
     if tool == "npu-profiling":
         return imports.from_npu_profiling(path, model=model, name=platform)
     return imports.choose_platform(imports.from_openvino_benchmarks(path), platform)
@@ -258,13 +258,12 @@ def calibrate(
     NpusimError
         Where a file is wrong, or too few rows can be used.
     """
+    from npusim.calibrate.device import FitOptions
     from npusim.calibrate.device import calibrate as fit
     from npusim.measure.document import Measurement
 
     files = [measurements] if isinstance(measurements, str | Path | Measurement) else measurements
-    return fit(
-        soc,
-        files,
+    options = FitOptions(
         free=as_list(free),
         hold=as_list(hold),
         folds=folds,
@@ -272,10 +271,10 @@ def calibrate(
         force_soc=force_soc,
         fit_networks=fit_networks,
         keep_unsteady=keep_unsteady,
-        files={name: _source(network) for name, network in (networks or {}).items()},
         name=name,
-        progress=progress,
     )
+    sources = {name: _source(network) for name, network in (networks or {}).items()}
+    return fit(soc, files, options, files=sources, progress=progress)
 
 
 def _source(network: Network | Scenario) -> Path | Scenario:
@@ -325,7 +324,7 @@ def validate(
     >>> npusim.validate("magnas").ok
     True
     """
-    from npusim.validation.unmeasured import unmeasured
+    from npusim.validation.document import unmeasured
 
     if parameters:
         chosen = changed({"suites": (as_list(suites), []), "figures": (figures, None)})
@@ -435,7 +434,7 @@ def accuracy(
     if is_module(network):
         of_training |= {"settings": settings} if own_settings else {}
         refuse_ignored(of_training, "only for a workload that npusim trains")
-        from npusim.accuracy.given import judge_module
+        from npusim.accuracy.judging import judge_module
 
         return judge_module(network, data, stacks, inputs, mask)
     refuse_ignored(of_module, "only for a PyTorch module")
@@ -482,7 +481,7 @@ def trace(first: str | Path, second: str | Path) -> TraceDiff:
     second : str or Path
         A trace of npusim, or a second profiling.json.
     """
-    from npusim.measure.trace_diff import diff_traces
+    from npusim.measure.traces import diff_traces
 
     return diff_traces(Path(first), Path(second))
 

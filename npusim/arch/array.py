@@ -1,23 +1,128 @@
-"""MAC arrays: axes of PEs, the loops that are unrolled on them, and the operand that stays in place."""
+"""MAC arrays with the loops unrolled on them, and memory levels from registers to a system cache."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from math import prod
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from npusim.arch.levels import ArrayLevel, AxisName, LevelName
+from npusim import units
 from npusim.config import Section, load_model
 from npusim.errors import nearest, shown
 from npusim.locate import resource
-from npusim.units import EnergyPerMac, PositiveCount, refuse
+from npusim.units import refuse
+
+GridFormat = Literal["int4", "int8", "fp16", "fp32"]
+"""Formats of a MAC grid by width; fp16 stands for all floating-point numbers of 16 bits."""
+
+OperandName = Literal["weights", "inputs", "outputs"]
+"""Operands of a product or convolution; `outputs` includes partial sums."""
+
+OPERANDS: tuple[OperandName, ...] = get_args(OperandName)
+
+LevelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+"""Name of a level: part of the paths of settings, `npu.levels.l2.capacity`."""
+
+AxisName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+"""Name of an axis of a MAC array: rows, columns."""
+
+Ports = Literal["one", "read_and_write", "two_of_each"]
+"""Ports of an instance for all operands: one; one for reads and one for writes; or both on each side."""
+
+
+class MemoryLevel(Section):
+    """One level of a memory hierarchy; mappings list the level nearest to the work first."""
+
+    capacity: units.BytesOrZero
+    """Bytes of an instance. 0: the level is absent."""
+    operands: list[OperandName] = Field(default_factory=lambda: list(OPERANDS), min_length=1)
+    """Operands that pass through it; the others bypass it. Absent: all."""
+    read_energy: units.EnergyPerByte = units.Quantity(0.0, "J/B", source="absent")
+    """Energy of a read byte. Absent: none, or counted with the work."""
+    write_energy: units.EnergyPerByte | None = None
+    """Energy of a written byte. None: that of a read byte."""
+
+    @property
+    def write_j_per_byte(self) -> float:
+        """Energy of a written byte (J)."""
+        return float(self.read_energy if self.write_energy is None else self.write_energy)
+
+
+class ArrayLevel(MemoryLevel):
+    """A software-managed level of a MAC array, from the registers of its PEs outwards."""
+
+    shared_by: Literal["all"] | list[AxisName] = "all"
+    """Axes of the array whose PEs share an instance; []: each PE has its own."""
+    width: units.BytesPerCycle
+    """Bytes that a port of an instance moves in a cycle of the array."""
+    least_access: units.Bytes | None = None
+    """Smallest part of that width that an access moves and pays for. None: all of it."""
+    ports: Ports = "read_and_write"
+    """Ports of an instance."""
+
+
+OUTER_LEVELS = 3
+"""Most levels between the SRAM of a device's tiles and DRAM."""
+
+
+class OuterLevel(MemoryLevel):
+    """A level between the SRAM of all tiles of a device and DRAM: an L2, a system cache."""
+
+    banks: units.PositiveCount = units.Count(1, source="absent: one")
+    """Banks that work in parallel."""
+    bandwidth: units.Bandwidth
+    """Read and write bandwidth of a bank."""
+    latency: units.Duration
+    """Wait for the first byte."""
+    managed_by: Literal["software", "cache"] = "software"
+    """Replacement: `software` keeps as much of an operand as fits; a `cache` keeps the data used last and
+    finally writes all of it to DRAM."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bandwidth of all banks (B/s)."""
+        return float(self.bandwidth) * self.banks
+
+
+def capacity_warnings(
+    levels: Mapping[str, MemoryLevel], paths: Mapping[str, str], inside_bytes: float, outside_bytes: float
+) -> list[str]:
+    """Return a warning for each level that is larger than the one outside it, or DRAM.
+
+    Parameters
+    ----------
+    levels : mapping
+        Levels, the nearest first.
+    paths : mapping
+        Path of the settings of each level.
+    inside_bytes, outside_bytes : float
+        Capacity of SRAM inside the levels, and of DRAM outside.
+    """
+    warnings, inner, held = [], "SRAM", inside_bytes
+    sizes = [(name, float(level.capacity)) for name, level in levels.items() if level.capacity > 0.0]
+    for name, size in [*sizes, ("DRAM", outside_bytes)] if sizes else []:
+        if held > size:
+            warnings.append(
+                f"{inner} holds {held / 2**20:.4g} MiB, more than {name} outside it, {size / 2**20:.4g} MiB "
+                f"({paths.get(name, 'dram')}.capacity)"
+            )
+        inner, held = name, size
+    return warnings
+
 
 LoopName = Literal[
-    "batch", "groups", "output_channels", "input_channels", "output_height", "output_width",
-    "kernel_height", "kernel_width",
-]  # fmt: skip
+    "batch",
+    "groups",
+    "output_channels",
+    "input_channels",
+    "output_height",
+    "output_width",
+    "kernel_height",
+    "kernel_width",
+]
 """Loops of a convolution; channels are per group. A product M x K x N has M as `batch`, K as
 `input_channels` and N as `output_channels`; `groups` are independent products."""
 
@@ -29,16 +134,16 @@ Stationary = Literal["weights", "inputs", "outputs", "none", "any"]
 
 
 class Dataflow(Section):
-    """Which loops run side by side on which axis, and which operand stays in the PEs meanwhile."""
+    """Loops that are unrolled on each axis, and the stationary operand."""
 
     unroll: list[list[LoopName]] = Field(min_length=1, max_length=AXES)
     """Loops of each axis, in the order of the array's axes: the first takes as many PEs as it has steps, the
-    next one as many times as there is room left. An axis without loops idles but for one PE."""
+    next fills the rest. An axis without loops uses one PE."""
     stationary: Stationary
-    """Operand that stays while all loops that do not concern it run. `none`: every operand is fetched for
-    each step. `any`: the search decides."""
+    """Operand that stays in the PEs during all loops that do not index it. `none`: every step fetches all
+    operands. `any`: the search decides."""
     inner: list[LoopName] = Field(default_factory=list)
-    """Loops that run inside all others, in an order that the search decides."""
+    """Innermost loops; the search decides their order."""
 
     @model_validator(mode="after")
     def _each_loop_once(self) -> Dataflow:
@@ -56,7 +161,7 @@ class DataflowFile(Section):
     """Dataflows by name: `configs/dataflows.yaml`."""
 
     dataflows: dict[str, Dataflow]
-    """Each under the name that a data sheet uses."""
+    """Dataflow of each name that a data sheet uses."""
 
 
 @cache
@@ -65,23 +170,23 @@ def shipped_dataflows() -> dict[str, Dataflow]:
     return load_model(resource("configs", "dataflows.yaml"), DataflowFile).dataflows
 
 
-def _named(found: Any) -> Any:
-    """Return the dataflow of a name; what is no name stays as it is."""
-    if not isinstance(found, str):
-        return found
+def _named(value: Any) -> Any:
+    """Return the dataflow of a name; other values are returned unchanged."""
+    if not isinstance(value, str):
+        return value
     known = shipped_dataflows()
-    if found not in known:
+    if value not in known:
         names = ["grid", *known]
-        refuse(shown(found), f"one of {', '.join(names)}, or a mapping with `unroll`", nearest(found, names))
-    return known[found]
+        refuse(shown(value), f"one of {', '.join(names)}, or a mapping with `unroll`", nearest(value, names))
+    return known[value]
 
 
-def _is_grid(found: Any) -> str:
-    return "grid" if found == "grid" else "dataflow"
+def _is_grid(value: Any) -> str:
+    return "grid" if value == "grid" else "dataflow"
 
 
 _NAME = Annotated[str, Field(json_schema_extra={"not": {"const": "grid"}})]
-"""Name of a dataflow in JSON Schema, which counts the alternatives that fit: one must."""
+"""Name of a dataflow in JSON Schema, where exactly one alternative may fit."""
 
 GridOrDataflow = Annotated[
     Annotated[Literal["grid"], Tag("grid")]
@@ -90,22 +195,22 @@ GridOrDataflow = Annotated[
     ],
     Discriminator(_is_grid),
 ]
-"""The calibrated grid, a dataflow in place, or the name of a shipped one."""
+"""The calibrated grid, a dataflow, or the name of a shipped dataflow."""
 
 
 class ArrayShape(Section):
-    """An array of PEs, one multiply-accumulate a cycle each, with the memories between them and SRAM."""
+    """An array of PEs (one multiply-accumulate a cycle each) with the memories between PEs and SRAM."""
 
-    axes: dict[AxisName, PositiveCount] = Field(min_length=1, max_length=AXES)
+    axes: dict[AxisName, units.PositiveCount] = Field(min_length=1, max_length=AXES)
     """PEs along each axis."""
     transfer: Literal["broadcast", "systolic"]
-    """How operands reach the PEs: all at once, or handed on from PE to PE, a cycle each."""
+    """How operands reach the PEs: all at once, or from PE to PE, one cycle each."""
     folds: Literal["overlapped", "serial"] = "overlapped"
-    """Whether the array fills for the next fold while it works on the last; a fold is all that happens while
-    the stationary operand stays."""
+    """Whether the array fills for the next fold while it works on the last; a fold is the work between two
+    changes of the stationary operand."""
     levels: dict[LevelName, ArrayLevel] = Field(default_factory=dict, max_length=LEVELS - 2)
-    """Memories from the PEs outwards. Of an array within a tile: those below its SRAM; absent: registers for
-    an element of what stays."""
+    """Memories from the PEs outwards, in a tile those below its SRAM. Absent: registers for an element of the
+    stationary operand."""
 
     @model_validator(mode="after")
     def _levels_name_axes(self) -> Self:
@@ -122,7 +227,7 @@ class ArrayShape(Section):
 
 
 class MacArray(ArrayShape):
-    """An array by itself, with all memories but DRAM and the energy of its work."""
+    """An array outside a tile, with all memories except DRAM, and the energy of its work."""
 
-    mac_energy: EnergyPerMac
+    mac_energy: units.EnergyPerMac
     """A multiply-accumulate, without memories."""

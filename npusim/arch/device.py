@@ -1,4 +1,4 @@
-"""Formats and operating points of devices; CPU, GPU and accelerators by their roofline."""
+"""CPUs and GPUs by their roofline, and what all devices share: names, hints, states, packed weights."""
 
 from __future__ import annotations
 
@@ -6,93 +6,89 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
+from npusim import units
 from npusim.arch.power import DevicePower, SharePerHint, rated_power
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Section
 from npusim.errors import UnknownNameError, nearest
 from npusim.ops import OPERATORS
-from npusim.units import (
-    Bandwidth,
-    Bytes,
-    Count,
-    Cycles,
-    CyclesPerElement,
-    Duration,
-    Fraction,
-    Frequency,
-    Informative,
-    MacsPerCycle,
-    PositiveCount,
-    PositiveRatio,
-    Ratio,
-    Voltage,
-    refuse,
-)
+from npusim.units import refuse
 
 DtypeName = Literal["fp64", "fp32", "fp16", "bf16", "int16", "int8", "int4"]
-"""Formats a CPU or GPU may multiply in; signed and unsigned integers run alike."""
-
-GridFormat = Literal["int4", "int8", "fp16", "fp32"]
-"""Formats a MAC grid may work in, by width: fp16 stands for all floating-point numbers of 16 bits."""
+"""Formats of products on a CPU or GPU; signed and unsigned integers run alike."""
 
 DeviceName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
-"""Name of a device: it opens the paths of `--set` and of design spaces."""
+"""Name of a device: the beginning of its paths in `--set` and design spaces."""
 
 OpName = Annotated[str, AfterValidator(lambda name: _known_operator(name))]
 """An operator type of the OpenVINO operation sets in lower case: add, relu, fakequantize."""
 
 
 def is_operator(name: str) -> bool:
-    """Tell whether a data sheet may call an operator type, or a kernel that runs one, so.
+    """Return whether a data sheet may use a name for an operator type, or for a kernel that runs one.
 
-    Names are types in lower case; a type of another package may bring names of its own.
+    Names are types in lower case; a type of another package may have further names.
     """
-    own = {one.lower() for one in OPERATORS.own_names()}
-    return name in own or any(
-        name in (one.name.lower(), *(getattr(one.execution, key, "") for key in ("listed_as", "dsp_kernel")))
-        for one in OPERATORS.values()
+    if name in {own.lower() for own in OPERATORS.own_names()}:
+        return True
+    names = ("listed_as", "dsp_kernel")
+    return any(
+        name in (op.name.lower(), *(getattr(op.execution, key, "") for key in names))
+        for op in OPERATORS.values()
     )
 
 
 def _known_operator(name: str) -> str:
     if not is_operator(name):
-        meant = nearest(name, {one.lower() for one in OPERATORS})
+        meant = nearest(name, {operator.lower() for operator in OPERATORS})
         refuse(f"the unknown operator type `{name}`", "an operator type in lower case, such as add", meant)
     return name
 
 
 FusedOpName = Annotated[OpName, AfterValidator(lambda name: _rides_along(name))]
-"""An operator type that can be applied to each element of another operator's result on its way out."""
+"""An operator type that another operator can apply to each element of its result."""
 
 
 def _rides_along(name: str) -> str:
-    named = [one for one in OPERATORS.values() if one.name.lower() == name]
+    named = [op for op in OPERATORS.values() if op.name.lower() == name]
     if named and not named[-1].rides_along:
-        known = ", ".join(sorted(one.name.lower() for one in OPERATORS.values() if one.rides_along))
+        known = ", ".join(sorted(op.name.lower() for op in OPERATORS.values() if op.rides_along))
         refuse(f"`{name}`, which no unit applies element by element to another's result", f"some of: {known}")
     return name
 
 
 ElementKind = Literal[
-    "arithmetic", "division", "exponential", "sigmoid", "logarithm", "power", "boolean", "softmax",
-    "reduction", "pooling", "relayout", "gather", "scatter", "scatter_reduce", "sort", "row_relayout",
+    "arithmetic",
+    "division",
+    "exponential",
+    "sigmoid",
+    "logarithm",
+    "power",
+    "boolean",
+    "softmax",
+    "reduction",
+    "pooling",
+    "relayout",
+    "gather",
+    "scatter",
+    "scatter_reduce",
+    "sort",
+    "row_relayout",
     "page",
-]  # fmt: skip
-"""Kinds of work on an element: `arithmetic` is all that vector units do in a step or two, comparisons and
-copies included; `sigmoid` stands for activations built on an exponential; `boolean` is an element of a
-Boolean input or output of the network, whatever is done with it; `reduction` goes across rows, one along a
-row is arithmetic; `sort` is a comparison while edges are sorted; `pooling` takes an element of a window;
-`relayout` writes elements in another order than it reads them, `row_relayout` rows of a cache line or more in
-one piece; `scatter_reduce` is a scatter that combines by maximum, minimum, product or mean; `page` is a page
-of memory that a program takes anew, which the operating system clears."""
+]
+"""Kinds of work on an element: `arithmetic` takes a vector unit a step or two (comparisons and copies too);
+`sigmoid` includes all activations with an exponential; `boolean` is an element of a Boolean input or output;
+`reduction` is across rows (along a row it is arithmetic); `sort` is a comparison while edges are sorted;
+`pooling` reads an element of a window; `relayout` writes elements in another order, `row_relayout` contiguous
+rows of at least a cache line; `scatter_reduce` combines by maximum, minimum, product or mean; `page` is a newly
+allocated page of memory, which the operating system clears."""
 
 RowKind = Literal["softmax", "reduction", "gather", "aggregate"]
-"""Kinds of work that take a while for each row, however short it is; `aggregate`: a row that is fetched for a
-non-zero of a matrix in compressed rows."""
+"""Kinds of work with a fixed time per row; `aggregate`: a row fetched for a non-zero in compressed rows."""
 
 ELEMENT_KINDS: tuple[ElementKind, ...] = get_args(ElementKind)
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 CACHE_LEVELS = 4
-"""Most levels that a cache hierarchy may have."""
+"""Most levels of a cache hierarchy."""
 
 
 _SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
@@ -101,59 +97,59 @@ _SET = frozenset({SET_BY_YOU, SET_BY_STUDY})
 class PerHint(Section):
     """A number by OpenVINO's performance hint."""
 
-    latency: PositiveCount
+    latency: units.PositiveCount
     """With `--hint latency`."""
-    throughput: PositiveCount
+    throughput: units.PositiveCount
     """With `--hint throughput`."""
 
 
-def check_at_most(wanted: PerHint, available: Count, unit: str, at: str, limit: str) -> None:
-    """Refuse a number by hint above what the chip has, unless a setting took away from the chip only."""
+def check_at_most(wanted: PerHint, available: units.Count, unit: str, at: str, limit: str) -> None:
+    """Refuse a number by hint above that of the chip, unless only the chip's number was set."""
     for hint in PerHint.model_fields:
-        one = getattr(wanted, hint)
-        if one > available and (available.source not in _SET or one.source in _SET):
-            refuse(f"{one} {unit} of {available}", f"at most {available}, {limit}", at=f"{at}.{hint}")
+        number = getattr(wanted, hint)
+        if number > available and (available.source not in _SET or number.source in _SET):
+            refuse(f"{number} {unit} of {available}", f"at most {available}, {limit}", at=f"{at}.{hint}")
 
 
 class DevicePoint(Section):
-    """A pair of clock and voltage a device can run at."""
+    """Clock and voltage of a device."""
 
-    clock: Frequency
-    """Clock that all cores sustain at this point: `sustained_clock_share` does not apply to it."""
-    voltage: Voltage
+    clock: units.Frequency
+    """Clock that all cores sustain; `sustained_clock_share` does not apply."""
+    voltage: units.Voltage
     """Supply voltage at this point."""
 
 
 class Cache(Section):
     """One level of a cache hierarchy."""
 
-    size: Bytes
-    """Capacity that all cores together can use."""
-    bandwidth: Bandwidth
-    """Bytes per second that all cores together read from it in order."""
-    latency: Duration
-    """Time of one dependent read that hits this level."""
+    size: units.Bytes
+    """Capacity for all cores together."""
+    bandwidth: units.Bandwidth
+    """Sequential read bandwidth of all cores together."""
+    latency: units.Duration
+    """Time of a dependent read that hits this level."""
 
 
 class StateHandling(Section):
-    """What a device's runtime does with states, which networks keep from one inference to the next."""
+    """How a runtime treats states, which survive an inference."""
 
     copied_on_read: bool = False
-    """Whether an inference works on a copy of each state that it reads."""
+    """Whether an inference copies each state that it reads."""
     copied_on_write: bool = False
-    """Whether what is written to a state is copied there."""
+    """Whether a write to a state is a copy."""
     converted: bool = False
-    """Whether states keep the format of the model file and are converted where the device computes in
-    another; otherwise they are kept in the format it computes in."""
+    """Whether states are stored in the format of the model file and converted; otherwise they are stored in the
+    format of the computation."""
 
 
 Unpacking = Literal["ahead", "kernel", "product"]
-"""Where packed weights become numbers again: `ahead`, by the compiler, which stores and moves them unpacked;
-`kernel`, by operators of their own at each inference; `product`, as the product takes them."""
+"""Where packed weights are unpacked: `ahead` by the compiler, which stores them unpacked; by a `kernel` at each
+inference; or in the `product`."""
 
 
 class PackedWeights(Section):
-    """Where weights of few bits, with scales, are unpacked for products with floating-point activations."""
+    """Where weights of few bits with scales are unpacked for floating-point products."""
 
     int8: Unpacking = "product"
     """Weights of 8 bits."""
@@ -162,85 +158,78 @@ class PackedWeights(Section):
 
 
 class RooflineDevice(Section):
-    """A device known by its roofline: so much arithmetic, so many bytes, a price for starting an operator."""
+    """A device by its roofline: peak rate, bandwidth and launch cost."""
 
     title: str
     """Commercial name of the part."""
-    cores: PositiveCount
-    """Cores that share one operator."""
+    cores: units.PositiveCount
+    """Cores that share an operator."""
     cores_for: PerHint | None = None
-    """Cores that work at all, by performance hint; never more than `cores`. None: all."""
-    clock: Frequency
-    """Clock all cores sustain together; with `sustained_clock_share` the clock that they turbo to."""
+    """Cores that work, by performance hint; at most `cores`. None: all."""
+    clock: units.Frequency
+    """Clock that all cores sustain; with `sustained_clock_share` their turbo clock."""
     sustained_clock_share: SharePerHint | None = None
-    """Share of `clock` that the cores of `cores_for` sustain under the package's power limit, by performance
-    hint. None: all."""
-    voltage: Voltage
-    """Supply voltage at that clock; dynamic power goes with its square, leakage with itself."""
+    """Share of `clock` that `cores_for` sustain under the power limit, by performance hint. None: all."""
+    voltage: units.Voltage
+    """Supply voltage at that clock; dynamic power is proportional to its square, leakage to itself."""
     operating_points: dict[DeviceName, DevicePoint] = Field(default_factory=dict)
     """Named pairs of clock and voltage; `DEVICE.operating_point=NAME` sets both."""
-    macs_per_cycle: dict[DtypeName, MacsPerCycle]
-    """Multiply-accumulates a core starts in a cycle, by format."""
-    dense_efficiency: Fraction
-    """Part of the peak that matrix products and convolutions of ordinary size reach."""
-    busy_outputs: PositiveRatio | None = None
-    """Results of a product that a core needs to be kept busy; a product of fewer takes as long as one of so
-    many. None: products of any size keep it busy."""
-    product_lanes: PositiveRatio | None = None
-    """Columns of a product that a core works out side by side; a product of fewer, or of a few more, takes as
-    long as one of the next multiple. None: columns are not rounded up."""
-    product_overhead: Duration | None = None
-    """Fixed time of a product or convolution beside `dispatch_overhead`: operands are laid out anew for its
-    kernel, which fills and drains. None: none."""
-    result_macs: Ratio | None = None
-    """Multiply-accumulates that starting and storing a result of a product takes the time of. None: none."""
-    element_cycles: dict[ElementKind, CyclesPerElement] = Field(default_factory=dict)
-    """Cycles of a core for each element, by the kind of work. A kind that is not listed is done as fast as
-    arithmetic (`scatter_reduce` as `scatter`, `row_relayout` as `relayout`), and arithmetic that is not
-    listed as one multiply-accumulate."""
-    row_cycles: dict[RowKind, Cycles] = Field(default_factory=dict)
-    """Cycles of a core for each row on top; none where a kind is not listed."""
-    element_rate: PositiveRatio | None = None
-    """Rate of the work on elements and rows over that of `element_cycles` and `row_cycles`, where those were
-    measured on another core. None: the same."""
-    like: Annotated[DeviceName | None, Informative("read with the file")] = None
-    """Device of this SoC that this one starts from: what is left out here stands there."""
+    macs_per_cycle: dict[DtypeName, units.MacsPerCycle]
+    """Multiply-accumulates that a core starts in a cycle, by format."""
+    dense_efficiency: units.Fraction
+    """Share of the peak in matrix products and convolutions of ordinary size."""
+    busy_outputs: units.PositiveRatio | None = None
+    """Results of a product that occupy a core; smaller products take as long. None: any number."""
+    product_lanes: units.PositiveRatio | None = None
+    """Columns of a product that a core computes in parallel; columns round up to a multiple. None: they do
+    not."""
+    product_overhead: units.Duration | None = None
+    """Fixed time of a product or convolution in addition to `dispatch_overhead`: reordering of operands, filling
+    and draining of the kernel. None: none."""
+    result_macs: units.Ratio | None = None
+    """Time to start and store a result of a product, in multiply-accumulates. None: none."""
+    element_cycles: dict[ElementKind, units.CyclesPerElement] = Field(default_factory=dict)
+    """Cycles of a core per element, by kind of work. Absent kinds count as arithmetic (`scatter_reduce` as
+    `scatter`, `row_relayout` as `relayout`), absent arithmetic as one multiply-accumulate."""
+    row_cycles: dict[RowKind, units.Cycles] = Field(default_factory=dict)
+    """Further cycles of a core per row, by kind of work. Absent: none."""
+    element_rate: units.PositiveRatio | None = None
+    """Rate of elements and rows relative to `element_cycles` and `row_cycles`, if those were measured on another
+    core. None: the same."""
+    like: Annotated[DeviceName | None, units.Informative("read with the file")] = None
+    """Device of this SoC that this one starts from: it states what is left out here."""
     ops: list[OpName] | None = Field(default=None, min_length=1)
-    """Operator types it runs. None: all."""
+    """Operator types that it runs. None: all."""
     fallback: DeviceName | None = None
-    """Device that runs what this one cannot: results pass from one to the other through DRAM. None: there is
-    none, and a network that needs one is refused."""
+    """Device that runs what this one cannot; results pass through DRAM. None: such networks are refused."""
     fused_ops: list[FusedOpName] = Field(default_factory=list)
-    """Operator types that are done together with the operator whose result they read: what lies between them
-    is neither written nor read, and nothing is dispatched again."""
+    """Operator types that are fused with the operator whose result they read: no traffic and no dispatch."""
     in_place_ops: list[Literal["concat"]] = Field(default_factory=list)
-    """Operators that move nothing where the device itself makes all that is joined: producers write into the
-    joined tensor."""
+    """Operators without a copy if the device computes all operands: producers write into the joined tensor."""
     caches: dict[str, Cache] = Field(default_factory=dict, max_length=CACHE_LEVELS)
     """Cache levels by name, nearest to the core first."""
-    write_cost: PositiveRatio | None = None
-    """Time of a byte that is written over that of one that is read. None: they take the same."""
-    cache_line: Bytes | None = None
-    """Bytes fetched at a time from a random address. None: it has no `caches`, and each byte is fetched."""
-    outstanding_misses: PositiveCount
-    """Random reads that a core keeps in flight; with the latency it gives the rate of Gather."""
-    scatter_cost: PositiveRatio
-    """Time of a scattered read-modify-write over that of a gathered read."""
-    scatter_columns: PositiveRatio | None = None
-    """Columns of a scatter that a core takes at least: cores share the columns of the rows, not the rows.
-    None: all cores work on any scatter."""
-    dram_bandwidth: Bandwidth
-    """Bandwidth this device sustains from DRAM when it is alone."""
-    core_bandwidth: Bandwidth | None = None
-    """Bandwidth that one core sustains from DRAM. None: one core has all of `dram_bandwidth`."""
+    write_cost: units.PositiveRatio | None = None
+    """Time of a written byte relative to a read one. None: equal."""
+    cache_line: units.Bytes | None = None
+    """Bytes that an access to a random address fetches. None: without `caches`, single bytes."""
+    outstanding_misses: units.PositiveCount
+    """Random reads in flight per core; with the latency they give the rate of Gather."""
+    scatter_cost: units.PositiveRatio
+    """Time of a scattered read-modify-write relative to a gathered read."""
+    scatter_columns: units.PositiveRatio | None = None
+    """Fewest columns of a scatter per core: cores divide columns, not rows. None: all cores work."""
+    dram_bandwidth: units.Bandwidth
+    """DRAM bandwidth of this device alone."""
+    core_bandwidth: units.Bandwidth | None = None
+    """DRAM bandwidth of a core. None: all of `dram_bandwidth`."""
     states: StateHandling = StateHandling()
-    """How it keeps states."""
+    """How it stores states."""
     packed_weights: PackedWeights = PackedWeights()
     """Where it unpacks weights."""
-    launch_overhead: Duration
-    """Fixed time of one inference: calling the runtime, waking the device."""
-    dispatch_overhead: Duration
-    """Fixed time of one operator."""
+    launch_overhead: units.Duration
+    """Fixed time of an inference: call of the runtime, wake-up of the device."""
+    dispatch_overhead: units.Duration
+    """Fixed time of an operator."""
     power: DevicePower
     """Power by activity."""
 
@@ -270,12 +259,12 @@ class RooflineDevice(Section):
         return min(int(wanted), int(self.cores))
 
     def clock_used(self, hint: str) -> float:
-        """Return the clock of those cores (Hz)."""
+        """Return the clock under a performance hint (Hz)."""
         share = self.sustained_clock_share
         return float(self.clock) * (1.0 if share is None else float(getattr(share, hint)))
 
     def peak_macs_per_s(self, dtype: str) -> float:
-        """Return the multiply-accumulates a second of all cores in a format."""
+        """Return the multiply-accumulates per second of all cores in a format."""
         for name, rate in self.macs_per_cycle.items():
             if name == dtype:
                 return self.cores * rate * self.clock
@@ -290,7 +279,7 @@ class Cpu(RooflineDevice):
 
 
 class Gpu(RooflineDevice):
-    """An integrated GPU, by its roofline; a core is an Xe core, an SM or their like."""
+    """A GPU, by its roofline; a core is an Xe core or an SM."""
 
     kind: Literal["gpu"]
     """Kind of device: gpu."""

@@ -1,7 +1,6 @@
-"""The DPU: the output-stationary MAC grid of one tile, with the fitted parameters of its equations.
+"""The DPU: the output-stationary MAC grid of a tile, with the fitted parameters of its equations.
 
-The equations stand in `npusim.cost.grid`, `npusim.cost.dpu`, `npusim.cost.channelwise` and
-`npusim.cost.sparsity`; `npusim.calibrate.dpu_fit` fits the values, and `docs/dpu_model.md` says what the
+The equations are in `npusim.cost`; `npusim.calibrate` fits the values, and `docs/dpu_model.md` says what the
 figures do not determine.
 """
 
@@ -9,64 +8,48 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from npusim.arch.array import ArrayShape, GridOrDataflow
-from npusim.arch.device import FusedOpName, GridFormat, OpName
-from npusim.arch.levels import OPERANDS
+from npusim import units
+from npusim.arch.array import OPERANDS, ArrayShape, GridFormat, GridOrDataflow
+from npusim.arch.device import FusedOpName, OpName
 from npusim.config import Section
 from npusim.errors import UnknownNameError
-from npusim.units import (
-    Bytes,
-    BytesPerCycle,
-    Cycles,
-    Fraction,
-    Frequency,
-    Informative,
-    MacsPerCycle,
-    NaturalCount,
-    PositiveCount,
-    PositiveRatio,
-    Ratio,
-    refuse,
-)
+from npusim.units import refuse
 
 
 class Grid(Section):
-    """M x M VPEs of N x N MPEs each, one output element an MPE at a time."""
+    """M x M VPEs of N x N MPEs each; an MPE computes one output element at a time."""
 
-    vpe: PositiveCount
-    """M: the VPEs stand M x M and take a group of M x M output pixels."""
-    mpe: PositiveCount
-    """N: the N x N MPEs of a VPE take N * N output channels of a pixel."""
-    accumulator: Bytes
-    """Bytes of a partial sum that is put down in SRAM."""
+    vpe: units.PositiveCount
+    """M: M x M VPEs take a group of M x M output pixels."""
+    mpe: units.PositiveCount
+    """N: N x N MPEs of a VPE take N * N output channels of a pixel."""
+    accumulator: units.Bytes
+    """Bytes of a partial sum in SRAM."""
 
 
 class DpuMode(Section):
-    """A way to lay outputs on the grid: groups of pixels and channels that a stencil accumulates."""
+    """A layout of outputs on the grid: groups of pixels and channels that a stencil accumulates."""
 
-    groups_w: PositiveCount
+    groups_w: units.PositiveCount
     """Groups of M pixels along the width."""
-    groups_h: PositiveCount
+    groups_h: units.PositiveCount
     """Groups of M pixels along the height."""
-    groups_c: PositiveCount
+    groups_c: units.PositiveCount
     """Groups of N * N output channels."""
 
 
 class EnergyFactors(Section):
-    """Energy of an ideal cycle of the grid, as a multiple of a convolution's.
+    """Energy of an ideal cycle (all multipliers busy) of the grid, relative to a convolution."""
 
-    In an ideal cycle all multipliers have an operation.
-    """
-
-    convolution: PositiveRatio
+    convolution: units.PositiveRatio
     """Convolution and matrix product."""
-    depthwise: PositiveRatio
+    depthwise: units.PositiveRatio
     """Depthwise convolution."""
-    avgpool: PositiveRatio
+    avgpool: units.PositiveRatio
     """Average pooling."""
-    maxpool: PositiveRatio
+    maxpool: units.PositiveRatio
     """Max pooling."""
-    eltwise: PositiveRatio
+    eltwise: units.PositiveRatio
     """Elementwise operators."""
 
 
@@ -77,104 +60,101 @@ _NO_PADDING = "suites of measured workloads read it; estimates do not tell paddi
 class DpuModel(Section):
     """Parameters of one DPU generation, in cycles of the DPU clock; a `port` is a read port of the SRAM."""
 
-    # Convolution and matrix product
-    startup_cycles: Cycles
+    startup_cycles: units.Cycles
     """Before the first and after the last stencil of a workload."""
-    broadcast_cycles: Annotated[Cycles, Informative(_ONE_TILE)]
-    """Further start-up where the output is written to several tiles."""
-    stencil_cycles: Cycles
+    broadcast_cycles: Annotated[units.Cycles, units.Informative(_ONE_TILE)]
+    """Further start-up if several tiles are written."""
+    stencil_cycles: units.Cycles
     """Start of each stencil."""
-    slot_walk_cycles: Ratio
-    """Cycles per step that the operand loader spends on each pixel slot of the mode, filled or not."""
-    feed_piece_bytes: Bytes
-    """Input channels that the loader reads at a time for a pixel or an output channel."""
-    act_bytes_per_port_cycle: BytesPerCycle
+    slot_walk_cycles: units.Ratio
+    """Cycles per step of the operand loader for each pixel slot of the mode, filled or not."""
+    feed_piece_bytes: units.Bytes
+    """Input channels that the loader reads at once for a pixel or an output channel."""
+    act_bytes_per_port_cycle: units.BytesPerCycle
     """Activations that a port feeds to the grid."""
-    weight_bytes_per_port_cycle: BytesPerCycle
+    weight_bytes_per_port_cycle: units.BytesPerCycle
     """Weights that a port feeds to the grid."""
-    write_ports: PositiveCount
-    """Ports through which outputs leave; only the product with the rate below is determined."""
-    drain_bytes_per_port_cycle: BytesPerCycle
-    """Outputs that leave through a write port for the tile's own SRAM."""
-    broadcast_rate: Annotated[PositiveRatio, Informative(_ONE_TILE)]
-    """Rate at which outputs leave for several tiles, relative to the tile's own SRAM."""
-    fp16_output_rate: PositiveRatio
+    write_ports: units.PositiveCount
+    """Write ports of outputs; only the product with the rate below is determined."""
+    drain_bytes_per_port_cycle: units.BytesPerCycle
+    """Outputs that a write port moves to the SRAM of the tile."""
+    broadcast_rate: Annotated[units.PositiveRatio, units.Informative(_ONE_TILE)]
+    """Rate of outputs to several tiles, relative to the SRAM of the tile."""
+    fp16_output_rate: units.PositiveRatio
     """Bytes per cycle of fp16 outputs, relative to int8; also of elementwise sums."""
-    lone_row_taps: Annotated[Ratio, Informative(_NO_PADDING)]
-    """Kernel taps saved where a single row of pixels remains beside vertical padding."""
-    # Zeros
-    sparse_window_act: PositiveRatio
+    lone_row_taps: Annotated[units.Ratio, units.Informative(_NO_PADDING)]
+    """Kernel taps saved if a single row of pixels remains next to vertical padding."""
+    sparse_window_act: units.PositiveRatio
     """Elements over which the pixel lanes run before they wait for the fullest one."""
-    sparse_window_weight: PositiveRatio
+    sparse_window_weight: units.PositiveRatio
     """Elements over which the channel lanes run before they wait for the fullest one."""
-    sparse_skip_max: PositiveRatio
+    sparse_skip_max: units.PositiveRatio
     """Steps that a MAC unit can pass over in a cycle."""
-    sparse_restart: Ratio
+    sparse_restart: units.Ratio
     """Steps lost for each step that is kept, because the pipeline starts again after a skip."""
-    sparse_drain_exposed: Fraction
-    """Share of the shorter of computing and write-back that nothing hides where zeros are skipped."""
-    sparse_act_feed: PositiveRatio
+    sparse_drain_exposed: units.Fraction
+    """Exposed share of the shorter of computing and write-back when zeros are skipped."""
+    sparse_act_feed: units.PositiveRatio
     """Time to feed sparse activations, read through a table of pointers, relative to dense ones."""
-    # Depthwise convolution, pooling, elementwise
-    channelwise_block_bytes: Bytes
+    channelwise_block_bytes: units.Bytes
     """Channels that one pass handles."""
-    channelwise_bytes_per_port_cycle: BytesPerCycle
-    """Bytes that a port reads at most where channels do not meet."""
-    channelwise_start_cycles: Cycles
+    channelwise_bytes_per_port_cycle: units.BytesPerCycle
+    """Most bytes that a port reads in channel-wise work."""
+    channelwise_start_cycles: units.Cycles
     """Start of each block of channels."""
-    depthwise_tap_cost: PositiveRatio
-    """Time of a kernel tap over the time its bytes need through the ports."""
-    depthwise_group_cost: Ratio
-    """Further taps' worth of time for each group of pixels: its write-back."""
-    padding_saving: Annotated[Fraction, Informative(_NO_PADDING)]
+    depthwise_tap_cost: units.PositiveRatio
+    """Time of a kernel tap relative to that of its bytes through the ports."""
+    depthwise_group_cost: units.Ratio
+    """Write-back of each group of pixels, in taps."""
+    padding_saving: Annotated[units.Fraction, units.Informative(_NO_PADDING)]
     """Share of the taps that read padding which is skipped."""
-    stride_conflict: Ratio
-    """Further time, relative, of strided taps with one block of channels: they fall on the same banks."""
-    half_block_cost: PositiveRatio
-    """Time of a tap where channels fill at most half a block, relative to a full one."""
-    row_reuse_channels: NaturalCount
-    """Up to so many channels the loader keeps a row of pixels for all taps along it; 0: never."""
-    row_reuse_kernel_w: NaturalCount
+    stride_conflict: units.Ratio
+    """Relative extra time of strided taps with one block of channels: bank conflicts."""
+    half_block_cost: units.PositiveRatio
+    """Time of a tap with at most half a block of channels, relative to a full one."""
+    row_reuse_channels: units.NaturalCount
+    """Most channels for which the loader keeps a row of pixels for all its taps; 0: never."""
+    row_reuse_kernel_w: units.NaturalCount
     """Widest kernel, in pixels, whose columns the loader shares between taps; 0: none."""
-    row_reuse_cost: PositiveRatio
-    """Reads of a kept row over its columns."""
-    row_overlap_cost: PositiveRatio
-    """Reads of overlapping columns where no row is kept, over reads of each tap by itself."""
-    pool_tap_cost: PositiveRatio
-    """Time of a tap of max pooling over the time its bytes need."""
-    pool_stencil_cost: Ratio
-    """Further groups' worth of time a tap for each stencil of max pooling."""
-    pool_few_slots_cost: PositiveRatio
+    row_reuse_cost: units.PositiveRatio
+    """Reads of a kept row relative to its columns."""
+    row_overlap_cost: units.PositiveRatio
+    """Reads of overlapping columns without a kept row, relative to separate reads of each tap."""
+    pool_tap_cost: units.PositiveRatio
+    """Time of a tap of max pooling relative to that of its bytes."""
+    pool_stencil_cost: units.Ratio
+    """Extra time per tap for each stencil of max pooling, in groups."""
+    pool_few_slots_cost: units.PositiveRatio
     """Time of a tap of max pooling in modes other than the first, relative to it."""
-    eltwise_bytes_per_port_cycle: BytesPerCycle
-    """Bytes of int8 sums, for each read port, of an elementwise operator."""
+    eltwise_bytes_per_port_cycle: units.BytesPerCycle
+    """Bytes of int8 sums per read port of an elementwise operator."""
 
 
 class Dpu(Section):
     """The MAC grid of one tile."""
 
-    clock: Frequency
+    clock: units.Frequency
     """Clock of the grid."""
     grid: Grid
     """Arrangement of the grid."""
-    macs_per_mpe: dict[GridFormat, MacsPerCycle] = Field(min_length=1)
-    """Input channels an MPE multiplies and accumulates in a cycle, by format. Without int4 it is computed as
-    int8, without fp32 as fp16 and the other way round; integers without int8 run on the DSPs."""
+    macs_per_mpe: dict[GridFormat, units.MacsPerCycle] = Field(min_length=1)
+    """Input channels per MPE and cycle, by format. Without int4 it runs as int8, without fp32 as fp16 and vice
+    versa; integers without int8 run on the DSPs."""
     modes: dict[str, DpuMode] = Field(min_length=1, max_length=3)
-    """Layouts of a stencil; the compiler takes the best for each workload."""
+    """Layouts of a stencil; the compiler selects the best for each workload."""
     eltwise_ops: list[OpName]
-    """Elementwise operators the grid can run on two tensors; the DSPs run the others."""
+    """Elementwise operators of the grid on two tensors; the DSPs run the others."""
     dataflow: GridOrDataflow = "grid"
-    """How products and convolutions are laid on the MACs of a tile. `grid`: stencils of outputs, as `modes`
-    and `model` say, calibrated on silicon. Else a dataflow of configs/dataflows.yaml by its name, or in
-    place: the same MACs as `array` arranges them, by first principles."""
+    """Mapping of products and convolutions to the MACs of a tile. `grid`: stencils of outputs by `modes` and
+    `model`, calibrated on silicon. Otherwise a dataflow of configs/dataflows.yaml by name, or in place: the same
+    MACs, arranged as `array`, by first principles."""
     array: ArrayShape | None = None
-    """Arrangement of the MACs for a dataflow. None: M * M times the MACs of an MPE along the first axis,
-    N * N along the second, operands broadcast."""
+    """MACs as an array for a dataflow. None: M * M times the MACs of an MPE along the first axis, N * N along the
+    second, with broadcast operands."""
     fused_ops: list[FusedOpName]
-    """What the post-processing engine applies to an output of the grid for nothing."""
+    """Operators that the post-processing engine applies to outputs without extra time."""
     fuse_residual: bool = False
-    """Whether a sum with a second tensor of that shape is applied there too, which no compiler does."""
+    """Whether it also adds a second tensor of that shape, which no compiler uses."""
     energy_factors: EnergyFactors
     """Energy of an ideal cycle by kind of operator."""
     model: DpuModel
@@ -197,26 +177,26 @@ class Dpu(Section):
             found = f"loops on {len(self.dataflow.unroll)} axes"
             refuse(found, f"at most {len(axes)}: the array has {', '.join(axes)}", at="dataflow.unroll")
         stays, levels = self.dataflow.stationary, self.array.levels if self.array is not None else {}
-        if stays in OPERANDS and levels and not any(stays in one.operands for one in levels.values()):
-            have = "; ".join(f"{name}: {', '.join(one.operands)}" for name, one in levels.items())
+        if stays in OPERANDS and levels and not any(stays in level.operands for level in levels.values()):
+            have = "; ".join(f"{name}: {', '.join(level.operands)}" for name, level in levels.items())
             allowed = f"an operand that some level of the array holds ({have}), none, or any"
             refuse(f"{stays} that stay, with no level to stay in", allowed, at="dataflow")
         return self
 
     @property
     def channel_lanes(self) -> int:
-        """Channels of a result that the grid works on side by side."""
+        """Channels of a result that the grid computes in parallel."""
         return int(self.grid.mpe) ** 2
 
     @property
     def mpes(self) -> int:
-        """MPEs of one tile: M * M * N * N, or the PEs of an array."""
+        """MPEs of a tile, M * M * N * N, or PEs of its array."""
         if self.array is not None and self.dataflow != "grid":
             return self.array.pes
         return int(self.grid.vpe) ** 2 * int(self.grid.mpe) ** 2
 
     def macs_per_cycle(self, dtype: str) -> float:
-        """Return the multiply-accumulates of one tile in a cycle of the DPU clock, in a format."""
+        """Return the multiply-accumulates per cycle of a tile in a format."""
         for name, rate in self.macs_per_mpe.items():
             if name == dtype:
                 return self.mpes * rate

@@ -1,7 +1,7 @@
-"""The DSPs of a tile and the kernels they run, by generation: how many cycles each operator takes.
+"""The DSPs of a tile and the cycles of their kernels, by generation.
 
-Sources disagree about which kernels the compiler uses, so all generations are kept by name: the one in
-use stands in the SoC's file, the others in `configs/dsp/<library>/<generation>.yaml`.
+Sources disagree about the kernels of the compiler, so generations have names: the SoC's file holds the one in
+use, `configs/dsp/<library>/<generation>.yaml` the others.
 """
 
 from __future__ import annotations
@@ -12,91 +12,82 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from npusim import units
 from npusim.arch.device import is_operator
 from npusim.config import Section, load_model
 from npusim.config.reading import read_yaml
 from npusim.errors import UnknownNameError, nearest
 from npusim.locate import data_root, resource, resource_names
-from npusim.units import (
-    Cycles,
-    CyclesPerElement,
-    ElementsPerCycle,
-    Fraction,
-    Informative,
-    PositiveCount,
-    Quantity,
-    Ratio,
-    refuse,
-)
+from npusim.units import refuse
 
 GenerationName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 """Name of a generation of DSP kernels."""
 
-_NO_CYCLES = Quantity(0.0, "cycle", source="absent")
-_NO_ELEMENT = Quantity(0.0, "cycle/element", source="absent")
-_NOTHING = Quantity(0.0, "", source="absent")
+_NO_CYCLES = units.Quantity(0.0, "cycle", source="absent")
+_NO_ELEMENT = units.Quantity(0.0, "cycle/element", source="absent")
+_NOTHING = units.Quantity(0.0, "", source="absent")
 
 
 class DspKernel(Section):
     """One kernel on one DSP, in cycles of the VPU clock: fixed + rows x per_row + elements x per_element.
 
-    Further numbers describe kernels with more than one loop; a kernel that has no such loop leaves them out.
+    Further numbers describe kernels with more than one loop; other kernels leave them out.
     """
 
     source: str = ""
-    """Where the numbers of this kernel come from, and how well they fit."""
-    fixed: Cycles = _NO_CYCLES
+    """Source of the numbers, and how well they fit."""
+    fixed: units.Cycles = _NO_CYCLES
     """Call, arguments, set-up of the unrolled loop."""
-    per_element: CyclesPerElement = _NO_ELEMENT
-    """An element, with the lanes of the generation."""
-    per_row: Cycles = _NO_CYCLES
-    """A row, for kernels that work along an axis (Softmax, Gather, reductions)."""
-    small_below: Ratio = _NOTHING
-    """Elements below which a call takes the plain loop."""
-    small_fixed: Cycles = _NO_CYCLES
+    per_element: units.CyclesPerElement = _NO_ELEMENT
+    """An element with the lanes of the generation."""
+    per_row: units.Cycles = _NO_CYCLES
+    """A row of a kernel along an axis (Softmax, Gather, reductions)."""
+    small_below: units.Ratio = _NOTHING
+    """Elements below which a call runs the plain loop."""
+    small_fixed: units.Cycles = _NO_CYCLES
     """Call of the plain loop."""
-    small_per_element: CyclesPerElement = _NO_ELEMENT
+    small_per_element: units.CyclesPerElement = _NO_ELEMENT
     """An element in the plain loop."""
-    small_counted: Ratio = _NOTHING
-    """Elements of the plain loop that cost time, those of one vector; further ones are free. 0: all cost."""
-    row_head_per_element: CyclesPerElement = _NO_ELEMENT
-    """An element at the head of a row, worked through one by one."""
-    row_head_elements: Ratio = _NOTHING
-    """Most elements that a row's head holds."""
-    stream_from_elements: Ratio = _NOTHING
-    """Elements from which the streaming loop runs; 0: there is none."""
-    stream_from_rows: Ratio = _NOTHING
-    """Rows from which the streaming loop runs; 0: there is none."""
-    stream_per_element: CyclesPerElement = _NO_ELEMENT
+    small_counted: units.Ratio = _NOTHING
+    """Elements of the plain loop that take time (one vector); 0: all."""
+    row_head_per_element: units.CyclesPerElement = _NO_ELEMENT
+    """An element at the head of a row, processed one by one."""
+    row_head_elements: units.Ratio = _NOTHING
+    """Most elements of the head of a row."""
+    stream_from_elements: units.Ratio = _NOTHING
+    """Fewest elements of the streaming loop; 0: no such loop."""
+    stream_from_rows: units.Ratio = _NOTHING
+    """Fewest rows of the streaming loop; 0: no such loop."""
+    stream_per_element: units.CyclesPerElement = _NO_ELEMENT
     """An element in the streaming loop."""
-    stream_per_row: Cycles = _NO_CYCLES
+    stream_per_row: units.Cycles = _NO_CYCLES
     """A row in the streaming loop."""
-    few_rows_below: Ratio = _NOTHING
-    """Rows below which a kernel that puts a row in each lane has lanes to spare; 0: it does no such thing."""
-    few_rows_fixed: Cycles = _NO_CYCLES
-    """Call with lanes to spare."""
-    few_rows_per_position: Cycles = _NO_CYCLES
-    """A position along the rows with lanes to spare: all rows at once."""
-    one_row_fixed: Cycles = _NO_CYCLES
-    """Call with a single row, which is worked through along itself."""
-    vector_share: Fraction | None = None
-    """Share of the element cycles that more lanes shorten: 1 for a vector kernel, 0 for a scalar one; None:
-    the generation's."""
+    few_rows_below: units.Ratio = _NOTHING
+    """Rows below which a kernel with a row per lane has idle lanes; 0: no such kernel."""
+    few_rows_fixed: units.Cycles = _NO_CYCLES
+    """Call with idle lanes."""
+    few_rows_per_position: units.Cycles = _NO_CYCLES
+    """A position along the rows with idle lanes: all rows at once."""
+    one_row_fixed: units.Cycles = _NO_CYCLES
+    """Call with a single row, which the lanes divide."""
+    vector_share: units.Fraction | None = None
+    """Share of the element cycles that scales with lanes: 1 for a vector kernel, 0 for a scalar one. None: that
+    of the generation."""
 
 
 class DspGeneration(Section):
-    """A set of kernels that belong together."""
+    """A set of kernels."""
 
     title: str
-    """What the set is and where it comes from."""
-    reference_lanes: PositiveCount
-    """fp16 lanes of the DSP that the numbers hold for."""
-    call: Cycles = _NO_CYCLES
-    """Cycles of a call of any kernel, on top of the kernel's own fixed ones."""
-    vector_share: Fraction = _NOTHING
-    """Vector share of the kernels that do not state theirs."""
+    """Name and source of the set."""
+    reference_lanes: units.PositiveCount
+    """fp16 lanes of the DSP of the numbers."""
+    call: units.Cycles = _NO_CYCLES
+    """Cycles of a call of any kernel in addition to its fixed ones."""
+    vector_share: units.Fraction = _NOTHING
+    """Vector share of kernels that do not state it."""
     fallback: str | None = None
-    """Generation that is asked for a kernel this one lacks; None: there is none."""
+    """Generation that supplies missing kernels. None: there is none."""
     kernels: dict[str, DspKernel] = Field(min_length=1)
     """Kernels by name, as operators ask for them; `configs/dsp/kernels.yaml` lists the names."""
 
@@ -111,7 +102,7 @@ class DspGeneration(Section):
 
 
 class DspKernelFile(DspGeneration):
-    """A generation in a file of its own."""
+    """A generation in a separate file."""
 
     schema_name: Literal["npusim.dsp-kernels/1"] = Field(alias="schema")
     """Version of this file format: npusim.dsp-kernels/1."""
@@ -125,7 +116,7 @@ def dsp_libraries() -> list[str]:
 
 @cache
 def known_kernels() -> frozenset[str]:
-    """Return the names of all DSP kernels that operators ask for or that a shipped library holds."""
+    """Return the names of all kernels that operators use or that a shipped library holds."""
     names = read_yaml(resource("configs", "dsp", "kernels.yaml")).data["kernels"]
     return frozenset(map(str, names))
 
@@ -137,13 +128,7 @@ def library_generations(library: str | None) -> list[str]:
 
 @cache
 def library_generation(library: str | None, generation: str) -> DspGeneration:
-    """Return a generation of a shipped library.
-
-    Raises
-    ------
-    UnknownNameError
-        Where the library has no such generation.
-    """
+    """Return a generation of a shipped library; an `UnknownNameError` lists the names."""
     known = library_generations(library)
     if generation not in known:
         raise UnknownNameError(f"DSP kernel generation of {library}", generation, known)
@@ -154,30 +139,30 @@ _OTHER_LANES = "kernels state their cycles for fp16 lanes, whatever the format o
 
 
 class DspLanes(Section):
-    """Elements a vector instruction works on, by format."""
+    """Elements of a vector instruction, by format."""
 
-    fp16: ElementsPerCycle
+    fp16: units.ElementsPerCycle
     """Elements of 16 bits."""
-    fp32: Annotated[ElementsPerCycle | None, Informative(_OTHER_LANES)] = None
+    fp32: Annotated[units.ElementsPerCycle | None, units.Informative(_OTHER_LANES)] = None
     """Elements of 32 bits."""
-    int8: Annotated[ElementsPerCycle | None, Informative(_OTHER_LANES)] = None
+    int8: Annotated[units.ElementsPerCycle | None, units.Informative(_OTHER_LANES)] = None
     """Elements of 8 bits."""
 
 
 class Dsp(Section):
-    """The vector processors (Intel: SHAVE) that run what the grid cannot."""
+    """The vector processors (Intel: SHAVE), which run what the grid cannot."""
 
-    per_tile: PositiveCount
+    per_tile: units.PositiveCount
     """DSPs in a tile."""
     lanes: DspLanes
-    """Elements a vector instruction works on, by format."""
+    """Elements of a vector instruction, by format."""
     kernel_generation: str
-    """Which set of kernels the compiler uses: one of `kernels`, or of the library."""
+    """Set of kernels that the compiler uses: one of `kernels`, or of the library."""
     library: str | None = None
-    """Folder of `configs/dsp` with further generations, such as npu4000; in a file also a YAML file beside it
-    that holds one generation. None: there are no further ones."""
+    """Folder of `configs/dsp` with further generations, such as npu4000, or a YAML file with one generation in
+    the folder of the data sheet. None: there are none."""
     kernels: dict[GenerationName, DspGeneration]
-    """Generations by name, numbers and all."""
+    """Generations by name, with their numbers."""
 
     @model_validator(mode="after")
     def _names_exist(self) -> Dsp:
@@ -194,7 +179,7 @@ class Dsp(Section):
         return self
 
     def _refuse_circle(self, name: str, at: str) -> None:
-        """Refuse fallbacks that lead back to where they began; shipped generations hold none."""
+        """Refuse fallbacks that form a cycle; shipped generations have none."""
         passed = [name]
         while (wanted := self.kernels[passed[-1]].fallback) in self.kernels:
             if wanted in passed:
@@ -202,18 +187,12 @@ class Dsp(Section):
             passed.append(str(wanted))
 
     def generation(self, name: str | None = None) -> DspGeneration:
-        """Return a generation by name; None: the one in use.
-
-        Raises
-        ------
-        UnknownNameError
-            Where neither this file nor the library has it.
-        """
+        """Return a generation of this file or of the library; None: the one in use."""
         name = name if name is not None else self.kernel_generation
         return self.kernels[name] if name in self.kernels else library_generation(self.library, name)
 
     def kernel(self, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
-        """Return (generation, its data, kernel) for a kernel's name, fallbacks included; None if unknown."""
+        """Return (name of the generation, generation, kernel) for a kernel, fallbacks included; None if unknown."""
         seen: list[str] = []
         wanted: str | None = self.kernel_generation
         while wanted is not None and wanted not in seen:

@@ -1,77 +1,65 @@
-"""Finds the data sheet of a SoC by name or path and reads it."""
+"""Data sheets by name or path: SoCs and compilers."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from npusim.arch.dsp import DspKernelFile
 from npusim.arch.soc import Soc
-from npusim.config import Settings, dump_model, load_model, override_model, validate_data
+from npusim.config import Section, Settings, dump_model, load_model, override_model, validate_data
 from npusim.config.reading import ParsedFile, merge_files, read_yaml
-from npusim.config.texts import read_text
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
-from npusim.locate import data_root, resource_names
+from npusim.files import read_text
+from npusim.locate import data_root, resource, resource_names
+from npusim.units import Bandwidth, BytesOrZero, Duration, Quantity, Ratio
 
 _EXTENDS = ("extends",)
 _NOT_INHERITED = {"name", "title", "extends"}
 _MOST_SHEETS = 8
-"""Data sheets that may start from each other."""
+"""Longest chain of data sheets that start from each other."""
 
 
 def soc_names(*, variants: bool = True) -> list[str]:
-    """Return the names of the SoCs that npusim ships, sorted.
-
-    Parameters
-    ----------
-    variants : bool
-        Whether those count that start from another one.
-    """
+    """Return the names of the shipped SoCs, sorted, with or without those that start from another one."""
     names = resource_names("configs/socs", ".yaml")
     return names if variants else [name for name in names if "\nextends:" not in read_text(soc_file(name))]
 
 
-def load_soc(name_or_path: str | Path, overrides: Settings = ()) -> Soc:
+def load_soc(name_or_path: str | Path, settings: Settings = ()) -> Soc:
     """Load a SoC.
 
     Parameters
     ----------
     name_or_path : str or Path
-        Name of a shipped SoC, or the path of a YAML file: whatever has a directory or ends in .yaml or .yml.
-    overrides : settings, optional
-        What to set on top: ``"npu.sram.per_tile=2MiB"`` texts or a mapping of path to value.
-
-    Returns
-    -------
-    Soc
-        The machine, frozen.
+        Name of a shipped SoC, or the path of a YAML file: it has a directory or ends in .yaml or .yml.
+    settings : settings, optional
+        Settings on top: ``"npu.sram.per_tile=2MiB"`` texts, or a mapping of path to value. A bare number of a
+        mapping is in SI units.
 
     Raises
     ------
     UnknownNameError
-        Where no SoC has that name.
+        If no SoC has that name.
     FileError, ConfigError
-        Where the file cannot be read or does not describe a SoC.
+        If the file cannot be read or does not describe a SoC.
 
     Examples
     --------
     >>> soc = load_soc("core-ultra-series2", ["npu.sram.per_tile=2MiB"])
     >>> int(soc.npu.tiles), soc.npu.sram.per_tile.text
     (6, '2MiB')
+    >>> load_soc("core-ultra-series2", settings={"dram.bandwidth": 100e9}).dram.bandwidth.text
+    '100 GB/s'
     """
-    return validate_data(soc_data(soc_file(name_or_path)), Soc, overrides)
+    return validate_data(soc_data(soc_file(name_or_path)), Soc, settings)
 
 
 def soc_data(path: Path) -> ParsedFile:
-    """Return the data of a SoC's file, with those of the data sheets and devices that it starts from.
-
-    Raises
-    ------
-    FileError, ConfigError
-        Where a file cannot be read, or starts from nothing, from itself, or from too many others; where a
-        device does.
-    """
+    """Return the data of a SoC's file, with those of the data sheets and devices that it starts from."""
     sheet = _sheet_data(path, ())
     devices = sheet.data.get("devices") if isinstance(sheet.data, dict) else None
     if isinstance(devices, dict):
@@ -82,25 +70,26 @@ def soc_data(path: Path) -> ParsedFile:
 
 
 def _start_from_device(sheet: ParsedFile, devices: dict[str, Any], name: str) -> None:
-    """Write into a device what the one that it is like has, and it does not state."""
+    """Add to a device what it leaves out and the device of its key `like` states."""
     at, wanted = ("devices", name), devices[name]["like"]
-    others = [one for one, s in devices.items() if one != name and isinstance(s, dict) and not s.get("like")]
+    others = [n for n, d in devices.items() if n != name and isinstance(d, dict) and not d.get("like")]
     if wanted not in others:
         meant = nearest(str(wanted), others)
         raise _wrong(sheet, (*at, "like"), f"the device {shown(str(wanted))}", ", ".join(others), meant)
-    found = merge_files(_part(sheet, ("devices", wanted)), own := _part(sheet, at))
+    own = _part(sheet, at)
+    merged = merge_files(_part(sheet, ("devices", wanted)), own)
     if "tiles" in own.data and "tiles_for" not in own.data:
-        found.data.pop("tiles_for", None)
-    devices[name] = found.data
+        merged.data.pop("tiles_for", None)
+    devices[name] = merged.data
     for key in [key for key in sheet.lines if key[:2] == at]:
         del sheet.lines[key]
         sheet.files.pop(key, None)
-    sheet.lines.update({(*at, *key): line for key, line in found.lines.items()})
-    sheet.files.update({(*at, *key): file for key, file in found.files.items()})
+    sheet.lines.update({(*at, *key): line for key, line in merged.lines.items()})
+    sheet.files.update({(*at, *key): file for key, file in merged.files.items()})
 
 
 def _part(sheet: ParsedFile, at: tuple[str, str]) -> ParsedFile:
-    """Return a device of a data sheet as a file of its own."""
+    """Return a device of a data sheet as a separate file."""
     lines = {key[2:]: line for key, line in sheet.lines.items() if key[:2] == at}
     files = {key[2:]: file for key, file in sheet.files.items() if key[:2] == at}
     return ParsedFile(sheet.name, deepcopy(sheet.data["devices"][at[1]]), lines, files)
@@ -132,28 +121,24 @@ def _sheet_data(path: Path, children: tuple[Path, ...]) -> ParsedFile:
     if isinstance(base.data, dict):
         base.data = {key: value for key, value in base.data.items() if key not in _NOT_INHERITED}
         base.lines = {key: line for key, line in base.lines.items() if not {*key[:1]} & _NOT_INHERITED}
-        _forget_tiles_for(base.data.get("devices"), sheet.data.get("devices"))
-        _forget_points_of(base.data.get("operating_points"), sheet.data.get("devices"))
+        _forget_changed(base.data, sheet.data.get("devices"))
     return merge_files(base, sheet)
 
 
-def _forget_tiles_for(inherited: Any, own: Any) -> None:
-    """Leave out of the inherited devices how many tiles are used where a data sheet has others."""
-    for name, device in own.items() if isinstance(own, dict) and isinstance(inherited, dict) else ():
-        if isinstance(device, dict) and "tiles" in device and isinstance(inherited.get(name), dict):
-            inherited[name].pop("tiles_for", None)
-
-
-def _forget_points_of(inherited: Any, own: Any) -> None:
-    """Leave devices that a data sheet leaves out, out of the inherited operating points of several."""
-    for name, device in own.items() if isinstance(own, dict) and isinstance(inherited, dict) else ():
-        for points in inherited.values() if device is None else ():
-            if isinstance(points, dict):
-                points.pop(name, None)
+def _forget_changed(inherited: dict[str, Any], own: Any) -> None:
+    """Remove inherited `tiles_for` of devices with other `tiles`, and operating points of removed devices."""
+    devices, points = (inherited.get(key) or {} for key in ("devices", "operating_points"))
+    for name, device in own.items() if isinstance(own, dict) else ():
+        before = devices.get(name) if isinstance(devices, dict) else None
+        if isinstance(device, dict) and "tiles" in device and isinstance(before, dict):
+            before.pop("tiles_for", None)
+        for point in points.values() if device is None and isinstance(points, dict) else ():
+            if isinstance(point, dict):
+                point.pop(name, None)
 
 
 def _include_library(sheet: ParsedFile, folder: Path) -> None:
-    """Write the DSP kernels of a YAML file beside a data sheet into it: a generation of the file's name."""
+    """Add the DSP kernels of a YAML file in the folder of a data sheet as a generation."""
     devices = sheet.data.get("devices")
     for name, device in devices.items() if isinstance(devices, dict) else ():
         dsp: Any = device.get("dsp") if isinstance(device, dict) else None
@@ -178,20 +163,20 @@ def _wrong(
 
 
 def sheet_text(name_or_path: str | Path) -> str:
-    """Return the text of a SoC's file, with what stands in the data sheets that it starts from."""
+    """Return the text of a SoC's file, with the data sheets that it starts from merged in."""
     text = read_text(soc_file(name_or_path))
     soc = load_soc(name_or_path)
     return text if soc.extends is None else dump_model(standalone(soc))
 
 
 def standalone(soc: Soc) -> Soc:
-    """Return a SoC that starts from no other data sheet or device: what it left out of them stays out."""
+    """Return a SoC that starts from no other data sheet or device."""
     devices = {name: one.model_copy(update={"like": None}) for name, one in soc.devices.items()}
     return soc.model_copy(update={"extends": None, "devices": devices})
 
 
 def soc_file(name_or_path: str | Path) -> Path:
-    """Return the file of a SoC; parameters and errors as for `load_soc`, but it is not read."""
+    """Return the path of a SoC's file; parameters and errors as for `load_soc`."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith((".yaml", ".yml")) or "/" in text or "\\" in text:
         return Path(text)
@@ -201,6 +186,59 @@ def soc_file(name_or_path: str | Path) -> Path:
     return data_root() / "configs" / "socs" / f"{text}.yaml"
 
 
-def with_overrides(soc: Soc, overrides: Settings) -> Soc:
-    """Return a SoC with further settings on top; parameters and errors as for `load_soc`."""
-    return override_model(soc, overrides)
+def with_overrides(soc: Soc, settings: Settings) -> Soc:
+    """Return a SoC with further settings; parameters and errors as for `load_soc`."""
+    return override_model(soc, settings)
+
+
+class Toolchain(Section):
+    """A compiler for NPUs: time to compile a network, and size of the result."""
+
+    schema_name: Literal["npusim.toolchain/1"] = Field(alias="schema")
+    """Version of this file format: npusim.toolchain/1."""
+    name: Annotated[str, Field(min_length=1)]
+    """Short name."""
+    title: str
+    """Full name."""
+    compile_fixed: Duration
+    """Time to compile the smallest network: reading, passes over the graph, loading the result."""
+    compile_per_operator: Duration
+    """Time per operator: tiling, scheduling."""
+    compile_bandwidth: Bandwidth
+    """Bytes of constants that are reordered and written in a second."""
+    version_fixed: BytesOrZero
+    """Size of a compiled version without constants: tables, headers."""
+    version_per_operator: BytesOrZero
+    """Size per operator: its descriptors."""
+    memory_fixed: BytesOrZero = Quantity(0.0, "B", source="absent")
+    """Peak memory to compile the smallest network."""
+    memory_per_constant_byte: Ratio = Quantity(0.0, "", source="absent")
+    """Peak memory per byte of constants: the model as read, and reordered copies. 0: not known."""
+
+    def compile_s(self, operators: int, constant_bytes: float) -> float:
+        """Return the time to compile a network (s)."""
+        layout_s = constant_bytes / self.compile_bandwidth
+        return float(self.compile_fixed + operators * self.compile_per_operator + layout_s)
+
+    def memory_bytes(self, constant_bytes: float) -> float:
+        """Return the peak memory to compile a network (B)."""
+        return float(self.memory_fixed + self.memory_per_constant_byte * constant_bytes)
+
+    def version_bytes(self, operators: int, constant_bytes: float) -> float:
+        """Return the size of a compiled network (B)."""
+        return float(self.version_fixed + operators * self.version_per_operator + constant_bytes)
+
+
+def load_toolchain(name: str = "openvino-npu", overrides: Settings = ()) -> Toolchain:
+    """Return a toolchain by its shipped name or the path of a YAML file.
+
+    Examples
+    --------
+    >>> load_toolchain().compile_s(operators=0, constant_bytes=0.0) > 0.0
+    True
+    """
+    if name.endswith((".yaml", ".yml")):
+        return load_model(name, Toolchain, overrides)
+    if name not in resource_names("configs/toolchains", ".yaml"):
+        raise UnknownNameError("toolchain", name, resource_names("configs/toolchains", ".yaml"))
+    return load_model(resource("configs", "toolchains", f"{name}.yaml"), Toolchain, overrides)

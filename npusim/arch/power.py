@@ -1,8 +1,9 @@
-"""Power of devices and package: what a data sheet rates, and at which clock and voltage it holds.
+"""Power, energy and area: what a data sheet states, at which clock and voltage, and the process node.
 
-Idle power is what a gated device draws. Beyond it leakage goes with the voltage, and dynamic power with the
-square of the voltage and with the clock. A sheet gives their sum at a rated point: the clock and voltage that
-it states itself, unless `rated_at` says another one. A setting of the clock leaves the rated point alone.
+A gated device draws idle power. Leakage beyond it is proportional to the voltage, and dynamic power to the
+clock and the square of the voltage. A sheet states their sum at a rated point: its own clock and voltage, unless
+`rated_at` states others. A setting of the clock leaves the rated point unchanged. Energies of the process node
+hold at its nominal voltage.
 """
 
 from __future__ import annotations
@@ -12,81 +13,76 @@ from typing import Any
 
 from pydantic import Field
 
+from npusim import units
+from npusim.arch.array import GridFormat
 from npusim.config import Section
-from npusim.units import Fraction, Frequency, PositiveFraction, Power, Quantity, Voltage
 
 RATED_HERE = "absent: the clock and voltage of the sheet"
-"""Source of a rated point that nobody stated."""
+"""Source of a rated point that the sheet does not state."""
 
 
 class SharePerHint(Section):
     """A share by OpenVINO's performance hint."""
 
-    latency: PositiveFraction
+    latency: units.PositiveFraction
     """With `--hint latency`."""
-    throughput: PositiveFraction
+    throughput: units.PositiveFraction
     """With `--hint throughput`."""
 
 
 class RatedPoint(Section):
     """Clock and voltage at which the powers of a data sheet hold."""
 
-    clock: Frequency
-    """Clock: of an NPU that of DSPs, SRAM and DMA."""
-    voltage: Voltage
+    clock: units.Frequency
+    """Clock; of an NPU, that of DSPs, SRAM and DMA."""
+    voltage: units.Voltage
     """Supply voltage."""
 
 
 class RatedCores(RatedPoint):
-    """Clock and voltage of cores at which the powers of a data sheet hold."""
+    """Clock and voltage of CPU or GPU cores at which the powers of a data sheet hold."""
 
     sustained_clock_share: SharePerHint | None = None
     """Share of the clock that is sustained at that power, by performance hint. None: all."""
 
 
 class DevicePower(Section):
-    """Power a device draws by what it does."""
+    """Power of a device by activity."""
 
-    idle: Power
-    """Power drawn while the device is powered and has nothing to do."""
-    busy: Power
-    """Power drawn at full use, idle power and the memory traffic it causes included."""
-    leakage_share: Fraction = Quantity(0.0, source="absent")
-    """Part of the power beyond idle that leaks while the device works: it goes with the voltage alone."""
-    waiting_share: Fraction = Quantity(1.0, source="absent")
-    """Part of the dynamic power that is drawn while cores wait, for memory or to be called; 1: all of it."""
+    idle: units.Power
+    """Power of the powered device without work."""
+    busy: units.Power
+    """Power at full use, including idle power and the memory traffic that it causes."""
+    leakage_share: units.Fraction = units.Quantity(0.0, source="absent")
+    """Share of leakage in the power beyond idle: it is proportional to the voltage alone."""
+    waiting_share: units.Fraction = units.Quantity(1.0, source="absent")
+    """Share of the dynamic power while cores wait for memory or calls."""
     rated_at: RatedCores = Field(default=None)  # type: ignore[assignment]  # a validator fills it
-    """Clock and voltage at which `busy` holds. Absent: those of the data sheet."""
+    """Clock and voltage of `busy`. Absent: those of the data sheet."""
 
 
 class NpuPower(Section):
-    """Power that does not depend on the work done; the work itself is priced by the technology."""
+    """Power that does not depend on the work; the technology has the energy of work."""
 
-    idle: Power
-    """Power drawn while the NPU has nothing to do and is gated, what still leaks included."""
-    active: Power
-    """Power of fabric, controller and clock tree while it works on an inference; leakage comes on top."""
+    idle: units.Power
+    """Power of the gated NPU, including leakage."""
+    active: units.Power
+    """Power of fabric, controller and clock tree during an inference, without leakage."""
     rated_at: RatedPoint = Field(default=None)  # type: ignore[assignment]  # a validator fills it
-    """Clock and voltage at which `active` holds. Absent: those of the data sheet."""
+    """Clock and voltage of `active`. Absent: those of the data sheet."""
 
 
 class Package(Section):
-    """Power limit of the whole package: of what HWINFO and RAPL read."""
+    """Power limit of the whole package, as HWINFO and RAPL read it."""
 
-    power_limit: Power
+    power_limit: units.Power
     """Mean power that the package sustains."""
     throttle: bool = False
     """Whether an inference is stretched until its mean power is within `power_limit`."""
 
 
 def rated_power(power: Any, clock: Any, voltage: Any, share: Any = None) -> Any:
-    """Return the data of a power, rated at the clock and voltage given if nothing else is said.
-
-    Parameters
-    ----------
-    share : optional
-        Share of the clock that is sustained, by performance hint.
-    """
+    """Return the data of a power with a rated point; default: clock, voltage and sustained share."""
     if not isinstance(power, Mapping) or power.get("rated_at") is not None:
         return power
     point = rated_point(clock, voltage)
@@ -96,27 +92,60 @@ def rated_power(power: Any, clock: Any, voltage: Any, share: Any = None) -> Any:
 
 
 def rated_point(clock: Any, voltage: Any) -> dict[str, Any] | None:
-    """Return the clock and voltage that a data sheet states as a rated point; None where one is missing."""
+    """Return the clock and voltage of a data sheet as a rated point; None if one is missing."""
     if clock is None or voltage is None:
         return None
-    return {"clock": _stated(clock), "voltage": _stated(voltage)}
-
-
-def _stated(number: Any) -> dict[str, Any]:
-    """Return a number of a data sheet as the number of a rated point."""
-    value = number.get("value") if isinstance(number, Mapping) else number
-    return {"value": value, "source": RATED_HERE}
+    numbers = {"clock": clock, "voltage": voltage}
+    values = {k: n.get("value") if isinstance(n, Mapping) else n for k, n in numbers.items()}
+    return {key: {"value": value, "source": RATED_HERE} for key, value in values.items()}
 
 
 def keep_rated_points(data: Any, base: Any) -> None:
-    """Write the rated points of a SoC into its file's data, so that settings of clocks leave them.
-
-    Parameters
-    ----------
-    base : Soc
-        The file's data alone, validated.
-    """
-    held = [(data["devices"][name]["power"], device.power) for name, device in base.devices.items()]
-    for raw, section in [*held, (data["dram"], base.dram)]:
+    """Write the rated points of a SoC, `base`, into the data of its file: settings of clocks leave them."""
+    powers = [(data["devices"][name]["power"], device.power) for name, device in base.devices.items()]
+    for raw, section in [*powers, (data["dram"], base.dram)]:
         if section.rated_at is not None:
             raw.setdefault("rated_at", section.rated_at.model_dump(mode="json"))
+
+
+class EnergyCosts(Section):
+    """Energy per event at the nominal voltage."""
+
+    mac: dict[GridFormat, units.EnergyPerMac]
+    """A multiply-accumulate of a convolution with register files and control, by format."""
+    sram: units.EnergyPerByte
+    """A byte read from, or written to, the SRAM of a tile."""
+    dram: units.EnergyPerByte
+    """A byte read from, or written to, DRAM: device, interface and controller."""
+    dsp_op: units.EnergyPerOp = units.Quantity(0.0, "J/op", source="absent")
+    """An operation of a lane of a DSP with instruction fetch; a SoC with DSPs needs it."""
+
+
+class AreaCosts(Section):
+    """Area of the building blocks of an NPU."""
+
+    mac: dict[GridFormat, units.AreaPerMac]
+    """Hardware for a multiply-accumulate per cycle, by format; the areas of formats add up."""
+    sram: units.AreaPerByte
+    """SRAM macros with periphery."""
+    dsp: units.Area
+    """One DSP with its local memory."""
+    dma_engine: units.Area
+    """One DMA engine."""
+    fixed: units.Area
+    """Control processor, fabric and interface of an NPU."""
+
+
+class Technology(Section):
+    """A process node."""
+
+    node: str
+    """Name of the process node."""
+    nominal_voltage: units.Voltage
+    """Voltage at which the energies and the leakage hold."""
+    energy: EnergyCosts
+    """Energy per event."""
+    leakage: units.PowerPerArea
+    """Leakage of the NPU per area, at the nominal voltage, while it works."""
+    area: AreaCosts
+    """Area per building block."""

@@ -1,4 +1,4 @@
-"""The SoC: the devices on one chip, the DRAM they share and the silicon they are made of."""
+"""The SoC: the devices on one chip, the memory that they share, and the silicon that they are made of."""
 
 from __future__ import annotations
 
@@ -8,24 +8,134 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, model_validator
 
-from npusim.arch.accelerator import Accelerator
-from npusim.arch.calibration import Calibration
-from npusim.arch.device import Cpu, DeviceName, Gpu, RooflineDevice
-from npusim.arch.dram import Dram
+from npusim.arch.array import OUTER_LEVELS, LevelName, OuterLevel
+from npusim.arch.device import Cpu, DeviceName, Gpu
 from npusim.arch.dsp import library_generation, library_generations
-from npusim.arch.fallback import refuse_wrong_fallbacks
-from npusim.arch.levels import LevelName, OuterLevel
-from npusim.arch.npu import ALL_TILES, Npu
-from npusim.arch.operating_points import known_point, refuse_unknown_points, set_operating_point
-from npusim.arch.power import Package, keep_rated_points
-from npusim.arch.shared_levels import refuse_wrong_levels
-from npusim.arch.technology import Technology
+from npusim.arch.npu import ALL_TILES, Accelerator, Npu
+from npusim.arch.power import Package, RatedPoint, Technology, keep_rated_points, rated_point
 from npusim.config import SET_BY_STUDY, SET_BY_YOU, Override, Section, one_line
 from npusim.errors import ConfigError, UnknownNameError, nearest, shown
-from npusim.units import Informative, refuse
+from npusim.units import Bandwidth, Bytes, Duration, Frequency, Informative, Power, Voltage, refuse
+
+
+class DramPower(Section):
+    """Power of main memory without that of moved bytes, which the technology counts."""
+
+    idle: Power
+    """Power of memory, interface and controller without traffic: refresh and clock. It is proportional to
+    clock and square of the voltage."""
+
+
+class DramPoint(Section):
+    """A clock and voltage of main memory."""
+
+    clock: Frequency
+    """Clock of the interface; all bandwidths are proportional to it."""
+    voltage: Voltage
+    """Supply voltage; the energy of a byte is proportional to its square."""
+
+
+class Dram(Section):
+    """Main memory with its controller."""
+
+    title: str
+    """Type of memory, its rate and width."""
+    capacity: Bytes
+    """Size of main memory."""
+    peak_bandwidth: Bandwidth | None = None
+    """Transfer rate times bus width, the limit of every device's bandwidth. None: not known."""
+    bandwidth: Bandwidth
+    """Bandwidth that the NPU sustains over all its DMA engines, at the rated clock."""
+    latency: Duration
+    """Time of one dependent read that misses every cache."""
+    clock: Frequency | None = None
+    """Clock of the interface. None: not known; it cannot be changed."""
+    voltage: Voltage | None = None
+    """Supply voltage at that clock. None: not known."""
+    operating_points: dict[DeviceName, DramPoint] = Field(default_factory=dict)
+    """Named pairs of clock and voltage; `dram.operating_point=NAME` sets both."""
+    rated_at: RatedPoint | None = None
+    """Clock and voltage at which bandwidths, energy of a byte and idle power hold. None: those above."""
+    power: DramPower | None = None
+    """Power without that of moved bytes. None: none, or counted with the devices."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_rated_at_its_clock(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("rated_at") is not None:
+            return data
+        return data | {"rated_at": rated_point(data.get("clock"), data.get("voltage"))}
+
+    @model_validator(mode="after")
+    def _clock_and_voltage_go_together(self) -> Dram:
+        if (self.clock is None) != (self.voltage is None):
+            missing = "clock" if self.clock is None else "voltage"
+            refuse("nothing", f"a {missing} too: clock and voltage go together", at=missing)
+        if self.operating_points and self.rated_at is None:
+            refuse("nothing", "the clock at which the bandwidths hold; operating points need it", at="clock")
+        return self
+
+    @property
+    def clock_ratio(self) -> float:
+        """Clock relative to that at which the bandwidths hold."""
+        return 1.0 if self.clock is None or self.rated_at is None else self.clock / self.rated_at.clock
+
+    @property
+    def voltage_ratio(self) -> float:
+        """Voltage relative to that at which the energy of a byte holds."""
+        return 1.0 if self.voltage is None or self.rated_at is None else self.voltage / self.rated_at.voltage
+
+    @property
+    def idle_w(self) -> float:
+        """Power without traffic at the clock and voltage (W)."""
+        rated_w = 0.0 if self.power is None else float(self.power.idle)
+        return rated_w * self.clock_ratio * self.voltage_ratio**2
+
+
+OTHER_OPERATORS = "other"
+"""Key of `model_error` for operators that were not measured."""
+
+_Share = Annotated[float, Field(ge=0.0, lt=100.0)]
+_Correlation = Annotated[float, Field(ge=-1.0, le=1.0)]
+
+
+class Calibration(Section):
+    """How a data sheet was fitted to measurements; written by `npusim calibrate`."""
+
+    device: Literal["npu", "cpu", "gpu"]
+    """Class of device that was measured."""
+    chip: str
+    """Name of the chip that was measured."""
+    date: str
+    """Day of the measurement; "unknown" where it did not say."""
+    rows: Annotated[int, Field(ge=1)]
+    """Rows of the fit."""
+    noise: _Share
+    """Relative standard deviation of a row's median."""
+    model_error: dict[str, _Share]
+    """Error of the equations by operator: relative standard deviation of an operator's time, from rows that
+    were held out of the fit; `other` for operators that were not measured."""
+    parameters: list[str] = Field(default_factory=list)
+    """Paths of the numbers whose errors are correlated."""
+    correlation: list[list[_Correlation]] = Field(default_factory=list)
+    """Correlation of the errors of their logarithms: a row per parameter, up to its own column."""
+
+    @model_validator(mode="after")
+    def _is_a_triangle(self) -> Calibration:
+        for i, row in enumerate(self.correlation):
+            if len(row) != i + 1 or row[-1] != 1.0:
+                allowed = f"{i + 1} numbers, the last of them 1"
+                refuse(f"row {i + 1} of {len(row)} numbers", allowed, at="correlation")
+        if len(self.correlation) != len(self.parameters):
+            allowed = f"{len(self.parameters)}, a row a parameter"
+            refuse(f"{len(self.correlation)} rows", allowed, at="correlation")
+        if OTHER_OPERATORS not in self.model_error:
+            refuse("no `other`", "a share for operators that were not measured", at="model_error")
+        return self
+
 
 Device = Annotated[Npu | Cpu | Gpu | Accelerator, Field(discriminator="kind")]
-"""Any device, told apart by its `kind`."""
+"""Any device, by its `kind`."""
 
 _LONGEST_PATTERN = 200
 _DeviceT = TypeVar("_DeviceT", Npu, Cpu, Gpu, Accelerator)
@@ -37,16 +147,16 @@ class Soc(Section):
     schema_name: Literal["npusim.soc/1"] = Field(alias="schema")
     """Version of this file format: npusim.soc/1."""
     extends: Annotated[Annotated[str, Field(min_length=1)] | None, Informative("read with the file")] = None
-    """Data sheet that this one starts from: a shipped name, or a YAML file by its path from this one. What
-    this file leaves out stands there; name and title are its own."""
+    """Data sheet that this one starts from: a shipped name, or the path of a YAML file from this one. It
+    states what this file leaves out; name and title are not inherited."""
     name: Annotated[str, Field(min_length=1), AfterValidator(one_line)]
     """Short name, as in `--soc NAME`."""
     title: str
     """Commercial name."""
     chips: dict[Literal["npu", "cpu", "gpu"], list[str]] = Field(default_factory=dict)
-    """Regular expressions, by class of device, for the names that drivers give to its own chips, such as
-    `Ultra [579] 1[0-9]{2}H`: a measurement of another chip is not taken for one of this SoC. A class without
-    entry stands for any chip of that class."""
+    """Regular expressions, by class of device, for the names that drivers give to its chips, such as
+    `Ultra [579] 1[0-9]{2}H`: a measurement of another chip is not one of this SoC. A class without entry
+    means any chip of that class."""
     sources: dict[str, str]
     """References behind the short keys, such as [VPUNN], that the `source` of a number uses."""
     dram: Dram
@@ -58,14 +168,13 @@ class Soc(Section):
     devices: dict[DeviceName, Device] = Field(min_length=1)
     """Devices by name; paths of settings begin with that name: `npu.sram.per_tile`."""
     default_device: DeviceName | None = None
-    """Device that runs what nobody placed. None: the first NPU, or else the first CPU, or else the first GPU.
-    """
+    """Device that runs operators without a placement. None: the first NPU, else the first CPU or GPU."""
     operating_points: dict[DeviceName, dict[DeviceName, str]] = Field(default_factory=dict)
     """Operating points of several devices, and of `dram`, by one name; `operating_point=NAME` sets all."""
     package: Package | None = None
     """Power limit of the package. None: no limit is known."""
     calibration: Calibration | None = None
-    """How the numbers were fitted to measurements; nothing where they were not."""
+    """How the numbers were fitted to measurements. None: they were not."""
 
     @model_validator(mode="after")
     def _chips_are_expressions(self) -> Soc:
@@ -81,14 +190,11 @@ class Soc(Section):
 
     @model_validator(mode="after")
     def _device_names_are_free(self) -> Soc:
-        taken = {"schema", "operating_point", *type(self).model_fields}
-        for name in self.devices:
-            if name in taken:
-                refuse(
-                    f"a device named `{name}`",
-                    f"a name that is none of {', '.join(sorted(taken))}",
-                    at="devices",
-                )
+        reserved = {"schema", "operating_point", *type(self).model_fields}
+        name = next((name for name in self.devices if name in reserved), None)
+        if name is not None:
+            allowed = f"a name that is none of {', '.join(sorted(reserved))}"
+            refuse(f"a device named `{name}`", allowed, at="devices")
         return self
 
     @model_validator(mode="after")
@@ -101,11 +207,9 @@ class Soc(Section):
     def _no_bandwidth_beats_the_memory(self) -> Soc:
         peak = self.dram.peak_bandwidth
         used = {"dram.bandwidth": self.dram.bandwidth}
-        for name, device in self.devices.items():
-            if isinstance(device, RooflineDevice):
-                used[f"devices.{name}.dram_bandwidth"] = device.dram_bandwidth
+        used |= {f"devices.{name}.dram_bandwidth": host.dram_bandwidth for name, host in self.hosts.items()}
         for path, bandwidth in used.items():
-            # A study may ask for a memory that is not there.
+            # A study may assume a faster memory.
             if peak is not None and bandwidth > peak and bandwidth.source != SET_BY_STUDY:
                 refuse(bandwidth.text, f"at most dram.peak_bandwidth, {peak.text}; raise that too", at=path)
         return self
@@ -115,32 +219,21 @@ class Soc(Section):
         if self.default_device is not None and self.default_device not in self.devices:
             meant = nearest(self.default_device, self.devices)
             refuse(f"the device `{self.default_device}`", ", ".join(self.devices), meant, at="default_device")
-        refuse_wrong_fallbacks({name: device.fallback for name, device in self.devices.items()})
-        return self
-
-    @model_validator(mode="after")
-    def _shared_levels_exist(self) -> Soc:
-        refuse_wrong_levels(self.levels, self.array_devices)
-        return self
-
-    @model_validator(mode="after")
-    def _operating_points_exist(self) -> Soc:
-        refuse_unknown_points(self.operating_points, {**self.devices, "dram": self.dram})
+        _refuse_wrong_fallbacks({name: device.fallback for name, device in self.devices.items()})
+        _refuse_wrong_levels(self.levels, self.array_devices)
+        _refuse_unknown_points(self.operating_points, {**self.devices, "dram": self.dram})
         return self
 
     @model_validator(mode="after")
     def _the_package_has_room_to_work(self) -> Soc:
         if self.package is not None and self.package.throttle and self.package.power_limit <= self.idle_w:
-            refuse(
-                self.package.power_limit.text,
-                f"more than all devices draw idle, {self.idle_w:.3g} W",
-                at="package.power_limit",
-            )
+            allowed = f"more than all devices draw idle, {self.idle_w:.3g} W"
+            refuse(self.package.power_limit.text, allowed, at="package.power_limit")
         return self
 
     @property
     def idle_w(self) -> float:
-        """Power of the package while everything idles (W)."""
+        """Power of the package while all devices are idle (W)."""
         return self.dram.idle_w + sum(float(device.power.idle) for device in self.devices.values())
 
     @model_validator(mode="after")
@@ -152,17 +245,17 @@ class Soc(Section):
             has_lanes = not isinstance(array, Accelerator) or array.has_vector_units
             if has_lanes and self.technology.energy.dsp_op.source == "absent":
                 refuse("nothing", f"what {name}'s vector units take", at="technology.energy.dsp_op")
-        for device in self.devices.values():
-            for dtype in device.dpu.macs_per_mpe if isinstance(device, Npu) else ():
+        for array in self.array_devices.values():
+            for dtype in array.dpu.macs_per_mpe:
                 for costs, at in ((energy, "technology.energy.mac"), (area, "technology.area.mac")):
                     if dtype not in costs:
-                        known = ", ".join(costs) or "none"
-                        refuse(f"{known}", f"every format of dpu.macs_per_mpe; {dtype} is missing", at=at)
+                        allowed = f"every format of dpu.macs_per_mpe; {dtype} is missing"
+                        refuse(", ".join(costs) or "none", allowed, at=at)
         return self
 
     @property
     def array_devices(self) -> dict[str, Npu]:
-        """Devices with a MAC array and memory of its own, by name in the order of the data sheet."""
+        """Devices with a MAC array and its own memory by name, in the order of the data sheet."""
         return {name: device for name, device in self.devices.items() if isinstance(device, Npu)}
 
     @property
@@ -172,14 +265,14 @@ class Soc(Section):
 
     @property
     def main_device(self) -> str:
-        """Name of the device that runs what nobody placed."""
+        """Name of the device that runs operators without a placement."""
         if self.default_device is not None:
             return self.default_device
-        found = filter(None, map(self.named, ("npu", "cpu", "gpu")))
-        return next(found, next(iter(self.devices)))
+        names = filter(None, map(self.named, ("npu", "cpu", "gpu")))
+        return next(names, next(iter(self.devices)))
 
     def named(self, wanted: str) -> str | None:
-        """Return the name of a device by its name, or by its kind for the first of that; None: none."""
+        """Return the name of a device by its name or kind (the first of that kind); None if there is none."""
         if wanted in self.devices:
             return wanted
         return next((name for name, device in self.devices.items() if device.kind == wanted), None)
@@ -200,15 +293,15 @@ class Soc(Section):
         return self._first(Gpu, "GPU")
 
     def has(self, kind: str) -> bool:
-        """Tell whether the SoC has a device of a kind: npu, cpu, gpu or accelerator."""
+        """Return whether the SoC has a device of a kind: npu, cpu, gpu or accelerator."""
         return any(device.kind == kind for device in self.devices.values())
 
     def is_chip(self, kind: str, name: str) -> bool:
-        """Tell whether a chip, by the name that its driver gives, is one of this SoC's."""
-        patterns = next((found for of, found in self.chips.items() if of == kind), None)
+        """Return whether a chip, by the name that its driver gives, belongs to this SoC."""
+        patterns = next((patterns for of, patterns in self.chips.items() if of == kind), None)
         if patterns is None:
             return True
-        import pyarrow as pa  # its engine, RE2, never tries twice: a sheet of a stranger cannot keep it busy
+        import pyarrow as pa  # its engine, RE2, runs in linear time, whatever the pattern
         from pyarrow.compute import match_substring_regex
 
         for pattern in patterns:
@@ -216,20 +309,12 @@ class Soc(Section):
                 if match_substring_regex(pa.array([name]), pattern, ignore_case=True)[0].as_py():
                     return True
             except pa.ArrowInvalid as error:
-                allowed = "a regular expression of RE2"
-                raise ConfigError(
-                    f"{shown(pattern)} ({error})", key=f"chips.{kind}", allowed=allowed
-                ) from None
+                problem, allowed = f"{shown(pattern)} ({error})", "a regular expression of RE2"
+                raise ConfigError(problem, key=f"chips.{kind}", allowed=allowed) from None
         return False
 
     def device(self, name: str) -> Npu | Cpu | Gpu | Accelerator:
-        """Return a device by its name.
-
-        Raises
-        ------
-        UnknownNameError
-            Where there is none of that name.
-        """
+        """Return a device by its name; an `UnknownNameError` lists the names."""
         if name not in self.devices:
             raise UnknownNameError(f"device of {self.name}", name, self.devices)
         return self.devices[name]
@@ -242,47 +327,49 @@ class Soc(Section):
 
     @classmethod
     def short_path(cls, path: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a path as users write it: a device's begins with its name."""
+        """Return a path as users write it: that of a device begins with its name."""
         return path[1:] if path[0] == "devices" and len(path) > 1 else path
 
     @classmethod
     def prepare(cls, data: Any, overrides: list[Override], base: Any) -> tuple[list[Override], Any]:
-        """Return operating points first; write changed DSP kernels of the library into `data` and model.
+        """Return operating points first; write rated points and changed DSP kernels into `data`.
 
-        Where `tiles` is set and `tiles_for` is not, that of the file no longer holds: all tiles are used.
+        A setting of `tiles` without `tiles_for` replaces that of the file: all tiles are used.
         """
         paths = [_full_path(override.path, base) for override in overrides]
         keep_rated_points(data, base)
-        told = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
+        with_tiles_for = {path[:2] for path in paths if path[2:3] == ("tiles_for",)}
         model = base
         for path in paths:
-            if path[2:] in _TILES and path[:2] not in told and isinstance(base.devices.get(path[1]), Npu):
+            if (
+                path[2:] in _TILES
+                and path[:2] not in with_tiles_for
+                and isinstance(base.devices.get(path[1]), Npu)
+            ):
                 _forget_tiles_for(data["devices"][path[1]], path[2])
             npu = base.devices.get(path[1]) if len(path) > 4 and path[2:4] == ("dsp", "kernels") else None
             if isinstance(npu, Npu) and path[4] in library_generations(npu.dsp.library):
                 kernels = data["devices"][path[1]]["dsp"]["kernels"]
-                found = library_generation(npu.dsp.library, path[4])
-                kernels.setdefault(
-                    path[4], found.model_dump(mode="json", exclude={"schema_name"}, exclude_unset=True)
-                )
+                generation = library_generation(npu.dsp.library, path[4])
+                dumped = generation.model_dump(mode="json", exclude={"schema_name"}, exclude_unset=True)
+                kernels.setdefault(path[4], dumped)
                 model = cls.model_validate(data)
-        return sorted(overrides, key=lambda one: "operating_points" not in one.path), model
+        return sorted(overrides, key=lambda override: "operating_points" not in override.path), model
 
     @classmethod
     def expand_override(cls, override: Override, base: Any, data: Any) -> Sequence[Override]:
-        """Return what a setting stands for: a device's path in full, a point as clocks and voltage."""
+        """Return a setting with its full path; an operating point becomes clocks and voltage."""
         path = _full_path(override.path, base)
         if path == ("operating_point",):
-            points = known_point(override, data.get("operating_points") or {}, base.name)
-            found = []
+            points = _known_point(override, data.get("operating_points") or {}, base.name)
+            settings = []
             for device, point in points.items():
                 section = ("dram",) if device == "dram" else ("devices", device)
-                found += set_operating_point(override.at((), point), section, data)
-            return found
-        if path[-1] == "operating_point" and (
-            path[:-1] == ("dram",) or path[1:-1] in [(d,) for d in base.devices]
-        ):
-            return set_operating_point(override, path[:-1], data)
+                settings += _set_operating_point(override.at((), point), section, data)
+            return settings
+        sections = [("dram",), *(("devices", name) for name in base.devices)]
+        if path[-1] == "operating_point" and path[:-1] in sections:
+            return _set_operating_point(override, path[:-1], data)
         return [override.at(path, override.value)]
 
 
@@ -291,12 +378,98 @@ def _full_path(path: tuple[str, ...], base: Any) -> tuple[str, ...]:
 
 
 _TILES = (("tiles",), ("contexts",))
-"""Paths that `tiles_for` follows where nobody says otherwise."""
+"""Settings that change `tiles_for` unless it is set too."""
 
 
 def _forget_tiles_for(npu: dict[str, Any], changed: str) -> None:
-    """Leave out how many tiles are used, where that was said of other tiles or followed from them."""
+    """Remove `tiles_for` if it is about other tiles or follows from them."""
     numbers = (npu.get("tiles_for") or {}).values()
     sources = {number.get("source") for number in numbers if isinstance(number, Mapping)}
     if sources <= {ALL_TILES} if changed == "contexts" else not sources & {SET_BY_YOU, SET_BY_STUDY}:
         npu.pop("tiles_for", None)
+
+
+def outer_levels(device: Npu, shared: Mapping[str, OuterLevel]) -> dict[str, OuterLevel]:
+    """Return the levels of a device, the nearest first; the level that it shares is the outermost."""
+    levels = dict(device.levels)
+    if device.shared_level is not None:
+        levels[device.shared_level] = shared[device.shared_level]
+    return levels
+
+
+def _refuse_wrong_levels(shared: Mapping[str, OuterLevel], devices: Mapping[str, Npu]) -> None:
+    """Refuse a shared level that does not exist, that no device reads, or that is one too many."""
+    for name, device in devices.items():
+        wanted, at = device.shared_level, f"devices.{name}.shared_level"
+        if wanted is None:
+            continue
+        if wanted not in shared:
+            known = ", ".join(shared) or "none: the SoC has no `levels`"
+            refuse(f"the level `{wanted}`", known, nearest(wanted, shared), at=at)
+        if wanted in device.levels:
+            refuse(f"`{wanted}`, a level of its own, too", "another name for one of them", at=at)
+        if len(device.levels) >= OUTER_LEVELS:
+            refuse(f"{len(device.levels) + 1} levels", f"at most {OUTER_LEVELS}, this one included", at=at)
+    read = {device.shared_level for device in devices.values()}
+    for name in shared:
+        if name not in read:
+            able = f"of {', '.join(devices)}" if devices else "no NPU or accelerator is there"
+            allowed = f"one that a device names as its `shared_level` ({able})"
+            refuse("a level that nobody reads", allowed, at=f"levels.{name}")
+
+
+def _refuse_wrong_fallbacks(fallbacks: Mapping[str, str | None]) -> None:
+    """Refuse a fallback that is no device, or fallbacks that form a cycle."""
+    for name, wanted in fallbacks.items():
+        at = f"devices.{name}.fallback"
+        if wanted is not None and wanted not in fallbacks:
+            refuse(f"the device `{wanted}`", ", ".join(fallbacks), nearest(wanted, fallbacks), at=at)
+        if wanted == name:
+            others = ", ".join(other for other in fallbacks if other != name) or "no fallback"
+            refuse(f"`{wanted}`, the device itself", f"another device: {others}", at=at)
+    for name in fallbacks:
+        chain, following = [name], fallbacks[name]
+        while following is not None:
+            if following in chain:
+                refuse(" -> ".join([*chain, following]), "fallbacks that end", at=f"devices.{name}.fallback")
+            chain.append(following)
+            following = fallbacks[following]
+
+
+def _refuse_unknown_points(points: Mapping[str, Mapping[str, str]], sections: Mapping[str, Any]) -> None:
+    """Refuse a named setting of operating points (by device, or DRAM) that some device lacks."""
+    for name, chosen in points.items():
+        for device, point in chosen.items():
+            at = f"operating_points.{name}.{device}"
+            if device not in sections:
+                refuse(f"the device `{device}`", ", ".join(sections), nearest(device, sections), at=at)
+            known = sections[device].operating_points
+            if point not in known:
+                has = ", ".join(known) or f"none: {device} has no operating points"
+                refuse(f"the operating point `{point}`, which {device} lacks", has, nearest(point, known), at)
+
+
+def _known_point(override: Override, points: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Return what the operating point that an override names sets."""
+    if override.value not in points:
+        name = str(override.value)
+        raise ConfigError(
+            f"the unknown operating point `{name}`",
+            file=override.origin,
+            allowed=", ".join(points) if points else f"none: {owner} has no operating points",
+            suggestion=nearest(name, points),
+        )
+    return dict(points[override.value])
+
+
+def _set_operating_point(override: Override, path: tuple[str, ...], data: Any) -> list[Override]:
+    """Return the settings of an operating point of the device, or DRAM, at `path`."""
+    section = data[path[0]] if len(path) == 1 else data[path[0]][path[1]]
+    owner = "DRAM" if path == ("dram",) else "the device"
+    point = _known_point(override, section.get("operating_points") or {}, owner)
+    # An NPU has two clocks; every other device has one.
+    places = {"dpu_clock": ("dpu", "clock")}
+    settings = [override.at((*path, *places.get(name, (name,))), value) for name, value in point.items()]
+    if section.get("sustained_clock_share") is not None:
+        settings.append(override.at((*path, "sustained_clock_share"), None))
+    return settings

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from npusim.calibrate.fits import TrainingRows, fit_named, shipped_rows, table_of
 from npusim.calibrate.least_squares import Floats
-from npusim.calibrate.unit_fit import TrainingRows, fit_named, shipped_rows, table_of
-from npusim.validation.evidence import Evidence
 from npusim.validation.figures import Figures
-from npusim.validation.running import Judged, figures_path, judge, machines_of
+from npusim.validation.running import Judged, judge, machines_of
+from npusim.validation.suite import figures_path
 
 FOLDS = 5
 HELD_OUT = "(held out)"
-"""What a cross-validated suite's name ends in."""
+"""End of a cross-validated suite's name."""
 _SEED = 0
 
 
@@ -29,34 +29,33 @@ def cross_validate(
     Parameters
     ----------
     judged : Judged
-        The suite as it was run; its groups decide how folds are made, so that each fold has some of each.
+        The suite with its errors; rows of each of its groups are spread over all folds.
     figures : str or Path, optional
-        The file it was run on, where that is not the shipped one.
+        The file that the suite was run on; default: the shipped one.
 
     Returns
     -------
     Judged
-        The suite with held-out predictions, named ``SUITE (held out)``. Rows of other suites that the fit
-        uses are all kept.
+        The suite with held-out predictions, named ``SUITE (held out)``. The fit keeps all rows of other
+        suites.
     """
     suite = judged.suite
     assert suite.fit is not None, "a suite without a fit has nothing to hold out"
-    table, fit = table_of(suite), fit_named(suite.fit)
+    table, fit = table_of(suite), fit_named(suite.fit).fit
     path = figures_path(suite, figures)
     assert path is not None, "a table has a file"
-    all_rows = table.read(suite, path)
-    fold = folds_of(all_rows["npu"], judged.row_groups, table.duplicates(all_rows), table.measured(all_rows))
-    predicted = np.full(len(all_rows), np.nan)
+    rows = table.read(suite, path)
+    fold = folds_of(rows["npu"], judged.row_groups, rows.keys(suite.near_duplicates), rows[suite.measured])
+    predicted = np.full(len(rows), np.nan)
     for name, machine in machines_of(suite).items():
-        mine = all_rows["npu"] == name
+        own = rows["npu"] == name
         for number in range(FOLDS):
-            test = mine & (fold == number)
+            test = own & (fold == number)
             if test.any():
-                rows = _without(judged.name, all_rows.where(mine & ~test), name)
-                fitted = fit(machine, rows).machine
-                predicted[test] = table.predict(all_rows.where(test), fitted)
+                training = _without(judged.name, rows.where(own & ~test), name)
+                predicted[test] = table.predict(rows.where(test), fit(machine, training).machine)
             tick()
-    evidence: Evidence = replace(judged.evidence, predicted=predicted, notes=())
+    evidence = replace(judged.evidence, predicted=predicted, notes=())
     return judge(f"{judged.name} {HELD_OUT}", suite, evidence)
 
 
@@ -68,7 +67,7 @@ def folds_of(
     Parameters
     ----------
     measured : array, shape (rows,)
-        Measured values: of five that follow each other in size, each goes to another fold.
+        Measured values; each of five that follow each other in size goes to another fold.
 
     Returns
     -------
@@ -92,6 +91,6 @@ def folds_of(
 
 
 def _without(suite: str, kept: Figures, machine: str) -> TrainingRows:
-    """Return training rows: the kept ones of one suite, all shipped ones of the others."""
+    """Return training rows: the kept rows of one suite, all shipped rows of the others."""
     shipped = shipped_rows(machine)
     return lambda name: kept if name == suite else shipped(name)

@@ -11,11 +11,10 @@ from typing import Any
 import yaml
 
 from npusim.errors import ConfigError
-from npusim.units import format_quantity, unit_factor
-from npusim.units.symbols import split_number
+from npusim.units import format_quantity, split_number, unit_factor
 
 _WIDEST = 10.0
-"""A wider error bar says no more than this one: the figures do not determine the number."""
+"""Widest error bar that is written; a wider one says no more."""
 
 
 @dataclass(frozen=True)
@@ -23,31 +22,26 @@ class FittedNumber:
     """One fitted number of a data sheet."""
 
     path: str
-    """Where it stands in the SoC's file, as in `--set`: `npu.dma.model.start_cycles`."""
+    """Its path, as in `--set`: `npu.dma.model.start_cycles`."""
     value: float
     """In `unit`."""
     unit: str
-    """As the file writes it; empty for a plain number."""
+    """SI unit; empty for a plain number."""
     relative_sigma: float | None
     """One standard deviation over the value; None where the number was chosen, not fitted."""
     source: str
-    """Where it comes from, as the file shall say."""
+    """Source to be written."""
     on_silicon: bool
     """Whether any measured row affects it."""
 
 
 def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:
-    """Return a SoC file with fitted numbers in place of those it holds.
-
-    Returns
-    -------
-    str
-        The file. A number that is written the same stays as it is, source and all.
+    """Return a SoC file with fitted numbers; a number that is written the same stays, source and all.
 
     Raises
     ------
     ConfigError
-        Where the file lacks a number, or writes it without value and source.
+        Where the file lacks a number, or its value and source.
     """
     edits: list[tuple[int, int, str]] = []
     root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -59,7 +53,7 @@ def with_numbers(text: str, numbers: Iterable[FittedNumber]) -> str:
 
 
 def as_written(number: FittedNumber) -> tuple[str, str]:
-    """Return value and uncertainty as a file holds them: four digits with a unit, two digits in percent."""
+    """Return value and uncertainty as text: four digits with a unit, two digits in percent."""
     value = format_quantity(float(f"{number.value:.4g}"), number.unit)
     if number.relative_sigma is None:
         return value, ""
@@ -67,7 +61,7 @@ def as_written(number: FittedNumber) -> tuple[str, str]:
 
 
 def quoted(text: str) -> str:
-    """Return a text in double quotes, so that a file holds it and nothing else."""
+    """Return a text in double quotes, with escapes."""
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 
@@ -117,7 +111,7 @@ def _edits(node: Any, number: FittedNumber) -> list[tuple[int, int, str]]:
 
 
 def _same(held: str, written: str, unit: str) -> bool:
-    """Tell whether two texts mean the same quantity: 4096 B and 4.096 kB, 110 % and 1.1e+02 %."""
+    """Return whether two texts are equal quantities: 4096 B and 4.096 kB, 110 % and 1.1e+02 %."""
     first, second = (_value(text, unit) for text in (held, written))
     if first is None or second is None:
         return held == written
@@ -125,7 +119,7 @@ def _same(held: str, written: str, unit: str) -> bool:
 
 
 def _value(text: str, unit: str) -> float | None:
-    """Return a text's value in a unit; None where it is no number of that kind."""
+    """Return a text's value in a unit; None where it has another unit."""
     split = split_number(text)
     factor = unit_factor(split[1], unit) if split is not None else None
     return None if split is None or factor is None else float(split[0] * factor)

@@ -1,4 +1,4 @@
-"""Robust least squares of every unit's fit: bounds, error bars, undetermined numbers."""
+"""Robust least squares by logarithms: bounds, priors, error bars, undetermined numbers."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ Floats = NDArray[np.float64]
 _ROBUST = 1.4826
 """Standard deviation of a normal variable over the median of its absolute value."""
 _NEGLIGIBLE = 1e-6
-"""Singular value, relative to the largest, that counts as none."""
+"""Singular value, relative to the largest, that counts as zero."""
 _NEAR = 1e-5
-"""Step of the logarithms, relative to them, at which a fit with slopes stops: far below any error bar."""
+"""Tolerance of fits with slopes: far below any error bar."""
 _UNKNOWN = 0.5
-"""A number whose error bar is wider than this share of it is called undetermined."""
+"""Error bar, as a share of a number, above which the number is called undetermined."""
 
 
 @dataclass(frozen=True)
 class FreeNumber:
-    """A number to fit, in log space: it is positive, and its error bar is relative."""
+    """A positive number to fit, by its logarithm; its error bar is relative."""
 
     name: str
     start: float
-    low: float
-    high: float
-    """`start`, `low`, `high`: first guess and bounds, in the number's unit."""
+    low: float = 0.0
+    high: float = np.inf
+    """`start`, `low`, `high`: first guess and bounds, in `unit`."""
     prior: tuple[float, float] | None = None
-    """What was known before: median, in the number's unit, and standard deviation of the logarithm. None:
-    nothing."""
+    """Prior knowledge: median, and standard deviation of the logarithm. None: none."""
+    unit: str = ""
+    """SI unit, as `--set` takes it."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,16 @@ class Solution:
     covariance: Floats
     """Of the logarithms, in the order of `values`. Shape (numbers, numbers)."""
     undetermined: tuple[str, ...]
-    """Numbers that the figures leave open: at a bound, or with a standard deviation above half the value."""
+    """Numbers at a bound, or with a standard deviation above half the value."""
 
 
 def solve(
     free: Sequence[FreeNumber],
     residual: Callable[[Mapping[str, float]], Floats],
-    softness: float,
+    softness: float = np.inf,
     slopes: Callable[[Mapping[str, float]], Floats] | None = None,
+    step: float | None = None,
+    tolerance: float | None = None,
 ) -> Solution:
     """Fit numbers by robust least squares; priors count by their plain squares.
 
@@ -61,54 +64,69 @@ def solve(
     ----------
     residual : callable
         From numbers by name to weighted log errors, shape (rows,).
-    softness : float
+    softness : float, optional
         Residual above which a row counts less than its square (soft L1), so that outliers do not dominate.
     slopes : callable, optional
         From numbers by name to the slopes of the weighted log errors against the numbers' logarithms, shape
         (rows, numbers); None: finite differences.
+    step : float, optional
+        Step of the finite differences, relative to the logarithms; None: that of rounding.
+    tolerance : float, optional
+        Relative change of the objective or of the logarithms at which the fit stops; None: 1e-5 with slopes,
+        else 1e-8.
     """
     from scipy.optimize import least_squares  # slow to import
 
     names = [number.name for number in free]
-    start, low, high = np.log([[number.start, number.low, number.high] for number in free]).T
+    if tolerance is None:
+        tolerance = 1e-8 if slopes is None else _NEAR
+    with np.errstate(divide="ignore"):  # a bound of 0 is no bound
+        start, low, high = np.log([[number.start, number.low, number.high] for number in free]).T
     known = [i for i, number in enumerate(free) if number.prior is not None]
     centre, width = np.array([number.prior for number in free if number.prior]).reshape(-1, 2).T
     centre = np.log(centre)
 
     def named(logs: Floats) -> dict[str, float]:
-        return dict(zip(names, np.exp(logs), strict=True))
+        return dict(zip(names, np.exp(logs).tolist(), strict=True))
 
     def at(logs: Floats) -> Floats:
         return np.concatenate([residual(named(logs)), (logs[known] - centre) / width])
 
     def slopes_at(logs: Floats) -> Floats:
-        assert slopes is not None, "asked only where there are slopes"
+        assert slopes is not None, "called only where there are slopes"
         return np.concatenate([slopes(named(logs)), np.eye(len(free))[known] / width[:, None]])
 
-    found = least_squares(
+    result = least_squares(
         at,
         start,
         jac="2-point" if slopes is None else slopes_at,
         bounds=(low, high),
-        loss="soft_l1" if not known else _soft_but_for(len(known)),
-        f_scale=softness,
-        ftol=1e-8 if slopes is None else _NEAR,
-        xtol=1e-8 if slopes is None else _NEAR,
+        loss=_loss(softness, len(known)),
+        f_scale=softness if np.isfinite(softness) else 1.0,
+        diff_step=step,
+        ftol=tolerance,
+        xtol=tolerance,
     )
-    covariance = np.linalg.inv(found.jac.T @ found.jac) if known else _covariance(found.jac, found.fun)
+    jacobian = result.jac
+    covariance = np.linalg.inv(jacobian.T @ jacobian) if known else _covariance(jacobian, result.fun)
     sigma = np.sqrt(np.diag(covariance))
-    edge = (found.x - low < 1e-6) | (high - found.x < 1e-6)
-    open_ = [name for name, at_edge, s in zip(names, edge, sigma, strict=True) if at_edge or not s < _UNKNOWN]
+    edge = (result.x - low < 1e-6) | (high - result.x < 1e-6)
     return Solution(
-        values=dict(zip(names, np.exp(found.x).tolist(), strict=True)),
+        values=named(result.x),
         relative_sigma=dict(zip(names, sigma.tolist(), strict=True)),
         covariance=covariance,
-        undetermined=tuple(open_),
+        undetermined=tuple(
+            name for name, at_edge, s in zip(names, edge, sigma, strict=True) if at_edge or not s < _UNKNOWN
+        ),
     )
 
 
-def _soft_but_for(priors: int) -> Callable[[Floats], Any]:
-    """Return the soft L1 loss of scipy, with its slopes, for all residuals but the last: those of priors."""
+def _loss(softness: float, priors: int) -> str | Callable[[Floats], Any]:
+    """Return scipy's loss: soft L1 for all residuals but the last ones, which belong to priors."""
+    if not np.isfinite(softness):
+        return "linear"
+    if not priors:
+        return "soft_l1"
 
     def loss(squares: Floats) -> Floats:
         root = np.sqrt(1.0 + squares)
@@ -121,7 +139,7 @@ def _soft_but_for(priors: int) -> Callable[[Floats], Any]:
 
 
 def _covariance(jacobian: Floats, residuals: Floats) -> Floats:
-    """Covariance of the fitted logarithms, scaled by the residuals' median, not their squares.
+    """Return the covariance of the fitted logarithms, scaled by the residuals' median, not their squares.
 
     A direction in which no row moves gets a large but finite variance, never the 0 of a pseudo-inverse.
     """

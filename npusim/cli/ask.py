@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from npusim.engines import Estimate
-    from npusim.engines.event import EventRun
     from npusim.engines.timeline import Timeline
     from npusim.scenario import Scenario
 
@@ -47,15 +46,15 @@ def _estimate(values: dict[str, Any]) -> None:
     _refuse_engine({"--interval": values["interval"]}, engine, "analytical")
     _refuse_engine({"--advice": values["advice"], "--every-tile": values["every_tile"]}, engine, "event")
     if engine == "event":
-        from npusim.engines.event import estimate_with_timeline
+        from npusim.engines.event import event_estimate
 
-        run = estimate_with_timeline(scenario, values["every_tile"] or trace_file is not None)
+        simulated = event_estimate(scenario, values["every_tile"] or trace_file is not None)
         if trace_file is not None:
-            _write_trace(trace_file, run)
+            _write_trace(trace_file, simulated)
         destination.write(
-            run.estimate,
-            lambda: _event_page(run, scenario, details, values["advice"]),
-            lambda command: _html(command, run.estimate, scenario, run.timeline),
+            simulated,
+            lambda: _event_page(simulated, scenario, details, values["advice"]),
+            lambda command: _html(command, simulated, scenario, simulated.timeline),
         )
         return
 
@@ -97,21 +96,21 @@ def _refuse_engine(options: dict[str, bool], engine: str, needed: str) -> None:
             raise ConfigError(f"the {engine} engine", file=name, allowed=f"--engine {needed}")
 
 
-def _write_trace(path: Path, run: EventRun) -> None:
+def _write_trace(path: Path, result: Estimate) -> None:
     from npusim.files import write_whole
 
     if path.suffix == ".html":
         from npusim.cli.output import write_html
         from npusim.report.timeline_html import timeline_html
 
-        write_html(path, lambda command: timeline_html(run.timeline, command))
+        write_html(path, lambda command: timeline_html(result.timeline, command))
     else:
-        from npusim.engines.timeline.chrome import chrome_trace
+        from npusim.engines.chrome_trace import chrome_trace
 
-        write_whole(path, chrome_trace(run.timeline).encode())
+        write_whole(path, chrome_trace(result.timeline).encode())
 
 
-def _event_page(run: EventRun, scenario: Scenario, details: bool, advice: bool) -> RenderableType:
+def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> RenderableType:
     """Return the estimate, what the time line says, and the sensitivity to each resource."""
     from rich.console import Group
     from rich.text import Text
@@ -122,8 +121,8 @@ def _event_page(run: EventRun, scenario: Scenario, details: bool, advice: bool) 
     from npusim.studies.elasticity import elasticities
 
     sensitivities = elasticities(scenario, event_estimate) if advice else ()
-    timeline = timeline_page(run.timeline, sensitivities)
-    return Group(estimate_page(run.estimate, details), Text(), timeline)
+    timeline = timeline_page(result.timeline, sensitivities)
+    return Group(estimate_page(result, details), Text(), timeline)
 
 
 ESTIMATE = Command(

@@ -1,12 +1,26 @@
-"""Typed YAML: a file is read and checked against a pydantic model, or refused with the very line.
+"""Typed YAML: a file is checked against a pydantic model, or refused with file, line and key.
 
-Any pydantic model can be loaded; a `Section` is the kind npusim writes itself.
+Any pydantic model can be loaded; npusim's own are `Section`s.
 """
 
-from npusim.config.describing import field_descriptions, schema_of
-from npusim.config.loading import dump_model, load_model, override_model, validate_data
-from npusim.config.overrides import SET_BY_STUDY, SET_BY_YOU, Override, Settings, parse_override, valid_paths
-from npusim.config.section import Section, one_line
+from npusim.config.loading import (
+    dump_model,
+    field_descriptions,
+    load_model,
+    override_model,
+    schema_of,
+    validate_data,
+)
+from npusim.config.overrides import (
+    SET_BY_STUDY,
+    SET_BY_YOU,
+    Override,
+    Section,
+    Settings,
+    one_line,
+    parse_override,
+    valid_paths,
+)
 
 __all__ = [
     "SET_BY_STUDY",

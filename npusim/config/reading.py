@@ -1,36 +1,42 @@
-"""Reads a YAML file into plain data and remembers on which line each key stands.
+"""From a YAML or JSON file to plain data, or a refusal that names line and column.
 
-Scalars follow YAML 1.2's core rules, not PyYAML's 1.1: `on` and `no` are words, `010` is no octal and
-`12:30` no number, because a data sheet's author means what is written.
+YAML scalars follow the core rules of YAML 1.2, not PyYAML's 1.1: `on` and `no` are words, `010` is not octal
+and `12:30` is not a number, because the author of a data sheet means what is written.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from npusim.config.texts import read_text
 from npusim.errors import ConfigError, nearest, shown
+from npusim.files import read_text
 
 Key = tuple[str | int, ...]
 """Path of a value: keys of mappings and positions in lists."""
 
 _MOST_VALUES = 200_000
-"""More values than this, aliases expanded, is an attack or an accident, not a data sheet."""
+"""More values than this, aliases expanded, are an attack or an accident, not a data sheet."""
 _MOST_BYTES = 16 << 20
-DEEPEST = 100
+_DEEPEST = 100
 """Levels of nesting that a file may have."""
 _HARMLESS_DEPTH, _HARMLESS_LENGTH = 1000, 1 << 20
-"""Openings and characters of a text that the parser, which recurses, takes whatever they are."""
+"""Openings and characters of a text that need no check before the parser, which recurses."""
 _INDENTS = re.compile(r"^[ ?-]*", re.MULTILINE)
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f]")
-"""Characters that a terminal obeys; tabs and line breaks are text."""
+"""Characters that control a terminal; tabs and line breaks are text."""
+_MOST_DIGITS = 30
+_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u00([01][0-9a-f]|7f|[89][0-9a-f])|[bf])", re.IGNORECASE)
+"""A control character as JSON writes it; tab, line feed and return are text."""
+_HARMLESS = frozenset({"09", "0a", "0d", "85"})
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOL = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]{0,30})")
@@ -44,16 +50,16 @@ _STANDARD_TAGS = frozenset(
 
 @dataclass
 class ParsedFile:
-    """What a YAML file holds."""
+    """Content of a YAML or JSON file."""
 
     name: str
-    """The file, as messages call it."""
+    """The file, as messages name it."""
     data: Any
     """Mappings, lists and scalars."""
     lines: dict[Key, int] = field(default_factory=dict)
     """Line, from 1, of each key path."""
     files: dict[Key, str] = field(default_factory=dict)
-    """The file of each key path that stands in another file than `name`."""
+    """File of each key path that comes from another file than `name`."""
 
     def line(self, path: Key) -> int | None:
         """Return the line of a path, or of the nearest enclosing one that the file holds."""
@@ -68,10 +74,10 @@ class ParsedFile:
 
 
 def merge_files(base: ParsedFile, change: ParsedFile) -> ParsedFile:
-    """Return a file with the changes that another one makes.
+    """Return a file with the changes of another one.
 
     Mappings are merged key by key. A number (a mapping with `value`) is replaced as a whole, with its source
-    and uncertainty; null leaves a key of the base out.
+    and uncertainty; null removes a key of the base.
     """
     lines, files = dict(base.lines), {path: base.files.get(path, base.name) for path in base.lines}
     data = _merged(base.data, change, change.data, (), lines, files)
@@ -96,38 +102,35 @@ def _merged(
     for old in [known for known in lines if known[: len(path)] == path]:
         del lines[old]
         files.pop(old, None)
-    found = {at: line for at, line in change.lines.items() if at[: len(path)] == path}
-    lines.update(found)
+    lines.update({at: line for at, line in change.lines.items() if at[: len(path)] == path})
     return above
 
 
 def read_yaml(path: Path) -> ParsedFile:
-    """Read a YAML file.
+    """Return the data of a YAML file.
 
     Raises
     ------
     FileError
-        Where it is missing, a directory, unreadable or not UTF-8.
+        If it is missing, a directory, unreadable or not UTF-8.
     ConfigError
-        Where it is not YAML, is empty or holds a key twice.
+        If it is not YAML, is empty or holds a key twice.
     """
-    text = read_text(
-        path, missing=lambda: _nearby(path), directory="name a YAML file in it", most=_MOST_BYTES
-    )
+
+    def nearby() -> str:
+        try:
+            names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
+        except OSError:
+            return f"there is no directory {path.parent} either"
+        meant = nearest(path.name, names)
+        return f"did you mean `{path.parent / meant}`?" if meant else "check the path"
+
+    text = read_text(path, missing=nearby, directory="name a YAML file in it", most=_MOST_BYTES)
     return compose(text, str(path))
 
 
-def _nearby(path: Path) -> str:
-    try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix in {".yaml", ".yml"}]
-    except OSError:
-        return f"there is no directory {path.parent} either"
-    meant = nearest(path.name, names)
-    return f"did you mean `{path.parent / meant}`?" if meant else "check the path"
-
-
 def compose(text: str, name: str) -> ParsedFile:
-    """Return the data of a YAML text; `name` is what messages call it."""
+    """Return the data of a YAML text; messages call it `name`."""
     try:
         _refuse_excess(text, name)
         node = yaml.compose(text, Loader=_LOADER)
@@ -141,7 +144,7 @@ def compose(text: str, name: str) -> ParsedFile:
 
 
 def _refuse_excess(text: str, name: str) -> None:
-    """Refuse, event by event, more nesting and more values than the parser's recursion and memory bear."""
+    """Refuse, event by event, nesting and values that exceed the parser's recursion and memory."""
     indents = 2 * max(map(len, _INDENTS.findall(text)), default=0)
     openings = text.count("[") + text.count("{")
     if indents + openings < _HARMLESS_DEPTH and len(text) < _HARMLESS_LENGTH:
@@ -150,46 +153,42 @@ def _refuse_excess(text: str, name: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         values += isinstance(event, yaml.NodeEvent)
-        if depth > DEEPEST or values > _MOST_VALUES:
-            found = "nesting that is too deep" if depth > DEEPEST else "too much data"
-            allowed = f"at most {DEEPEST} levels of nesting and {_MOST_VALUES:,} values"
+        if depth > _DEEPEST or values > _MOST_VALUES:
+            allowed = f"at most {_DEEPEST} levels of nesting and {_MOST_VALUES:,} values"
             mark: Any = event.start_mark
-            raise ConfigError(found, file=name, line=mark.line + 1, allowed=allowed)
+            raise ConfigError(_excess(depth), file=name, line=mark.line + 1, allowed=allowed)
+
+
+def _excess(depth: int) -> str:
+    return "nesting that is too deep" if depth > _DEEPEST else "too much data"
 
 
 def _broken(error: yaml.YAMLError, name: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "an unreadable text"
     context = getattr(error, "context", None)
-    said = f"broken YAML ({problem}{f', {context}' if context else ''})"
+    found = f"broken YAML ({problem}{f', {context}' if context else ''})"
     column = f"at column {mark.column + 1}: " if mark else ""
-    return ConfigError(
-        said,
-        file=name,
-        line=mark.line + 1 if mark else None,
-        allowed=f"{column}`key: value` lines with spaces for indentation, brackets and quotes closed",
-    )
+    allowed = f"{column}`key: value` lines with spaces for indentation, brackets and quotes closed"
+    return ConfigError(found, file=name, line=mark.line + 1 if mark else None, allowed=allowed)
 
 
 class _Builder:
-    """Turns nodes into data and fills the document's line table."""
+    """Builds data from YAML nodes and fills the line table of a document."""
 
     def __init__(self, document: ParsedFile) -> None:
         self.document = document
         self.values = 0
 
     def fail(self, found: str, node: Any, path: Key, allowed: str | None = None) -> ConfigError:
-        key = ".".join(map(str, path)) or None
-        return ConfigError(
-            found, file=self.document.name, line=node.start_mark.line + 1, key=key, allowed=allowed
-        )
+        key, line = ".".join(map(str, path)) or None, node.start_mark.line + 1
+        return ConfigError(found, file=self.document.name, line=line, key=key, allowed=allowed)
 
     def build(self, node: Any, path: Key, depth: int) -> Any:
         self.values += 1
-        if self.values > _MOST_VALUES or depth > DEEPEST:
-            found = "nesting that is too deep" if depth > DEEPEST else "too much data"
-            allowed = f"{DEEPEST} levels, {_MOST_VALUES:,} values, no aliases that refer to themselves"
-            raise self.fail(found, node, path[:4], allowed)
+        if self.values > _MOST_VALUES or depth > _DEEPEST:
+            allowed = f"{_DEEPEST} levels, {_MOST_VALUES:,} values, no aliases that refer to themselves"
+            raise self.fail(_excess(depth), node, path[:4], allowed)
         self.document.lines.setdefault(path, node.start_mark.line + 1)
         if node.tag not in _STANDARD_TAGS:
             raise self.fail(f"the tag {shown(node.tag)}", node, path, "plain YAML without tags")
@@ -198,14 +197,15 @@ class _Builder:
         if isinstance(node, yaml.SequenceNode):
             return [self.build(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
         self.refuse_control(node, path)
-        return _scalar(node)
+        quoted = bool(node.style) and node.style in "'\"|>"
+        return node.value if quoted else plain_scalar(node.value)
 
     def refuse_control(self, node: Any, path: Key) -> None:
-        """Refuse what a terminal would obey instead of showing it."""
-        found = CONTROL.search(node.value)
-        if found:
-            shown_as = f"the control character U+{ord(found[0]):04X} in {shown(node.value)}"
-            raise self.fail(shown_as, node, path[:-1], "text that can be printed")
+        """Refuse characters that would control the terminal."""
+        match = CONTROL.search(node.value)
+        if match:
+            found = f"the control character U+{ord(match[0]):04X} in {shown(node.value)}"
+            raise self.fail(found, node, path[:-1], "text that can be printed")
 
     def mapping(self, node: Any, path: Key, depth: int) -> dict[str, Any]:
         data: dict[str, Any] = {}
@@ -219,38 +219,27 @@ class _Builder:
                 merged |= self.merge(value_node, path, depth)
                 continue
             if key in data:
-                first = self.document.lines[*path, key]
-                raise self.fail(
-                    f"the key `{key}` a second time",
-                    key_node,
-                    (*path, key),
-                    f"each key once; first on line {first}",
-                )
+                allowed = f"each key once; first on line {self.document.lines[*path, key]}"
+                raise self.fail(f"the key `{key}` a second time", key_node, (*path, key), allowed)
             self.document.lines[*path, key] = key_node.start_mark.line + 1
             data[key] = self.build(value_node, (*path, key), depth + 1)
         return merged | data
 
     def merge(self, node: Any, path: Key, depth: int) -> dict[str, Any]:
-        """Return what `<<: *anchor` brings in; keys written beside it win."""
+        """Return the keys of `<<: *anchor`; keys of the mapping itself take precedence."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
         merged: dict[str, Any] = {}
         for source in reversed(sources):
             data = self.build(source, path, depth + 1)
             if not isinstance(data, dict):
-                raise self.fail(
-                    "`<<` before something that is no mapping", node, path, "`<<: *anchor` of a mapping"
-                )
+                found = "`<<` before something that is no mapping"
+                raise self.fail(found, node, path, "`<<: *anchor` of a mapping")
             merged |= data
         return merged
 
 
-def _scalar(node: Any) -> Any:
-    quoted = bool(node.style) and node.style in "'\"|>"
-    return node.value if quoted else plain_scalar(node.value)
-
-
 def plain_scalar(text: str) -> Any:
-    """Return what an unquoted word means: null, true, false, a number, or the word itself."""
+    """Return the value of an unquoted word: null, true, false, a number, or the word itself."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -260,3 +249,52 @@ def plain_scalar(text: str) -> Any:
     if _FLOAT.fullmatch(text):
         return float(text)
     return text
+
+
+def read_json(path: Path) -> ParsedFile:
+    """Return the data of a JSON file.
+
+    Raises
+    ------
+    FileError
+        If it cannot be read.
+    ConfigError
+        If it is empty, not JSON, ends too early or holds a key twice; it names line and column.
+    """
+    return parse_json(read_text(path), str(path))
+
+
+def parse_json(text: str, name: str) -> ParsedFile:
+    """Return the data of a JSON text; messages call it `name`. Errors as for `read_json`."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) != len(pairs):
+            twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            raise ConfigError(f"the key {shown(twice)} a second time", file=name, allowed="each key once")
+        return data
+
+    def whole(digits: str) -> int:
+        if len(digits) > _MOST_DIGITS:
+            raise refused(f"a number of {len(digits)} digits", f"at most {_MOST_DIGITS}", text.find(digits))
+        return int(digits)
+
+    def refused(what: str, allowed: str, place: int) -> ConfigError:
+        return ConfigError(what, file=name, line=1 + text.count("\n", 0, max(place, 0)), allowed=allowed)
+
+    if not text.strip():
+        raise ConfigError("an empty file", file=name, line=1, allowed="JSON")
+    for match in (*CONTROL.finditer(text), *_ESCAPE.finditer(text)):
+        if not match.re.groups or (match[1] or "").lower() not in _HARMLESS:
+            what = f"the control character {shown(match[0])}"
+            raise refused(what, "text that can be printed", match.start())
+    try:
+        return ParsedFile(name, json.loads(text, object_pairs_hook=once, parse_int=whole))
+    except json.JSONDecodeError as error:
+        early = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        problem = "JSON that ends too early" if early else "broken JSON"
+        remedy = "a whole file, brackets and quotes closed" if early else "JSON, brackets and quotes closed"
+        found = f"{problem} ({error.msg}, at column {error.colno})"
+        raise ConfigError(found, file=name, line=error.lineno, allowed=remedy) from None
+    except RecursionError:
+        raise refused("nesting that is too deep", f"at most {_DEEPEST} levels", 0) from None

@@ -1,16 +1,18 @@
-"""CSV tables with a header: every value is checked against its column and remembers its line."""
+"""CSV tables with a header: every value is checked against its column, and errors name its line."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npusim.config.texts import csv_records, read_text
 from npusim.errors import ConfigError, nearest, shown
+from npusim.files import read_text
 
 _MOST_COLUMNS = 1_000
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
@@ -18,27 +20,27 @@ _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """One column by its name in the header."""
+    """A column, by its name in the header."""
 
     name: str
 
     @property
     @abstractmethod
     def allowed(self) -> str:
-        """What may stand in it."""
+        """Text that says what it may hold."""
 
     @abstractmethod
     def value(self, text: str) -> float | str | None:
-        """Return the value of a text, or None where it is none."""
+        """Return the value of a text; None if it is not allowed."""
 
 
 @dataclass(frozen=True)
 class Text(Column):
-    """Any text, also none."""
+    """Any text, also an empty one."""
 
     @property
     def allowed(self) -> str:
-        """What may stand in it."""
+        """Text that says what it may hold."""
         return "any text"
 
     def value(self, text: str) -> str:
@@ -54,11 +56,11 @@ class Choice(Column):
 
     @property
     def allowed(self) -> str:
-        """What may stand in it."""
+        """Text that says what it may hold."""
         return f"one of {', '.join(self.choices)}"
 
     def value(self, text: str) -> str | None:
-        """Return the word, or None."""
+        """Return the word; None if it is not one of them."""
         return text if text in self.choices else None
 
 
@@ -68,19 +70,19 @@ class Number(Column):
 
     least: float = 0.0
     above: bool = True
-    """Whether the number must lie above `least`, not at it."""
+    """Whether `least` itself is excluded."""
     most: float = math.inf
     whole: bool = False
 
     @property
     def allowed(self) -> str:
-        """What may stand in it."""
+        """Text that says what it may hold."""
         kind = "a whole number" if self.whole else "a number"
         bound = f"above {self.least:g}" if self.above else f"of at least {self.least:g}"
         return f"{kind} {bound}" + (f" and at most {self.most:g}" if math.isfinite(self.most) else "")
 
     def value(self, text: str) -> float | None:
-        """Return the number, or None."""
+        """Return the number; None if it is out of bounds."""
         if not _NUMBER.fullmatch(text):
             return None
         number = float(text)
@@ -99,14 +101,15 @@ class Pair(Column):
 
     @property
     def allowed(self) -> str:
-        """What may stand in it."""
+        """Text that says what it may hold."""
         return self.sign.join("N" * self.parts) + f" with whole numbers of at least {self.least}"
 
     def value(self, text: str) -> str | None:
-        """Return the text where it is well formed, or None."""
+        """Return the text; None if it is not well formed."""
         numbers = text.split(self.sign)
-        well = len(numbers) == self.parts and all(re.fullmatch("[0-9]{1,6}", number) for number in numbers)
-        return text if well and all(int(number) >= self.least for number in numbers) else None
+        if len(numbers) != self.parts or not all(re.fullmatch("[0-9]{1,6}", number) for number in numbers):
+            return None
+        return text if all(int(number) >= self.least for number in numbers) else None
 
     def numbers(self, text: str) -> list[float]:
         """Return the numbers of a well-formed text."""
@@ -118,13 +121,13 @@ class Table:
     """A table of values."""
 
     file: str
-    """The file, as messages call it."""
+    """The file, as messages name it."""
     lines: list[int]
     """The line of each row."""
     columns: dict[str, list[float | str]]
     """Values by column, one entry per row."""
     skipped: tuple[str, ...]
-    """Columns that nobody asked for."""
+    """Further columns of the file, which are ignored."""
 
 
 def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -> Table:
@@ -133,16 +136,16 @@ def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -
     Parameters
     ----------
     columns : sequence of Column
-        What it must hold, in any order.
+        Columns that it must hold, in any order.
     further : bool, optional
-        Whether it may hold further columns; they are skipped.
+        Whether it may hold further columns, which are ignored.
 
     Raises
     ------
     FileError
-        Where the file cannot be read.
+        If the file cannot be read.
     ConfigError
-        Where a column is missing or not allowed, a value is none of its kind, or there is no row.
+        If a column is missing or not allowed, a value is not of its kind, or there is no row.
     """
     file = str(path)
     records = csv_records(read_text(path), file)
@@ -154,8 +157,8 @@ def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -
     values: list[list[float | str]] = [[] for _ in columns]
     for line, record in records:
         if len(record) != len(header):
-            found = f"{len(record)} fields"
-            raise ConfigError(found, file=file, line=line, allowed=f"{len(header)}, as in the header")
+            allowed = f"{len(header)}, as in the header"
+            raise ConfigError(f"{len(record)} fields", file=file, line=line, allowed=allowed)
         lines.append(line)
         for into, column, place in zip(values, columns, places, strict=True):
             into.append(_value(column, record[place].strip(), file, line))
@@ -168,28 +171,25 @@ def read_table(path: Path, columns: Sequence[Column], *, further: bool = True) -
 def places_of(
     header: list[str], columns: Sequence[Column], file: str, line: int, *, further: bool = True
 ) -> list[int]:
-    """Return where each column stands in a header; parameters and errors as for `read_table`."""
+    """Return the index of each column in a header; parameters and errors as for `read_table`."""
+
+    def wrong(found: str, allowed: str) -> ConfigError:
+        return ConfigError(found, file=file, line=line, allowed=allowed)
+
     if len(header) > _MOST_COLUMNS:
-        allowed = f"at most {_MOST_COLUMNS:,}"
-        raise ConfigError(f"{len(header):,} columns", file=file, line=line, allowed=allowed)
-    for name in header:
-        if name and header.count(name) > 1:
-            raise ConfigError(
-                f"the column {shown(name)} twice", file=file, line=line, allowed="each column once"
-            )
+        raise wrong(f"{len(header):,} columns", f"at most {_MOST_COLUMNS:,}")
+    twice = next((name for name in header if name and header.count(name) > 1), None)
+    if twice is not None:
+        raise wrong(f"the column {shown(twice)} twice", "each column once")
     names = [column.name for column in columns]
     others = [name for name in header if name not in names]
-    for column in columns:
-        if column.name not in header:
-            meant = nearest(column.name, others)
-            raise ConfigError(
-                f"no column `{column.name}`" + (f" but `{meant}`" if meant else ""),
-                file=file, line=line, allowed=_header(columns),
-            )  # fmt: skip
+    for name in names:
+        if name not in header:
+            meant = nearest(name, others)
+            raise wrong(f"no column `{name}`{f' but `{meant}`' if meant else ''}", _header(columns))
     if others and not further:
-        found = f"the unknown column {shown(others[0])}"
-        raise ConfigError(found, file=file, line=line, allowed=_header(columns))
-    return [header.index(column.name) for column in columns]
+        raise wrong(f"the unknown column {shown(others[0])}", _header(columns))
+    return [header.index(name) for name in names]
 
 
 def _header(columns: Sequence[Column]) -> str:
@@ -202,3 +202,23 @@ def _value(column: Column, text: str, file: str, line: int) -> float | str:
         found = shown(text) if text else "nothing"
         raise ConfigError(found, file=file, line=line, key=column.name, allowed=column.allowed)
     return value
+
+
+def csv_records(text: str, file: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Yield (first line, fields) of each record of a CSV text that is not blank.
+
+    A `ConfigError` names the line of a quote that is not closed.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
+    before = 0
+    while True:
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            allowed = "comma-separated values, quotes closed"
+            raise ConfigError(f"broken CSV ({error})", file=file, line=before + 1, allowed=allowed) from None
+        line, before = before + 1, reader.line_num
+        if any(field.strip() for field in record):
+            yield line, [field.strip() for field in record]

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import numpy as np
 
-from npusim.arch.device import GridFormat
+from npusim.arch.array import OUTER_LEVELS, GridFormat
 from npusim.arch.dpu import DpuModel, EnergyFactors
-from npusim.arch.levels import OUTER_LEVELS
 from npusim.arch.npu import DmaModel
 from npusim.cost.arrays.machine import ArrayRecord
 from npusim.cost.hosts import derive_host

@@ -17,7 +17,7 @@ import numpy as np
 from npusim.arch import Npu, Soc, outer_levels
 from npusim.arch.dpu import DpuModel, EnergyFactors
 from npusim.arch.npu import DmaModel
-from npusim.arch.technology import Technology
+from npusim.arch.power import Technology
 from npusim.cost.architecture import (
     ARCH_DTYPE,
     MAC_FORMATS,

@@ -27,7 +27,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from npusim.arch.levels import OPERANDS
+from npusim.arch.array import OPERANDS
 from npusim.cost.between import Between
 from npusim.cost.candidates import CANDIDATE_SIZE
 from npusim.cost.jit import compiled

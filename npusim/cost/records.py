@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from npusim.config.describing import field_descriptions, texts_under_fields
+from npusim.config.loading import field_descriptions, texts_under_fields
 from npusim.units import Kind
 
 Bytes = Annotated[float, "B"]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npusim.arch.levels import OUTER_LEVELS
+from npusim.arch.array import OUTER_LEVELS
 
 
 class Server(IntEnum):

@@ -5,7 +5,10 @@ Sum up neighbours in slices of the features: when do the caches thank you for it
 
 import marimo
 
-app = marimo.App(app_title="15. Features in chunks: reuse against reading edges again", css_file="lesson.css")
+app = marimo.App(
+    app_title="15. Features in chunks: reuse against reading edges again",
+    css_file="../learn/lessons/lesson.css",
+)
 
 with app.setup:
     import marimo as mo

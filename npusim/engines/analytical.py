@@ -1,31 +1,47 @@
-"""The analytical engine: the totals of a mapped graph by closed formulas, and what they rest on."""
+"""The analytical engine: the estimate of a mapped graph by closed formulas, and what it rests on.
+
+Beside the totals: the cost of each part of a network that is compiled and launched in parts, figures per
+token of a language model, time and memory of compiling, warnings and notes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from math import ceil, exp, log1p, sqrt
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from npusim import __version__
-from npusim.arch import outer_levels
-from npusim.arch.levels import capacity_warnings
-from npusim.cost import Unit
-from npusim.engines.compilation import compilation, memory_warnings
-from npusim.engines.estimate import EnergyByPart, Estimate, UnitUse
-from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w
-from npusim.engines.parts import constants_bytes, language_figures, launch_each_s, part_costs
-from npusim.engines.roofline import roofline
+from npusim.arch import Soc, outer_levels
+from npusim.arch.array import capacity_warnings
+from npusim.arch.loading import Toolchain, load_toolchain
+from npusim.cost import Group, Unit, roots
+from npusim.engines.estimate import (
+    Compilation,
+    EnergyByPart,
+    Estimate,
+    LanguageFigures,
+    OperatorCost,
+    PartCost,
+    UnitUse,
+)
+from npusim.engines.operators import grid_utilisation, operator_cost, peak_power_w, roofline
 from npusim.mapping import Mapped
 from npusim.metrics import metrics_in
-from npusim.ops import Annotation, Family
+from npusim.ops import Annotation, Family, TensorKind
 from npusim.scenario import Scenario
 from npusim.techniques import parse
+from npusim.units import Quantity
 
 _MOST_NAMES = 8
 """Names of operators that a note lists."""
 _PER_CONTEXT = (".dpu", ".dsp")
 """Ends of the names of units that each context of a device has."""
+_NINETY = NormalDist().inv_cdf(0.95)
+_shipped = lru_cache(load_toolchain)
 
 
 def estimate(scenario: Scenario) -> Estimate:
@@ -48,57 +64,60 @@ def mapped_estimate(mapped: Mapped) -> Estimate:
         operator_cost(mapped, i, group, span_s)
         for i, (group, span_s) in enumerate(zip(mapped.decisions.groups, _spans_s(mapped), strict=True))
     ]
-    compiling = compilation(mapped, constants_bytes(mapped))
-    return Estimate(
-        workload=graph.name,
-        soc=mapped.soc.name,
-        techniques=graph.techniques,
-        engine="analytical",
-        hint=run.hint,
-        requests=run.requests,
-        tiles=run.tiles if on_npu else 0,
-        npu_tiles=int(mapped.npu["npu_tiles"]) if mapped.arch.arrays else 0,
-        contexts=mapped.contexts,
-        launch_s=_launch_s(mapped),
-        dispatch_s=_dispatch_s(mapped),
-        latency_interval_s=None,
-        memory=mapped.memory,
-        macs=graph.macs,
-        precision=graph.precision,
-        source_precision=None if graph.meta.source_precision is None else graph.meta.source_precision.value,
-        units={
+    constants = _constants_bytes(mapped)
+    compilation = _compilation(mapped, constants)
+    fields = {
+        "workload": graph.name,
+        "soc": mapped.soc.name,
+        "techniques": graph.techniques,
+        "engine": "analytical",
+        "hint": run.hint,
+        "requests": run.requests,
+        "tiles": run.tiles if on_npu else 0,
+        "npu_tiles": int(mapped.npu["npu_tiles"]) if mapped.arch.arrays else 0,
+        "contexts": mapped.contexts,
+        "launch_s": _launch_s(mapped),
+        "dispatch_s": _dispatch_s(mapped),
+        "latency_interval_s": None,
+        "memory": mapped.memory,
+        "macs": graph.macs,
+        "precision": graph.precision,
+        "source_precision": None
+        if graph.meta.source_precision is None
+        else graph.meta.source_precision.value,
+        "units": {
             unit: UnitUse(busy_s=busy_s, utilisation=busy_s / (interval_s * contexts_with(mapped, unit)))
             for unit, busy_s in _busy_s(mapped).items()
         },
-        operators=operators,
-        parts=part_costs(mapped, operators),
-        compilation=compiling,
-        language=language_figures(mapped, float(total["latency_s"]), float(total["energy_j"])),
-        energy=EnergyByPart(**metrics_in(EnergyByPart, total)),
-        peak_power_w=peak_power_w(mapped),
-        grid_utilisation=grid_utilisation(mapped, interval_s),
-        dram_read_bytes=float(mapped.results["dram_read_bytes"].sum()),
-        level_bytes=float(mapped.results["level_bytes"].sum()),
-        sram_read_bytes=float(mapped.results["sram_read_bytes"].sum()),
-        roofline=roofline(mapped),
-        warnings=[*_warnings(mapped), *memory_warnings(compiling, mapped.soc)],
-        provenance=_provenance(mapped),
-        **metrics_in(Estimate, total),
-    )
+        "operators": operators,
+        "parts": part_costs(mapped, operators),
+        "compilation": compilation,
+        "language": language_figures(mapped, float(total["latency_s"]), float(total["energy_j"])),
+        "energy": EnergyByPart(**metrics_in(EnergyByPart, total)),
+        "peak_power_w": peak_power_w(mapped),
+        "grid_utilisation": grid_utilisation(mapped, interval_s),
+        "dram_read_bytes": float(mapped.results["dram_read_bytes"].sum()),
+        "level_bytes": float(mapped.results["level_bytes"].sum()),
+        "sram_read_bytes": float(mapped.results["sram_read_bytes"].sum()),
+        "roofline": roofline(mapped),
+        "warnings": [*_warnings(mapped), *_memory_warnings(compilation, mapped.soc)],
+        "provenance": _provenance(mapped),
+    }
+    return Estimate(**fields | metrics_in(Estimate, total))
 
 
 def contexts_with(mapped: Mapped, unit: str) -> float:
-    """Return how many units of this name work side by side: one in each context, or one that all share."""
+    """Return how many units of a name work side by side: one per context, or one that all contexts share."""
     return float(mapped.arch[unit.partition(".")[0]]["contexts"]) if unit.endswith(_PER_CONTEXT) else 1.0
 
 
 def _busy_s(mapped: Mapped) -> dict[str, float]:
     """Return the busy time of each unit by its name, array devices first."""
     arch, uses = mapped.arch, iter(mapped.uses)
-    found: dict[str, float] = {}
+    busy_s: dict[str, float] = {}
     for name, use in zip(arch.arrays, uses, strict=False):
-        found |= {f"{name}.{part}": float(use[f"{part}_s"]) for part in ("dpu", "dsp", "dma")}
-    return found | {name: float(use["work_s"]) for name, use in zip(arch.hosts, uses, strict=True)}
+        busy_s |= {f"{name}.{part}": float(use[f"{part}_s"]) for part in ("dpu", "dsp", "dma")}
+    return busy_s | {name: float(use["work_s"]) for name, use in zip(arch.hosts, uses, strict=True)}
 
 
 def _launch_s(mapped: Mapped) -> float:
@@ -116,31 +135,33 @@ def _dispatch_s(mapped: Mapped) -> float:
 
 
 def _spans_s(mapped: Mapped) -> Any:
-    """Return the span of each operator (s): operators that are fused row-wise work at the same time."""
+    """Return the span of each operator (s); operators fused row-wise work at the same time."""
     chains, critical_s = mapped.lowered.ops["fused_chain"].astype(int), mapped.results["critical_s"]
     return np.where(chains > 0, np.bincount(chains, critical_s)[chains], critical_s)
 
 
 def _warnings(mapped: Mapped) -> list[str]:
     unknown = sorted({op.type for op in mapped.graph if op.family is Family.UNKNOWN})
-    found = list(mapped.lowered.warnings)
+    warnings = list(mapped.lowered.warnings)
     for name, device in mapped.soc.array_devices.items():
         if any(group.device == name for group in mapped.decisions.groups):
-            inside, outside = device.sram_bytes(), float(mapped.soc.dram.capacity)
             levels = outer_levels(device, mapped.soc.levels)
-            own = {one: f"{name}.levels.{one}" for one in device.levels}
-            paths = {one: own.get(one, f"levels.{one}") for one in levels}
-            told = capacity_warnings(levels, paths, inside, outside)
-            found += [f"{name}: {text}" for text in told]
+            paths = {
+                level: f"{name}.levels.{level}" if level in device.levels else f"levels.{level}"
+                for level in levels
+            }
+            capacity = float(mapped.soc.dram.capacity)
+            texts = capacity_warnings(levels, paths, device.sram_bytes(), capacity)
+            warnings += [f"{name}: {text}" for text in texts]
     if not any(g.unit.is_array for g in mapped.decisions.groups):
         techniques = [entry.technique for entry in parse(mapped.graph.techniques)]
         for note in dict.fromkeys(t.host_note for t in techniques if t.host_note):
-            found.append(f"{', '.join(t.name for t in techniques if t.host_note == note)}: {note}")
+            warnings.append(f"{', '.join(t.name for t in techniques if t.host_note == note)}: {note}")
     if unknown:
-        found.insert(
+        warnings.insert(
             0, f"operators npusim does not know are costed by the bytes they move: {', '.join(unknown)}"
         )
-    return found
+    return warnings
 
 
 def _provenance(mapped: Mapped) -> dict[str, Any]:
@@ -156,19 +177,18 @@ def _provenance(mapped: Mapped) -> dict[str, Any]:
         notes.append(f"DSP kernels: {title} ({setting})")
     notes += [*graph.meta.notes, *_in_place_notes(mapped), *_role_notes(mapped)]
     notes += [*_technique_notes(mapped), *_host_notes(mapped), *_limit_notes(mapped)]
-    kept = dict(mapped.decisions.residency.cached)
     return {
         "npusim": __version__,
         "soc_title": soc.title,
         "measured": False,
-        "kept_in_sram": kept,
+        "kept_in_sram": dict(mapped.decisions.residency.cached),
         "form": mapped.graph.meta.form,
         "notes": notes,
     }
 
 
 def _in_place_notes(mapped: Mapped) -> Iterator[str]:
-    """Yield which joins and splits need no copy."""
+    """Yield a note on joins and splits that need no copy."""
     views = (mapped.graph.operators[g.main] for g in mapped.decisions.groups if g.unit is Unit.VIEW)
     names = [op.name for op in views if op.family is not Family.VIEW]
     if names:
@@ -177,7 +197,7 @@ def _in_place_notes(mapped: Mapped) -> Iterator[str]:
 
 
 def _role_notes(mapped: Mapped) -> list[str]:
-    """Return in how many products the operands changed places, where that was asked for."""
+    """Return a note on the products whose operands changed places, where the run allows it."""
     if not mapped.run.swap_operands:
         return []
     products = [g for g in mapped.decisions.groups if mapped.graph.operators[g.main].family is Family.MATMUL]
@@ -190,13 +210,12 @@ def _role_notes(mapped: Mapped) -> list[str]:
 
 
 def _host_notes(mapped: Mapped) -> list[str]:
-    """Return with how many cores and at which clock a host works, where the data sheet says so by hint."""
+    """Return cores and clock of each host in use whose data sheet gives them by hint."""
     hint, notes = mapped.run.hint, []
     used = {group.device for group in mapped.decisions.groups}
     for name, device in mapped.soc.hosts.items():
-        if name not in used:
-            continue
-        if device.cores_for is not None or device.sustained_clock_share is not None:
+        varies = device.cores_for is not None or device.sustained_clock_share is not None
+        if name in used and varies:
             clock = device.clock_used(hint) / 1e9
             notes.append(
                 f"{name.upper()}: {device.cores_used(hint)} of {device.cores} cores at {clock:.3g} GHz, "
@@ -206,7 +225,7 @@ def _host_notes(mapped: Mapped) -> list[str]:
 
 
 def _limit_notes(mapped: Mapped) -> Iterator[str]:
-    """Yield by how much the package's limit stretches an inference."""
+    """Yield a note where the package's power limit stretches an inference."""
     total, limit_w = mapped.total, float(mapped.arch.shared["limit_w"])
     power_w = float(total["energy_j"] * total["throughput_per_s"])
     if limit_w and power_w >= limit_w * (1.0 - 1e-9):
@@ -214,7 +233,7 @@ def _limit_notes(mapped: Mapped) -> Iterator[str]:
 
 
 def _technique_notes(mapped: Mapped) -> list[str]:
-    """Return what techniques say of themselves: which are what-ifs, and what became of preferred devices."""
+    """Return the notes of techniques: what-ifs first, then the effect on this graph."""
     in_use = {
         Annotation.TRIANGLE: bool(mapped.lowered.ops["triangle"].any()),
         Annotation.RESIDENT: bool(mapped.decisions.residency.cached),
@@ -227,3 +246,143 @@ def _technique_notes(mapped: Mapped) -> list[str]:
     ]
     decided = [t for t in techniques if t.annotation is not Annotation.DEVICE or mapped.run.device == "auto"]
     return [*notes, *filter(None, (t.note(mapped.graph) for t in decided if t.note is not None))]
+
+
+def part_costs(mapped: Mapped, operators: Sequence[OperatorCost]) -> list[PartCost]:
+    """Return the cost of each part, given that of each operator; empty for a network in one part."""
+    graph, groups, ops = mapped.graph, mapped.decisions.groups, mapped.lowered.ops
+    if len(graph.parts) == 1:
+        return []
+    constants, costs = _constants_bytes(mapped), []
+    for name in graph.parts:
+        members = [i for i, op in enumerate(operators) if op.part == name]
+        working = [i for i in members if groups[i].unit is not Unit.VIEW]
+        launch_s = sum(float(ops["launches"][i]) * launch_each_s(mapped, groups[i]) for i in working)
+        critical_s = [operators[i].critical_s for i in members]
+        on_path_s = sum(seconds for seconds in critical_s if seconds is not None)
+        part = PartCost(
+            name=name,
+            devices=list(dict.fromkeys(groups[i].device for i in working)),
+            operators=len(working),
+            launches=int(sum(ops["launches"][i] for i in members)),
+            launch_s=launch_s,
+            latency_s=None if None in critical_s else launch_s + on_path_s,
+            energy_j=sum(operators[i].energy_j for i in members),
+            dram_bytes=sum(operators[i].dram_bytes for i in members),
+            constants_bytes=constants[name],
+        )
+        costs.append(part)
+    return costs
+
+
+def language_figures(mapped: Mapped, latency_s: float, energy_j: float) -> LanguageFigures | None:
+    """Return the figures per token, given time and energy of an inference; None for other networks."""
+    tokens, prompt = mapped.graph.meta.new_tokens, mapped.graph.meta.prompt_tokens
+    if tokens is None or prompt is None:
+        return None
+    return LanguageFigures(
+        tokens=tokens,
+        prompt_tokens=prompt,
+        token_s=latency_s / tokens,
+        tokens_per_s=tokens / latency_s,
+        energy_per_token_j=energy_j / tokens,
+        time_to_first_token_s=ceil(prompt / tokens) * latency_s,
+    )
+
+
+def launch_each_s(mapped: Mapped, group: Group) -> float:
+    """Return the time of one call of the runtime of a group's device (s); for a view, of the first NPU."""
+    device = group.device or next(iter(mapped.arch.arrays), "")
+    return float(mapped.arch[device]["launch_s"]) if device else 0.0
+
+
+def _constants_bytes(mapped: Mapped) -> dict[str, float]:
+    """Return the bytes of the constants that each part reads."""
+    graph, constants = mapped.graph, {}
+    root = roots(graph, mapped.decisions.groups)
+    for name in graph.parts:
+        read = {stored for op in graph if op.part == name for t in op.inputs for stored in root[t]}
+        tensors = (graph.tensors[stored] for stored in sorted(read))
+        constants[name] = float(sum(t.stored_bytes for t in tensors if t.kind is TensorKind.CONSTANT))
+    return constants
+
+
+def _compilation(mapped: Mapped, constants: dict[str, float]) -> Compilation | None:
+    """Return time and memory of compiling; None where no device names its compiler.
+
+    Parts are compiled one after the other, and what is compiled stays loaded.
+
+    Parameters
+    ----------
+    constants : dict of str to float
+        Bytes of the constants that each part reads.
+    """
+    seconds: list[tuple[float, Quantity]] = []
+    peak: list[tuple[float, Quantity]] = []
+    loaded_bytes, largest, tools = 0.0, "", list[Toolchain]()
+    for name in mapped.graph.parts:
+        groups = [
+            group
+            for group in mapped.decisions.groups
+            if group.unit.is_array and mapped.graph.operators[group.main].part == name
+        ]
+        for device in dict.fromkeys(group.device for group in groups):
+            toolchain = getattr(mapped.soc.array_devices[device], "toolchain", None)
+            if toolchain is None:
+                continue
+            tool = load_toolchain(toolchain) if toolchain.endswith((".yaml", ".yml")) else _shipped(toolchain)
+            tools.append(tool)
+            operators = sum(group.device == device for group in groups)
+            per_operator, bandwidth = tool.compile_per_operator, tool.compile_bandwidth
+            seconds.append((float(tool.compile_fixed), tool.compile_fixed))
+            seconds.append((operators * per_operator, per_operator))
+            seconds.append((constants[name] / bandwidth, bandwidth))
+            per_byte = tool.memory_per_constant_byte
+            terms = [(float(tool.memory_fixed), tool.memory_fixed), (per_byte * constants[name], per_byte)]
+            terms.append((loaded_bytes, Quantity(0.0, "B", source="compiled before")))
+            if _sum(terms) > _sum(peak):
+                peak, largest = terms, name
+            loaded_bytes += tool.version_bytes(operators, constants[name])
+    if not tools:
+        return None
+    is_memory_known = tools[0].memory_per_constant_byte > 0.0
+    return Compilation(
+        toolchain=tools[0].name,
+        models=len(tools),
+        compile_s=_sum(seconds),
+        compile_interval_s=_interval(seconds),
+        memory_peak_bytes=_sum(peak) if is_memory_known else None,
+        memory_peak_interval_bytes=_interval(peak) if is_memory_known else None,
+        largest_part=largest,
+        source=str(tools[0].memory_per_constant_byte.source),
+    )
+
+
+def _memory_warnings(compilation: Compilation | None, soc: Soc) -> list[str]:
+    """Return a warning where compiling may take more memory than the machine has."""
+    if compilation is None or compilation.memory_peak_interval_bytes is None:
+        return []
+    if (compilation.memory_peak_bytes or 0.0) <= soc.dram.capacity:
+        return []
+    low, high = (bound / 1e9 for bound in compilation.memory_peak_interval_bytes)
+    part = f" {compilation.largest_part}" if compilation.largest_part else ""
+    return [
+        f"compiling{part} may take {low:.2g} to {high:.2g} GB of memory (90 %), and {soc.name} has "
+        f"{soc.dram.capacity.text}: compile it in more parts (workload.chunks), or elsewhere"
+    ]
+
+
+def _sum(terms: Iterable[tuple[float, Quantity]]) -> float:
+    return float(sum(value for value, _ in terms))
+
+
+def _interval(terms: list[tuple[float, Quantity]]) -> tuple[float, float]:
+    """Return the 90 % interval of a sum; each term rests on a number with a log-normal error."""
+    total = _sum(terms)
+    by_number: dict[tuple[float, str], float] = {}
+    for value, number in terms:
+        sigma = sqrt(log1p((number.uncertainty or 0.0) ** 2))
+        key = (float(number), str(number.source))
+        by_number[key] = by_number.get(key, 0.0) + value * sigma / total
+    spread = exp(_NINETY * sqrt(sum(share**2 for share in by_number.values())))
+    return total / spread, total * spread

@@ -1,24 +1,29 @@
-"""The document of an estimate: what one inference costs, where the time goes, and what it rests on."""
+"""The document of an estimate: cost of one inference, where the time goes, and what it rests on."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from npusim.documents import Document, Part
-from npusim.engines.roofline import Roofline
+from npusim.errors import ConfigError
 from npusim.graph import Phase
 from npusim.mapping import MemoryUse
+
+if TYPE_CHECKING:
+    from npusim.engines.timeline import Timeline
 
 
 class UnitUse(Part):
     """How busy a unit is during one inference."""
 
     busy_s: float
-    """Time the unit works, in s; DPUs and DSPs: those of the tiles that the inference uses."""
+    """Time the unit works, in s; DPUs and DSPs: of the tiles that the inference uses."""
     utilisation: float
-    """Share of the time that it works: busy time over the interval between two inferences; of DPUs and DSPs,
+    """Share of the time that it works: busy time over the interval between two inferences; for DPUs and DSPs,
     which each context has, over the interval times the contexts."""
 
 
@@ -34,9 +39,9 @@ class EnergyOfWork(Part):
     dsp_j: float
     """Operations of the DSPs."""
     cpu_j: float
-    """The CPU at work, the memory traffic that it causes included."""
+    """The CPU at work, with its memory traffic."""
     gpu_j: float
-    """The GPU at work, the memory traffic that it causes included."""
+    """The GPU at work, with its memory traffic."""
 
 
 class EnergyByPart(EnergyOfWork):
@@ -49,102 +54,99 @@ class EnergyByPart(EnergyOfWork):
 
 
 class Mapping(Part):
-    """How an operator is laid on the NPU, as the search chose it."""
+    """How an operator is mapped to the NPU, as the search chose it."""
 
     split: Literal["rows", "columns", "single"]
     """How it is spread over tiles: output rows (pixels), output columns (channels), or all on one tile."""
     tiles: int
-    """Tiles that have a part in it."""
+    """Tiles that work on it."""
     mpe_mode: str | None
-    """MPE mode of a product or convolution, by its name in the data sheet; null for what has none."""
+    """MPE mode of a product or convolution, by its name in the data sheet; null for other operators."""
     order: Literal["weights_held", "activations_held", "outputs_held"] | None
-    """Loop order of a product or convolution: which operand waits in SRAM while the others stream past; null
-    for what streams through once."""
+    """Loop order of a product or convolution: the operand that is stationary in SRAM; null for operators that
+    stream through once."""
     rows: int
-    """Output rows (pixels) of the busiest tile, batch apart; elements where no product is made."""
+    """Output rows (pixels) of the busiest tile, per batch element; elements of other operators."""
     columns: int
     """Output columns (channels) of the busiest tile."""
     depth: int
-    """Input channels that are summed up; 1 where no product is made."""
+    """Input channels that are summed; 1 for other operators."""
     row_blocks: int
-    """Blocks that a tile's rows are worked in, one after the other: of each strip."""
+    """Blocks of a tile's rows in each strip, one after the other."""
     column_blocks: int
-    """Blocks that a tile's columns are worked in."""
+    """Blocks of a tile's columns."""
     depth_blocks: int
-    """Chunks that the input channels stream in."""
+    """Chunks of the input channels."""
     strips: int
-    """Vertical strips that an image is cut into; 1 for a product."""
+    """Vertical strips of an image; 1 for a product."""
 
 
 class OperatorCost(Part):
-    """What one operator costs. Operators overlap: only `critical_s` adds up, to the latency less launches."""
+    """Cost of one operator. Operators overlap: only `critical_s` adds up, to the latency less launches."""
 
     name: str
     """Name in the graph."""
     type: str
     """OpenVINO operation name."""
     region: str = ""
-    """Path of the part of the network that it belongs to, as its builder or the model file names it."""
+    """Path of its part of the network, as its builder or the model file names it."""
     block: str = ""
-    """Block of the network: that path up to its first numbered part, such as `layer0` or `convs.1`."""
+    """Block of the network: the path up to its first numbered part, such as `layer0` or `convs.1`."""
     phase: Phase = Phase.OTHER
-    """What it does there: `preprocessing` follows from the edges alone; `attention` scores pairs,
-    `aggregation` sums over neighbours, `combination` multiplies by weights, `activation` is elementwise
-    behind; `other`."""
+    """Its role: `preprocessing` follows from the edges alone; `attention` scores pairs, `aggregation` sums
+    over neighbours, `combination` multiplies by weights, `activation` is elementwise behind; `other`."""
     control_flow: bool = False
-    """Whether values decide what it picks, and where: comparisons, choices, gathers, scatters."""
+    """Whether values decide which elements it picks: comparisons, choices, gathers, scatters."""
     fused: list[str]
-    """Operators that ride along."""
+    """Operators fused into this one."""
     unit: str
     """Unit that runs it: npu.dpu, npu.dsp, npu.dma, cpu, gpu, or none for a view."""
     latency_s: float
-    """Time from its start to its end, in s: by the event engine `span_s`, by the analytical one the time that
-    it takes with nothing else under way."""
+    """Time from its start to its end, in s: `span_s` by the event engine, its time alone by the analytical
+    one."""
     busy_s: float
     """Time that its busiest unit works on it, in s."""
     critical_s: float | None
-    """Its part of the latency, in s: what lies on the critical path. Those of all operators and `launch_s`
-    add up to the latency; null with several requests in flight, which wait for each other."""
+    """Its part of the critical path, in s. Over all operators, with `launch_s`, it adds up to the latency;
+    null with several requests in flight, which wait for each other."""
     span_s: float
-    """Time from the start of its first transfer or work to the end of its last, in s; others may run
-    meanwhile."""
+    """Time from the start of its first transfer or work to the end of its last, in s, overlaps included."""
     energy_j: float
     """Energy of its work, beyond idle power, in J."""
     energy: EnergyOfWork
     """That energy by part."""
     power_w: float
-    """Mean power of the package while it works by itself, in W: its energy over its time, and idle power."""
+    """Mean power of the package while it runs alone, in W: its energy over its time, and idle power."""
     macs: float
     """Multiply-accumulates, zeros counted."""
     grid_utilisation: float | None
-    """Share of the multipliers of all tiles in use that work, over its time; null where the MAC grid has no
-    part in it."""
+    """Mean share of the multipliers of all tiles in use that work; null for operators off the MAC grid."""
     precision: str
-    """Format that it computes in; of a product of two formats both, such as `fp16 x int4`."""
+    """Format that it computes in; both formats of a mixed product, such as `fp16 x int4`."""
     part: str = ""
-    """Part of the network that it belongs to, of one that is compiled in parts."""
+    """Its part, of a network that is compiled in parts."""
     repeats: int
-    """Times that it runs in one inference, one after the other; all other figures are of all of them."""
+    """Times that it runs in one inference, one after the other; other figures are totals over them."""
     mapping: Mapping | None
-    """How it is laid on the NPU; null on other devices and for a view."""
+    """How it is mapped to the NPU; null on other devices and for a view."""
     dram_bytes: float
     """Bytes moved to and from DRAM."""
     dram_read_bytes: float
-    """Of these, read."""
+    """Bytes read from DRAM."""
     level_bytes: float = 0.0
     """Bytes that memory levels between SRAM and DRAM serve instead."""
     sram_read_bytes: float
-    """Bytes read in the NPU's SRAM, by MAC grid, DSPs and DMA."""
+    """Bytes that MAC grid, DSPs and DMA read from the NPU's SRAM."""
     sram_written_bytes: float
-    """Bytes written in the NPU's SRAM by them."""
+    """Bytes that MAC grid, DSPs and DMA write to the NPU's SRAM."""
     swapped: bool
     """Whether the operands of a product changed places: the right one on the pixels, the left one weight."""
     bound: Literal["compute", "dma", "dsp", "launch"]
-    """What it waits for."""
+    """Resource that limits it."""
 
 
 class PartCost(Part):
-    """What one part of a network costs, of one that is compiled and launched in parts."""
+    """Cost of one part of a network that is compiled and launched in parts."""
 
     name: str
     """Name of the part."""
@@ -155,9 +157,9 @@ class PartCost(Part):
     launches: int
     """Calls of a device's runtime in an inference."""
     launch_s: float
-    """Time of these, in s."""
+    """Time of these calls, in s."""
     latency_s: float | None
-    """Its part of the latency, launches included, in s; null with several requests in flight."""
+    """Its part of the latency, with launches, in s; null with several requests in flight."""
     energy_j: float
     """Energy of its work, beyond idle power, in J."""
     dram_bytes: float
@@ -189,10 +191,10 @@ class Compilation(Part):
 
 
 class LanguageFigures(Part):
-    """What a user of a language model sees, from one inference."""
+    """Figures per token of a language model, from one inference."""
 
     tokens: int
-    """Tokens that the inference takes in."""
+    """Tokens that the inference processes."""
     prompt_tokens: int
     """Tokens of the prompt."""
     token_s: float
@@ -202,8 +204,56 @@ class LanguageFigures(Part):
     energy_per_token_j: float
     """Energy of the package for a token, in J."""
     time_to_first_token_s: float
-    """Time until the first new token is known, in s: as many inferences as the prompt needs, one where the
-    model takes it in at once."""
+    """Time to the first new token, in s: as many inferences as the prompt needs, one where the model
+    processes it at once."""
+
+
+class Ceiling(Part):
+    """Highest rate of a unit: operations per second in a format, or bytes per second at a memory level."""
+
+    name: str
+    """What pages call it, such as `npu.dpu int8` or `npu DRAM`."""
+    unit: str
+    """Unit whose work it bounds: npu.dpu, npu.dsp, cpu, gpu; npu for both of the NPU's."""
+    precision: str | None
+    """Format of the operations; null for memory, and for a unit that has one rate for all."""
+    level: str | None
+    """Memory level: sram, dram, or cache; null for arithmetic."""
+    ops_per_s: float | None
+    """Operations a second; null for memory."""
+    bytes_per_s: float | None
+    """Bytes a second; null for arithmetic."""
+
+
+class RooflinePoint(Part):
+    """One operator between the ceilings."""
+
+    operator: str
+    """Its name."""
+    unit: str
+    """Unit that runs it."""
+    precision: str
+    """Format that it computes in."""
+    ops: float
+    """Operations that are carried out, skipped zeros left out."""
+    ops_per_s: float
+    """Rate attained over its time."""
+    intensity: dict[str, float]
+    """Operations for each byte, by memory level; a level that it moves nothing through is left out. Of a CPU
+    or GPU `cache` counts what it reads and writes, `dram` what its caches do not hold."""
+    ceiling_ops_per_s: float
+    """The lowest ceiling at these intensities."""
+    limit: str
+    """Name of that ceiling."""
+
+
+class Roofline(Part):
+    """Ceilings and points; the tiles that an inference uses, all cores that work."""
+
+    ceilings: list[Ceiling]
+    """Of every device of the machine."""
+    points: list[RooflinePoint]
+    """Operators that compute, in order of execution."""
 
 
 class Estimate(Document):
@@ -224,31 +274,30 @@ class Estimate(Document):
     requests: int
     """Inferences in flight."""
     tiles: int
-    """NPU tiles that an inference uses; 0 where the NPU has no part in it."""
+    """NPU tiles that an inference uses; 0 where it runs elsewhere."""
     npu_tiles: int
     """Tiles of the NPU; 0 without one."""
     contexts: int
-    """Inferences that the NPU works on side by side, each on tiles of its own."""
+    """Inferences that the NPU runs in parallel, each on its own tiles."""
     latency_s: float
     """Time from the start of an inference to its end, in s."""
     launch_s: float
-    """Part of the latency in which runtimes of devices are called, in s."""
+    """Part of the latency for calls of runtimes, in s."""
     dispatch_s: float = 0.0
     """Time of all calls of the NPU's management processor in an inference, in s: part of the operators'
-    times, while no unit works (`npu.dispatch_overhead`)."""
+    times, in which no unit works (`npu.dispatch_overhead`)."""
     latency_interval_s: tuple[float, float] | None
-    """90 % interval of the latency; null where nobody asked and the SoC was not fitted to measurements."""
+    """90 % interval of the latency; null unless requested or the SoC was fitted to measurements."""
     throughput_per_s: float
     """Inferences per second in steady state."""
     energy_j: float
-    """Energy of the package for one inference, idle devices and memory traffic included, in J."""
+    """Energy of the package for one inference, with idle devices and memory traffic, in J."""
     energy: EnergyByPart
     """That energy by part."""
     power_w: float
     """Mean power of the package, in W."""
     peak_power_w: float
-    """Highest mean power over an operator, in W; of each device's highest together where several inferences
-    are in flight."""
+    """Highest mean power over an operator, in W; with several inferences in flight the sum over devices."""
     edp_js: float
     """Energy-delay product: energy times latency, in J s."""
     ops_per_j: float
@@ -256,16 +305,16 @@ class Estimate(Document):
     area_mm2: float
     """Area of the NPU, in mm2."""
     dram_bytes: float
-    """Bytes an inference moves to and from DRAM; inputs, constants and results at least, but for what stays
-    in the NPU's SRAM."""
+    """Bytes an inference moves to and from DRAM: at least inputs, constants and results, less what stays in
+    the NPU's SRAM."""
     dram_read_bytes: float
-    """Of these, read."""
+    """Bytes read from DRAM."""
     level_bytes: float = 0.0
     """Bytes that memory levels between the NPU's SRAM and DRAM serve instead."""
     sram_traffic_bytes: float
     """Bytes that an inference reads and writes in the NPU's SRAM."""
     sram_read_bytes: float
-    """Of these, read."""
+    """Bytes read from the NPU's SRAM."""
     sram_peak_bytes: float
     """Most SRAM in use at any time, over the tiles that an inference uses, in bytes."""
     memory: MemoryUse
@@ -273,8 +322,7 @@ class Estimate(Document):
     macs: float
     """Multiply-accumulates of an inference, zeros counted."""
     grid_utilisation: float
-    """Share of the multipliers of all tiles in use that work, from one inference to the next; 0 without work
-    for the MAC grid."""
+    """Mean share of the multipliers of all tiles in use that work; 0 without work for the MAC grid."""
     precision: str
     """Formats of its products, the one with most work first."""
     source_precision: str | None
@@ -284,17 +332,17 @@ class Estimate(Document):
     operators: list[OperatorCost]
     """One entry per operator, in order of execution."""
     parts: list[PartCost] = Field(default_factory=list)
-    """One entry per part, in order, of a network that is compiled in parts; else empty."""
+    """One entry per part, in order; empty for a network that is compiled as one."""
     compilation: Compilation | None = None
-    """Time and memory of compiling; null where no NPU of the SoC says what compiles for it."""
+    """Time and memory of compiling; null where no NPU of the SoC names its compiler."""
     language: LanguageFigures | None = None
-    """Figures by the token, of a language model; else null."""
+    """Figures per token of a language model; else null."""
     roofline: Roofline
-    """Rates of the operators and what bounds them."""
+    """Rates of the operators and their bounds."""
     folded_tasks: float = 0.0
-    """Tasks of equal steps that the event engine did not act out, as they repeat others (`--every-tile`)."""
+    """Tasks that the event engine did not simulate, as they repeat others (`--every-tile`)."""
     warnings: list[str]
-    """What the estimate could not do as one would expect."""
+    """Deviations from what one would expect."""
     provenance: dict[str, Any]
     """What the estimate rests on."""
 
@@ -302,3 +350,48 @@ class Estimate(Document):
     def bound(self) -> str:
         """The unit that is busy the largest share of the time."""
         return max(self.units, key=lambda name: self.units[name].utilisation)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The time line of the event engine's run; not part of the JSON document.
+
+        Raises
+        ------
+        ConfigError
+            Where the estimate is of the analytical engine, or was read from a file.
+
+        Examples
+        --------
+        >>> import npusim
+        >>> estimate = npusim.estimate("gcn-cora", techniques="stagr", engine="event")
+        >>> estimate.timeline.makespan_s == estimate.latency_s
+        True
+        """
+        raise ConfigError(
+            f"an estimate of the {self.engine} engine without a time line",
+            allowed='estimate(..., engine="event"), whose result has one until it is stored',
+        )
+
+    def plot(self) -> Any:
+        """Return the time of each operator, by unit, as a plotly figure.
+
+        Examples
+        --------
+        >>> import npusim
+        >>> figure = npusim.estimate("gcn-cora", techniques="stagr").plot()
+        >>> [bars.name for bars in figure.data]
+        ['npu.dpu', 'npu.dsp']
+        """
+        figure = import_module("plotly.graph_objects").Figure()
+        for unit in dict.fromkeys(op.unit for op in self.operators if op.latency_s > 0.0):
+            operators = [op for op in self.operators if op.unit == unit]
+            times_ms = [op.latency_s * 1e3 for op in operators]
+            figure.add_bar(name=unit, orientation="h", x=times_ms, y=[op.name for op in operators])
+        order = {"categoryorder": "array", "categoryarray": [op.name for op in reversed(self.operators)]}
+        figure.update_layout(
+            title=f"{self.workload} on {self.soc}, {self.techniques}",
+            xaxis_title="time of the operator (ms)",
+            yaxis=order,
+            legend_title="unit",
+        )
+        return figure

@@ -1,15 +1,20 @@
-"""Rows of an estimate: what each operator costs, how it is mapped, and the power that it draws."""
+"""Rows of an estimate: cost, mapping, power and roofline of each operator.
+
+In the roofline (Williams et al., CACM 2009) an operator is a point: the operations per second that it attains
+over its operations per byte of a memory level. It lies below a ceiling of its unit's arithmetic in its
+format, and below intensity times the bandwidth of each level. A multiply-accumulate is two operations, work
+on an element one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from npusim.cost import Bound, DpuOperation, Group, Order, Split, Unit
-from npusim.engines.estimate import EnergyOfWork, Mapping, OperatorCost
-from npusim.engines.roofline import multiplier_macs_per_s, performed_macs
+from npusim.cost import MAC_FORMATS, Bound, DpuOperation, Group, HostFormat, Order, Split, Unit
+from npusim.engines.estimate import Ceiling, EnergyOfWork, Mapping, OperatorCost, Roofline, RooflinePoint
 from npusim.mapping import Mapped
 
-_ENERGIES = tuple(EnergyOfWork.model_fields)
 _FIGURES = (
     "latency_s",
     "energy_j",
@@ -21,6 +26,15 @@ _FIGURES = (
 )
 _PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION)
 _BUSY = ("dpu_s", "dsp_s", "dma_s", "host_s")
+_READERS = ("act", "weight", "channelwise", "eltwise")
+"""What the read ports of SRAM feed, each at its own rate."""
+_ITEMS = {"int4": 0.5, "int8": 1.0, "fp16": 2.0, "fp32": 4.0}
+_HOST_FORMATS = {
+    "int8": HostFormat.INTEGER,
+    "fp16": HostFormat.FP16,
+    "bf16": HostFormat.BF16,
+    "fp32": HostFormat.FP32,
+}
 
 
 def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> OperatorCost:
@@ -42,7 +56,7 @@ def operator_cost(mapped: Mapped, index: int, group: Group, span_s: float) -> Op
         busy_s=max(float(result[column]) for column in _BUSY),
         critical_s=float(result["critical_s"]) if mapped.run.requests == 1 else None,
         span_s=float(span_s),
-        energy=EnergyOfWork(**{name: float(result[name]) for name in _ENERGIES}),
+        energy=EnergyOfWork(**{name: float(result[name]) for name in EnergyOfWork.model_fields}),
         power_w=_package_w(mapped, group.device, energy_j / latency_s) if latency_s > 0.0 else 0.0,
         macs=mapped.graph.macs_of(op),
         grid_utilisation=_on_grid_s(mapped, group, row) / latency_s if group.unit is Unit.DPU else None,
@@ -63,14 +77,14 @@ def _package_w(mapped: Mapped, device: str, work_w: float) -> float:
 
 
 def _on_grid_s(mapped: Mapped, group: Group, row: Any) -> float:
-    """Return the time that the multipliers of all tiles in use would take for an operator."""
+    """Return the time of an operator if all multipliers of the tiles in use worked."""
     if row["macs"] <= 0.0:
         return 0.0
-    return performed_macs(row) / multiplier_macs_per_s(mapped.arch[group.device], float(row["a_item"]))
+    return _performed_macs(row) / _multiplier_macs_per_s(mapped.arch[group.device], float(row["a_item"]))
 
 
 def grid_utilisation(mapped: Mapped, interval_s: float) -> float:
-    """Return the share of the multipliers that work, from one inference to the next."""
+    """Return the mean share of the multipliers that work."""
     needed_s: dict[str, float] = {}
     for group, row in zip(mapped.decisions.groups, mapped.lowered.ops, strict=True):
         if group.unit is Unit.DPU:
@@ -101,14 +115,14 @@ def _mapping(mapped: Mapped, group: Group, row: Any, result: Any) -> Mapping:
 def peak_power_w(mapped: Mapped) -> float:
     """Return the highest mean power over an operator; operators fused row by row count as one.
 
-    Several inferences in flight keep all devices at work at a time, and the NPU once for each context.
+    With several inferences in flight all devices work at a time, and all contexts of an NPU.
     """
     several = mapped.run.requests > 1
     highest: dict[str, float] = {}
     for device, energy_j, time_s in _phases(mapped):
-        array = device in mapped.arch.arrays
-        side_by_side = float(mapped.arch[device]["contexts"]) if array and several else 1.0
-        work_w = energy_j / time_s * side_by_side
+        is_array = device in mapped.arch.arrays
+        contexts = float(mapped.arch[device]["contexts"]) if is_array and several else 1.0
+        work_w = energy_j / time_s * contexts
         highest[device] = max(highest.get(device, 0.0), work_w)
     idle_w = float(mapped.arch.shared["idle_w"])
     powers = [_package_w(mapped, device, work_w) - idle_w for device, work_w in highest.items()]
@@ -116,18 +130,133 @@ def peak_power_w(mapped: Mapped) -> float:
 
 
 def _phases(mapped: Mapped) -> list[tuple[str, float, float]]:
-    """Return device, energy and time of each operator; of a row-wise fusion together."""
-    found: list[tuple[str, float, float]] = []
+    """Return device, energy and time of each operator, or of a row-wise fusion as one."""
+    phases: list[tuple[str, float, float]] = []
     chains: dict[int, list[int]] = {}
     for i, group in enumerate(mapped.decisions.groups):
-        time_s = float(mapped.results[i]["latency_s"])
         chain = int(mapped.lowered.ops[i]["fused_chain"])
         if chain:
             chains.setdefault(chain, []).append(i)
         else:
-            found.append((group.device, float(mapped.results[i]["energy_j"]), time_s))
+            result = mapped.results[i]
+            phases.append((group.device, float(result["energy_j"]), float(result["latency_s"])))
     for members in chains.values():
         rows = mapped.results[members]
         device = mapped.decisions.groups[members[0]].device
-        found.append((device, float(rows["energy_j"].sum()), float(rows["critical_s"].sum())))
-    return [phase for phase in found if phase[2] > 0.0]
+        phases.append((device, float(rows["energy_j"].sum()), float(rows["critical_s"].sum())))
+    return [phase for phase in phases if phase[2] > 0.0]
+
+
+def roofline(mapped: Mapped) -> Roofline:
+    """Return the roofline of a mapped graph, by the times of the analytical engine."""
+    arrays = (ceiling for name in mapped.arch.arrays for ceiling in _array_ceilings(name, mapped.arch[name]))
+    ceilings = [*arrays, *_host_ceilings(mapped)]
+    points = (roofline_point(mapped, i, ceilings) for i in range(len(mapped.decisions.groups)))
+    return Roofline(ceilings=ceilings, points=[point for point in points if point is not None])
+
+
+def _multiplier_macs_per_s(arch: Any, item_bytes: float) -> float:
+    """Return the multiply-accumulates per second of all tiles in use, by bytes of an operand."""
+    form = next((i for i, size in enumerate(_ITEMS.values()) if item_bytes <= size), len(_ITEMS) - 1)
+    mpes = (arch["dpu_vpe"] * arch["dpu_mpe"]) ** 2
+    per_cycle = arch["dpu_mac_bytes_per_cycle"][form] / item_bytes * mpes
+    return float(per_cycle * arch["tiles"] * arch["dpu_clock_hz"])
+
+
+def _performed_macs(op: Any) -> float:
+    """Return the multiply-accumulates of the grid: non-zeros of the sparser operand, over all repeats."""
+    return float(op["repeats"] * op["macs"] * min(op["a_density"], op["b_density"]))
+
+
+def _array_ceilings(name: str, arch: Any) -> Iterator[Ceiling]:
+    for form in MAC_FORMATS:
+        if arch[f"mpe_macs_{form}"] > 0.0:
+            yield _arithmetic(f"{name}.dpu", form, 2.0 * _multiplier_macs_per_s(arch, _ITEMS[form]))
+    lanes = arch["dsp_lanes"] * arch["dsps_per_tile"] * arch["tiles"]
+    yield _arithmetic(f"{name}.dsp", None, float(2.0 * lanes * arch["vpu_clock_hz"]))
+    rates = (arch[f"dpu_{part}_bytes_per_port_cycle"] for part in _READERS)
+    reads = arch["dpu_read_ports"] * max(float(rate) for rate in rates)
+    ports = reads + arch["dpu_write_ports"] * arch["dpu_drain_bytes_per_port_cycle"]
+    yield _memory(f"{name} SRAM ports", f"{name}.dpu", "sram", ports * arch["tiles"] * arch["dpu_clock_hz"])
+    width = arch["dma_engines"] * arch["dma_engine_bytes_per_cycle"] * arch["vpu_clock_hz"]
+    yield _memory(f"{name} DMA", name, "dram", width)
+    yield _memory(f"{name} DRAM", name, "dram", arch["dram_bytes_per_s"])
+
+
+def _host_ceilings(mapped: Mapped) -> Iterator[Ceiling]:
+    for unit in mapped.arch.hosts:
+        host = mapped.arch[unit]
+        for name, form in _HOST_FORMATS.items():
+            rate = float(host["macs_per_cycle"][form])
+            yield _arithmetic(unit, name, 2.0 * rate * float(host["cores"] * host["clock_hz"]))
+        nearest = min(float(seconds) for seconds in host["level_s_per_byte"])
+        yield _memory(f"{unit} cache", unit, "cache", 1.0 / nearest)
+        yield _memory(f"{unit} DRAM", unit, "dram", host["bytes_per_s"])
+
+
+def _arithmetic(unit: str, precision: str | None, ops_per_s: float) -> Ceiling:
+    name = f"{unit} {precision}" if precision else unit
+    return Ceiling(
+        name=name, unit=unit, precision=precision, level=None, ops_per_s=ops_per_s, bytes_per_s=None
+    )
+
+
+def _memory(name: str, unit: str, level: str, bytes_per_s: float) -> Ceiling:
+    return Ceiling(
+        name=name, unit=unit, precision=None, level=level, ops_per_s=None, bytes_per_s=float(bytes_per_s)
+    )
+
+
+def roofline_point(mapped: Mapped, index: int, ceilings: list[Ceiling]) -> RooflinePoint | None:
+    """Return the point of a group; None where it computes nothing or takes no time."""
+    group = mapped.decisions.groups[index]
+    time_s = float(mapped.results[index]["latency_s"])
+    ops, traffic = _ops_and_bytes(mapped, index, group.unit)
+    if ops <= 0.0 or time_s <= 0.0:
+        return None
+    form = _form(mapped.lowered.ops[index], group.unit)
+    intensity = {level: ops / bytes_ for level, bytes_ in traffic.items() if bytes_ > 0.0}
+    bounds: dict[str, float] = {}
+    for ceiling in ceilings:
+        if ceiling.unit not in (group.path, group.device) or ceiling.precision not in (None, form):
+            continue
+        if ceiling.ops_per_s is not None:
+            bounds[ceiling.name] = ceiling.ops_per_s
+        elif ceiling.level in intensity:
+            bounds[ceiling.name] = intensity[ceiling.level] * (ceiling.bytes_per_s or 0.0)
+    limit = min(bounds, key=bounds.__getitem__)
+    return RooflinePoint(
+        operator=group.main,
+        unit=group.path,
+        precision=mapped.graph.precision_of(mapped.graph.operators[group.main]),
+        ops=ops,
+        ops_per_s=ops / time_s,
+        intensity=intensity,
+        ceiling_ops_per_s=bounds[limit],
+        limit=limit,
+    )
+
+
+def _form(op: Any, unit: Unit) -> str:
+    """Return the format of an operator's ceiling."""
+    if unit.is_host:
+        return next((name for name, form in _HOST_FORMATS.items() if form == op["host_format"]), "fp16")
+    return next((name for name, size in _ITEMS.items() if op["a_item"] <= size), "fp32")
+
+
+def _ops_and_bytes(mapped: Mapped, index: int, unit: Unit) -> tuple[float, dict[str, float]]:
+    """Return the operations of a group over all repeats, and its bytes at each memory level."""
+    op, result = mapped.lowered.ops[index], mapped.results[index]
+    repeats = float(op["repeats"])
+    if unit in (Unit.VIEW, Unit.DMA):
+        return 0.0, {}
+    if unit.is_host:
+        touched, macs = float(op["host_read_bytes"] + op["host_written_bytes"]), float(op["host_macs"])
+        ops = 2.0 * macs if macs else float(op["elements"])
+        return repeats * ops, {"cache": repeats * touched, "dram": float(result["streamed_bytes"])}
+    dram = float(result["dram_bytes"])
+    if unit is Unit.DSP:
+        return repeats * max(2.0 * float(op["macs"]), float(op["elements"])), {"dram": dram}
+    sram = float(result["sram_read_bytes"] + result["sram_written_bytes"]) - dram
+    ops = 2.0 * _performed_macs(op) if op["macs"] else repeats * float(op["elements"])
+    return ops, {"sram": sram, "dram": dram}

@@ -20,10 +20,13 @@ from npusim.errors import (
     UnknownNameError,
     shown,
 )
-from npusim.frontends.ir_structure import LARGEST_XML, read_ir_structure
-from npusim.frontends.model_structure import ModelStructure
-from npusim.frontends.onnx_structure import read_onnx_structure
-from npusim.frontends.origin import user_line
+from npusim.frontends.model_structure import (
+    LARGEST_XML,
+    ModelStructure,
+    read_ir_structure,
+    read_onnx_structure,
+    user_line,
+)
 from npusim.frontends.translation import translate
 from npusim.graph import Editor, Graph
 from npusim.ops import DType, Role

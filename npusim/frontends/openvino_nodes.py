@@ -5,6 +5,7 @@ The inverse of reading settings (`npusim.ops.Settings`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,53 @@ ELEMENT_TYPES: Mapping[DType, str] = {
 }
 """OpenVINO's name of each number format that can be written."""
 
-WriteRule = Callable[[Any, Operator, Sequence[Any], Tensor, Tensor], Any]
-"""(operation set, operator, written operands, first operand's tensor, result's tensor) -> node."""
+
+class UnwritableError(NpusimError):
+    """An operator or tensor that cannot be written as an OpenVINO model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a writer needs to make the node of an operator."""
+
+    ops: Any
+    """OpenVINO's operation set."""
+    op: Operator
+    inputs: Sequence[Any]
+    """Nodes of its operands."""
+    source: Tensor
+    """Its first operand."""
+    result: Tensor
+    """Its first result."""
+
+    def setting(self, name: str, default: Any) -> Any:
+        """Return a setting, or OpenVINO's default."""
+        return self.op.attrs.get(name, default)
+
+    def integers(self, values: Sequence[int]) -> Any:
+        """Return a constant of integers."""
+        return self.ops.constant(np.asarray(values, dtype=np.int64))
+
+    def axis(self, default: int = 0) -> int:
+        """Return the first axis of the operator."""
+        return int((*self.setting("axes", ()), default)[0])
+
+    def axis_node(self) -> Any:
+        """Return the first axis as a constant."""
+        return self.ops.constant(np.int64(self.axis()))
+
+    def window(self, *without: str) -> dict[str, list[int]]:
+        """Return strides, padding and dilations of a convolution or pooling."""
+        defaults = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1}
+        rank = len(self.source.shape) - 2
+        return {
+            key: list(self.setting(key, (value,) * rank))
+            for key, value in defaults.items()
+            if key not in without
+        }
+
+
+WriteRule = Callable[[Call], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,95 +87,47 @@ class Writer:
     """Whether the node computes the operator's values; False: it only takes the operator's time."""
 
 
-class UnwritableError(NpusimError):
-    """An operator or tensor that cannot be written as an OpenVINO model."""
-
-
 def _same_name(function: str) -> WriteRule:
-    return lambda ops, _, inputs, __, ___: getattr(ops, function)(*inputs)
-
-
-def _integers(ops: Any, values: Sequence[int]) -> Any:
-    return ops.constant(np.asarray(values, dtype=np.int64))
-
-
-def _matmul(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    transposed = bool(op.attrs.get("transpose_a")), bool(op.attrs.get("transpose_b"))
-    return ops.matmul(inputs[0], inputs[1], *transposed)
-
-
-def _assign(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.assign(inputs[0].get_node(), op.attrs["variable"])
-
-
-def _slice(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    """Take the last elements of each axis: which ones are taken is not known, and hardly changes the time."""
-    starts = [whole - part for whole, part in zip(source.shape, result.shape, strict=True)]
-    ones, axes = [1] * len(starts), range(len(starts))
-    return ops.slice(inputs[0], *(_integers(ops, list(v)) for v in (starts, source.shape, ones, axes)))
+    return lambda call: getattr(call.ops, function)(*call.inputs)
 
 
 def _by_axis(function: str) -> WriteRule:
-    def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-        return getattr(ops, function)(inputs[0], axis=_axis(op, len(source.shape) - 1))
+    return lambda call: getattr(call.ops, function)(
+        call.inputs[0], axis=call.axis(len(call.source.shape) - 1)
+    )
 
-    return write
 
-
-def _axis(op: Operator, default: int) -> int:
-    return int((*op.attrs.get("axes", ()), default)[0])
+def _convolution(function: str) -> WriteRule:
+    return lambda call: getattr(call.ops, function)(*call.inputs[:2], **call.window())
 
 
 def _reduce(function: str) -> WriteRule:
-    def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-        axes = _integers(ops, op.attrs.get("axes", range(len(source.shape))))
-        return getattr(ops, function)(inputs[0], axes, keep_dims=bool(op.attrs.get("keep_dims")))
+    def write(call: Call) -> Any:
+        axes = call.integers(call.setting("axes", range(len(call.source.shape))))
+        return getattr(call.ops, function)(
+            call.inputs[0], axes, keep_dims=bool(call.setting("keep_dims", False))
+        )
 
     return write
 
 
-def _concat(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.concat(list(inputs), axis=_axis(op, 0))
+def _slice(call: Call) -> Any:
+    """Take the last elements of each axis: where a slice starts is not known, and hardly changes the time."""
+    starts = [whole - part for whole, part in zip(call.source.shape, call.result.shape, strict=True)]
+    ends = (starts, call.source.shape, [1] * len(starts), range(len(starts)))
+    return call.ops.slice(call.inputs[0], *(call.integers(list(values)) for values in ends))
 
 
-def _gather(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.gather(inputs[0], inputs[1], ops.constant(np.int64(_axis(op, 0))))
-
-
-def _gather_elements(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.gather_elements(inputs[0], inputs[1], _axis(op, 0))
-
-
-def _gather_nd(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.gather_nd(inputs[0], inputs[1])
-
-
-def _scatter_elements(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    reduction = op.attrs.get("reduction", "none")
+def _scatter_elements(call: Call) -> Any:
+    reduction = call.setting("reduction", "none")
     # A maximum over messages must not see the blank's zero; a sum may start from it, which is one pass less.
-    initial = bool(op.attrs.get("use_init_val", reduction in ("none", "sum")))
-    axis = ops.constant(np.int64(_axis(op, 0)))
-    return ops.scatter_elements_update(*inputs[:3], axis, reduction=reduction, use_init_val=initial)
+    initial = bool(call.setting("use_init_val", reduction in ("none", "sum")))
+    operands = (*call.inputs[:3], call.axis_node())
+    return call.ops.scatter_elements_update(*operands, reduction=reduction, use_init_val=initial)
 
 
-def _scatter_nd(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.scatter_nd_update(*inputs[:3], reduction=op.attrs.get("reduction", "none"))
-
-
-def _reshape(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.reshape(inputs[0], _integers(ops, result.shape), special_zero=False)
-
-
-def _unsqueeze(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.unsqueeze(inputs[0], _integers(ops, _inserted(op, source.shape, result.shape)))
-
-
-def _squeeze(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.squeeze(inputs[0], _integers(ops, _inserted(op, result.shape, source.shape)))
-
-
-def _inserted(op: Operator, short: tuple[int, ...], long: tuple[int, ...]) -> list[int]:
-    """Return the places of the ones that make the longer shape of the shorter one."""
+def _inserted_axes(op: Operator, short: tuple[int, ...], long: tuple[int, ...]) -> list[int]:
+    """Return the axes of length 1 that make the longer shape of the shorter one."""
     axes, left = [], list(short)
     for axis, size in enumerate(long):
         if left and left[0] == size:
@@ -143,159 +141,140 @@ def _inserted(op: Operator, short: tuple[int, ...], long: tuple[int, ...]) -> li
     return axes
 
 
-def _transpose(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    order = op.attrs.get("order", tuple(reversed(range(len(source.shape)))))
-    return ops.transpose(inputs[0], _integers(ops, order))
+def _unsqueeze(call: Call) -> Any:
+    axes = _inserted_axes(call.op, call.source.shape, call.result.shape)
+    return call.ops.unsqueeze(call.inputs[0], call.integers(axes))
 
 
-def _broadcast(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    if op.attrs.get("mode") == "explicit":
-        raise UnwritableError(f"operator {op.name!r} (Broadcast): the axes that it fills are not known")
-    return ops.broadcast(inputs[0], _integers(ops, result.shape))
+def _squeeze(call: Call) -> Any:
+    axes = _inserted_axes(call.op, call.result.shape, call.source.shape)
+    return call.ops.squeeze(call.inputs[0], call.integers(axes))
 
 
-def _convert(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.convert(inputs[0], ELEMENT_TYPES[result.dtype])
+def _transpose(call: Call) -> Any:
+    order = call.setting("order", tuple(reversed(range(len(call.source.shape)))))
+    return call.ops.transpose(call.inputs[0], call.integers(order))
 
 
-def _elu(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.elu(inputs[0], float(op.attrs.get("alpha", 1.0)))
+def _broadcast(call: Call) -> Any:
+    if call.setting("mode", "numpy") == "explicit":
+        raise UnwritableError(f"operator {call.op.name!r} (Broadcast): the axes that it fills are not known")
+    return call.ops.broadcast(call.inputs[0], call.integers(call.result.shape))
 
 
-def _window(op: Operator, rank: int) -> dict[str, list[int]]:
-    """Return strides and padding of a convolution or pooling over `rank` spatial dimensions."""
-    defaults = {"strides": 1, "pads_begin": 0, "pads_end": 0, "dilations": 1}
-    return {key: list(op.attrs.get(key, (value,) * rank)) for key, value in defaults.items()}
+def _max_pool(call: Call) -> Any:
+    return call.ops.max_pool(call.inputs[0], **call.window(), kernel_shape=list(call.op.attrs["kernel"]))
 
 
-def _convolution(function: str) -> WriteRule:
-    def write(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-        window = _window(op, len(source.shape) - 2)
-        return getattr(ops, function)(inputs[0], inputs[1], **window)
-
-    return write
+def _avg_pool(call: Call) -> Any:
+    kernel, exclude_pad = list(call.op.attrs["kernel"]), bool(call.setting("exclude-pad", True))
+    window = call.window("dilations")
+    return call.ops.avg_pool(call.inputs[0], **window, kernel_shape=kernel, exclude_pad=exclude_pad)
 
 
-def _max_pool(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    kernel = list(op.attrs["kernel"])
-    return ops.max_pool(inputs[0], **_window(op, len(kernel)), kernel_shape=kernel)
+def _backprop(call: Call) -> Any:
+    window = call.window()
+    return call.ops.convolution_backprop_data(*call.inputs[:2], window.pop("strides"), **window)
 
 
-def _avg_pool(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    kernel = list(op.attrs["kernel"])
-    window = _window(op, len(kernel))
-    del window["dilations"]
-    exclude_pad = bool(op.attrs.get("exclude-pad", True))
-    return ops.avg_pool(inputs[0], **window, kernel_shape=kernel, exclude_pad=exclude_pad)
+def _interpolate(call: Call) -> Any:
+    axes = range(2, len(call.source.shape))
+    sizes, mode = call.integers(call.result.shape[2:]), call.setting("mode", "nearest")
+    return call.ops.interpolate(call.inputs[0], sizes, mode, "sizes", axes=call.integers(list(axes)))
 
 
-def _backprop(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    window = _window(op, len(source.shape) - 2)
-    return ops.convolution_backprop_data(inputs[0], inputs[1], window.pop("strides"), **window)
+def _mvn(call: Call) -> Any:
+    scaled, eps = bool(call.setting("normalize_variance", True)), float(call.setting("eps", 1e-5))
+    mode = str(call.setting("eps_mode", "inside_sqrt")).lower()
+    return call.ops.mvn(call.inputs[0], call.integers(call.op.attrs["axes"]), scaled, eps, mode)
 
 
-def _interpolate(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    axes = range(2, len(source.shape))
-    sizes, places = _integers(ops, result.shape[2:]), _integers(ops, list(axes))
-    return ops.interpolate(inputs[0], sizes, op.attrs.get("mode", "nearest"), "sizes", axes=places)
+def _swish(call: Call) -> Any:
+    source = call.inputs[0]
+    beta = call.inputs[1] if len(call.inputs) > 1 else call.ops.constant(1.0, source.get_element_type())
+    return call.ops.swish(source, beta)
 
 
-def _variadic_split(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    axis = _axis(op, 0)
-    return ops.variadic_split(inputs[0], ops.constant(np.int64(axis)), _integers(ops, op.attrs["lengths"]))
-
-
-def _mvn(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    scaled = bool(op.attrs.get("normalize_variance", True))
-    eps, mode = float(op.attrs.get("eps", 1e-5)), str(op.attrs.get("eps_mode", "inside_sqrt")).lower()
-    return ops.mvn(inputs[0], _integers(ops, op.attrs["axes"]), scaled, eps, mode)
-
-
-def _swish(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    beta = inputs[1] if len(inputs) > 1 else ops.constant(1.0, inputs[0].get_element_type())
-    return ops.swish(inputs[0], beta)
-
-
-def _gelu(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.gelu(inputs[0], str(op.attrs.get("approximation_mode", "erf")).lower())
-
-
-def _clamp(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    return ops.clamp(inputs[0], float(op.attrs["min"]), float(op.attrs["max"]))
-
-
-def _region(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    boxes, coordinates = int(op.attrs["num"]), 4
-    classes = source.shape[1] // boxes - coordinates - 1
-    anchors = [1.0] * (2 * boxes)
-    return ops.region_yolo(
-        inputs[0], coordinates, classes, boxes, False, list(range(boxes)), 1, 3, anchors=anchors
-    )
+def _region(call: Call) -> Any:
+    boxes, coordinates = int(call.op.attrs["num"]), 4
+    classes, anchors = call.source.shape[1] // boxes - coordinates - 1, [1.0] * (2 * boxes)
+    sizes = (coordinates, classes, boxes, False, list(range(boxes)), 1, 3)
+    return call.ops.region_yolo(call.inputs[0], *sizes, anchors=anchors)
 
 
 _DETECTION = {
-    "background_label_id": 0, "share_location": True, "code_type": "caffe.PriorBoxParameter.CENTER_SIZE",
-    "nms_threshold": 0.6, "confidence_threshold": 0.3, "normalized": True,
+    "background_label_id": 0,
+    "share_location": True,
+    "code_type": "caffe.PriorBoxParameter.CENTER_SIZE",
+    "nms_threshold": 0.6,
+    "confidence_threshold": 0.3,
+    "normalized": True,
     "variance_encoded_in_target": False,
-}  # fmt: skip
+}
 """Settings of detection that change no shape, as the Open Model Zoo's SSDs have them."""
 
 
-def _detection(ops: Any, op: Operator, inputs: Sequence[Any], source: Tensor, result: Tensor) -> Any:
-    kept = list(op.attrs["keep_top_k"])
-    return ops.detection_output(*inputs, {**_DETECTION, "top_k": int(op.attrs["top_k"]), "keep_top_k": kept})
+def _detection(call: Call) -> Any:
+    kept = {"top_k": int(call.op.attrs["top_k"]), "keep_top_k": list(call.op.attrs["keep_top_k"])}
+    return call.ops.detection_output(*call.inputs, _DETECTION | kept)
+
+
+def _named_alike(rule: Callable[[str], WriteRule], kinds: str) -> dict[str, WriteRule]:
+    """Return writers of types whose function in OpenVINO's operation set has their name."""
+    special = {"HSwish": "hswish", "PRelu": "prelu", "SoftPlus": "softplus"}
+    return {
+        kind: rule(special.get(kind, re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower())) for kind in kinds.split()
+    }
 
 
 _REPRODUCING: Mapping[str, WriteRule] = {
-    **{
-        name: _same_name(function)
-        for name, function in {
-            "Add": "add", "Subtract": "subtract", "Multiply": "multiply", "Divide": "divide",
-            "Maximum": "maximum", "Minimum": "minimum", "Power": "power", "FloorMod": "floor_mod",
-            "SquaredDifference": "squared_difference", "Greater": "greater", "GreaterEqual": "greater_equal",
-            "Less": "less", "LessEqual": "less_equal", "Equal": "equal", "NotEqual": "not_equal",
-            "LogicalAnd": "logical_and", "LogicalOr": "logical_or", "LogicalNot": "logical_not",
-            "Select": "select", "Relu": "relu", "PRelu": "prelu", "Sigmoid": "sigmoid", "Tanh": "tanh",
-            "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Abs": "abs", "Negative": "negative", "Erf": "erf",
-            "Floor": "floor", "Ceiling": "ceiling", "HSwish": "hswish", "SoftPlus": "softplus",
-            "Mish": "mish", "Sin": "sin", "Cos": "cos",
-        }.items()
-    },
-    **{
-        name: _reduce(function)
-        for name, function in {
-            "ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceMax": "reduce_max",
-            "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod", "ReduceL2": "reduce_l2",
-        }.items()
-    },
-    "Assign": _assign,
-    "MatMul": _matmul,
+    **_named_alike(
+        _same_name,
+        "Abs Add Ceiling Cos Divide Equal Erf Exp Floor FloorMod Greater GreaterEqual HSwish Less LessEqual "
+        "Log LogicalAnd LogicalNot LogicalOr Maximum Minimum Mish Multiply Negative NotEqual PRelu Power "
+        "Relu Select Sigmoid Sin SoftPlus Sqrt SquaredDifference Subtract Tanh",
+    ),
+    **_named_alike(_reduce, "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL2"),
+    "Assign": lambda call: call.ops.assign(call.inputs[0].get_node(), call.op.attrs["variable"]),
+    "MatMul": lambda call: call.ops.matmul(
+        *call.inputs[:2], bool(call.setting("transpose_a", False)), bool(call.setting("transpose_b", False))
+    ),
     "Softmax": _by_axis("softmax"),
     "LogSoftmax": _by_axis("log_softmax"),
-    "Concat": _concat,
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
+    "Concat": lambda call: call.ops.concat(list(call.inputs), axis=call.axis()),
+    "Gather": lambda call: call.ops.gather(*call.inputs[:2], call.axis_node()),
+    "GatherElements": lambda call: call.ops.gather_elements(*call.inputs[:2], call.axis()),
+    "GatherND": lambda call: call.ops.gather_nd(*call.inputs[:2]),
     "ScatterElementsUpdate": _scatter_elements,
-    "ScatterNDUpdate": _scatter_nd,
-    "Reshape": _reshape,
+    "ScatterNDUpdate": lambda call: call.ops.scatter_nd_update(
+        *call.inputs[:3], reduction=call.setting("reduction", "none")
+    ),
+    "Reshape": lambda call: call.ops.reshape(
+        call.inputs[0], call.integers(call.result.shape), special_zero=False
+    ),
     "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Broadcast": _broadcast,
-    "Convert": _convert,
-    "Elu": _elu,
+    "Convert": lambda call: call.ops.convert(call.inputs[0], ELEMENT_TYPES[call.result.dtype]),
+    "Elu": lambda call: call.ops.elu(call.inputs[0], float(call.setting("alpha", 1.0))),
+    "Clamp": lambda call: call.ops.clamp(
+        call.inputs[0], float(call.op.attrs["min"]), float(call.op.attrs["max"])
+    ),
+    "Gelu": lambda call: call.ops.gelu(
+        call.inputs[0], str(call.setting("approximation_mode", "erf")).lower()
+    ),
+    "Swish": _swish,
+    "MVN": _mvn,
     "Convolution": _convolution("convolution"),
     "GroupConvolution": _convolution("group_convolution"),
+    "ConvolutionBackpropData": _backprop,
     "MaxPool": _max_pool,
     "AvgPool": _avg_pool,
-    "ConvolutionBackpropData": _backprop,
-    "VariadicSplit": _variadic_split,
-    "MVN": _mvn,
-    "Clamp": _clamp,
-    "Gelu": _gelu,
-    "Swish": _swish,
-}  # fmt: skip
+    "VariadicSplit": lambda call: call.ops.variadic_split(
+        call.inputs[0], call.axis_node(), call.integers(call.op.attrs["lengths"])
+    ),
+}
 """Writers of nodes that compute what the operator computes."""
 
 _TIMING_ONLY: Mapping[str, WriteRule] = {

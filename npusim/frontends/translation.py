@@ -3,18 +3,167 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from npusim.errors import EmptyGraphError, ShapeError, shown
-from npusim.frontends.attributes import DTYPES, attributes_of, shape_of
-from npusim.frontends.bodies import BODIES
-from npusim.frontends.decomposition import DECOMPOSITIONS
-from npusim.frontends.states import STATES, assigned_last
-from npusim.frontends.tensors import STRUCTURAL, assign_regions, assign_roles, role_of_name, value_statistics
+from npusim.frontends.composites import BODIES, DECOMPOSITIONS, shape_of
 from npusim.graph import Editor, Graph, GraphMeta
-from npusim.ops import DType, Family, Int8Use, Operator, Role, Tensor, TensorKind, op_type
+from npusim.graph.regions import module_path
+from npusim.ops import DType, Family, Int8Use, Operator, Role, Settings, Tensor, TensorKind, op_type
+
+DTYPES = {
+    "f64": DType.FP64,
+    "f32": DType.FP32,
+    "f16": DType.FP16,
+    "bf16": DType.BF16,
+    "i64": DType.INT64,
+    "u64": DType.INT64,
+    "i32": DType.INT32,
+    "u32": DType.INT32,
+    "i16": DType.INT16,
+    "u16": DType.INT16,
+    "i8": DType.INT8,
+    "u8": DType.UINT8,
+    "f8e4m3": DType.UINT8,
+    "f8e5m2": DType.UINT8,
+    "i4": DType.INT4,
+    "u4": DType.UINT4,
+    "nf4": DType.UINT4,
+    "f4e2m1": DType.UINT4,
+    "boolean": DType.BOOL,
+}
+"""OpenVINO's element types; formats npusim has no name for stand as the one of their size."""
+
+
+def attributes_of(
+    settings: Settings,
+    kind: str,
+    raw: Mapping[str, Any],
+    rank: int,
+    constant: Callable[[int], list[int] | None],
+) -> dict[str, Any]:
+    """Return an operator's settings as `Operator.attrs` names them.
+
+    Parameters
+    ----------
+    rank : int
+        Dimensions of the first input, to count negative axes from.
+    constant : callable
+        Returns the values of the constant at a port, or None where it is not known.
+    """
+    attrs = {key: _plain(raw[key]) for key in settings.attributes if key in raw}
+    if isinstance(settings.axes, int):
+        axes = constant(settings.axes)
+    else:
+        axes = [raw[settings.axes]] if settings.axes is not None and settings.axes in raw else None
+    if axes is not None:
+        attrs["axes"] = tuple(sorted(int(axis) % rank if rank else 0 for axis in axes))
+    if kind == "Transpose":
+        order = constant(1)
+        attrs["order"] = tuple(order) if order else tuple(reversed(range(rank)))
+    return attrs
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute in plain Python; OpenVINO hands lists of numbers over in types of its own."""
+    return value if isinstance(value, bool | int | float | str) else tuple(int(v) for v in value)
+
+
+_COUNTED = 1 << 25
+"""Elements that are counted one by one (some 20 ms); of more, evenly spaced ones are counted."""
+_SPARSE = 0.25
+"""Density below which a matrix's pattern is looked at; a denser one has no empty block worth knowing."""
+_GRANULE = 16
+"""Edge of the blocks of `Tensor.block_density`."""
+
+_NAMES = {
+    "x": Role.FEATURES,
+    "features": Role.FEATURES,
+    "edge_index": Role.EDGES,
+    "neighbours": Role.EDGES,
+    "neighbors": Role.EDGES,
+    "adj": Role.ADJACENCY,
+    "adj_t": Role.ADJACENCY,
+    "adjacency": Role.ADJACENCY,
+    "norm": Role.NORM,
+    "mask": Role.MASK,
+    "attention_mask": Role.MASK,
+}
+STRUCTURAL = frozenset({Role.EDGES, Role.ADJACENCY, Role.NORM, Role.MASK})
+"""Roles of inputs that depend on the data graph's edges alone."""
+
+
+def role_of_name(name: str) -> Role:
+    """Return the role that an input's name stands for; `Role.NONE` where it says nothing."""
+    role = _NAMES.get(name.lower())
+    return role if role is not None else Role.MASK if name.lower().startswith("mask") else Role.NONE
+
+
+def assign_roles(editor: Editor) -> None:
+    """Give constants their role by the operators that read them."""
+    readers: dict[str, list[tuple[Operator, int]]] = {}
+    for op in editor.operators.values():
+        for port, name in enumerate(op.inputs):
+            readers.setdefault(name, []).append((op, port))
+    for name, tensor in list(editor.tensors.items()):
+        if tensor.kind is TensorKind.CONSTANT and tensor.role is Role.NONE:
+            role = _role_by_use(tensor.shape, readers.get(name, ()))
+            if role is not Role.NONE:
+                editor.change_tensor(name, role=role)
+
+
+def assign_regions(editor: Editor) -> None:
+    """Give operators their region by their names, which hold the path of the module that they come from."""
+    for name, op in list(editor.operators.items()):
+        if not op.region:
+            editor.change_operator(name, region=module_path(name))
+
+
+def _role_by_use(shape: tuple[int, ...], readers: Iterable[tuple[Operator, int]]) -> Role:
+    square = len(shape) == 2 and shape[0] == shape[1] > 1
+    for op, port in readers:
+        if op.family is Family.MATMUL:
+            # A weight stands on the right of a product of GNN layers, an aggregation matrix on the left.
+            return Role.NORM if square and port == 0 else Role.WEIGHT
+        if op.family in (Family.CONVOLUTION, Family.DEPTHWISE) and port == 1:
+            return Role.WEIGHT
+        if square and op.family in (Family.ELTWISE, Family.SELECT, Family.COMPARE):
+            return Role.MASK
+        if op.type == "Add" and max(shape, default=1) == math.prod(shape) > 1:
+            return Role.BIAS
+    return Role.NONE
+
+
+def value_statistics(values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return the fields of `Tensor` that follow from the values: density, block_density, symmetric.
+
+    Returns
+    -------
+    dict
+        Fields for `Tensor`; block density and symmetry of sparse matrices only.
+    """
+    if values.size == 0:
+        return {}
+    flat = values.reshape(-1)
+    if flat.size > _COUNTED:
+        flat = flat[:: -(-flat.size // _COUNTED)]
+        return {"density": float(np.count_nonzero(flat)) / flat.size}
+    density = float(np.count_nonzero(flat)) / flat.size
+    fields: dict[str, Any] = {"density": density}
+    if values.ndim == 2 and 0.0 < density < _SPARSE and min(values.shape) > _GRANULE:
+        rows, columns = np.nonzero(values)
+        across = -(-values.shape[1] // _GRANULE)
+        touched = np.unique(rows // _GRANULE * across + columns // _GRANULE)
+        fields["block_density"] = len(touched) / (-(-values.shape[0] // _GRANULE) * across)
+        if values.shape[0] == values.shape[1]:
+            fields["symmetric"] = bool(np.array_equal(values[rows, columns], values[columns, rows]))
+    return fields
+
 
 _FOLDED_SHAPE_ARITHMETIC = 64
 """Elements up to which a constant subgraph counts as shape arithmetic."""
@@ -56,8 +205,9 @@ def translate(
     EmptyGraphError
         When the model has no operator.
     """
-    translation = _Translation(name, roles, precision)
-    for node in assigned_last(model.get_ordered_ops()):
+    translation = Translation(name, roles, precision)
+    # Assigns last: a model's order promises nothing about them.
+    for node in sorted(model.get_ordered_ops(), key=lambda node: node.get_type_name() == "Assign"):
         translation.add(node)
     states, translation.editor.outputs = translation.editor.outputs, []
     translation.editor.meta = replace(
@@ -90,7 +240,7 @@ def translate(
     return graph
 
 
-class _Translation:
+class Translation:
     """The state of one translation: which of the model's outputs became which tensor."""
 
     def __init__(self, name: str, roles: Mapping[str, Role], precision: DType | None) -> None:
@@ -117,6 +267,13 @@ class _Translation:
         """Return the tensor that an output of the model became."""
         return self.names[output.get_node().get_name(), output.get_index()]
 
+    def operand(self, node: Any, port: int) -> str:
+        """Return the tensor that a node reads at a port."""
+        return self.tensor_at(node.input_value(port))
+
+    def _operands(self, node: Any) -> list[str]:
+        return [self.operand(node, port) for port in range(node.get_input_size())]
+
     def set_result(self, node: Any, port: int, tensor: str) -> None:
         """Say which tensor an output became."""
         self.names[node.get_name(), port] = tensor
@@ -142,7 +299,7 @@ class _Translation:
             )
             if node.get_type_name() != "Parameter" and not (is_constant and known is not None):
                 self.add(node)
-        return [self.tensor_at(result.input(0).get_source_output()) for result in body.get_results()]
+        return [self.operand(result, 0) for result in body.get_results()]
 
     def dtype(self, output: Any) -> DType:
         """Return the format that an output has at run time."""
@@ -172,8 +329,10 @@ class _Translation:
             self._add_constant(node)
         elif kind == "Result":
             return
-        elif kind in STATES:
-            STATES[kind](self, node)
+        elif kind == "ReadValue":
+            self._add_read(node)
+        elif kind == "Assign":
+            self._add_assign(node)
         elif kind in BODIES:
             BODIES[kind](self, node)
         elif not (
@@ -201,7 +360,7 @@ class _Translation:
         """Split a composite operator as compilers do, where that is known."""
         if kind not in DECOMPOSITIONS:
             return False
-        inputs = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
+        inputs = self._operands(node)
         name = self.unused(str(node.get_friendly_name()))
         for port, result in enumerate(DECOMPOSITIONS[kind](self.editor, name, inputs, node.get_attributes())):
             self.set_result(node, port, result)
@@ -229,6 +388,28 @@ class _Translation:
                 self.values[name] = [int(v) for v in values.reshape(-1)]
         self.set_result(node, 0, self.editor.constant(name, shape, dtype, **fields))
 
+    def _add_read(self, node: Any) -> None:
+        """Add a state, in the format of the file, and its reading; its initial value does not matter."""
+        name, output = str(node.get_friendly_name()), node.output(0)
+        variable, shape = str(node.get_attributes()["variable_id"]), shape_of(output)
+        if not node.get_input_size():
+            raise ShapeError(
+                f"operator {shown(name)} (ReadValue): the state {shown(variable)} has no initial value; "
+                "allowed: a constant of its shape as the operand of ReadValue, such as zeros"
+            )
+        if variable not in self.states:
+            held = DTYPES[output.get_element_type().get_type_name()]
+            self.states[variable] = self.editor.state(self.unused(variable), shape, held)
+        state, dtype, name = self.states[variable], self.dtype(output), self.unused(name)
+        self.set_result(node, 0, self.editor.op("ReadValue", (state,), shape, dtype, name))
+
+    def _add_assign(self, node: Any) -> None:
+        """Add the writing of a state; one that is never read is no state."""
+        state = self.states.get(str(node.get_attributes()["variable_id"]))
+        if state is not None:
+            name = self.unused(str(node.get_friendly_name()))
+            self.editor.assign(state, self.operand(node, 0), name)
+
     def _folds(self, node: Any, kind: str) -> bool:
         """Fold shape arithmetic and constant subgraphs unless the result would be larger.
 
@@ -237,7 +418,7 @@ class _Translation:
         if kind == "ShapeOf":
             self._fold_to(node, None, values=list(shape_of(node.input(0).get_source_output())))
             return True
-        sources = [self.editor.tensors[self.tensor_at(port.get_source_output())] for port in node.inputs()]
+        sources = [self.editor.tensors[name] for name in self._operands(node)]
         if not sources or not all(self._is_known(t.name) for t in sources):
             return False
         largest = max(sources, key=lambda t: t.elements)
@@ -304,7 +485,7 @@ class _Translation:
         if tensor.shape != shape_of(output) or tensor.dtype is not self.dtype(output):
             return False
         if kind == "Slice":
-            steps = self.values.get(self.tensor_at(node.input(3).get_source_output()), [0])
+            steps = self.values.get(self.operand(node, 3), [0])
             if any(step != 1 for step in steps):
                 return False
         self.set_result(node, 0, tensor.name)
@@ -314,13 +495,13 @@ class _Translation:
         """Pass over a Transpose of the last two axes that only matrix products read, as they can."""
         if kind != "Transpose":
             return False
-        order = self.values.get(self.tensor_at(node.input(1).get_source_output()), [])
+        order = self.values.get(self.operand(node, 1), [])
         swapped = [*range(len(order) - 2), len(order) - 1, len(order) - 2]
         readers = [port.get_node() for port in node.output(0).get_target_inputs()]
         if len(order) < 2 or order != swapped or any(r.get_type_name() != "MatMul" for r in readers):
             return False
         self.absorbed.add(node.get_name())
-        self.set_result(node, 0, self.tensor_at(node.input(0).get_source_output()))
+        self.set_result(node, 0, self.operand(node, 0))
         return True
 
     def _simplified(self, node: Any, kind: str, inputs: list[str]) -> tuple[str, list[str]]:
@@ -343,7 +524,7 @@ class _Translation:
         )
 
     def _add_operator(self, node: Any, kind: str) -> None:
-        sources = [self.tensor_at(port.get_source_output()) for port in node.inputs()]
+        sources = self._operands(node)
         settings = op_type(kind).settings
         constant = TensorKind.CONSTANT
         inputs = [
@@ -364,6 +545,8 @@ class _Translation:
                 if node.input_value(port).get_node().get_name() in self.absorbed:
                     attrs[flag] = not attrs[flag]
         kind, inputs = self._simplified(node, kind, inputs)
+        if kind == "VariadicSplit":
+            attrs["lengths"] = tuple(shape_of(output)[attrs["axes"][0]] for output in node.outputs())
         name = self.unused(str(node.get_friendly_name()))
         # An output that nobody reads (the indices of a MaxPool) is not written.
         used = [o for o in node.outputs() if o.get_target_inputs()] or node.outputs()[:1]

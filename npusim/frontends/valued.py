@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npusim.errors import FileError, NpusimError, ShapeError, UnknownNameError
-from npusim.frontends.bodies import BODIES
+from npusim.frontends.composites import BODIES
 from npusim.frontends.example_values import example_value
 from npusim.frontends.openvino_ir import graph_of_model, import_model, input_name, openvino
-from npusim.frontends.openvino_run import run_model, run_saved
-from npusim.frontends.openvino_write import Numbers, UnwritableError, model_of_graph
+from npusim.frontends.openvino_nodes import UnwritableError
+from npusim.frontends.openvino_write import Numbers, model_of_graph, run_model, run_saved
 from npusim.frontends.pyg import MODULE, convert, first_result, module_at
 from npusim.graph import Graph
 from npusim.ops import DType, TensorKind
@@ -71,7 +71,7 @@ class ValuedNetwork:
             if node.get_type_name() in BODIES:
                 raise UnwritableError(
                     f"{graph.name}: operator {node.get_friendly_name()!r} ({node.get_type_name()}) cannot be "
-                    "exported: branches and loops are imported for timing only; write the network without it, "
+                    "exported: branches and loops are imported for timing only; write the network without, "
                     "or ask for advice without --export"
                 )
         ranges = self._ranges(graph, floating) if floating is not None else {}
@@ -117,10 +117,10 @@ class ValuedNetwork:
                 "allowed: an .npz file with an array for it"
             )
         if base in self.graph.tensors:
-            reader = next(self.graph.readers(base))
+            reader = self.graph.readers(base)[0]
             raise UnwritableError(
                 f"{self.graph.name}: operator {reader.name!r} ({reader.type}) cannot be exported: it is part "
-                f"of one that was split for timing, and its constant {base!r} has no value; compute that part "
+                f"of one that was split for timing, and its constant {base!r} has no value; compute it "
                 "outside of the network, or ask for advice without --export"
             )
         return example_value(graph, name)  # a technique's own constant, known by its meaning

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from npusim.errors import GraphError, ShapeError
-from npusim.graph.graph import Graph
-from npusim.graph.structure import GraphMeta, GraphStructure
+from npusim.graph.graph import Graph, GraphMeta, GraphStructure
 from npusim.ops import DType, Family, Operator, Tensor, TensorKind, op_type
 
 
@@ -48,9 +47,6 @@ class Editor:
         editor.prepared.update(graph.prepared)
         return editor
 
-    # --- tensors
-    # -----------------------------------------------------------------------------------------------------
-
     def input(self, name: str, shape: Sequence[int], dtype: DType = DType.FP16, **fields: Any) -> str:
         """Add an input and return its name; `fields` are those of `Tensor`."""
         return self._tensor(Tensor(name, tuple(shape), dtype, TensorKind.INPUT, **fields))
@@ -75,9 +71,6 @@ class Editor:
             raise GraphError(f"graph {self.name!r}: two tensors are called {tensor.name!r}")
         self.tensors[tensor.name] = tensor
         return tensor.name
-
-    # --- operators
-    # ---------------------------------------------------------------------------------------------------
 
     def op(
         self,
@@ -198,9 +191,6 @@ class Editor:
     def gather(self, a: str, indices: str, name: str, axis: int = 0, **more: Any) -> str:
         """Add a Gather along `axis`."""
         return self.add("Gather", (a, indices), name, axes=(axis,), **more)
-
-    # --- changes
-    # -----------------------------------------------------------------------------------------------------
 
     def change_operator(self, name: str, **changes: Any) -> None:
         """Change fields of an operator (not its name)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
@@ -11,11 +11,92 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from npusim.errors import EmptyGraphError, GraphError
 from npusim.graph.regions import Region, regions
-from npusim.graph.structure import GraphMeta, GraphStructure
-from npusim.ops import OPERATORS, Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
+from npusim.ops import OPERATORS, DType, Family, Operator, Role, Tensor, TensorKind, Work, WorkClass
 
 if TYPE_CHECKING:
     import networkx as nx
+import hashlib
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStructure:
+    """Statistics of one data graph; edges are undirected, deduplicated, without self-loops."""
+
+    name: str
+    nodes: int
+    edges: int
+    """Directed edges without self-loops: each undirected edge counts twice."""
+    features: int
+    classes: int
+    feature_density: float = 1.0
+    """Share of non-zeros of the feature matrix."""
+    feature_block_density: Mapping[int, float] = field(default_factory=dict)
+    """Share of b x b blocks of the feature matrix that hold a non-zero, by block edge b."""
+    adjacency_block_density: Mapping[int, float] = field(default_factory=dict)
+    """Share of b x b blocks of the adjacency matrix with self-loops that hold a non-zero, by block edge b."""
+    degree_histogram: tuple[int, ...] = ()
+    """Nodes with degree 0, 1, 2, ... (without the self-loop)."""
+    source: str = ""
+    test_share: float | None = None
+    """Share of the nodes whose answers are asked for."""
+    test_degree_ratio: float = 1.0
+    """Mean degree of these over the mean degree."""
+    unvisited_neighbours: float | None = None
+    """Neighbours of a target node without stored hidden features, where batches store them."""
+    training_neighbours: float | None = None
+    """Share of a node's neighbours that are training or validation nodes."""
+
+    @property
+    def nonzeros(self) -> int:
+        """Non-zeros of the adjacency matrix with self-loops."""
+        return self.edges + self.nodes
+
+    def adjacency_density(self, capacity: int | None = None) -> float:
+        """Density of the adjacency matrix with self-loops, padded with empty rows to `capacity` nodes."""
+        n = capacity if capacity is not None else self.nodes
+        return self.nonzeros / (n * n) if n else 0.0
+
+    def padded_block_density(self, block: int, capacity: int | None = None) -> float | None:
+        """Share of non-empty blocks of edge `block` of the padded adjacency; None if not counted."""
+        known = self.adjacency_block_density.get(block)
+        if known is None:
+            return None
+        n = capacity if capacity is not None else self.nodes
+        blocks, padded = -(-self.nodes // block), -(-n // block)
+        return known * (blocks * blocks) / (padded * padded)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMeta:
+    """What is known of a network beside its operators: how it was built, and what techniques changed."""
+
+    model: str = ""
+    """Model family, such as "gcn"; the operator of a benchmark."""
+    form: str = ""
+    """Form it is written in: "edges", "dense", "gathered", "csr"; "benchmark", "imported"."""
+    dataset: str = ""
+    """Name of the data graph."""
+    precision: DType | None = None
+    """Format of its products."""
+    source_precision: DType | None = None
+    """Widest floating-point format of the model file that it was imported from."""
+    neighbours: int | None = None
+    """Neighbours that are sampled for each node."""
+    sampled_edges: int | None = None
+    """Edges of the sampled data graph."""
+    notes: tuple[str, ...] = ()
+    """What an import took for granted."""
+    prompt_tokens: int | None = None
+    """Tokens of a language model's prompt."""
+    new_tokens: int | None = None
+    """Tokens that an inference of a language model takes in."""
+    dynamic_shapes: bool = False
+    """Whether sizes follow from the data of each inference; those of the graph are of one of them."""
+    capacity: int | None = None
+    """Nodes that it is compiled for, where that is more than the data graph has."""
+    npu_forms: tuple[str, ...] = ()
+    """Forms in which an NPU can run it, where it has a form that none can."""
+
 
 _Named = TypeVar("_Named", Tensor, Operator)
 
@@ -124,19 +205,39 @@ class Graph:
             sorter.done(*layer)
         return found
 
-    @cached_property
-    def dag(self) -> nx.DiGraph[tuple[str, str]]:
-        """The networkx view: nodes ("operator", name) and ("tensor", name), edges along the data."""
+    def to_networkx(self) -> nx.DiGraph[str]:
+        """Return the graph for networkx's algorithms, drawings and exchange formats.
+
+        Nodes are operators by name (`kind` "operator") and inputs, constants and states (`kind` as of the
+        tensor); an edge leads from a node to each reader of its result. Attributes are text and numbers.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> from npusim.workloads import load_workload
+        >>> nx.dag_longest_path_length(load_workload("gcn-cora").to_networkx())
+        17
+        """
         import networkx as nx  # slow to import
 
-        dag: nx.DiGraph[tuple[str, str]] = nx.DiGraph(name=self.name)
-        for tensor in self.tensors.values():
-            dag.add_node(("tensor", tensor.name), tensor=tensor)
+        view: nx.DiGraph[str] = nx.DiGraph(name=self.name, techniques=self.techniques)
+        source: dict[str, str] = {}
+
+        def described(name: str) -> str:
+            return f"{list(self.tensors[name].shape)} {self.tensors[name].dtype.value}"
+
+        for name, tensor in self.tensors.items():
+            if name not in self._writer:
+                source[name] = f"{name} tensor" if name in self.operators else name
+                view.add_node(source[name], kind=tensor.kind.value, tensor=described(name))
         for op in self:
-            dag.add_node(("operator", op.name), operator=op)
-            dag.add_edges_from((("tensor", t), ("operator", op.name)) for t in op.inputs)
-            dag.add_edges_from((("operator", op.name), ("tensor", t)) for t in op.outputs)
-        return dag
+            fields = {"type": op.type, "region": op.region, "device": op.device or ""}
+            result = described(op.outputs[0])
+            view.add_node(op.name, kind="operator", tensor=result, macs=self.macs_of(op), **fields)
+            source.update(dict.fromkeys(op.outputs, op.name))
+            for name in op.inputs:
+                view.add_edge(source[name], op.name, tensor=name, bytes=self.tensors[name].bytes)
+        return view
 
     @cached_property
     def parts(self) -> tuple[str, ...]:

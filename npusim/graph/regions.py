@@ -212,9 +212,6 @@ class _Phases:
         weights = [name for name in op.inputs if self._constant(name) and name not in self.edges]
         return bool(weights) and self.graph.tensors[op.outputs[0]].shape[-1:] != (1,)
 
-    # --- attention
-    # -----------------------------------------------------------------------------------------------------
-
     def _attention(self) -> frozenset[str]:
         """Return the operators of scores and softmax: what leads to a softmax alone, what follows from it."""
         behind: set[str] = set()
@@ -261,9 +258,6 @@ class _Phases:
         return (
             op.type == "Add" and len(op.inputs) == 2 and len(writers) == 1 and self._is_weighted(writers[0])
         )
-
-    # --- the others
-    # -----------------------------------------------------------------------------------------------------
 
     def _phase(self, op: Operator) -> Phase | None:
         """Return the phase of an operator whose writers have theirs; None: what reads it says so."""

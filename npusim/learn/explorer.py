@@ -7,7 +7,7 @@ app = marimo.App(app_title="Explorer", css_file="lessons/lesson.css", width="med
 with app.setup:
     import marimo as mo
 
-    from npusim.engines.event import estimate_with_timeline
+    from npusim.engines.event import event_estimate
     from npusim.learn.design import KNOBS, Design, critical_steps, offered, stacks_for
     from npusim.learn.drawings.curves import stacked
     from npusim.learn.drawings.gantt import gantt
@@ -247,7 +247,7 @@ def _():
 @app.cell
 def _(designs, line, wanted, which):
     if wanted.value:
-        line.show(gantt(estimate_with_timeline(designs[which.value].scenario).timeline))
+        line.show(gantt(event_estimate(designs[which.value].scenario).timeline))
     return
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isclose
-from pathlib import Path
 from typing import Any
 
 import marimo as mo
@@ -14,14 +13,14 @@ from npusim.learn.catalogue import lessons
 
 def heading(file: str) -> Any:
     """Return the title of a lesson and what it answers, from its own file."""
-    lesson = next(one for one in lessons() if one.name == Path(file).stem)
+    lesson = next(lesson for lesson in lessons() if lesson.path.samefile(file))
     return mo.md(f"[All lessons](/) \n\n# {lesson.number}. {lesson.title}\n\n{lesson.about}")
 
 
 def links(file: str) -> Any:
     """Return links to the lessons before and after the one in `file`."""
     known = lessons()
-    at = next(place for place, one in enumerate(known) if one.name == Path(file).stem)
+    at = next(position for position, lesson in enumerate(known) if lesson.path.samefile(file))
     before = f"[← {known[at - 1].title}](/lessons/{known[at - 1].name}/)" if at else ""
     after = f"[{known[at + 1].title} →](/lessons/{known[at + 1].name}/)" if at + 1 < len(known) else ""
     return mo.md(" &nbsp; ".join(filter(None, (before, "[All lessons](/)", after))))

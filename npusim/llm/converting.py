@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from npusim.errors import ConfigError, FileError
 from npusim.frontends.openvino_ir import openvino, unreported
-from npusim.frontends.openvino_run import save_model
+from npusim.frontends.openvino_write import save_model
 from npusim.llm.llama import (
     EmbeddingPart,
     LayersPart,

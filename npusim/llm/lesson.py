@@ -5,7 +5,9 @@ A language model writes one token after the other. What does each of them wait f
 
 import marimo
 
-app = marimo.App(app_title="12. Why a token takes as long as reading all weights", css_file="lesson.css")
+app = marimo.App(
+    app_title="12. Why a token takes as long as reading all weights", css_file="../learn/lessons/lesson.css"
+)
 
 with app.setup:
     from functools import cache

@@ -21,9 +21,7 @@ from npusim.errors import ConfigError, FileError
 from npusim.llm.spec import LlmSpec, rotary_angles
 from npusim.measure.devices import load_openvino
 from npusim.measure.document import Workload
-from npusim.measure.folders import MeasuredFolder
-from npusim.measure.items import row_name
-from npusim.measure.suites import Item
+from npusim.measure.suites import Item, MeasuredFolder, row_name
 from npusim.measure.timing import Batch, TimedNetwork
 from npusim.scenario import Scenario
 

@@ -2,7 +2,7 @@
 
 Table 3 (transitions), Table 4 (latency allowed), Table 5 (power allowed), Figure 7 (operating points), Figure
 8 (isotropic and pyramid backbone), Figure 9 (blocks and layers), Figure 10 (evolution and chance). Networks
-are those of suite `magnas`; what the paper leaves open is said in docs/vision-gnns.md.
+are those of suite `magnas`; docs/vision-gnns.md says what the paper leaves open.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from npusim.config.reading import read_yaml
 from npusim.errors import InfeasibleError, UnknownNameError
 from npusim.locate import resource
 from npusim.magnas.figures_document import MappingFigure, MappingFigures, MappingStatement
-from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, read_figures
+from npusim.magnas.suite import A3, SETTINGS, SOC, UNITS, WORKLOAD, problem_of, shipped_figures
 from npusim.mapping import ChainProblem, Granularity, chain_front
 from npusim.scenario import Scenario
 from npusim.studies.chain import ChainOnDevices, chain_of, chain_problem
@@ -32,20 +32,20 @@ from npusim.validation.suite import suite_file
 
 ARRAYS, PYRAMID = "three-arrays", "pyramid-vig-m"
 TRANSITIONS = (0, 1, 2, 4, 8)
-"""Most transitions that placements of Table 3 are searched with, beside any number."""
+"""Limits on the transitions of Table 3's placements; a search without limit follows."""
 EVALUATIONS, LONG_SEARCH = 5_000, 60_000
 """Placements costed for Figure 10, and for Figure 9 (section 5.7)."""
 _ROUNDING = 1e-9
-"""Relative difference of what is equal but for the order of sums."""
+"""Relative difference of equal values by the order of sums."""
 _EXPONENTS = (1.0, 1.0)
-"""Of energy and latency in Eq. 13 (section 5.5)."""
+"""Exponents of energy and latency in Eq. 13 (section 5.5)."""
 _OF_FIGURE_8 = ("workload.operator=gin", "workload.depth=4", "workload.ffn_hidden=192")
 """Section 5.7.1: GIN, depth 4, hidden width 192; nothing skipped."""
 
 
 @dataclass
-class _Found:
-    """Collects the numbers and statements of one table or figure."""
+class _Comparison:
+    """Numbers and statements of one table or figure."""
 
     name: str
     figures: list[MappingFigure] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _Found:
         )
 
     def costs(self, what: str, values: Any, paper: Sequence[float | None] = (None, None)) -> None:
-        """Take in latency (s) and energy (J)."""
+        """Add latency (s) and energy (J)."""
         for quantity, unit, ours, theirs in zip(("latency", "energy"), "sJ", values, paper, strict=True):
             self.number(what, quantity, ours, theirs, unit)
 
@@ -72,32 +72,32 @@ class _Found:
 def mapping_figures(
     names: Sequence[str] = (), tell: Callable[[int, int], object] = lambda done, of: None
 ) -> MappingFigures:
-    """Return tables and figures of the paper with what the model says.
+    """Return tables and figures of the paper beside the model's numbers.
 
     Parameters
     ----------
     names : sequence of str
-        Of `FIGURES`; none: all.
+        Names from `FIGURES`; none: all.
     tell : callable
-        Called with tables and figures done, and in all.
+        Progress callback (done, total).
 
     Raises
     ------
     UnknownNameError
-        Where a name is none of them.
+        Where a name is unknown.
     """
     chosen: list[str] = list(names or FIGURES)
-    found: list[_Found] = []
+    results: list[_Comparison] = []
     for name in chosen:
         if name not in FIGURES:
             raise UnknownNameError("table or figure of MaGNAS", name, FIGURES)
     for done, name in enumerate(chosen):
         tell(done, len(chosen))
-        found.append(FIGURES[name]())
+        results.append(FIGURES[name]())
     return MappingFigures(
         title="MaGNAS: mappings and operating points",
-        figures=[row for one in found for row in one.figures],
-        statements=[row for one in found for row in one.statements],
+        figures=[row for result in results for row in result.figures],
+        statements=[row for result in results for row in result.statements],
     )
 
 
@@ -106,38 +106,37 @@ def _published() -> Mapping[str, Any]:
     return dict(read_yaml(suite_file("magnas", "figures", "magnas-mapping.yaml")).data)
 
 
-def _table3() -> _Found:
-    """Placements of a3, and the least energy by transitions, at the latency of the paper's own placement."""
-    found, problem = _Found("Table 3"), problem_of(A3)
-    _, keys, values, _ = read_figures(resource("validate", "figures", "published.yaml"))
-    given = {(key.mapping, key.quantity): 1e-3 * value for key, value in zip(keys, values, strict=True)}
+def _table3() -> _Comparison:
+    """Costs of the paper's placements of a3, and the least energy by transitions at the same latency."""
+    result, problem = _Comparison("Table 3"), problem_of(A3)
+    published = {(key["mapping"], key["quantity"]): 1e-3 * figure.value for figure, key in shipped_figures()}
     costs: list[Any] = []
     for text in _published()["table3_mappings"]:
-        letters = tuple(text.split("/"))
-        costs.append(problem.evaluate(placement_of(problem.blocks, problem.units, letters)[None])[0])
-        paper = [given.get((letters, quantity)) for quantity in ("latency_ms", "energy_mj")]
-        found.costs(text, costs[-1], paper)
+        placement = placement_of(problem.blocks, problem.units, text.split("/"))
+        costs.append(problem.evaluate(placement[None])[0])
+        paper = [published.get((text, quantity)) for quantity in ("latency", "energy")]
+        result.costs(text, costs[-1], paper)
     most_s, fronts = costs[-1][0], []
     for most in (*TRANSITIONS, None):
         front = _front(problem, Limits(transitions=most))
         fronts.append(front)
         within = front[front[:, 0] <= most_s * (1.0 + _ROUNDING)]
         what = "any number of transitions" if most is None else f"at most {most} transitions"
-        found.costs(f"least energy in that time, {what}", within[-1])
-    found.says(
+        result.costs(f"least energy in that time, {what}", within[-1])
+    result.says(
         "more transitions allowed are never worse",
         all(_covers(more, fewer) for fewer, more in pairwise(fronts)),
     )
-    found.says(
+    result.says(
         "the paper's placement of 12 transitions takes less energy than its four of one and two",
         costs[-1][1] < min(one[1] for one in costs[2:6]),
     )
-    return found
+    return result
 
 
-def _table4() -> _Found:
-    """Share of the GPU in the placement that Eq. 13 picks, by the latency allowed."""
-    found, shares = _Found("Table 4"), []
+def _table4() -> _Comparison:
+    """Return the GPU's share of the placement that Eq. 13 selects, by the latency limit."""
+    result, shares = _Comparison("Table 4"), []
     for percent, paper in _published()["table4_gpu_share"].items():
         each = []
         for network in SETTINGS:
@@ -145,46 +144,46 @@ def _table4() -> _Found:
             most_s = _alone(problem)[UNITS.index("gpu"), 0] * (1.0 + float(percent) / 100.0)
             each.append((_picked(problem, Limits(latency_s=most_s)) == UNITS.index("gpu")).mean())
         shares.append(float(np.mean(each)))
-        found.number(f"{percent} % beyond the GPU alone", "share of the GPU", shares[-1], paper)
-    found.says("the GPU's share falls as more latency is allowed", (np.diff(shares) <= _ROUNDING).all())
-    found.says("and levels off", abs(shares[-1] - shares[-2]) < 0.1 * (shares[0] - shares[-1]))
+        result.number(f"{percent} % beyond the GPU alone", "share of the GPU", shares[-1], paper)
+    result.says("the GPU's share falls as more latency is allowed", (np.diff(shares) <= _ROUNDING).all())
+    result.says("and levels off", abs(shares[-1] - shares[-2]) < 0.1 * (shares[0] - shares[-1]))
     theirs = _whole_products()
     for network in SETTINGS:
         gpu, dla = _alone(problem_of(network)).prod(1)
         paper = theirs[network, "dla"] / theirs[network, "gpu"]
-        found.number(f"{network}: all on the DLA over all on the GPU", "latency x energy", dla / gpu, paper)
-    return found
+        result.number(f"{network}: all on the DLA over all on the GPU", "latency x energy", dla / gpu, paper)
+    return result
 
 
 def _whole_products() -> dict[tuple[str, str], float]:
     """Return the published latency times energy of each network on each unit."""
-    _, keys, values, _ = read_figures(resource("validate", "figures", "published.yaml"))
     unit_of = {letter: unit for unit, letter in letters_of(UNITS).items()}
-    found: dict[tuple[str, str], float] = {}
-    for key, value in zip(keys, values, strict=True):
-        units = set(key.mapping) if len(key.mapping) == 1 else {unit_of[one] for one in "".join(key.mapping)}
+    products: dict[tuple[str, str], float] = {}
+    for figure, key in shipped_figures():
+        mapping = key["mapping"]
+        units = {mapping} if mapping in UNITS else {unit_of[c] for c in mapping.replace("/", "")}
         if len(units) == 1:
-            whole = (key.network, units.pop())
-            found[whole] = found.get(whole, 1.0) * value
-    return found
+            whole = (key["network"], units.pop())
+            products[whole] = products.get(whole, 1.0) * figure.value
+    return products
 
 
-def _table5() -> _Found:
-    """Quickest placement and operating points by the mean power allowed."""
-    found, shares, latencies = _Found("Table 5"), [], []
+def _table5() -> _Comparison:
+    """Return the quickest placement and operating points within limits of mean power."""
+    result, shares, latencies = _Comparison("Table 5"), [], []
     published = _published()["table5_gpu_share"]
     for watts, paper in published.items():
         each = [_quickest(network, Limits(power_w=float(watts))) for network in SETTINGS]
         latencies.append([latency_s for latency_s, _ in each])
         shares.append(float(np.mean([share for _, share in each])))
-        found.number(f"within {watts} W", "share of the GPU", shares[-1], paper)
+        result.number(f"within {watts} W", "share of the GPU", shares[-1], paper)
     slower = np.median(np.array(latencies[0]) / latencies[-1])
     ends = list(published)
     what = f"within {ends[0]} W over within {ends[-1]} W"
-    found.number(what, "latency", slower, _published()["table5_latency_of_least_over_most"])
-    found.says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
-    found.says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
-    return found
+    result.number(what, "latency", slower, _published()["table5_latency_of_least_over_most"])
+    result.says("a tighter limit of power costs latency", (np.diff(latencies, axis=0) <= _ROUNDING).all())
+    result.says("and gives the GPU less at the tightest than at the loosest", shares[0] < shares[-1])
+    return result
 
 
 def _quickest(network: str, limits: Limits) -> tuple[float, float]:
@@ -198,9 +197,9 @@ def _quickest(network: str, limits: Limits) -> tuple[float, float]:
     return best
 
 
-def _figure7() -> _Found:
-    """Searched operating points against the fastest and the slowest, mappings kept."""
-    found = _Found("Figure 7")
+def _figure7() -> _Comparison:
+    """Compare searched operating points with the fastest and the slowest, under the same mappings."""
+    result = _Comparison("Figure 7")
     ratios: dict[str, list[Any]] = {"picked by Eq. 13": [], "half on the GPU": []}
     for network in SETTINGS:
         problems = _at_all_points(network)
@@ -218,53 +217,51 @@ def _figure7() -> _Found:
         for end, ours in zip(("fastest", "slowest"), medians, strict=True):
             paper = _published()["figure7_searched_over"][end]
             for quantity, value in zip(("latency", "energy"), ours, strict=True):
-                found.number(f"mapping {name}", f"{quantity} over {end}", value, paper[quantity])
+                result.number(f"mapping {name}", f"{quantity} over {end}", value, paper[quantity])
         (slower, less), (quicker, saved) = medians
-        found.says(f"mapping {name}: searched clocks are slower than the fastest", slower > 1.0)
-        found.says(f"mapping {name}: they take less energy than the fastest", less < 1.0)
-        found.says(f"mapping {name}: they are quicker than the slowest", quicker < 1.0)
-        found.says(f"mapping {name}: they take less energy than the slowest", saved < 1.0)
-    return found
+        result.says(f"mapping {name}: searched clocks are slower than the fastest", slower > 1.0)
+        result.says(f"mapping {name}: they take less energy than the fastest", less < 1.0)
+        result.says(f"mapping {name}: they are quicker than the slowest", quicker < 1.0)
+        result.says(f"mapping {name}: they take less energy than the slowest", saved < 1.0)
+    return result
 
 
-def _figure8() -> _Found:
-    """How far fronts of GPU and DLA bend below the line between their ends."""
-    found, bends = _Found("Figure 8"), []
+def _figure8() -> _Comparison:
+    """Measure how far fronts of GPU and DLA bend below the line between their ends."""
+    result, bends = _Comparison("Figure 8"), []
     for name, workload in (("isotropic", WORKLOAD), ("pyramid", PYRAMID)):
         scenario = Scenario(workload, SOC, settings=_OF_FIGURE_8)
         front = _front(chain_problem(scenario, chain_of(scenario.graph), UNITS), Limits())
-        found.costs(f"{name}: quickest of {len(front)}", front[0])
-        found.costs(f"{name}: least energy", front[-1])
+        result.costs(f"{name}: quickest of {len(front)}", front[0])
+        result.costs(f"{name}: least energy", front[-1])
         bends.append(_bend(front))
-        found.number(name, "depth below the line, of both ranges", bends[-1])
-    found.says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
-    found.says("that of the pyramid is more convex", bends[1] > bends[0])
-    return found
+        result.number(name, "depth below the line, of both ranges", bends[-1])
+    result.says("the front of the isotropic backbone is nearly a line, within a tenth", bends[0] < 0.1)
+    result.says("that of the pyramid is more convex", bends[1] > bends[0])
+    return result
 
 
-def _figure9() -> _Found:
-    """Blocks and layers of the pyramid on three arrays, by as long a search."""
-    found, budget = _Found("Figure 9"), Budget(evaluations=LONG_SEARCH)
+def _figure9() -> _Comparison:
+    """Compare placement of blocks and of layers of the pyramid on three arrays, with equal search budgets."""
+    result, budget = _Comparison("Figure 9"), Budget(evaluations=LONG_SEARCH)
     fronts = {}
     for granularity in ("block", "layer"):
         units, values = _evolved(granularity, "nsga2", budget, True)
         fronts[granularity] = values
-        found.costs(f"{granularity}s: quickest of {len(values)}, {len(units.blocks)} units", values[0])
-        found.costs(f"{granularity}s: least energy", values[-1])
+        result.costs(f"{granularity}s: quickest of {len(values)}, {len(units.blocks)} units", values[0])
+        result.costs(f"{granularity}s: least energy", values[-1])
     blocks, layers = fronts["block"], fronts["layer"]
     middle_s = blocks[len(blocks) // 2, 0] * (1.0 + _ROUNDING)
     least = [one[one[:, 0] <= middle_s][-1, 1] for one in (layers, blocks)]
-    found.number(
-        "layers over blocks at the latency of the middle block placement", "energy",
-        least[0] / least[1], _published()["figure9_layerwise_energy"],
-    )  # fmt: skip
-    found.says("layerwise mapping is never worse than blockwise", _covers(layers, blocks))
-    return found
+    what, paper = "layers over blocks at the latency of the middle block placement", _published()
+    result.number(what, "energy", least[0] / least[1], paper["figure9_layerwise_energy"])
+    result.says("layerwise mapping is never worse than blockwise", _covers(layers, blocks))
+    return result
 
 
-def _figure10() -> _Found:
-    """Hypervolume of evolution and chance over the best known, blocks and layers on three arrays."""
-    found, budget = _Found("Figure 10"), Budget(evaluations=EVALUATIONS)
+def _figure10() -> _Comparison:
+    """Compare hypervolumes of evolution and random search with the best known, on three arrays."""
+    result, budget = _Comparison("Figure 10"), Budget(evaluations=EVALUATIONS)
     paper = read_yaml(resource("validate", "figures", "published.yaml")).data["magnas"]
     published = paper["fig10_normalised_hypervolume_at_5000_evaluations"]
     for granularity in ("block", "layer"):
@@ -274,17 +271,17 @@ def _figure10() -> _Found:
         known = hypervolume(np.concatenate([best, *each.values()]), worst)
         shares = {method: hypervolume(values, worst) / known for method, values in each.items()}
         what = f"{granularity}s, {EVALUATIONS} evaluations"
-        found.number(
+        result.number(
             what, "hypervolume of NSGA-II over the best known", shares["nsga2"], published["evolutionary"]
         )
-        found.number(
+        result.number(
             what, "hypervolume of random search over the best known", shares["random"], published["random"]
         )
-        found.says(f"{granularity}s: evolution finds more than chance", shares["nsga2"] > shares["random"])
-    return found
+        result.says(f"{granularity}s: evolution finds more than chance", shares["nsga2"] > shares["random"])
+    return result
 
 
-FIGURES: dict[str, Callable[[], _Found]] = {
+FIGURES: dict[str, Callable[[], _Comparison]] = {
     "table3": _table3,
     "table4": _table4,
     "table5": _table5,
@@ -293,7 +290,7 @@ FIGURES: dict[str, Callable[[], _Found]] = {
     "figure9": _figure9,
     "figure10": _figure10,
 }
-"""What makes each table and figure."""
+"""Function of each table and figure."""
 
 
 def _front(problem: ChainProblem, limits: Limits) -> Any:
@@ -309,13 +306,13 @@ def _alone(problem: ChainProblem | PlacedUnits) -> Any:
 
 
 def _picked(problem: ChainProblem, limits: Limits) -> Any:
-    """Return the placement within limits that Eq. 13 picks."""
+    """Return the placement within limits that Eq. 13 selects."""
     front = chain_front(problem, limits.of(problem))
     return front.placements[np.argmin(fitness(front.latency_s, front.energy_j, _alone(problem), _EXPONENTS))]
 
 
 def _covers(better: Any, worse: Any) -> bool:
-    """Whether a front has for each point of another one that is as good in both."""
+    """Return whether each point of one front is dominated by, or equal to, a point of the other."""
     return all((better <= one * (1.0 + _ROUNDING)).all(1).any() for one in worse)
 
 

@@ -6,7 +6,8 @@
 import marimo
 
 app = marimo.App(
-    app_title="13. Placing a Vision GNN over units: an exact front beside evolution", css_file="lesson.css"
+    app_title="13. Placing a Vision GNN over units: an exact front beside evolution",
+    css_file="../learn/lessons/lesson.css",
 )
 
 with app.setup:

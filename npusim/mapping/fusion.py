@@ -1,171 +1,47 @@
-"""Placement and fusion: which unit runs each operator, and which operators run as one.
-
-A technique may have written a wish on an operator (GraphSplit: preprocessing to the CPU); it is obeyed unless
-the user sends everything to one device.
+"""Groups of operators: which run as one, which need no copy, and in which order groups run.
 
 The post-processing engine behind the MAC grid applies biases, activations and requantisation to an output on
 its way to SRAM (`npu.dpu.fused_ops`, a switch for each operator type). An addend or factor that is constant
 is one number or one per output channel: the last axis of a matrix product, axis 1 of a convolution (NCHW).
-With `npu.dpu.fuse_residual` the sum with a second whole tensor rides along too.
+With `npu.dpu.fuse_residual` the sum with a second whole tensor is fused too.
 
-A CPU's or GPU's runtime joins whole chains of elementwise operators to one pass over the data, whatever other
-tensors they read (`cpu.fused_ops`); there each costs its arithmetic. Where devices share a network, what runs
-on one of them is joined as it is there alone.
+The runtime of a CPU or GPU fuses whole chains of elementwise operators into one pass over the data, whatever
+other tensors they read (`cpu.fused_ops`); each operator costs its arithmetic. Operators on different devices
+of a shared network are not fused.
 
 Row-wise fusion: attention makes N x N scores, and masks, scales and normalises them row by row before a
-product uses them up. Compilers run such operators a block of rows at a time (vertical fusion), so that only
-masks and results cross DRAM. A tensor can be passed on in blocks of rows where its maker makes it by rows,
-its one reader uses it by rows, nobody else asks for it, and no host works in between.
+product consumes them. Compilers run such operators a block of rows at a time (vertical fusion), so that only
+masks and results cross DRAM. A tensor passes in blocks of rows where its maker makes it by rows, its only
+reader uses it by rows, and no host works in between.
+
+Joins and splits in place: a Concat moves nothing where the MAC grid makes all of its inputs for it alone, the
+grid alone reads the result (or the parts are contiguous), and each part begins at an address that the grid
+can write to (`npu.schedule.in_place_alignment`). A Split moves nothing where its parts are contiguous. Any
+other is a copy by DMA. Images are stored with their channels innermost, other tensors in the order of their
+axes. The runtime of a CPU or GPU joins its own results in place where the data sheet says so
+(`gpu.in_place_ops`). Source: the pass CMXConcat of OpenVINO's NPU compiler (getInputPattern,
+inputConcatOnlyMeetRequirement, areNCEOutputsAligned, isSplitSupportedOnDPU).
+
+Entering a device costs a call of its runtime, so work for one device is done in as few runs as its operands
+allow. Work that stays on one device keeps the graph's order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import groupby
 
-from npusim.arch import Accelerator, Npu, Soc
-from npusim.cost import STATE_TYPES, DpuOperation, Group, Roots, Unit, execution_of, listed_as
-from npusim.errors import InfeasibleError
+from npusim.arch import Soc
+from npusim.cost import Group, Roots, Unit, listed_as
 from npusim.graph import Graph
-from npusim.mapping.in_place import in_place
-from npusim.mapping.order import in_runs
-from npusim.mapping.states import StateWork, state_work
-from npusim.ops import DType, Family, Operator, RowUse, Tensor, TensorKind, WorkClass
+from npusim.mapping.placing import DeviceChoice, Place, place_of
+from npusim.ops import Family, Operator, RowUse, Storage, Tensor, TensorKind, WorkClass
 
-DeviceChoice = str
-"""Where a network runs: the name of a device, or a kind for the first of it; `auto` is the SoC's main device,
-an NPU where it has one, with the wishes that techniques wrote on operators."""
-
-
-class _Place(NamedTuple):
-    """Who runs an operator."""
-
-    device: str
-    """Name of the device; empty for a view."""
-    unit: Unit
-
-
-_NOWHERE = _Place("", Unit.VIEW)
-_PRODUCTS = (DpuOperation.MATMUL, DpuOperation.CONVOLUTION, DpuOperation.DEPTHWISE)
-
-
-def place_of(op: Operator, graph: Graph, soc: Soc, device: DeviceChoice, whole: bool = False) -> _Place:
-    """Return the device and the unit of it that run an operator.
-
-    Parameters
-    ----------
-    device : str
-        "auto" honours the operator's wish; any other, a name or a kind of device, sends every operator there.
-    whole : bool
-        Whether the device is taken to run everything, whatever its data sheet lists.
-
-    Raises
-    ------
-    InfeasibleError
-        Where the SoC lacks the device, or neither the device nor its fallbacks can run the operator.
-    """
-    if op.family is Family.VIEW and op.type not in STATE_TYPES:
-        return _NOWHERE
-    stays = device == "auto" or (op.pinned and op.device is not None and soc.named(op.device) is not None)
-    wanted = (op.device or soc.main_device) if stays else device
-    target = soc.named(wanted)
-    if target is None:
-        have = ", ".join(soc.devices)
-        raise InfeasibleError(
-            f"operator {op.name!r} should run on the {wanted.upper()}, which {soc.name} lacks; it has: {have}"
-        )
-    if not whole:
-        target = _runner(op, graph, soc, target)
-    work = state_work(op, graph, soc, target)
-    if op.family is Family.VIEW and work is StateWork.NONE:
-        return _NOWHERE
-    npu = soc.array_devices.get(target)
-    if npu is None:
-        return _Place(target, Unit.HOST)
-    if graph.meta.dynamic_shapes:
-        raise InfeasibleError(
-            f"{graph.name} has dynamic shapes, and an NPU runs what was compiled for fixed shapes; allowed: "
-            "workload.shapes=static, or --device cpu or gpu"
-        )
-    if work is StateWork.COPY:
-        return _Place(target, Unit.DMA)
-    execution = execution_of(op.traits)
-    if execution.on_dma(op):
-        return _Place(target, Unit.DMA)
-    on_grid = execution.dpu is not None and _grid_can(op, execution.dpu, graph, npu)
-    return _Place(target, Unit.DPU if on_grid else Unit.DSP)
-
-
-def can_run(op: Operator, graph: Graph, soc: Soc, device: str) -> bool:
-    """Whether a device can run an operator: its data sheet lists it, and no unit is missing for it.
-
-    An array without vector units multiplies in its own formats and no others.
-    """
-    ops = soc.devices[device].ops
-    if ops is not None and op.type.lower() not in ops and listed_as(op) not in ops:
-        return op.family is Family.VIEW  # the same bytes under another shape
-    execution, array = execution_of(op.traits), soc.devices[device]
-    if isinstance(array, Accelerator) and not array.has_vector_units and execution.dpu in _PRODUCTS:
-        return _grid_can(op, execution.dpu, graph, array)
-    return device in soc.hosts or not execution.host_only
-
-
-def _runner(op: Operator, graph: Graph, soc: Soc, wanted: str) -> str:
-    """Return the device that runs an operator: the one wanted, or the first of its fallbacks that can."""
-    device, tried = wanted, [wanted]
-    while not can_run(op, graph, soc, device):
-        following = soc.devices[device].fallback
-        if following is None:
-            why = execution_of(op.traits).host_only
-            if why and len(tried) == 1 and soc.devices[device].ops is None:
-                raise InfeasibleError(_only_on_hosts(op, graph, why))
-            raise InfeasibleError(
-                f"no device runs operator {op.name!r} ({op.type}): not {', nor '.join(tried)} of {soc.name}; "
-                f"list it under devices.{device}.ops, or say under devices.{device}.fallback who runs it"
-            )
-        device = following
-        tried.append(device)
-    return device
-
-
-def _only_on_hosts(op: Operator, graph: Graph, why: str) -> str:
-    """Say that an NPU cannot run an operator, and which forms of the network it can."""
-    forms = f"it can run the forms {', '.join(graph.meta.npu_forms)} (--set workload.form=...)"
-    instead = f"{forms}, " if graph.meta.npu_forms else ""
-    return f"operator {op.name!r} ({op.type}): {why}; {instead}a CPU or GPU this one too (--device cpu)"
-
-
-def _grid_can(op: Operator, operation: DpuOperation, graph: Graph, npu: Npu) -> bool:
-    """Whether the MAC grid runs an operator: elementwise only listed types, on equal shapes.
-
-    The limits of a quantisation are loaded with the workload.
-    """
-    inputs = graph.inputs_of(op)
-    dtype = inputs[0].dtype
-    rates = npu.dpu.macs_per_mpe
-    if dtype.is_float:
-        known = "fp16" in rates or "fp32" in rates
-    else:
-        known = dtype is not DType.BOOL and (
-            (dtype.bits <= 8 and "int8" in rates) or (dtype.bits <= 4 and "int4" in rates)
-        )
-    if not known:
-        return False
-    if operation in _PRODUCTS:
-        return True
-    if operation is not DpuOperation.ELTWISE:
-        return not isinstance(npu, Accelerator)  # a grid pools; an array multiplies
-    tensors = inputs[:1] if op.family is Family.CONVERT else inputs
-    return listed_as(op) in npu.dpu.eltwise_ops and len({t.shape for t in tensors}) == 1
-
-
-def wished(graph: Graph) -> tuple[str, ...]:
-    """Return the operators that GraphSplit wishes on the CPU: preprocessing, which is placed by cost.
-
-    Other wishes, such as QuantGr's for who rounds an input, say how the network is used and are obeyed.
-    """
-    structural = graph.structural
-    return tuple(op.name for op in graph if op.device == "cpu" and structural.issuperset(op.outputs))
+_IMAGE = 4
+"""Axes of a batch of images: [N, C, H, W]."""
 
 
 def fuse(
@@ -181,7 +57,7 @@ def fuse(
     ----------
     swap_operands : bool or collection of str
         Products of two 2-D matrices whose right operand is laid on the pixels, so that the left one is the
-        weight: all of them, none, or those named.
+        weight: all, none, or the named ones.
     whole : bool
         See `place_of`.
 
@@ -191,19 +67,19 @@ def fuse(
         Each operator in exactly one group, in an order that enters devices seldom.
     """
     groups: list[tuple[int, Group]] = []
-    taken: set[str] = set()
+    in_group: set[str] = set()
     place = {op.name: i for i, op in enumerate(graph)}
     places = {op.name: place_of(op, graph, soc, device, whole) for op in graph}
     for op in graph:
-        if op.name in taken:
+        if op.name in in_group:
             continue
         home, unit = places[op.name]
-        fused = _followers(op, places, graph, soc, taken)
-        taken.update(fused)
+        fused = _followers(op, places, graph, soc, in_group)
+        in_group.update(fused)
         wanted = swap_operands if isinstance(swap_operands, bool) else op.name in swap_operands
         swapped = wanted and unit is Unit.DPU and op.family is Family.MATMUL and graph.work(op).batch == 1
-        # A follower may read what is made after its group's main operator; nobody else waits for what lies
-        # between the two.
+        # A follower may read a tensor that is made after its group's main operator; no other group waits for
+        # the operators in between.
         late = unit.is_host or _reads_others(fused, graph)
         last = place[fused[-1]] if fused and late else place[op.name]
         groups.append((last, Group(op.name, fused, unit, swapped, home)))
@@ -213,45 +89,44 @@ def fuse(
 
 
 def _followers(
-    op: Operator, places: Mapping[str, _Place], graph: Graph, soc: Soc, taken: set[str]
+    op: Operator, places: Mapping[str, Place], graph: Graph, soc: Soc, in_group: set[str]
 ) -> tuple[str, ...]:
-    """Operators that can be applied to the result of `op` on its way out, in order; none that is `taken`."""
+    """Return the operators that are applied to the result of `op` on its way out, in order."""
     here = places[op.name]
     if not _leads(op, here, soc):
         return ()
-    found: list[str] = []
+    followers: list[str] = []
     current = op
     while True:
         result = current.outputs[0]
         readers = graph.readers(result)
         if len(readers) != 1 or result in graph.outputs:
-            return tuple(found)
+            return tuple(followers)
         follower = readers[0]
-        own = places[follower.name]
-        if follower.name in taken or not _rides_along(follower, op, result, here, own, graph, soc):
-            return tuple(found)
-        found.append(follower.name)
+        is_free = follower.name not in in_group and places[follower.name].device == here.device
+        if not is_free or not _can_follow(follower, op, result, here, graph, soc):
+            return tuple(followers)
+        followers.append(follower.name)
         current = follower
 
 
-def _leads(op: Operator, here: _Place, soc: Soc) -> bool:
-    """Whether other operators may ride along with one: on a host with products, and with each other."""
+def _leads(op: Operator, here: Place, soc: Soc) -> bool:
+    """Return whether others may be fused into an operator: on a host into products and elementwise ones."""
     if here.unit.is_host:
         return op.traits.work_class is WorkClass.CONTRACTION or _is_listed(op, here.device, soc)
     return here.unit is Unit.DPU
 
 
-def _rides_along(
-    op: Operator, main: Operator, result: str, here: _Place, own: _Place, graph: Graph, soc: Soc
-) -> bool:
-    if own.device != here.device or not _is_listed(op, here.device, soc) or op.part != main.part:
+def _can_follow(op: Operator, main: Operator, result: str, here: Place, graph: Graph, soc: Soc) -> bool:
+    """Return whether an operator that reads `result` is fused into the main operator of a group."""
+    if not _is_listed(op, here.device, soc) or op.part != main.part:
         return False
     if graph.tensors[op.outputs[0]].elements != graph.tensors[result].elements:
         return False
     if here.unit.is_host:
         return True
     if graph.tensors[op.outputs[0]].dtype.bits > graph.tensors[result].dtype.bits:
-        return False  # outputs are narrowed on their way out, not widened: traced networks do that on DSPs
+        return False  # outputs are narrowed on their way out, not widened: traced networks widen on DSPs
     others = [graph.tensors[t] for t in op.inputs if t != result]
     if (
         op.type == "Add"
@@ -266,12 +141,12 @@ def _rides_along(
 
 
 def _is_listed(op: Operator, device: str, soc: Soc) -> bool:
-    """Whether an operator can ride along, and the device lists its type."""
+    """Return whether an operator can be fused, and the device lists its type."""
     return op.traits.rides_along and listed_as(op) in fused_on(soc, device)
 
 
 def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
-    """Whether an operator that rides along reads a computed tensor beside its group's own result."""
+    """Return whether a fused operator reads a computed tensor other than its group's own result."""
     computed = [
         t
         for name in fused
@@ -282,7 +157,7 @@ def _reads_others(fused: Sequence[str], graph: Graph) -> bool:
 
 
 def _is_loaded_with(other: Tensor, main: Operator, result: Tensor) -> bool:
-    """Whether an operand is loaded with the workload: a constant, one number or one per output channel."""
+    """Return whether an operand is loaded with the workload: a constant, one number or one per channel."""
     if other.kind is not TensorKind.CONSTANT:
         return False
     if other.elements == 1:
@@ -304,15 +179,15 @@ def fused_on(soc: Soc, device: str) -> Sequence[str]:
 
 
 def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozenset[str]:
-    """Return the tensors that the NPU's operators can pass on in blocks of rows."""
+    """Return the tensors that the NPU's operators can pass in blocks of rows."""
     readers: dict[str, list[tuple[Group, str]]] = {}
-    stretch: dict[str, int] = {}
-    """Of each group: how often work has passed to another device before it."""
-    passed, device = 0, ""
+    run_of: dict[str, int] = {}
+    """Number of the uninterrupted run on one device that a group belongs to."""
+    run, device = 0, ""
     for group in groups:
         if group.device and group.device != device:
-            passed, device = passed + 1, group.device
-        stretch[group.main] = passed
+            run, device = run + 1, group.device
+        run_of[group.main] = run
         if group.unit is not Unit.VIEW:
             for name in dict.fromkeys(
                 t for op in (group.main, *group.fused) for t in graph.operators[op].inputs
@@ -320,7 +195,7 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozens
                 for stored in root[name]:
                     readers.setdefault(stored, []).append((group, name))
     leaving = {stored for name in (*graph.outputs, *graph.passed_between_parts) for stored in root[name]}
-    found = set()
+    fusable = set()
     for group in groups:
         op = graph.operators[group.main]
         last = graph.operators[group.fused[-1]] if group.fused else op
@@ -333,21 +208,21 @@ def row_fusable(graph: Graph, groups: tuple[Group, ...], root: Roots) -> frozens
             name not in leaving
             and len(readers.get(name, ())) == 1
             and _reads_rows(*readers[name][0], name, graph)
-            and stretch[readers[name][0][0].main] == stretch[group.main]
+            and run_of[readers[name][0][0].main] == run_of[group.main]
         ):
-            found.add(name)
-    return frozenset(found)
+            fusable.add(name)
+    return frozenset(fusable)
 
 
 def _makes_rows(op: Operator, graph: Graph) -> bool:
-    """Whether an operator can make its result row after row, each from rows of its operands."""
+    """Return whether an operator can make its result row by row, each from rows of its operands."""
     if op.traits.rows is RowUse.ALONG_AXES:
         return _spares_rows(op, graph.tensors[op.inputs[0]])
     return op.traits.rows is not RowUse.WHOLE
 
 
 def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
-    """Whether a group uses rows of a tensor in order, each for the same row of its result."""
+    """Return whether a group uses rows of a tensor in order, each for the same row of its result."""
     op, tensor = graph.operators[group.main], graph.tensors[name]
     if not group.unit.is_array or name not in op.inputs or not tensor.shape or op.repeats > 1:
         return False
@@ -366,12 +241,209 @@ def _reads_rows(group: Group, name: str, stored: str, graph: Graph) -> bool:
 
 
 def _rows(tensor: Tensor) -> int:
-    """Length of the first axis that is longer than 1."""
+    """Return the length of the first axis that is longer than 1."""
     return next((length for length in tensor.shape if length > 1), 1)
 
 
 def _spares_rows(op: Operator, tensor: Tensor) -> bool:
-    """Whether an operator along axes leaves the first axis, that of the rows, alone."""
+    """Return whether an operator along axes leaves the first axis (the rows) alone."""
     rank = len(tensor.shape)
     axes = op.attrs.get("axes", (rank - 1,))
     return rank > 1 and all(axis % rank for axis in axes)
+
+
+def in_place(graph: Graph, soc: Soc, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Return the groups with joins and splits that need no copy as views."""
+    if not any(group.unit is Unit.DMA or _joins_on_host(group, graph, soc) for group in groups):
+        return groups
+    returned = _returned(graph)
+    unit = {name: group.unit for group in groups for name in (group.main, *group.fused)}
+    device = {name: group.device for group in groups for name in (group.main, *group.fused)}
+    for group in reversed(groups):  # readers first
+        op = graph.operators[group.main]
+        if _joins_on_host(group, graph, soc):
+            if _is_made_on(group.device, op, graph, device, unit):
+                unit[op.name] = Unit.VIEW
+            continue
+        if group.unit is not Unit.DMA:
+            continue
+        schedule = soc.array_devices[group.device].schedule
+        writers = [graph.writer(name) for name in op.inputs]
+        if (
+            listed_as(op) in schedule.in_place_ops
+            and all(writer is None or device[writer.name] in ("", group.device) for writer in writers)
+            and _fits(op, graph, float(schedule.in_place_alignment))
+            and (
+                _joins(op, graph, unit, returned) if op.type == "Concat" else returned.isdisjoint(op.outputs)
+            )
+        ):
+            unit[op.name] = Unit.VIEW
+    return tuple(
+        replace(group, unit=Unit.VIEW, device="") if unit[group.main] is Unit.VIEW else group
+        for group in groups
+    )
+
+
+def _joins_on_host(group: Group, graph: Graph, soc: Soc) -> bool:
+    """Return whether a group is a single operator that its host does in place."""
+    if not group.unit.is_host or group.fused:
+        return False
+    return listed_as(graph.operators[group.main]) in soc.hosts[group.device].in_place_ops
+
+
+def _is_made_on(
+    host: str, op: Operator, graph: Graph, device: Mapping[str, str], unit: Mapping[str, Unit]
+) -> bool:
+    """Return whether a host makes every input of an operator itself, perhaps under another shape."""
+    for name in op.inputs:
+        writer = graph.writer(name)
+        while writer is not None and unit[writer.name] is Unit.VIEW and writer.inputs:
+            writer = graph.writer(writer.inputs[0])
+        if writer is None or device[writer.name] != host or writer.repeats > 1:
+            return False
+    return len(set(op.inputs)) == len(op.inputs)
+
+
+def _parts(op: Operator, graph: Graph) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the whole tensor and its parts."""
+    inputs, outputs = graph.inputs_of(op), graph.outputs_of(op)
+    return (outputs[0], inputs) if op.type == "Concat" else (inputs[0], outputs)
+
+
+def _fits(op: Operator, graph: Graph, alignment: float) -> bool:
+    """Return whether parts are stored like the whole, at aligned addresses, and contiguous for a split."""
+    axes = op.attrs.get("axes", ())
+    whole, parts = _parts(op, graph)
+    if len(axes) != 1 or op.repeats > 1 or sum(part.bytes for part in parts) != whole.bytes:
+        return False
+    if any(t.storage is not Storage.DENSE for t in (whole, *parts)):
+        return False
+    if any(part.dtype is not whole.dtype or len(part.shape) != len(whole.shape) for part in parts):
+        return False
+    if op.type != "Concat" and not _is_outermost(whole, axes[0]):
+        return False
+    order = _memory_order(whole)
+    inner = order[order.index(axes[0]) :]
+    return all(
+        math.prod(part.shape[i] for i in inner) * part.dtype.bytes % alignment == 0.0 for part in parts[:-1]
+    )
+
+
+def _joins(op: Operator, graph: Graph, unit: Mapping[str, Unit], returned: frozenset[str]) -> bool:
+    """Return whether the grid writes all inputs of a Concat for it alone, and readers accept the result."""
+    if len(set(op.inputs)) < len(op.inputs):
+        return False
+    for name in op.inputs:
+        writer = graph.writer(name)
+        if writer is None or unit[writer.name] is not Unit.DPU or writer.repeats > 1:
+            return False
+        if graph.readers(name) != (op,) or name in graph.outputs:
+            return False
+    (whole,) = op.outputs
+    read_by_grid = whole not in returned and set(_reading(whole, graph, unit)) == {Unit.DPU}
+    return read_by_grid or _is_outermost(graph.tensors[whole], op.attrs["axes"][0])
+
+
+def _reading(name: str, graph: Graph, unit: Mapping[str, Unit]) -> Iterator[Unit]:
+    """Yield the units that read a tensor or a view of it."""
+    for reader in graph.readers(name):
+        if unit[reader.name] is Unit.VIEW:
+            for output in reader.outputs:
+                yield from _reading(output, graph, unit)
+        else:
+            yield unit[reader.name]
+
+
+def _is_outermost(whole: Tensor, axis: int) -> bool:
+    """Return whether parts along an axis are contiguous."""
+    order = _memory_order(whole)
+    return all(whole.shape[i] == 1 for i in order[: order.index(axis)])
+
+
+def _memory_order(tensor: Tensor) -> tuple[int, ...]:
+    """Return the axes of a tensor, the outermost first."""
+    axes = tuple(range(len(tensor.shape)))
+    return (axes[0], *axes[2:], axes[1]) if len(axes) == _IMAGE else axes
+
+
+def _returned(graph: Graph) -> frozenset[str]:
+    """Return the tensors that the network returns, perhaps under another shape."""
+    returned = set(graph.outputs)
+    for op in reversed(list(graph)):
+        if op.family is Family.VIEW and returned.intersection(op.outputs):
+            returned.update(op.inputs[:1])
+    return frozenset(returned)
+
+
+def in_runs(graph: Graph, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """Return the groups in an order that enters devices seldom and keeps producers before consumers.
+
+    Parameters
+    ----------
+    groups : tuple of Group
+        In the graph's order; each reads only inputs, constants or results of earlier groups.
+
+    Returns
+    -------
+    tuple of Group
+        The order with the fewest entries, among the graph's own and, for each first device, the one that
+        stays on a device while any of its work is ready.
+    """
+    devices = list(dict.fromkeys(g.device for g in groups if g.unit is not Unit.VIEW))
+    if len(devices) < 2:
+        return groups
+    if len(graph.parts) > 1:  # one part after the other
+        parts = groupby(groups, key=lambda group: graph.operators[group.main].part)
+        return tuple(group for _, part in parts for group in _in_runs(graph, tuple(part), devices))
+    return _in_runs(graph, groups, devices)
+
+
+def _in_runs(graph: Graph, groups: tuple[Group, ...], devices: list[str]) -> tuple[Group, ...]:
+    """Return the groups of one part in an order that enters devices seldom."""
+    producers = _producers(graph, groups)
+    candidates = [groups, *(_greedy(groups, producers, first) for first in devices)]
+    return min(candidates, key=entries)
+
+
+def entries(groups: tuple[Group, ...]) -> int:
+    """Return how often a device is entered when groups run one after the other."""
+    devices = [group.device for group in groups if group.unit is not Unit.VIEW]
+    return sum(1 for _ in groupby(devices))
+
+
+def _producers(graph: Graph, groups: tuple[Group, ...]) -> list[set[int]]:
+    """Return for each group the groups whose results it reads."""
+    home = {name: i for i, group in enumerate(groups) for name in (group.main, *group.fused)}
+    producers: list[set[int]] = []
+    for i, group in enumerate(groups):
+        read = {t for name in (group.main, *group.fused) for t in graph.operators[name].inputs}
+        writers = (graph.writer(t) for t in read)
+        producers.append({home[w.name] for w in writers if w is not None and w.name in home} - {i})
+    return producers
+
+
+def _greedy(groups: tuple[Group, ...], producers: list[set[int]], first: str) -> tuple[Group, ...]:
+    """Return the order that does all ready work of a device, then enters that of the earliest group."""
+    missing = [len(needed) for needed in producers]
+    consumers: list[list[int]] = [[] for _ in groups]
+    for i, needed in enumerate(producers):
+        for producer in needed:
+            consumers[producer].append(i)
+    ready: dict[str, list[int]] = {device: [] for device in ("", first, *(g.device for g in groups))}
+    for i, count in enumerate(missing):
+        if not count:
+            ready[groups[i].device].append(i)  # in order, so each list is a heap
+    order: list[Group] = []
+    device = first
+    while any(ready.values()):
+        while heaps := [heap for heap in (ready[device], ready[""]) if heap]:  # views run anywhere
+            i = heappop(min(heaps, key=lambda heap: heap[0]))
+            order.append(groups[i])
+            for consumer in consumers[i]:
+                missing[consumer] -= 1
+                if not missing[consumer]:
+                    heappush(ready[groups[consumer].device], consumer)
+        left = [heap[0] for heap in ready.values() if heap]
+        if left:
+            device = groups[min(left)].device
+    return tuple(order)

@@ -1,7 +1,9 @@
 """A graph with every decision made: which unit runs what, what is fused, what stays in SRAM.
 
-Placement comes first where it is open, then fusion and residency. The analytical engine adds such a graph up,
-the event engine simulates it.
+Placement comes first where it is open (`npusim.mapping.graphsplit.splitting`), then fusion and residency. The
+analytical engine sums the costs of such a graph, the event engine simulates it. The operator tables depend on
+the network and on the abilities of the machine, never on its speed: a sweep makes them once for all machines
+that differ in clocks, sizes and rates.
 """
 
 from __future__ import annotations
@@ -18,20 +20,33 @@ from npusim.cost import (
     TOTAL_DTYPE,
     ArchRow,
     Decisions,
+    Group,
+    Liveness,
     Lowered,
+    Plans,
+    PlanTable,
+    Residency,
     arch_row,
     evaluate_plans,
+    lower_plans,
     operator_costs,
+    operators_of,
 )
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
-from npusim.mapping.fusion import DeviceChoice, wished
+from npusim.mapping.fusion import fuse
 from npusim.mapping.memory import MemoryUse, memory_use
-from npusim.mapping.tables import PlanTables, plan_tables
-from npusim.mapping.unpacking import unpacked
+from npusim.mapping.placing import DeviceChoice, unpacked
+from npusim.mapping.residency import plans
 
 SwapOperands = bool | Literal["search"]
 """Whether the operands of products change places; `search` tries both roles for each product."""
+_READ_BY_LOWERING = ("dpu.grid.vpe", "dpu.macs_per_mpe", "macs_per_cycle", "shared_level")
+"""Numbers of a device that change the tables although the design point holds them too: the pixels of a
+stencil size blocks of rows, a grid without a format leaves it to the DSPs, a host that is no faster in fp16
+keeps fp32, and devices that share a level find there what the other one touched."""
+_MOST_NAMED = 8
+"""Tensors in SRAM that are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +57,16 @@ class Run:
     requests: int = 1
     """Inferences in flight."""
     tiles: int = 1
-    """Tiles an inference is compiled for, of the NPU that runs what nobody placed."""
+    """Tiles an inference is compiled for, of the NPU that runs operators without a wish."""
     device: DeviceChoice = "auto"
     swap_operands: SwapOperands = False
     """Lay the right operand of each product on the pixels, so that the left one becomes the weight; `search`:
-    of those products that are faster so."""
+    where that is faster."""
     tiles_told: bool = False
-    """Whether somebody asked for so many tiles: they are then those of every NPU, as far as it has them."""
+    """Whether the user set the tiles: they then count for every NPU, up to the tiles that it has."""
 
     def row(self, soc: Soc) -> ArchRow:
-        """Return a machine, run like this, as a design point."""
+        """Return a machine in this run as a design point."""
         home = self.home(soc)
         tiles = {
             name: self.tiles if name == home or self.tiles_told else npu.tiles_used(self.hint)
@@ -60,7 +75,7 @@ class Run:
         return arch_row(soc, tiles, self.requests, self.hint)
 
     def home(self, soc: Soc) -> str | None:
-        """Return the array device whose tiles `tiles` are: the one asked for, or the main one; None: none."""
+        """Return the array device that `tiles` counts for: the run's, or the main one; None: none."""
         name = soc.main_device if self.device == "auto" else soc.named(self.device)
         return name if name in soc.array_devices else next(iter(soc.array_devices), None)
 
@@ -87,18 +102,18 @@ class Mapped:
 
     @property
     def npu(self) -> Any:
-        """Record of the array device whose tiles and contexts `run` speaks of; None where there is none."""
+        """Record of the array device that the run's tiles count for; None where there is none."""
         home = self.run.home(self.soc)
         return None if home is None else self.arch[home]
 
     @property
     def contexts(self) -> int:
-        """Inferences that this device works on side by side; 1 where there is none."""
+        """Inferences that this device runs in parallel; 1 where there is none."""
         return int(self.npu["contexts"]) if self.arch.arrays else 1
 
 
 def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Decide fusion and residency for the least latency; device wishes are obeyed.
+    """Decide fusion and residency for the least latency; wishes on devices are obeyed.
 
     Raises
     ------
@@ -112,33 +127,34 @@ def map_placed(graph: Graph, soc: Soc, run: Run) -> Mapped:
 
 
 def _with_roles_searched(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Map with operands as written, with all swapped, and with those swapped that are faster so.
+    """Return the fastest of three mappings: operands as written, all swapped, or swapped where faster.
 
-    The fastest of the three is taken. What a product reads from DRAM, and what stays in SRAM, depends on the
-    other products too, so the third need not be the fastest.
+    What a product reads from DRAM, and what stays in SRAM, depends on the other products too, so the third
+    need not be the fastest.
     """
-    found = [_with_roles(graph, soc, run, False)]
+    candidates = [_with_roles(graph, soc, run, False)]
     try:
-        found.append(_with_roles(graph, soc, run, True))
+        candidates.append(_with_roles(graph, soc, run, True))
     except InfeasibleError:
-        return found[0]
-    before, after = (
-        {g.main: s for g, s in zip(m.decisions.groups, m.results["latency_s"], strict=True)} for m in found
+        return candidates[0]
+    before_s, after_s = (
+        {g.main: s for g, s in zip(m.decisions.groups, m.results["latency_s"], strict=True)}
+        for m in candidates
     )
-    swapped = {g.main for g in found[1].decisions.groups if g.swapped}
-    faster = {name for name in swapped if after[name] < before[name]}
+    swapped = {g.main for g in candidates[1].decisions.groups if g.swapped}
+    faster = {name for name in swapped if after_s[name] < before_s[name]}
     if faster and faster != swapped:
-        found.append(_with_roles(graph, soc, run, faster))
-    return min(found, key=lambda mapped: float(mapped.total["latency_s"]))
+        candidates.append(_with_roles(graph, soc, run, faster))
+    return min(candidates, key=lambda mapped: float(mapped.total["latency_s"]))
 
 
 def _with_roles(graph: Graph, soc: Soc, run: Run, swapped: bool | Collection[str]) -> Mapped:
-    """Decide fusion and residency where the products whose operands change places are given."""
+    """Decide fusion and residency for given roles of operands."""
     return _under_best_plan(graph, soc, run, plan_tables(graph, soc, run.device, swapped))
 
 
 def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Mapped:
-    """Choose the residency plan of the least latency on a machine."""
+    """Return the graph under the residency plan of the least latency on a machine."""
     arch = run.row(soc)
     total, plan = np.zeros(1, TOTAL_DTYPE), np.zeros(1, np.int64)
     uses = evaluate_plans(arch, tables.table, total, plan)
@@ -160,7 +176,7 @@ def _under_best_plan(graph: Graph, soc: Soc, run: Run, tables: PlanTables) -> Ma
 
 
 def _check_capacity(graph: Graph, soc: Soc, run: Run, memory: MemoryUse) -> None:
-    """Refuse a network that DRAM has no room for."""
+    """Raise an InfeasibleError where the network exceeds DRAM."""
     capacity = float(soc.dram.capacity)
     if memory.dram_peak_bytes <= capacity:
         return
@@ -174,8 +190,35 @@ def _check_capacity(graph: Graph, soc: Soc, run: Run, memory: MemoryUse) -> None
 
 
 @dataclass(frozen=True, slots=True)
+class PlanTables:
+    """A graph under every residency plan worth costing."""
+
+    groups: tuple[Group, ...]
+    plans: Plans
+    table: PlanTable
+    warnings: tuple[str, ...]
+
+    def decisions(self, plan: int) -> Decisions:
+        """Return the decisions of a plan."""
+        return Decisions(self.groups, self.plans.residency(plan))
+
+    def lowered(self, plan: int) -> Lowered:
+        """Return the operator table under a plan."""
+        return Lowered(operators_of(self.table, plan), self.groups, self.warnings)
+
+
+def plan_tables(
+    graph: Graph, soc: Soc, device: DeviceChoice = "auto", swap_operands: bool | Collection[str] = False
+) -> PlanTables:
+    """Lower a graph under every residency plan worth costing."""
+    groups = fuse(graph, soc, device, swap_operands)
+    choices = plans(graph, groups, soc)
+    return PlanTables(groups, choices, *lower_plans(graph, groups, soc, choices))
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedGraph:
-    """A graph on one device, with all that clocks and voltages do not change: made once for many of them."""
+    """A graph on one device, with everything that does not depend on clocks and voltages."""
 
     graph: Graph
     run: Run
@@ -183,7 +226,7 @@ class PreparedGraph:
     """None where the roles of operands are searched, which depends on clocks."""
 
     def on(self, soc: Soc) -> Mapped:
-        """Return the graph mapped to a machine that differs in clocks and voltages; errors as `map_graph`."""
+        """Return the graph on a machine that differs in clocks and voltages; errors as `map_placed`."""
         if self.tables is None:
             return map_placed(self.graph, soc, self.run)
         return _under_best_plan(self.graph, soc, self.run, self.tables)
@@ -195,7 +238,7 @@ def prepared(graph: Graph, soc: Soc, run: Run) -> PreparedGraph:
     Parameters
     ----------
     run : Run
-        On a device that is named.
+        On a named device.
 
     Raises
     ------
@@ -208,23 +251,63 @@ def prepared(graph: Graph, soc: Soc, run: Run) -> PreparedGraph:
     return PreparedGraph(graph, run, plan_tables(graph, soc, run.device, run.swap_operands))
 
 
-def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Decide placement, fusion and residency of a graph on a SoC for the least latency.
+def is_read_by_lowering(path: str) -> bool:
+    """Return whether a number of a device, by its path such as `npu.dpu.grid.vpe`, changes the tables."""
+    return path.partition(".")[2].startswith(_READ_BY_LOWERING)
 
-    Parameters
-    ----------
-    graph : Graph
-        Techniques applied. What GraphSplit wishes on the CPU goes there as far as that is cheaper; other
-        wishes are obeyed.
 
-    Raises
-    ------
-    InfeasibleError
-        Where some operator fits into SRAM under no plan; it is named.
-    """
-    graph = unpacked(graph, soc, run.device)
-    if run.device == "auto" and soc.main_device in soc.array_devices and soc.has("cpu") and wished(graph):
-        from npusim.mapping.graphsplit.splitting import split  # it needs this module
+@dataclass(frozen=True, slots=True)
+class SramContents:
+    """Bytes in the SRAM of all tiles that an inference uses, while each operator of the NPU runs."""
 
-        return split(graph, soc, run)
-    return map_placed(graph, soc, run)
+    operators: tuple[str, ...]
+    """Operators of the NPU in the order of execution."""
+    tensors: dict[str, Any]
+    """Bytes of the largest tensors that stay in SRAM: float64 arrays, shape (operators,)."""
+    others: Any
+    """Bytes of all other tensors that stay, of row blocks and of weights for the next rows."""
+    working: Any
+    """Bytes of the operator's own tiles, both buffers."""
+    capacity_bytes: float
+    """SRAM of the tiles in use."""
+
+
+def sram_contents(mapped: Mapped) -> SramContents:
+    """Return the contents of SRAM while each operator of the NPU runs; the largest sum is the SRAM peak."""
+    ops, arch = mapped.lowered.ops, mapped.npu
+    on_npu = [i for i, g in enumerate(mapped.decisions.groups) if g.unit.is_array]
+    tiles = float(arch["tiles"])
+    live = (ops["live_spread_bytes"] + tiles * ops["live_copied_bytes"])[on_npu]
+    peak = mapped.results["sram_peak_bytes"][on_npu]
+    held = {name: bytes_at for name, bytes_at in _held(mapped, on_npu, tiles).items() if bytes_at.any()}
+    largest = sorted(held, key=lambda name: -float(held[name].max()))[:_MOST_NAMED]
+    named = {name: held[name] for name in held if name in largest}
+    return SramContents(
+        tuple(mapped.decisions.groups[i].main for i in on_npu),
+        named,
+        np.maximum(0.0, live - sum(named.values())),
+        np.maximum(0.0, peak - live),
+        tiles * float(arch["sram_tile_bytes"]),
+    )
+
+
+def _held(mapped: Mapped, on_npu: list[int], tiles: float) -> dict[str, Any]:
+    """Return the bytes of each tensor that stays: live bytes with it alone, less those without any."""
+    residency = mapped.decisions.residency
+
+    def live(kept: Residency) -> Any:
+        alone = Liveness(mapped.graph, Decisions(mapped.decisions.groups, kept), mapped.soc)
+        spread, copied = np.array([alone.bytes_at(i) for i in on_npu]).T.reshape(2, -1)
+        return spread + tiles * copied
+
+    row_fused = residency.row_fused
+    without = live(Residency(row_fused=row_fused))
+    sizes = {name: mapped.graph.tensors[name].bytes for name in (*residency.whole, *residency.cached)}
+    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[: 3 * _MOST_NAMED]
+    alone = {
+        name: Residency(frozenset({name}), row_fused=row_fused)
+        if name in residency.whole
+        else Residency(cached={name: residency.cached[name]}, row_fused=row_fused)
+        for name in largest
+    }
+    return {name: np.maximum(0.0, live(kept) - without) for name, kept in alone.items()}

@@ -10,9 +10,9 @@ from npusim.measure.document import Network as Network
 from npusim.measure.document import Row as Row
 from npusim.measure.document import Spread as Spread
 from npusim.measure.document import Workload as Workload
+from npusim.measure.document import merge as merge
+from npusim.measure.document import read_measurement as read_measurement
 from npusim.measure.models import graph_of as graph_of
-from npusim.measure.reading import merge as merge
-from npusim.measure.reading import read_measurement as read_measurement
 from npusim.measure.running import measure as measure
 from npusim.measure.suites import Item as Item
 from npusim.measure.suites import load_suite as load_suite

@@ -6,16 +6,28 @@ The graph is costed by npusim and written for OpenVINO, so that what is predicte
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from npusim.errors import ConfigError, NpusimError
+import numpy as np
+
+from npusim.errors import ConfigError, ModelFileError, NpusimError
+from npusim.frontends.example_values import example_value
 from npusim.graph import Graph
 from npusim.measure.benchmarks import benchmark_graph
+from npusim.measure.devices import load_openvino
 from npusim.measure.document import Benchmark, Given, ModelFile, ModelRef, Network, Workload
 from npusim.ops import DType
 from npusim.scenario import Scenario, is_module
 from npusim.workloads import load_workload, workload_published_as
+
+if TYPE_CHECKING:
+    from npusim.measure.suites import Item
 
 Sources = Mapping[str, Path | Scenario]
 """Where model and workload files lie, and networks handed in from Python, by the name in a row."""
@@ -127,3 +139,210 @@ def _imported(ref: ModelFile, floats: DType | None, files: Sources) -> Graph:
     from npusim.frontends.openvino_ir import import_model  # openvino is needed for model files only
 
     return import_model(path, ref.shapes, precision=floats)
+
+
+_FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:)?(?:~|\.{1,2})?[/\\](?:[^\s'\"`:;,/\\]+[/\\])+")
+_YAML = (".yaml", ".yml")
+_PLACES = ("Exception from", "Check ", "src/", "FrontEnd API failed")
+_INDEXING = {"Gather": 2, "GatherElements": None, "ScatterElementsUpdate": 3, "ScatterUpdate": 3}
+"""Operations whose input 1 points into input 0, and which of their inputs says along which axis (None: an
+attribute says it)."""
+
+_LARGEST_INT8 = 127
+"""What 1 is stored as in 8 bits."""
+_KEEPS_VALUES = frozenset(
+    {"Broadcast", "Concat", "Convert", "Gather", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice",
+     "Tile", "Transpose", "Unsqueeze", "VariadicSplit"}
+)  # fmt: skip
+"""Operations after which integers are still the same integers."""
+
+
+def model_of(core: Any, ref: ModelRef, precision: str, files: Sources) -> tuple[Any, list[Any]]:
+    """Return the model that a row names, and values for its inputs.
+
+    Parameters
+    ----------
+    precision : str
+        Format of floating point that the device computes in; a model from a file keeps its own and leaves it
+        to the device.
+    files : Sources
+        Where model files lie, and networks of Python, by their name.
+
+    Returns
+    -------
+    tuple of openvino.Model and list of openvino.Tensor
+        With inputs of fixed shapes, and a value for each; of a module those that came with it.
+
+    Raises
+    ------
+    NpusimError
+        Where it cannot be built or read.
+    """
+    if isinstance(ref, ModelFile):
+        model = _from_file(core, ref, files)
+        return model, input_tensors(model)
+    source = files.get(ref.name) if isinstance(ref, Given) and ref.techniques == "none" else None
+    if isinstance(source, Scenario) and is_module(source.network):
+        from npusim.frontends.pyg import convert, named_inputs
+
+        values = named_inputs(source.network, source.inputs)
+        model = convert(source.network, values)
+        tensors = zip(model.inputs, values.values(), strict=True)
+        return model, [_converted(value.numpy(), port.get_element_type()) for port, value in tensors]
+    from npusim.frontends.openvino_write import model_of_graph
+
+    graph = graph_of(ref, precision, files)
+    model = model_of_graph(graph)
+    return model, graph_tensors(graph, model)
+
+
+def _from_file(core: Any, ref: ModelFile, files: Sources) -> Any:
+    """Return the model of a file; sizes inside may depend on values, those of its inputs are fixed."""
+    from npusim.frontends.openvino_ir import fix_shapes
+
+    path = files.get(ref.name)
+    if not isinstance(path, Path):
+        raise ModelFileError(ref.name, "is not at hand", "name the file itself")
+    try:
+        model = core.read_model(str(path))
+    except RuntimeError as error:
+        raise ModelFileError(ref.name, f"cannot be read as a model: {short_reason(error, [path])}") from None
+    fix_shapes(model, ref.name, ref.shapes, {})
+    return model
+
+
+def with_file_names(items: Sequence[Item], files: Sources) -> tuple[list[Item], dict[str, Path | Scenario]]:
+    """Return rows that call workload files by their names alone, and where those lie.
+
+    Raises
+    ------
+    NpusimError
+        For two files of one name.
+    """
+    found = dict(files)
+    renamed = []
+    for item in items:
+        named = item.model.workload if isinstance(item.model, Workload) else ""
+        path = Path(named).expanduser()
+        if path.suffix in _YAML and named not in found:
+            if found.setdefault(path.name, path) != path:
+                raise NpusimError(
+                    f"two different files are called {path.name}; rename one: rows tell no folders"
+                )
+            model = item.model.model_copy(update={"workload": path.name})
+            item = replace(item, id=item.id.replace(named, path.name), model=model)
+        renamed.append(item)
+    return renamed, found
+
+
+def footprint_bytes(model: Any) -> int:
+    """Return about how much memory a model takes while it runs: all its tensors, constants twice (B).
+
+    A compiler lays constants out again; what it reuses of the other tensors is not counted on.
+    """
+    total = 0
+    for node in model.get_ops():
+        share = 2 if node.get_type_name() == "Constant" else 1
+        for port in node.outputs():
+            if port.get_partial_shape().is_static:
+                width = max(1, port.get_element_type().bitwidth // 8)
+                total += share * math.prod(map(int, port.get_shape())) * width
+    return total
+
+
+def short_reason(error: BaseException, files: Iterable[Path] = ()) -> str:
+    r"""Return the last line of an error that says something, without folders.
+
+    Examples
+    --------
+    >>> short_reason(RuntimeError("Exception from src/a.cpp:3:\nCannot open /home/ann/models/a.bin here"))
+    'Cannot open a.bin here'
+    """
+    lines = [line.strip() for line in str(error).splitlines()]
+    saying = [line for line in lines if line and not line.startswith(_PLACES)]
+    text = saying[-1] if saying else str(error).strip() or type(error).__name__
+    for path in files:  # by name first: the general rule stops at a blank
+        for folder in (path.parent, path.parent.resolve()):
+            text = text.replace(f"{folder}{os.sep}", "")
+    return without_folders(text)[:300]
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which files are called by their names alone."""
+    return _FOLDERS.sub("", text)
+
+
+def graph_tensors(graph: Graph, model: Any, seed: int = 0) -> list[Any]:
+    """Return a value for each input of a model that was written from a graph."""
+    return [
+        _converted(example_value(graph, port.get_any_name(), seed), port.get_element_type())
+        for port in model.inputs
+    ]
+
+
+def input_tensors(model: Any, seed: int = 0) -> list[Any]:
+    """Return a value for each input of a model.
+
+    Returns
+    -------
+    list of openvino.Tensor
+        Floats uniform between 0 and 1 (no denormals, which a CPU computes slowly); integers below the
+        shortest axis that they point into, 0 where none is known.
+    """
+    random = np.random.default_rng(seed)
+    return [_tensor(port, random) for port in model.inputs]
+
+
+def _tensor(port: Any, random: np.random.Generator) -> Any:
+    openvino = load_openvino()
+    element, shape = port.get_element_type(), list(port.get_shape())
+    if element.is_real():
+        return _converted(random.random(shape, dtype=np.float32), element)
+    if element == openvino.Type.boolean:
+        return openvino.Tensor(random.random(shape) < 0.5)
+    tensor = openvino.Tensor(element, shape)
+    if element.bitwidth < 8:  # packed: bytes, whatever they mean
+        tensor.data[...] = 0
+        return tensor
+    tensor.data[...] = random.integers(0, _extent(port), shape)
+    return tensor
+
+
+def _converted(values: Any, element: Any) -> Any:
+    """Return numbers in a format of OpenVINO that numpy may not know."""
+    openvino = load_openvino()
+    values = np.ascontiguousarray(values)
+    if element == openvino.Type.bf16:
+        upper = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        tensor = openvino.Tensor(element, list(values.shape))
+        tensor.data.view(np.uint16)[...] = upper
+        return tensor
+    if element.is_integral_number() and values.dtype.kind == "f":
+        values = np.rint(values * _LARGEST_INT8)
+    return openvino.Tensor(np.ascontiguousarray(values, dtype=element.to_dtype()))
+
+
+def _extent(port: Any) -> int:
+    """Return the length of the shortest axis into which integers of a port point; 1 where none is known."""
+    lengths, remaining, seen = [], [port], set()
+    while remaining:
+        for target in remaining.pop().get_target_inputs():
+            node, at = target.get_node(), target.get_index()
+            kind = node.get_type_name()
+            if kind in _INDEXING and at == 1:
+                lengths.append(_indexed_length(node, _INDEXING[kind]))
+            elif kind in _KEEPS_VALUES and at == 0 and node.get_friendly_name() not in seen:
+                seen.add(node.get_friendly_name())
+                remaining += node.outputs()
+    return max(1, min(lengths, default=1))
+
+
+def _indexed_length(node: Any, axis_input: int | None) -> int:
+    """Return the length of the axis that a node indexes; of its shortest one where that is computed."""
+    shape = list(node.input(0).get_shape())
+    if axis_input is None:
+        return int(shape[int(node.get_attributes()["axis"])])
+    axis = node.input(axis_input).get_source_output().get_node()
+    if axis.get_type_name() != "Constant":
+        return int(min(shape, default=1))
+    return int(shape[int(np.asarray(axis.data).ravel()[0])])

@@ -57,7 +57,7 @@ class PrunedNetwork(Part):
     """One entry a seed."""
 
 
-class Run(Part):
+class NetworkRun(Part):
     """A pruned network on a machine under a technique stack."""
 
     budget: float
@@ -106,7 +106,7 @@ class PruningReport(Document):
     """Mean share of the test nodes that the unpruned network classifies correctly."""
     networks: list[PrunedNetwork]
     """By budget and method."""
-    runs: list[Run]
+    runs: list[NetworkRun]
     """Networks by LASSO on machines."""
     curve: list[CurvePoint]
     """Layer 2 of the first seed's network, pruned by rising shares; of gcn and gat their second layer."""

@@ -5,7 +5,7 @@ Half of the channels are a quarter of the multiplications. Is it a quarter of th
 
 import marimo
 
-app = marimo.App(app_title="14. Pruning channels on a grid of 16s", css_file="lesson.css")
+app = marimo.App(app_title="14. Pruning channels on a grid of 16s", css_file="../learn/lessons/lesson.css")
 
 with app.setup:
     import marimo as mo

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -15,69 +16,63 @@ import torch
 import yaml
 from torch import Tensor
 
-from npusim.accuracy.document import Training
-from npusim.accuracy.gat import GAT
+from npusim.accuracy.judging import training_of
 from npusim.accuracy.models import model_instance, module_of
+from npusim.accuracy.networks import GAT, Propagation
 from npusim.accuracy.planetoid import GraphData, read_planetoid
-from npusim.accuracy.propagation import Propagation
 from npusim.accuracy.training import Recipe, accuracy, cached_training, one_thread, train
 from npusim.accuracy.views import EdgeView
 from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import ConfigError, FileError
 from npusim.files import refuse_unwritable, write_whole
-from npusim.frontends.openvino_run import save_model
+from npusim.frontends.openvino_write import save_model
 from npusim.frontends.pyg import convert
 from npusim.graph import Graph
-from npusim.pruning.attention_pruning import (
-    attention_inputs,
-    attention_on_training_graph,
-    attention_reads,
-    prune_attention,
-    with_attention_layer,
-)
 from npusim.pruning.channel_pruning import (
     METHODS,
     Method,
     Pruned,
     Reads,
+    attention_inputs,
+    attention_on_training_graph,
+    attention_reads,
     chosen,
     columns_of,
     inputs_of,
     like,
     on_training_graph,
     prune,
+    prune_attention,
     reads_of,
     refitted,
+    with_attention_layer,
 )
-from npusim.pruning.document import CurvePoint, PrunedNetwork, PrunedSeed, PruningReport, Run
+from npusim.pruning.document import CurvePoint, NetworkRun, PrunedNetwork, PrunedSeed, PruningReport
 from npusim.scenario import Scenario
 from npusim.techniques import parse
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
-from npusim.workloads.gnn.channels import Layer, Pruning
-from npusim.workloads.gnn.spec import EQUATION_1
+from npusim.workloads.gnn.spec import EQUATION_1, Layer, Pruning
 
 Tell = Callable[[str, float], None]
 Network = Propagation | GAT
 _WHOLE = 1.0
-"""Budget of the network that is not pruned."""
-_SHARES = tuple(tenth / 10 for tenth in range(10))
+"""Budget of the unpruned network."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is pruned, how, and where the results are costed."""
+    """Budgets, methods and seeds of a pruning, and the machines that run the results."""
 
     budgets: Sequence[float]
-    """How many times fewer channels."""
+    """Reduction factors of the channels."""
     scheme: str = "full"
     multiple: int = 1
     methods: Sequence[Method] = METHODS
     seeds: Sequence[int] = (0,)
     socs: Sequence[str] = ()
-    """Machines that the networks by LASSO are costed on."""
+    """Machines that run the networks by LASSO."""
     stacks: Sequence[str] = ("stagr", "stagr+quantgr", "stagr+quantgr+cacheg")
-    """Technique stacks on each machine."""
     recipe: Recipe = field(default_factory=Recipe)
 
     def pruning(self, budget: float) -> Pruning:
@@ -100,48 +95,48 @@ def run_pruning(
     workload : str
         Name or file of a GNN: gcn, gat or a model by Eq. 1.
     output : Path, optional
-        Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed, pruned
-        and, as NAME-1x, whole.
+        Folder for parameters (.pt), workloads (.yaml) and OpenVINO models (.xml) of the first seed; NAME-1x
+        is the unpruned network.
     tell : callable, optional
-        Is told what is being done, and which share of everything is done.
+        Progress callback (message, fraction).
 
     Raises
     ------
     ConfigError
         Where the network cannot be pruned by the budget or scheme, or the data set has no split.
     FileError
-        Where the raw data is missing, or nothing can be written to the folder.
+        Where the raw data is missing, or the folder cannot be written.
     """
     spec = load_gnn(workload, overrides)
     _refuse(spec)
     graph_data = read_planetoid(spec.dataset, data)
-    for budget in plan.budgets:  # told before minutes of training, not after
-        asked = _spec_of(spec, plan.pruning(budget))
-        channels = asked.equation_layers if spec.model in EQUATION_1 else asked.widths
+    for budget in plan.budgets:  # refused before minutes of training, not after
+        keys = spec.model_dump(exclude_unset=True) | {"pruning": plan.pruning(budget).model_dump()}
+        pruned = GnnSpec.model_validate(keys)
+        channels = pruned.equation_layers if spec.model in EQUATION_1 else pruned.widths
         channels(graph_data.features, graph_data.classes)
     if output is not None:
         _make_folder(output)
     work = _Work(workload, spec, plan, graph_data, tell or (lambda _, __: None))
     with one_thread(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        found, first, curve = work.networks()
+        networks, first, curve = work.networks()
     files = _write(work, first, output) if output is not None else []
-    told = {key: getattr(plan.recipe, key) for key in ("learning_rate", "weight_decay", "epochs")}
     return PruningReport(
         workload=workload,
         scheme=plan.scheme,
         multiple=plan.multiple,
-        training=Training(**told, torch=torch.__version__),
+        training=training_of(plan.recipe),
         baseline_accuracy=mean(work.baselines),
-        networks=found,
-        runs=work.runs(found, first),
+        networks=networks,
+        runs=work.runs(networks, first),
         curve=curve,
         files=files,
     )
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder; what cannot be written to is told before minutes of training."""
+    """Make a folder; one that cannot be written is refused before minutes of training."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -157,12 +152,8 @@ def _refuse(spec: GnnSpec) -> None:
         raise ConfigError("a workload that is pruned or batched", file="prune", allowed="the whole network")
 
 
-def _spec_of(spec: GnnSpec, pruning: Pruning) -> GnnSpec:
-    return GnnSpec.model_validate(spec.model_dump(exclude_unset=True) | {"pruning": pruning.model_dump()})
-
-
 class _Work:
-    """One command's work."""
+    """The work of one command."""
 
     def __init__(self, name: str, spec: GnnSpec, plan: Plan, data: GraphData, tell: Tell) -> None:
         self.name, self.spec, self.plan, self.data, self.tell = name, spec, plan, data, tell
@@ -180,19 +171,15 @@ class _Work:
         """Return the trained network of a seed."""
         module = module_of(self.spec, self.data)
         trained = cached_training(self.spec, self.data, replace(self.plan.recipe, seed=seed))
-        names = {}
-        if self.spec.model == "gcn":
-            parts = [(i, part) for i in range(64) for part in ("weight", "bias")]
-            names = {f"layers.{i}.{part}": f"layers.{i}.0.{part}" for i, part in parts}
-        module.load_state_dict({names.get(k, k): v for k, v in trained.parameters.items()})
+        module.load_state_dict(trained.parameters)
         return module
 
     def networks(self) -> tuple[list[PrunedNetwork], dict[float, Pruned], list[CurvePoint]]:
-        """Return budgets and methods over the seeds, the first seed's networks by LASSO, and the curve.
+        """Return the networks by budget and method, the first seed's by LASSO, and the curve.
 
-        The first seed's networks have the whole one among them, at budget 1.
+        The first seed's networks include the unpruned one, at budget 1.
         """
-        found: dict[tuple[float, Method], list[PrunedSeed]] = {}
+        seeds: dict[tuple[float, Method], list[PrunedSeed]] = {}
         shapes: dict[tuple[float, Method], Network] = {}
         first: dict[float, Pruned] = {}
         curve: list[CurvePoint] = []
@@ -201,33 +188,33 @@ class _Work:
         for seed in self.plan.seeds:
             self.tell(f"seed {seed}: training", done / steps)
             module = self.trained(seed)
-            base, done = self.accuracy(module), done + 1
-            self.baselines.append(base)
+            baseline, done = self.accuracy(module), done + 1
+            self.baselines.append(baseline)
             curve = curve or self.curve(module, seed)
             first.setdefault(_WHOLE, Pruned(module, module, {}, 0.0))
             for budget, method in cases:
                 self.tell(f"seed {seed}: {budget:g}x by {method}", done / steps)
-                asked = self.plan.pruning(budget)
+                pruning = self.plan.pruning(budget)
                 if isinstance(module, GAT):
-                    pruned = prune_attention(module, self.data, asked, method, seed)
+                    pruned = prune_attention(module, self.data, pruning, method, seed)
                 else:
-                    pruned = prune(module, self.data, asked, method, seed)
-                one, done = self.one(pruned, seed, base), done + 1
-                found.setdefault((budget, method), []).append(one)
+                    pruned = prune(module, self.data, pruning, method, seed)
+                result, done = self.retrained(pruned, seed, baseline), done + 1
+                seeds.setdefault((budget, method), []).append(result)
                 shapes.setdefault((budget, method), pruned.module)
                 if method == "lasso":
                     first.setdefault(budget, pruned)
-        networks = [self.network(key, ones, shapes[key]) for key, ones in found.items()]
+        networks = [self.network(*case, seeds[case], module) for case, module in shapes.items()]
         return networks, first, curve
 
-    def one(self, pruned: Pruned, seed: int, base: float) -> PrunedSeed:
+    def retrained(self, pruned: Pruned, seed: int, baseline: float) -> PrunedSeed:
         """Train a pruned network again and judge it."""
         before, began = self.accuracy(pruned.module), time.perf_counter()
         torch.manual_seed(seed)
         train(pruned.module, self.data, replace(self.plan.recipe, seed=seed), keep_best=True)
         return PrunedSeed(
             seed=seed,
-            baseline_accuracy=base,
+            baseline_accuracy=baseline,
             cut_accuracy=self.accuracy(pruned.cut),
             refitted_accuracy=before,
             accuracy=self.accuracy(pruned.module),
@@ -235,22 +222,23 @@ class _Work:
             retraining_s=time.perf_counter() - began,
         )
 
-    def network(self, key: tuple[float, Method], ones: list[PrunedSeed], module: Network) -> PrunedNetwork:
-        """Return one budget and method over the seeds."""
-        item = self.spec.dtype.bytes
-        lost = [100.0 * (one.baseline_accuracy - one.accuracy) for one in ones]
+    def network(
+        self, budget: float, method: Method, seeds: list[PrunedSeed], module: Network
+    ) -> PrunedNetwork:
+        """Return the means over the seeds of one budget and method."""
+        lost = [100.0 * (seed.baseline_accuracy - seed.accuracy) for seed in seeds]
         return PrunedNetwork(
-            budget=key[0],
-            method=key[1],
-            accuracy=mean(one.accuracy for one in ones),
-            cut_accuracy=mean(one.cut_accuracy for one in ones),
-            refitted_accuracy=mean(one.refitted_accuracy for one in ones),
+            budget=budget,
+            method=method,
+            accuracy=mean(seed.accuracy for seed in seeds),
+            cut_accuracy=mean(seed.cut_accuracy for seed in seeds),
+            refitted_accuracy=mean(seed.refitted_accuracy for seed in seeds),
             lost_points=mean(lost),
             lost_error_points=stdev(lost) / len(lost) ** 0.5 if len(lost) > 1 else None,
             macs=self.graph(module.plan, "csr").macs,
-            weight_bytes=item * sum(layer.parameters for layer in module.plan),
+            weight_bytes=self.spec.dtype.bytes * sum(layer.parameters for layer in module.plan),
             channels=[[(b.order, b.inputs, b.outputs) for b in layer.branches] for layer in module.plan],
-            seeds=ones,
+            seeds=seeds,
         )
 
     def keys(self, layers: Sequence[Layer]) -> dict[str, Any]:
@@ -266,27 +254,25 @@ class _Work:
         keys = self.keys(layers) | ({"form": form} if form else {})
         return build_gnn(GnnSpec.model_validate(keys), load_statistics(self.spec.dataset))
 
-    def runs(self, found: Sequence[PrunedNetwork], first: dict[float, Pruned]) -> list[Run]:
-        """Cost the networks by LASSO, and the whole one, on every machine under every stack."""
-        judged = {one.budget: one.accuracy for one in found if one.method == "lasso"}
-        judged[_WHOLE] = mean(self.baselines)
-        cases = [(b, self.graph(pruned.module.plan), judged[b]) for b, pruned in first.items()]
+    def runs(self, networks: Sequence[PrunedNetwork], first: dict[float, Pruned]) -> list[NetworkRun]:
+        """Estimate the networks by LASSO, and the unpruned one, on every machine under every stack."""
+        accuracies = {network.budget: network.accuracy for network in networks if network.method == "lasso"}
+        accuracies[_WHOLE] = mean(self.baselines)
+        graphs = {budget: self.graph(pruned.module.plan) for budget, pruned in first.items()}
         runs = []
-        for soc in self.plan.socs:
-            for stack in self.plan.stacks:
-                for budget, graph, share in cases:
-                    estimate = mapped_estimate(Scenario(graph, soc, stack).mapped)
-                    runs.append(
-                        Run(
-                            budget=budget,
-                            soc=soc,
-                            techniques=stack,
-                            latency_s=estimate.latency_s,
-                            energy_j=estimate.energy_j,
-                            dram_peak_bytes=estimate.memory.dram_peak_bytes,
-                            accuracy=share,
-                        )
-                    )
+        for soc, stack, (budget, graph) in product(self.plan.socs, self.plan.stacks, graphs.items()):
+            estimate = mapped_estimate(Scenario(graph, soc, stack).mapped)
+            runs.append(
+                NetworkRun(
+                    budget=budget,
+                    soc=soc,
+                    techniques=stack,
+                    latency_s=estimate.latency_s,
+                    energy_j=estimate.energy_j,
+                    dram_peak_bytes=estimate.memory.dram_peak_bytes,
+                    accuracy=accuracies[budget],
+                )
+            )
         return runs
 
     def curve(self, module: Network, seed: int) -> list[CurvePoint]:
@@ -294,21 +280,25 @@ class _Work:
         if len(module.plan) < 2 or (isinstance(module, Propagation) and module.jumping):
             return []
         reads = _reads_of_layer_2(module, self.data)
-        channels, found = reads.features[0].shape[1], []
-        for method in self.plan.methods:
-            for share in _SHARES:
-                keep = max(1, round(channels * (1.0 - share)))
-                order = chosen(reads, keep, method, seed).argsort(descending=True)
-                kept = order[:keep].sort().values
-                weights = refitted(reads, kept)
-                point = {"share_pruned": share, "loss": reads.loss(kept, weights), "method": method}
-                judged = self.accuracy(_with_layer(module, kept, weights))
-                found.append(CurvePoint.model_validate(point | {"accuracy": judged}))
-        return found
+        channels, points = reads.features[0].shape[1], []
+        for method, tenths in product(self.plan.methods, range(10)):
+            share = tenths / 10
+            keep = max(1, round(channels * (1.0 - share)))
+            order = chosen(reads, keep, method, seed).argsort(descending=True)
+            kept = order[:keep].sort().values
+            weights = refitted(reads, kept)
+            point = CurvePoint(
+                method=method,
+                share_pruned=share,
+                loss=reads.loss(kept, weights),
+                accuracy=self.accuracy(_with_layer(module, kept, weights)),
+            )
+            points.append(point)
+        return points
 
 
 def _reads_of_layer_2(module: Network, data: GraphData) -> Reads:
-    """Return what layer 2 reads on the training graph."""
+    """Return the inputs and weights of layer 2 on the training graph."""
     if isinstance(module, GAT):
         attentive, x = attention_on_training_graph(module, data)
         return attention_reads(attentive, 1, attention_inputs(attentive, x)[1])
@@ -317,7 +307,7 @@ def _reads_of_layer_2(module: Network, data: GraphData) -> Reads:
 
 
 def _with_layer(module: Network, kept: Tensor, weights: Sequence[Tensor]) -> Network:
-    """Return a module whose layer 2 has zeros in place of the channels that it does not keep."""
+    """Return a module whose layer 2 has weights 0 for the channels that it does not keep."""
     if isinstance(module, GAT):
         return with_attention_layer(module, kept, weights)
     other = like(module, module.plan, module.view, columns_of(module))
@@ -330,7 +320,7 @@ def _with_layer(module: Network, kept: Tensor, weights: Sequence[Tensor]) -> Net
 
 
 def _write(work: _Work, first: dict[float, Pruned], folder: Path) -> list[str]:
-    """Write the first seed's networks, whole and by LASSO: parameters, workload file, OpenVINO model."""
+    """Write the first seed's networks, unpruned and by LASSO: parameters, workload file, OpenVINO model."""
     files = []
     for budget, pruned in first.items():
         stem = folder / f"{Path(work.name).stem}-{budget:g}x"

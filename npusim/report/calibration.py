@@ -12,7 +12,7 @@ from npusim.report.engineering import engineering
 from npusim.report.terminal import headed, remarks
 
 if TYPE_CHECKING:
-    from npusim.calibrate.device.report import CalibrationReport, FamilyError, FittedParameter
+    from npusim.calibrate.device_report import CalibrationReport, FamilyError, FittedParameter
 
 FITTED = ("identified", "tied", "loose")
 """What a number that moved is called."""

@@ -12,7 +12,7 @@ from npusim.report.engineering import engineering
 from npusim.report.html import COLOURS, bullets, page, plot, seconds_axis, table, text
 
 if TYPE_CHECKING:
-    from npusim.calibrate.device.report import CalibratedRow, CalibrationReport
+    from npusim.calibrate.device_report import CalibratedRow, CalibrationReport
 
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "star")
 

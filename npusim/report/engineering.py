@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from npusim.units.rounding import factor, factors, last_digit, last_digit_of_rate, rounded_to
+from npusim.rounding import factor, factors, last_digit, last_digit_of_rate, rounded_to
 
 __all__ = ["engineering", "factor", "factors", "last_digit", "last_digit_of_rate", "percent"]
 

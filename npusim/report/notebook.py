@@ -6,7 +6,7 @@ import io
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from npusim.documents import Document
+from npusim.documents import Display, Document
 from npusim.metrics import METRICS, unit_of
 from npusim.report.engineering import engineering, last_digit
 
@@ -57,3 +57,7 @@ def html_of(document: Document) -> str:
     )
     console.print(text_of(document) if page is None else page, markup=False)
     return console.export_html(inline_styles=True, code_format=f'<pre style="{_STYLE}">{{code}}</pre>')
+
+
+DISPLAY = Display("notebook", text_of, html_of)
+"""How documents are shown: `npusim.documents.DISPLAYS` loads it."""

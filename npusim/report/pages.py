@@ -83,9 +83,7 @@ for _kind in (
         html="npusim.report.study_html:stream_html",
     ),
     DocumentKind("validate", "npusim.validation:Validation"),
-    DocumentKind(
-        "trace-diff", "npusim.measure.trace_diff:TraceDiff", page="npusim.report.trace_diff:diff_page"
-    ),
+    DocumentKind("trace-diff", "npusim.measure.traces:TraceDiff", page="npusim.report.trace_diff:diff_page"),
     DocumentKind(
         "accuracy",
         "npusim.accuracy.document:AccuracyReport",
@@ -108,7 +106,7 @@ for _kind in (
     ),
     DocumentKind(
         "calibration",
-        "npusim.calibrate.device.report:CalibrationReport",
+        "npusim.calibrate.device_report:CalibrationReport",
         page="npusim.report.calibration:calibration_page",
         html="npusim.report.calibration_html:calibration_html",
     ),
@@ -119,7 +117,7 @@ for _kind in (
         page="npusim.report.measurement:measurement_page",
         html="npusim.report.study_html:measurement_html",
     ),
-    DocumentKind("parameters", "npusim.validation.unmeasured:Unmeasured"),
+    DocumentKind("parameters", "npusim.validation.document:Unmeasured"),
 ):
     DOCUMENTS.register(_kind)
 

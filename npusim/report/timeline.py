@@ -62,7 +62,7 @@ def stall_figures(line: Timeline) -> tuple[list[str], list[list[str]]]:
 
 
 def path_lines(line: Timeline) -> list[str]:
-    """Return what the critical path is made of, and how much of the run was acted out."""
+    """Return what the critical path is made of, and how much of the run was simulated."""
     path = critical_path(line)
     total = sum(task.waited_s + task.worked_s for task in path) or 1.0
     found = path_summary(line, path)
@@ -82,7 +82,7 @@ def path_lines(line: Timeline) -> list[str]:
     waiting = (
         f", DMA's latency {percent(found.waiting_s / total)}" if found.waiting_s > 0.0005 * total else ""
     )
-    count = sum(line.times[task.row] for task in path)
+    count = sum(line.repeats[task.row] for task in path)
     return [
         f"{count:.0f} tasks, {engineering(total, 's')}: {worked}{waiting}",
         f"what each waited for last: {why}",
@@ -92,9 +92,9 @@ def path_lines(line: Timeline) -> list[str]:
 
 
 def _folded_line(line: Timeline) -> str:
-    """Return how much of the run was acted out."""
+    """Return how much of the run was simulated."""
     return (
-        f"{len(line)} of {len(line) + line.folded:.0f} tasks were acted out: the others are equal steps "
+        f"{len(line)} of {len(line) + line.folded:.0f} tasks were simulated: the others are equal steps "
         "or inferences that repeat a period of theirs (--every-tile acts out all)"
     )
 

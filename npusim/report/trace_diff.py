@@ -12,7 +12,7 @@ from npusim.report.engineering import engineering, percent
 from npusim.report.terminal import headed
 
 if TYPE_CHECKING:
-    from npusim.measure.trace_diff import LayerPair, TraceDiff
+    from npusim.measure.traces import LayerPair, TraceDiff
 
 _MOST_ROWS = 30
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from npusim.measure.trace_diff import layer_key
-from npusim.measure.traces import ENGINES, LAUNCH, Event
+from npusim.measure.traces import ENGINES, LAUNCH, Event, layer_key
 from npusim.report.document_html import records_table
 from npusim.report.engineering import engineering
 from npusim.report.html import COLOURS, GREY, names_axis, page, plot, seconds_axis
 from npusim.report.trace_diff import parting
 
 if TYPE_CHECKING:
-    from npusim.measure.trace_diff import TraceDiff
+    from npusim.measure.traces import TraceDiff
 
 _BOTH = {
     "measured": "layer of the first", "simulated": "layer of the second", "measured_s": "first",

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from npusim.report.terminal import grid, remarks
 from npusim.validation import Judged
-from npusim.validation.grouping import GroupErrors
-from npusim.validation.unmeasured import Unmeasured
+from npusim.validation.document import Unmeasured
+from npusim.validation.running import GroupErrors
 
 _MOST_ROWS = 60
 """A suite with more groups than this shows those with a limit and the worst of the others."""

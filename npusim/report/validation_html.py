@@ -14,7 +14,7 @@ from plotly.subplots import make_subplots
 from npusim.report.document_html import records_table
 from npusim.report.html import COLOURS, GREY, bullets, log_axis, page, plot, table, text
 from npusim.validation import Judged
-from npusim.validation.grouping import GroupErrors
+from npusim.validation.running import GroupErrors
 
 _MOST_COLOURED = len(COLOURS) - 1
 _REST = "all other groups"

@@ -11,15 +11,15 @@ from pydantic import Field
 from npusim.documents import Document, Part
 from npusim.engines.analytical import mapped_estimate
 from npusim.errors import InfeasibleError
-from npusim.frontends.openvino_write import UnwritableError
+from npusim.frontends.openvino_nodes import UnwritableError
 from npusim.graph import Phase
+from npusim.rounding import factor, factors, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Interval, Variant
 from npusim.studies.fitting_stacks import LEAST_GAIN, fitting_stacks
 from npusim.studies.uncertainty import SAMPLES, Draws
 from npusim.studies.whatif import compared
 from npusim.techniques import NONE, Technique, get, legal, parse, rewritings, technique_names
-from npusim.units.rounding import factor, factors, last_digit
 
 KEEP_ANSWERS = 0.95
 """Least share of answers that the stack to try keeps, unless told otherwise."""

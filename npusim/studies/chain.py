@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.engines.parts import launch_each_s
+from npusim.engines.analytical import launch_each_s
 from npusim.errors import InfeasibleError, NpusimError
 from npusim.graph import Graph
 from npusim.mapping import ChainProblem, Mapped, PreparedGraph, prepared

@@ -10,13 +10,13 @@ from math import exp, log
 from npusim.config import parse_override, valid_paths
 from npusim.errors import IllegalTechniqueError, InfeasibleError, NpusimError
 from npusim.ops import DType
+from npusim.rounding import factor, last_digit
 from npusim.scenario import Scenario
 from npusim.studies.comparison import Crossover, Skipped, Variant, WhatIf
 from npusim.studies.uncertainty import SAMPLES
 from npusim.studies.whatif import whatif
 from npusim.techniques import parse, technique_with
-from npusim.units.rounding import factor, last_digit
-from npusim.units.symbols import split_number, unit_factor
+from npusim.units import split_number, unit_factor
 
 Settings = tuple[tuple[str, str], ...]
 _PRECISION, _INT8 = "workload.precision", "int8"

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from npusim.arch import Soc
-from npusim.config.paths import children, field_key, kind_of
+from npusim.config.overrides import children, field_key, kind_of
 from npusim.cost import RESULT_DTYPE, TOTAL_DTYPE, Unit, evaluate, fill_dsp, host_facts, kernel_of, lower
 from npusim.mapping import Mapped
 from npusim.units import Count, Kind, Quantity

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from npusim.errors import ConfigError
 from npusim.frontends.openvino_ir import SUFFIXES as MODEL_ENDINGS
-from npusim.frontends.openvino_run import save_model
-from npusim.frontends.openvino_write import UnwritableError
+from npusim.frontends.openvino_nodes import UnwritableError
+from npusim.frontends.openvino_write import save_model
 from npusim.frontends.pyg import MODULE, named_inputs
 from npusim.frontends.valued import ValuedNetwork, load_valued, valued_module
 from npusim.scenario import Scenario, is_module, name_of

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npusim.arch import Calibration, Soc
-from npusim.arch.calibration import OTHER_OPERATORS
+from npusim.arch.soc import OTHER_OPERATORS
 from npusim.config import SET_BY_YOU, valid_paths
 from npusim.engines.estimate import Estimate
 from npusim.mapping import Mapped

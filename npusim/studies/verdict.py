@@ -11,10 +11,10 @@ from npusim.arch import Soc
 from npusim.engines.estimate import Estimate
 from npusim.graph import Graph
 from npusim.ops import Annotation, Role, Storage, stored_bytes
+from npusim.rounding import factor, factors, last_digit
 from npusim.studies.comparison import RestsOn, Untouched, Variant
 from npusim.studies.elasticity import Elasticity
 from npusim.techniques import BASE, NONE, Technique, apply, get, parse, technique_names, technique_with
-from npusim.units.rounding import factor, factors, last_digit
 
 _TELLS = 0.005
 """Least share of the time whose saving is told."""

@@ -1,4 +1,4 @@
-"""Validation: npusim's predictions beside what was measured or published, suite by suite."""
+"""Validation: predictions beside measured and published figures, suite by suite."""
 
 from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
 from npusim.validation.running import Judged, run_suite, validate

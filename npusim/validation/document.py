@@ -1,12 +1,15 @@
-"""The result of a validation as a document (schema `npusim.validate/1`)."""
+"""Documents of a validation: errors of suites, and numbers of data sheets that no measured row constrains."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
+from npusim.arch import Soc, load_soc, soc_names
 from npusim.documents import Document, Part
+from npusim.units import Count, Quantity
 
 
 class GroupResult(Part):
@@ -15,7 +18,7 @@ class GroupResult(Part):
     group: str
     """Name of the group."""
     rows: int = Field(ge=1)
-    """Rows in it."""
+    """Number of rows."""
     mean_error: float = Field(ge=0)
     """Mean of the errors."""
     median_error: float = Field(ge=0)
@@ -23,13 +26,11 @@ class GroupResult(Part):
     p90_error: float = Field(ge=0)
     """90th percentile of the errors."""
     limit: float | None
-    """Largest error allowed; the suite's file says whether it binds mean or median. None: the group informs
-    only."""
+    """Largest error allowed of the statistic that the suite's file names. None: the group informs only."""
     error: Literal["relative", "points"] = "relative"
     """`points`: figures are shares, and errors and limit their differences (0.1 is 10 percentage points)."""
     ok: bool
-    """Whether the limit is kept, and that of single rows where the suite's file has one; true where there is
-    none."""
+    """Whether the limits of the group and of single rows are kept; true where there are none."""
 
 
 class RowResult(Part):
@@ -38,11 +39,11 @@ class RowResult(Part):
     id: int | str
     """Line in a CSV file, or key path in a YAML file."""
     group: str
-    """Group it counts in."""
+    """Group of the row."""
     measured: float
-    """What was measured or published."""
+    """Measured or published value."""
     predicted: float
-    """What npusim says."""
+    """Predicted value."""
 
 
 class SuiteResult(Part):
@@ -62,9 +63,82 @@ class Validation(Document):
     schema_: Literal["npusim.validate/1"] = Field("npusim.validate/1", alias="schema")
     """Version of this document."""
     suites: list[SuiteResult]
-    """The suites, in the order asked for."""
+    """The suites, in the requested order."""
 
     @property
     def ok(self) -> bool:
         """Whether every limit is kept."""
         return all(group.ok for suite in self.suites for group in suite.groups)
+
+
+_MEASURED = ("[SILICON]", "] measured cycles")
+"""Marks in the source of a number that measured rows constrain."""
+_FACTS = ("[VPUNN]", "[NPUC]", "[ITT]")
+"""Sources of published facts, which are not fitted."""
+_MODELS = (("npu", "dpu", "model"), ("npu", "dma", "model"), ("npu", "dsp", "kernels"))
+"""Sections of a data sheet with the numbers of the units' equations."""
+
+
+class UnmeasuredParameter(Part):
+    """A number of a unit's equations that no measured row constrains."""
+
+    soc: str
+    """SoC whose data sheet holds it."""
+    path: str
+    """Its path, as in `--set`."""
+    value: str
+    """Its value with unit."""
+    uncertainty: float | None
+    """Relative standard deviation; None where the sheet states none."""
+    source: str
+    """Its source, as in the data sheet."""
+
+
+class Unmeasured(Document):
+    """The numbers that rest on no measured row."""
+
+    schema_: Literal["npusim.parameters/1"] = Field("npusim.parameters/1", alias="schema")
+    """Version of this document."""
+    parameters: list[UnmeasuredParameter]
+    """The numbers, SoC by SoC."""
+
+
+def unmeasured() -> Unmeasured:
+    """Return the numbers of the units' equations that rest on no measured row, for every SoC with an NPU.
+
+    Examples
+    --------
+    >>> [p.path for p in unmeasured().parameters if p.path.endswith("ddr2cmx_row_cycles")]
+    ['npu.dma.model.ddr2cmx_row_cycles', 'npu.dma.model.ddr2cmx_row_cycles']
+    """
+    socs = [load_soc(name) for name in soc_names(variants=False)]
+    return Unmeasured(parameters=[number for soc in socs if soc.has("npu") for number in _of(soc)])
+
+
+def _of(soc: Soc) -> Iterator[UnmeasuredParameter]:
+    for keys in _MODELS:
+        part: Any = soc.npu
+        for key in keys[1:]:
+            part = getattr(part, key)
+        for path, number in _numbers(part, ".".join(keys)):
+            if not number.source.startswith(_FACTS) and not any(word in number.source for word in _MEASURED):
+                yield UnmeasuredParameter(
+                    soc=soc.name,
+                    path=path,
+                    value=number.text,
+                    uncertainty=number.uncertainty,
+                    source=number.source,
+                )
+
+
+def _numbers(part: Any, path: str) -> Iterator[tuple[str, Quantity | Count]]:
+    """Yield the stated numbers below a part of a data sheet, with their paths."""
+    if isinstance(part, Quantity | Count):
+        yield path, part
+    elif isinstance(part, dict):
+        for name, value in part.items():
+            yield from _numbers(value, f"{path}.{name}")
+    elif isinstance(part, BaseModel):
+        for name in type(part).model_fields:
+            if name in part.model_fields_set:
+                yield from _numbers(getattr(part, name), f"{path}.{name}")

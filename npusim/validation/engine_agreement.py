@@ -1,13 +1,12 @@
 """Event against analytical engine, over machines, dataflows, memory levels, networks and stacks.
 
-`validate/definitions/engines.yaml` says which. One inference at a time, and some of them with several in
-flight. Where the engines differ by more than 5 %, the timeline tells what the closed form does not see.
+`validate/definitions/engines.yaml` lists the cases: one inference at a time, and some with several in flight.
+Where the engines differ by more than 5 %, the timeline shows what the closed form does not see.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -25,7 +24,7 @@ from npusim.mapping import Mapped
 from npusim.scenario import Scenario
 from npusim.techniques import apply, stacks
 from npusim.techniques.stack import legal
-from npusim.validation.evidence import Evidence
+from npusim.validation.figures import Evidence, Row, evidence_of
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_names
@@ -34,49 +33,7 @@ _WORTH_A_REASON = 0.05
 _MOST_REASONS = 12
 _IN_FLIGHT_STACKS = ("none", "graphsplit", "stagr", "graphsplit+preg+stagr")
 _IN_FLIGHT_GRAPH = "-cora"
-"""What is compared with several inferences in flight where a machine does not say: it takes many of them."""
-
-
-@dataclass(frozen=True)
-class _Row:
-    id: str
-    soc: str
-    workload: str
-    hint: str
-    analytical_s: float
-    event_s: float
-    why: str
-
-
-class _Engines:
-    """Makes its own rows: "measured" is the event engine, "predicted" the analytical one."""
-
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Run both engines on everything; see `npusim.validation.evidence.Predictor`."""
-        rows = list(_rows())
-        event = np.array([row.event_s for row in rows])
-        analytical = np.array([row.analytical_s for row in rows])
-        worst = int(np.argmax(np.abs(analytical / event - 1.0)))
-        notes = [f"worst: {rows[worst].id}, analytical {analytical[worst] / event[worst] - 1.0:+.1%}"]
-        differing = sorted(
-            (row for row in rows if row.why), key=lambda row: -abs(row.analytical_s / row.event_s - 1.0)
-        )
-        notes += [f"{row.id}: {row.why}" for row in differing[:_MOST_REASONS]]
-        if len(differing) > _MOST_REASONS:
-            notes.append(f"{len(differing)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
-        return Evidence(
-            ids=[row.id for row in rows],
-            columns={
-                "soc": np.array([row.soc for row in rows]),
-                "workload": np.array([row.workload for row in rows]),
-                "hint": np.array([row.hint for row in rows]),
-            },
-            measured=event,
-            predicted=analytical,
-            unit="s",
-            dimensions=("workload",),
-            notes=notes,
-        )
+"""Networks that are compared with several inferences in flight where a case does not say."""
 
 
 class EngineCase(Section):
@@ -85,15 +42,15 @@ class EngineCase(Section):
     soc: str
     """Name of a shipped SoC."""
     settings: dict[str, str] = Field(default_factory=dict, alias="set")
-    """What is set on top, by path; `workload.KEY` of the networks."""
+    """Changes to the data sheet by path, and `workload.KEY` of the networks."""
     device: str = "auto"
-    """Device that runs what it can."""
+    """Preferred device."""
     workloads: list[str] | None = None
-    """Named workloads. None: those of GNNs."""
+    """Named workloads. None: all GNNs."""
     stacks: list[str] | None = None
-    """Technique stacks, of which each network takes those that it allows. None: all named ones."""
+    """Technique stacks; a network skips those that are illegal on it. None: all named ones."""
     in_flight: bool | None = None
-    """Whether several inferences in flight are compared, too. None: of some stacks on Cora."""
+    """Whether several inferences in flight are compared, too. None: for some stacks on Cora."""
 
 
 class EngineCases(Section):
@@ -105,6 +62,26 @@ class EngineCases(Section):
     """By the name that groups and rows use."""
 
 
+class EngineAgreement:
+    """Makes its own rows: "measured" is the event engine, "predicted" the analytical one."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Run both engines on all cases."""
+        rows = list(_rows())
+        by_size = sorted(rows, key=lambda pair: -abs(_deviation(pair[0])))
+        worst = by_size[0][0]
+        notes = [f"worst: {worst.id}, analytical {_deviation(worst):+.1%}"]
+        differing = [f"{row.id}: {why}" for row, why in by_size if why]
+        notes += differing[:_MOST_REASONS]
+        if len(differing) > _MOST_REASONS:
+            notes.append(f"{len(differing)} of {len(rows)} rows differ by more than {_WORTH_A_REASON:.0%}")
+        return evidence_of(suite, [row for row, _ in rows], notes)
+
+
+def _deviation(row: Row) -> float:
+    return row.predicted / row.measured - 1.0
+
+
 @cache
 def engine_cases() -> Mapping[str, EngineCase]:
     """Return the machines of the suite by name."""
@@ -112,54 +89,55 @@ def engine_cases() -> Mapping[str, EngineCase]:
 
 
 @cache
-def _rewritten(workload: str, stack: str, settings: tuple[str, ...] = ()) -> Graph | None:
-    """Return a network under a stack; None where it does not allow it."""
+def _rewritten(workload: str, stack: str, settings: tuple[str, ...]) -> Graph | None:
+    """Return a network under a stack; None where the stack is illegal on it."""
     graph = load_workload(workload, settings)
     return apply(graph, stack) if legal(graph, stack) is None else None
 
 
-def _rows(cases: Mapping[str, EngineCase] | None = None) -> Iterator[_Row]:
-    listed = dict.fromkeys(str(stack) for named in stacks().values() for stack in named)
-    for name, case in (cases or engine_cases()).items():
+def _rows() -> Iterator[tuple[Row, str]]:
+    """Yield each comparison, with the reason of a large difference."""
+    named = dict.fromkeys(str(stack) for listed in stacks().values() for stack in listed)
+    for name, case in engine_cases().items():
         of_networks = tuple(f"{k}={v}" for k, v in case.settings.items() if k.startswith("workload."))
         soc = load_soc(case.soc, {k: v for k, v in case.settings.items() if not k.startswith("workload.")})
         for workload in case.workloads if case.workloads is not None else workload_names("gnn"):
-            for stack in case.stacks if case.stacks is not None else listed:
+            for stack in case.stacks if case.stacks is not None else named:
                 graph = _rewritten(workload, stack, of_networks)
                 if graph is None:
                     continue
-                told = (name, workload, stack)
-                yield _compare(told, Scenario(graph, soc, device=case.device).mapped)
+                parts = (name, workload, stack)
+                yield _latencies(parts, Scenario(graph, soc, device=case.device).mapped)
                 in_flight = case.in_flight
                 if in_flight is None and case.stacks is None:
                     in_flight = workload.endswith(_IN_FLIGHT_GRAPH) and stack in _IN_FLIGHT_STACKS
                 if in_flight:
                     scenario = Scenario(graph, soc, device=case.device, hint="throughput")
-                    yield _compare_in_flight(told, scenario.mapped)
+                    yield _intervals(parts, scenario.mapped)
 
 
-def _compare(told: Sequence[str], mapped: Mapped) -> _Row:
+def _latencies(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
     """Compare the latency of one inference."""
     simulated = run_events(mapped)
-    analytical_s, event_s = float(mapped.total["latency_s"]), simulated.estimate.latency_s
-    differing = abs(analytical_s / event_s - 1.0) > _WORTH_A_REASON
-    why = reasons(mapped, simulated.timeline) if differing else ""
-    machine, workload, _ = told
-    return _Row(".".join(told), machine, workload, mapped.run.hint, analytical_s, event_s, why)
+    columns = {"soc": parts[0], "workload": parts[1], "hint": mapped.run.hint}
+    row = Row(".".join(parts), simulated.latency_s, float(mapped.total["latency_s"]), columns)
+    why = reasons(mapped, simulated.timeline) if abs(_deviation(row)) > _WORTH_A_REASON else ""
+    return row, why
 
 
-def _compare_in_flight(told: Sequence[str], mapped: Mapped) -> _Row:
+def _intervals(parts: tuple[str, ...], mapped: Mapped) -> tuple[Row, str]:
     """Compare the time between two inferences with several in flight."""
-    event_s = 1.0 / run_events(mapped).estimate.throughput_per_s
+    hint = mapped.run.hint
+    event_s = 1.0 / run_events(mapped).throughput_per_s
     analytical_s = 1.0 / float(mapped.total["throughput_per_s"])
-    (machine, workload, _), hint = told, mapped.run.hint
-    return _Row(".".join((*told, hint)), machine, workload, hint, analytical_s, event_s, "")
+    columns = {"soc": parts[0], "workload": parts[1], "hint": hint}
+    return Row(".".join((*parts, hint)), event_s, analytical_s, columns), ""
 
 
 def reasons(mapped: Mapped, line: Timeline) -> str:
     """Return which operator differs most between the engines, and what its timeline shows."""
-    found = path_summary(line, critical_path(line))
-    on_path = np.array([found.by_operator.get(name, 0.0) for name in line.operators])
+    summary = path_summary(line, critical_path(line))
+    on_path = np.array([summary.by_operator.get(name, 0.0) for name in line.operators])
     gap = on_path - mapped.results["latency_s"]
     total_s = line.makespan_s - float(mapped.total["latency_s"])
     worst = int(np.argmax(gap if total_s > 0.0 else -gap))
@@ -174,8 +152,8 @@ def reasons(mapped: Mapped, line: Timeline) -> str:
 
 def _mechanism(line: Timeline, operator: int, size_us: float) -> str:
     """Return what the closed form does not see in an operator."""
-    mine = [task for task in critical_path(line) if line.operator[task.row] == operator]
-    waited_us = sum(task.waited_s for task in mine) * 1e6
+    tasks = [task for task in critical_path(line) if line.operator[task.row] == operator]
+    waited_us = sum(task.waited_s for task in tasks) * 1e6
     if size_us > 0.0 and waited_us > 0.5 * size_us:
         return f"DMA's latency stands open for {waited_us:.0f} us because SRAM holds too few pieces ahead"
     if size_us > 0.0:
@@ -187,5 +165,5 @@ def _mechanism(line: Timeline, operator: int, size_us: float) -> str:
     return "its first and last pieces are part of its DMA time, not on top of it"
 
 
-ENGINES = _Engines()
+ENGINES = EngineAgreement()
 """Latency with one request in flight, time between inferences with several; event and analytical."""

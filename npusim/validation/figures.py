@@ -1,20 +1,54 @@
-"""Reads tables of figures: CSV rows by their line, YAML values by their path."""
+"""Figures of a suite and their predictions: rows of a CSV table, or values of a YAML file by key path.
+
+A `TablePredictor` predicts the rows of a table, machine by machine; a `PathPredictor` predicts the values of
+a YAML file. The suite's file declares columns and key paths.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npusim.config.reading import read_yaml
-from npusim.config.tables import Column, Number, read_table
-from npusim.errors import ConfigError, nearest, shown
+from npusim.config.tables import Choice, Column, Number, Pair, Text, read_table
+from npusim.errors import ConfigError, NpusimError, nearest, shown
+from npusim.validation.suite import Suite
+from npusim.validation.unit_models import Machine
 
 Floats = NDArray[np.float64]
+Key = Mapping[str, str]
+"""Columns of a figure in a YAML file; empty where its key path has no such part."""
+
+
+class MaybeNumber(Number):
+    """A number, or nothing: NaN."""
+
+    @property
+    def allowed(self) -> str:
+        """Values that the column takes."""
+        return f"{super().allowed}, or nothing"
+
+    def value(self, text: str) -> float | None:
+        """Return the number, NaN for an empty text, or None."""
+        return super().value(text) if text else float("nan")
+
+
+_KINDS: Mapping[str, Callable[[str], Column]] = {
+    "text": Text,
+    "number": Number,
+    "count": partial(Number, whole=True),
+    "share": partial(Number, above=False, most=1.0),
+    "1x1": partial(Pair, parts=2, sign="x"),
+    "0-0-0-0": partial(Pair, parts=4, sign="-", least=0),
+}
+"""Columns by the kind that a suite's file names."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +58,11 @@ class Figures:
     file: str
     """The file, as messages call it."""
     ids: NDArray[Any]
-    """What a result calls each row: its line in the file. Shape (rows,)."""
+    """Line of each row in the file. Shape (rows,)."""
     columns: dict[str, NDArray[Any]]
     """Values by column, each of shape (rows,)."""
     notes: tuple[str, ...] = ()
-    """What was skipped."""
+    """Remarks on what was skipped."""
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -47,36 +81,38 @@ class Figures:
         """Return the same rows with further columns."""
         return replace(self, columns=self.columns | columns)
 
-    def refusal(self, row: int, column: str, allowed: str) -> ConfigError:
-        """Return the error that a value is not what its column takes."""
+    def sizes(self, column: str) -> Floats:
+        """Return the numbers of a column of kernels (3x5) or paddings (1-0-1-1), shape (rows, numbers)."""
+        rows = [re.split("[x-]", text) for text in self[column]]
+        return np.array(rows, float) if rows else np.empty((0, 4))
+
+    def keys(self, columns: Sequence[str]) -> list[str]:
+        """Return a key per row; rows with equal values in the columns have equal keys."""
+        values = zip(*(self[name] for name in columns), strict=True)
+        return ["/".join(map(str, row)) for row in values]
+
+    def refusal(self, row: int, column: str, allowed: str, words: Sequence[str] = ()) -> ConfigError:
+        """Return the error that a row's value does not belong in its column; it names the nearest word."""
+        value = self[column][row]
         return ConfigError(
-            shown(self[column][row]), file=self.file, line=int(self.ids[row]), key=column, allowed=allowed
+            shown(value) if value else "nothing",
+            file=self.file,
+            line=int(self.ids[row]),
+            key=column,
+            allowed=allowed,
+            suggestion=nearest(value, words),
         )
 
 
-@dataclass(frozen=True)
-class KeyedFigure:
-    """One number of a YAML file: its path, its value and its line."""
-
-    id: str
-    value: float
-    line: int | None
-
-
 def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
-    """Read a CSV file with a header.
-
-    Parameters
-    ----------
-    columns : sequence of Column
-        What it must hold, in any order. Further columns are skipped with a note.
+    """Read a CSV file with a header; further columns are skipped with a note.
 
     Raises
     ------
     FileError
         Where the file cannot be read.
     ConfigError
-        Where a column is missing, a value is none of its kind, or there is no row.
+        Where a column is missing, a value does not fit its column, or there is no row.
     """
     table = read_table(path, columns)
     notes = (f"{path.name}: skipped the unknown columns {', '.join(table.skipped)}",) if table.skipped else ()
@@ -87,24 +123,33 @@ def read_csv(path: Path, columns: Sequence[Column]) -> Figures:
     return Figures(table.file, np.array(table.lines), arrays, notes)
 
 
+class KeyedFigure(NamedTuple):
+    """One number of a YAML file."""
+
+    id: str
+    """Its key path."""
+    value: float
+    line: int | None
+
+
 def read_keyed(
     path: Path, known: Callable[[str], bool], branches: Sequence[str] = ()
 ) -> tuple[list[KeyedFigure], list[str]]:
-    """Read the numbers of a YAML file by their paths.
+    """Read the numbers of a YAML file by their key paths.
 
     Parameters
     ----------
     known : callable
         Whether the suite knows a path such as ``granite.fig20_speedup_over_baseline.gat.effop``.
     branches : sequence of str, optional
-        Beginnings of such paths, for what is misspelt.
+        Beginnings of known paths, which misspelt keys are compared with.
 
     Returns
     -------
     figures : list of KeyedFigure
-        Those that the suite knows, in the order of the file.
+        Known figures, in the order of the file.
     notes : list of str
-        One line that names the top of each branch that was skipped; one for all of other suites.
+        One note per skipped branch, and one for all branches of other suites.
 
     Raises
     ------
@@ -113,7 +158,7 @@ def read_keyed(
         no path is known.
     """
     document = read_yaml(path)
-    found: list[KeyedFigure] = []
+    figures: list[KeyedFigure] = []
     skipped: dict[str, int] = {}
     for key, value in _leaves(document.data, ()):
         name = ".".join(map(str, key))
@@ -122,15 +167,15 @@ def read_keyed(
             branch = ".".join(map(str, key[:2]))
             meant = nearest(branch, branches)
             if meant and branch not in branches:
-                found_key = f"the unknown key {shown(branch)}"
-                raise ConfigError(found_key, file=str(path), line=line, suggestion=meant)
+                unknown = f"the unknown key {shown(branch)}"
+                raise ConfigError(unknown, file=str(path), line=line, suggestion=meant)
             skipped[branch] = skipped.get(branch, 0) + 1
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 1e-9 < value < 1e9:
             allowed = "a number above 0, and of sense"
             raise ConfigError(shown(value), file=str(path), line=line, key=name, allowed=allowed)
         else:
-            found.append(KeyedFigure(name, float(value), line))
-    if not found:
+            figures.append(KeyedFigure(name, float(value), line))
+    if not figures:
         allowed = f"keys such as {', '.join(branches)}"
         raise ConfigError("no figure that the suite knows", file=str(path), line=1, allowed=allowed)
     ours = {branch.partition(".")[0] for branch in branches}
@@ -142,7 +187,7 @@ def read_keyed(
     ]
     if others:
         notes.append(f"{path.name}: skipped {', '.join(others)}, which are of other suites")
-    return found, notes
+    return figures, notes
 
 
 def _leaves(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
@@ -154,11 +199,197 @@ def _leaves(data: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str 
         yield from _leaves(value, (*path, key))
 
 
-def key_of(*columns: str) -> Callable[[Figures], list[str]]:
-    """Return the function that keys near-duplicates: rows with equal values in some columns share a key."""
+_COLUMN = re.compile(r"\{(\w+)\}")
 
-    def keys(figures: Figures) -> list[str]:
-        values = zip(*(figures[name] for name in columns), strict=True)
-        return ["/".join(map(str, row)) for row in values]
 
-    return keys
+def key_of(suite: Suite, path: str) -> Key | None:
+    """Return the columns of a key path; None where the suite does not know the path."""
+    for template, columns in suite.paths.items():
+        parts = _COLUMN.split(template)
+        pattern = "".join(
+            f"(?P<{part}>{_words(suite, part)})" if i % 2 else re.escape(part) for i, part in enumerate(parts)
+        )
+        match = re.fullmatch(pattern, path)
+        if match is not None:
+            return dict.fromkeys(_key_columns(suite), "") | columns | match.groupdict()
+    return None
+
+
+def _words(suite: Suite, column: str) -> str:
+    words = suite.words[column]
+    return words if isinstance(words, str) else "|".join(map(re.escape, words))
+
+
+def _key_columns(suite: Suite) -> list[str]:
+    names = (name for path, more in suite.paths.items() for name in (*_COLUMN.findall(path), *more))
+    return list(dict.fromkeys(names))
+
+
+def read_figures(suite: Suite, path: Path) -> tuple[list[tuple[KeyedFigure, Key]], list[str]]:
+    """Return the figures of a YAML file that a suite knows, with their columns; and notes.
+
+    Raises
+    ------
+    FileError, ConfigError
+        As for `read_keyed`.
+    """
+    beginnings = (".".join(path.partition("{")[0].split(".")[:2]) for path in suite.paths)
+    branches = suite.branches or list(dict.fromkeys(beginnings))
+    figures, notes = read_keyed(path, lambda name: key_of(suite, name) is not None, branches)
+    notes = [note for note in notes if not any(f"`{key}" in note for key in suite.ignored)]
+    return [(figure, key) for figure in figures if (key := key_of(suite, figure.id)) is not None], notes
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Rows of a suite with their predictions."""
+
+    ids: Sequence[int | str]
+    """Line in a CSV file, or key path in a YAML file."""
+    columns: Mapping[str, NDArray[Any]]
+    """What is known of each row, for groups and plots; arrays of shape (rows,)."""
+    measured: Floats
+    predicted: Floats
+    """`measured`, `predicted`: in `unit`. Shape (rows,)."""
+    unit: str
+    """Unit of both; empty for a ratio."""
+    dimensions: Sequence[str]
+    """Columns that the residuals are plotted against."""
+    notes: Sequence[str]
+    """Remarks on what was skipped."""
+
+    @property
+    def differences(self) -> Floats:
+        """|predicted - measured| of each row."""
+        return np.abs(self.predicted - self.measured)
+
+    @property
+    def errors(self) -> Floats:
+        """|predicted - measured| / measured of each row."""
+        return self.differences / self.measured
+
+
+class Row(NamedTuple):
+    """One figure with its prediction."""
+
+    id: int | str
+    measured: float
+    predicted: float
+    columns: Mapping[str, Any]
+
+
+def evidence_of(
+    suite: Suite, rows: Sequence[Row], notes: Sequence[str] = (), columns: Iterable[str] = ()
+) -> Evidence:
+    """Return rows as evidence; `columns` names their columns where there may be no row."""
+    names = rows[0].columns if rows else columns
+    return Evidence(
+        ids=[row.id for row in rows],
+        columns={name: np.array([row.columns[name] for row in rows], object) for name in names},
+        measured=np.array([row.measured for row in rows]),
+        predicted=np.array([row.predicted for row in rows]),
+        unit=suite.unit,
+        dimensions=suite.dimensions,
+        notes=notes,
+    )
+
+
+class Predictor(Protocol):
+    """Predicts the rows of a suite."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows of a suite with their predictions, in the order of the file."""
+        ...
+
+
+@dataclass(frozen=True)
+class PathPredictor:
+    """Predicts the figures of a YAML file, one by one."""
+
+    predict: Callable[[Key], float]
+    """Predicted value of a figure."""
+    skips_errors: bool = False
+    """Whether a figure that cannot be predicted is skipped with a note, not refused."""
+
+    def figures(self, suite: Suite, path: Path) -> tuple[list[tuple[KeyedFigure, Key]], list[str]]:
+        """Return the figures of a file with their columns, and notes."""
+        return read_figures(suite, path)
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the figures of a file with their predictions; unknown keys are skipped with a note."""
+        assert path is not None, "the suite needs a file"
+        figures, notes = self.figures(suite, path)
+        rows = []
+        for figure, key in figures:
+            try:
+                rows.append(Row(figure.id, figure.value, self.predict(key), key))
+            except NpusimError as error:
+                if not self.skips_errors:
+                    raise
+                notes.append(f"{figure.id}: skipped, {error}")
+        return evidence_of(suite, rows, notes, _key_columns(suite))
+
+
+@dataclass(frozen=True)
+class TablePredictor:
+    """Predicts the rows of a CSV table, machine by machine; the suite's file declares the columns."""
+
+    predict: Callable[[Figures, Machine], Floats]
+    """Predicted values of rows that belong to one machine."""
+    prepare: Callable[[Figures], Figures] = lambda figures: figures
+    """Adds columns that follow from others; it may leave rows out, with a note."""
+    unmodelled: Callable[[Figures, Machine], Sequence[bool]] | None = None
+    """Rows of one machine for which no equation or parameter exists; a fallback predicts them."""
+
+    def read(self, suite: Suite, path: Path) -> Figures:
+        """Return the rows of a file that belong to a machine of the suite."""
+        columns = [
+            _KINDS[kind](name) if isinstance(kind, str) else Choice(name, kind)
+            for name, kind in suite.columns.items()
+        ]
+        figures = read_csv(path, [Text("npu"), *columns])
+        names = np.array([str(name).lower() for name in figures["npu"]], object)
+        return _modelled(self.prepare(_known(figures.with_columns(npu=names), suite)), suite)
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows of a file with their predictions, in the order of the file."""
+        assert path is not None, "a table needs a file"
+        figures = self.read(suite, path)
+        columns, notes = dict(figures.columns), list(figures.notes)
+        predicted, fallback = np.full(len(figures), np.nan), np.zeros(len(figures), bool)
+        for name, machine in machines.items():
+            own = figures["npu"] == name
+            if own.any():
+                predicted[own] = self.predict(figures.where(own), machine)
+                if self.unmodelled is not None:
+                    fallback[own] = self.unmodelled(figures.where(own), machine)
+        if self.unmodelled is not None:
+            columns["modelled"] = np.where(fallback, "no", "yes").astype(object)
+        if fallback.any():
+            notes.append(f"{int(fallback.sum())} rows are unmodelled: their prediction is a makeshift")
+        ids, measured = [int(line) for line in figures.ids], figures[suite.measured]
+        return Evidence(ids, columns, measured, predicted, suite.unit, suite.dimensions, notes)
+
+
+def _known(figures: Figures, suite: Suite) -> Figures:
+    """Return figures; `ConfigError` where a row's machine is unknown."""
+    known = [*suite.machines, *suite.unmodelled]
+    for row, name in enumerate(figures["npu"]):
+        if name not in known:
+            raise figures.refusal(row, "npu", f"one of {', '.join(known)}", known)
+    return figures
+
+
+def _modelled(figures: Figures, suite: Suite) -> Figures:
+    """Leave out the rows of machines that are not modelled; note their number."""
+    notes = list(figures.notes)
+    for name, reason in suite.unmodelled.items():
+        count = int((figures["npu"] == name).sum())
+        if count:
+            notes.append(f"{Path(figures.file).name}: left out {count} rows of {name}: {reason}")
+    kept = figures.where(np.array([name not in suite.unmodelled for name in figures["npu"]], bool))
+    if not len(kept):
+        raise ConfigError(
+            "no row of a machine that npusim models", file=figures.file, allowed=", ".join(suite.machines)
+        )
+    return replace(kept, notes=tuple(notes))

@@ -1,185 +1,348 @@
-"""GraNNite's figures, predicted beside published: each key of the file is answered by its definition."""
+"""GraNNite's figures: each is answered by what `validate/definitions/granite.yaml` says it compares.
+
+The baselines and conditions are data, so that another reading of a figure is another line in that file.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Annotated, Literal
 
-import numpy as np
+from pydantic import Field
 
-from npusim.errors import NpusimError
+from npusim.arch import Soc, load_soc, with_overrides
+from npusim.config import Section, load_model
+from npusim.config.overrides import as_overrides
+from npusim.engines.analytical import mapped_estimate
+from npusim.engines.estimate import Estimate
+from npusim.graph import Graph, GraphStructure, Phase
+from npusim.locate import resource
+from npusim.mapping import map_placed
 from npusim.ops import Annotation
-from npusim.techniques import parse, technique_with
-from npusim.validation.evidence import Evidence
-from npusim.validation.figures import read_keyed
-from npusim.validation.granite_definitions import PublishedVariant, load_definitions
-from npusim.validation.granite_runs import GraniteRunner
-from npusim.validation.suite import Suite
-from npusim.validation.unit_models import Machine
+from npusim.scenario import Scenario, resolve_run
+from npusim.studies.stream.masks import MaskKeeper, entries_changed
+from npusim.studies.stream.updates import Size, Update
+from npusim.techniques import apply, parse, technique_with
+from npusim.validation.figures import Key, PathPredictor
+from npusim.validation.granite_graphs import FORMS, peak_product
+from npusim.workloads import build_gnn, load_gnn, load_workload
 
-_DATASET = r"(?P<dataset>cora|citeseer)"
-_MODEL = r"(?P<model>gcn|gat|sage_max|sage_mean)"
-_FORMS = {
-    "fig4": r"fig4_preprocessing_share\.(?P<layer>graph_attn|graph_conv)",
-    "fig5": r"fig5_control_op_share_of_compute\.(?P<layer>graph_attn|graph_conv)",
-    "fig20": (
-        rf"fig20_speedup_over_baseline(_(?P<d1>cora|citeseer))?\.{_MODEL}([_.-](?P<d2>cora|citeseer))?"
-        r"\.(?P<stack>[a-z0-9+_]+)"
-    ),
-    "fig21": rf"fig21_series2_over_series1_throughput\.{_MODEL}_{_DATASET}_(?P<stack>[a-z0-9_+]+)",
-    "fig22": rf"fig22_npu_speedup_series2(_(?P<d1>cora|citeseer))?\.{_MODEL}\.over_(?P<device>gpu|cpu)",
-    "fig23": rf"fig23_npu_energy_efficiency_{_DATASET}\.(({_MODEL})\.)?over_(?P<device>gpu|cpu)",
-    "int8": r"int8_over_fp16\.(?P<measure>tops|tops_per_watt)",
-}
-_PATTERNS = {figure: re.compile(rf"granite\.{form}") for figure, form in _FORMS.items()}
-_BRANCHES = [f"granite.{re.match('[a-z0-9_]+', form)[0]}" for form in _FORMS.values()]  # type: ignore[index]
-_PRESENT = ("model", "dataset", "stack", "device", "layer", "measure")
+Count = Annotated[int, Field(ge=1)]
+
+
+class Place(Section):
+    """Machine, device and hint of a run."""
+
+    soc: str
+    hint: Literal["latency", "throughput"]
+    tiles: Count
+    """NPU tiles."""
+    requests: Count | None = None
+    """Inferences in flight; None: the SoC's default for the hint."""
+    device: Literal["auto", "npu", "cpu", "gpu"] = "auto"
+    """auto: the NPU, with preprocessing where a technique wants it."""
+    swap_operands: bool | Literal["search"] = False
+    """Roles of the operands of products, as for `npusim.mapping.Run`."""
+
+
+class PublishedVariant(Section):
+    """A network as it was run."""
+
+    techniques: str
+    """Technique stack; `{capacity}` is the data set's."""
+    settings: dict[str, str] = Field(default_factory=dict)
+    """Settings of the workload, such as its form."""
+    form: Literal["as_built", "by_elements", "each_layer", "formula", "row_scaled", "spread_masks"] = (
+        "as_built"
+    )
+    """Rewriting of the graph beyond techniques: see `npusim.validation.granite_graphs`."""
+    mask_writes: Literal["none", "edge", "all"] = "none"
+    """Entries of a kept mask that the CPU writes before each inference, on the critical path: those that a
+    new edge changes, or all, after setting the old ones to 0."""
+    serial_cpu: bool = False
+    """Whether each inference waits for the CPU's part, even with several requests in flight."""
+    reason: str
+    """Why this is what the figure shows."""
+
+
+class LayerVariant(PublishedVariant):
+    """A single layer as it was run."""
+
+    model: str
+    """Model whose first layer it is."""
+
+
+class LayerGraph(Section):
+    """The data graph of Figs. 4 and 5."""
+
+    nodes: Count
+    edges: Count
+    """Entries of the edge list."""
+    features: Count
+    classes: Count
+
+
+class Layers(Section):
+    """Figs. 4 and 5."""
+
+    graph: LayerGraph
+    graph_conv: LayerVariant
+    graph_attn: LayerVariant
+    control: list[str]
+    """Operator types that Fig. 5 counts as control."""
+
+
+class Peak(Section):
+    """A product that only the MAC grid bounds."""
+
+    m: Count
+    k: Count
+    n: Count
+    place: str
+
+
+class Readings(Section):
+    """Networks and machines by name, and the variants that devices choose from."""
+
+    variants: dict[str, dict[str, PublishedVariant]] = Field(default_factory=dict)
+    """Networks by model and name."""
+    places: dict[str, Place] = Field(default_factory=dict)
+    """Machines and hints by name."""
+    best_of: dict[str, list[str]] = Field(default_factory=dict)
+    """Variants of which each device takes its best, by model."""
+    hosts_choose: dict[str, list[str]] = Field(default_factory=dict)
+    """Variants of which CPU and GPU take their best, for models where these differ."""
+
+
+class Alternative(Readings):
+    """Another reading of some figures: its entries replace those of the definitions."""
+
+    title: str
+    figures: list[str] = Field(min_length=1)
+    """Keys of the figures that it changes, without `granite.`."""
+    settings: list[str] = Field(default_factory=list)
+    """Changes of the SoCs, as `--set` takes them."""
+
+
+class Definitions(Readings):
+    """All definitions."""
+
+    schema_name: Literal["npusim.granite-definitions/1"] = Field(alias="schema")
+    """Version of this file format."""
+    capacity: dict[str, Count]
+    """Nodes that NodePad pads to, by data set; `{capacity}` in a technique stack stands for it."""
+    names: dict[str, str]
+    """Variant by the figures' name of a stack."""
+    layers: Layers
+    peak: Peak
+    """The ratio of int8 over fp16."""
+    alternatives: list[Alternative] = Field(default_factory=list)
+    """Other readings, each shown beside the one that holds."""
+
+    def with_alternative(self, other: Alternative) -> Definitions:
+        """Return the definitions with one other reading."""
+        variants = {
+            model: {**named, **other.variants.get(model, {})} for model, named in self.variants.items()
+        }
+        merged = {
+            name: {**getattr(self, name), **getattr(other, name)}
+            for name in ("places", "best_of", "hosts_choose")
+        }
+        return self.model_copy(update={"variants": variants, **merged})
+
+    def variant(self, model: str, stack: str) -> PublishedVariant:
+        """Return the variant of a figure's stack, or the stack as written where none is defined."""
+        known = self.variants[model]
+        name = self.names.get(stack, stack)
+        if name in known:
+            return known[name]
+        wanted = set(name.split("+")) - {technique_with(annotation=Annotation.DEVICE).name}
+        for known_name, variant in known.items():
+            if set(known_name.split("+")) == wanted:
+                return variant
+        return PublishedVariant(techniques=str(parse(name)), reason="as the figure writes it")
+
+
+@cache
+def load_definitions() -> Definitions:
+    """Return the shipped definitions."""
+    return load_model(resource("validate", "definitions", "granite.yaml"), Definitions)
 
 
 @dataclass(frozen=True)
-class Key:
-    """Parts of a figure's key; empty where the figure has no such part."""
+class Outcome:
+    """One network at one place."""
 
-    figure: str
-    model: str = ""
-    dataset: str = ""
-    stack: str = ""
-    device: str = ""
-    layer: str = ""
-    measure: str = ""
-
-    @property
-    def workload(self) -> str:
-        """The workload's name."""
-        return f"{self.model.replace('_', '-')}-{self.dataset}"
+    interval_s: float
+    """Time between inferences in steady state."""
+    package_j: float
+    """Energy of the package in that time: one device works, the others idle."""
 
 
-def parse_key(path: str) -> Key | None:
-    """Return what a key path asks for, or None where it is no figure of the suite."""
-    for figure, pattern in _PATTERNS.items():
-        match = pattern.fullmatch(path)
-        if match is not None:
-            found = {name: value for name, value in match.groupdict().items() if value}
-            dataset = found.get("dataset") or found.get("d1") or found.get("d2") or "cora"
-            model = found.get("model") or ("gcn" if figure == "fig23" else "")
-            rest = {
-                name: found[name] for name in _PRESENT if name in found and name not in ("model", "dataset")
-            }
-            return Key(figure, model=model, dataset=dataset if model else "", **rest)
-    return None
+@dataclass(frozen=True)
+class Shares:
+    """Shares of a layer's time, by operators' latencies."""
+
+    preprocessing: float
+    """Preprocessing over everything (Fig. 4)."""
+    control: float
+    """Control operators over the layer's own (Fig. 5)."""
+
+
+@dataclass
+class GraniteRunner:
+    """Runs networks as the definitions say; each graph is built once."""
+
+    definitions: Definitions
+    socs: dict[str, Soc] = field(default_factory=dict)
+    """SoCs that replace the shipped ones, by name."""
+    _graphs: dict[tuple[str, str], Graph] = field(default_factory=dict)
+
+    def with_socs(self, socs: dict[str, Soc]) -> GraniteRunner:
+        """Return a runner with other machines that shares the graphs."""
+        return GraniteRunner(self.definitions, socs, self._graphs)
+
+    def with_alternative(self, other: Alternative) -> GraniteRunner:
+        """Return a runner of another reading that shares the graphs."""
+        definitions, socs = self.definitions.with_alternative(other), self.socs
+        if other.settings:
+            names, settings = {p.soc for p in definitions.places.values()}, as_overrides(other.settings)
+            socs = {name: with_overrides(self.soc(name), settings) for name in names}
+        return GraniteRunner(definitions, socs, self._graphs)
+
+    def soc(self, name: str) -> Soc:
+        """Return a SoC."""
+        if name not in self.socs:
+            self.socs[name] = load_soc(name)
+        return self.socs[name]
+
+    def outcome(self, workload: str, variant: PublishedVariant, place: Place) -> Outcome:
+        """Run a network."""
+        graph = self._graph(workload, variant)
+        estimate = self._estimate(graph, place)
+        interval_s = 1.0 / estimate.throughput_per_s
+        if variant.serial_cpu and place.device == "auto":
+            npu_s = sum(o.latency_s for o in estimate.operators if o.unit.startswith("npu"))
+            interval_s = estimate.units["cpu"].busy_s + npu_s
+        if variant.mask_writes != "none":
+            interval_s += self._mask_writes_s(graph, place, variant.mask_writes == "all")
+        longer = interval_s * estimate.throughput_per_s - 1.0  # the package idles for the rest
+        return Outcome(interval_s, estimate.energy_j + longer * estimate.energy.idle_j)
+
+    def shares(self, layer: LayerVariant) -> Shares:
+        """Run the first layer of a network on the data graph of Figs. 4 and 5."""
+        estimate = self._estimate(self._layer_graph(layer), self.definitions.places["layer"])
+        before_s = sum(op.latency_s for op in estimate.operators if op.phase is Phase.PREPROCESSING)
+        others = [op for op in estimate.operators if op.phase is not Phase.PREPROCESSING]
+        own = [op for op in others if op.block not in ("layer1", "readout")]
+        own_s = sum(op.latency_s for op in own)
+        control_s = sum(op.latency_s for op in own if op.type in self.definitions.layers.control)
+        return Shares(before_s / (before_s + own_s), control_s / own_s)
+
+    def peak_ratio(self) -> tuple[float, float]:
+        """Return int8 over fp16 of a large product: operations per second, and per joule without DRAM."""
+        peak = self.definitions.peak
+        place = self.definitions.places[peak.place]
+        seconds, joules = {}, {}
+        for precision in ("int8", "fp16"):
+            name = f"product-{precision}"
+            if (name, "") not in self._graphs:
+                self._graphs[name, ""] = peak_product(peak.m, peak.k, peak.n, precision)
+            estimate = self._estimate(self._graphs[name, ""], place)
+            seconds[precision] = 1.0 / estimate.throughput_per_s
+            soc, energy = self.soc(place.soc), estimate.energy
+            hosts_j = seconds[precision] * (soc.cpu.power.idle + soc.gpu.power.idle)
+            joules[precision] = estimate.energy_j - energy.dram_j - hosts_j
+        return seconds["fp16"] / seconds["int8"], joules["fp16"] / joules["int8"]
+
+    def _mask_writes_s(self, graph: Graph, place: Place, everything: bool) -> float:
+        """Return the time in which the CPU updates a kept mask (s)."""
+        data = graph.structure
+        assert data is not None  # built on a data graph
+        size = Size(data.nodes, data.edges // 2)
+        loops = data.nodes if graph.meta.model in ("gcn", "gat") else 0
+        edge = entries_changed(graph.meta.model, Update({"add_edge": 1}), size, graph.meta.neighbours or 0)
+        entries = 2.0 * (data.edges + loops) if everything else edge
+        run = resolve_run(self.soc(place.soc), place.hint, place.requests, place.tiles)
+        return MaskKeeper(graph, self.soc(place.soc), run).update_s(entries)
+
+    def _graph(self, workload: str, variant: PublishedVariant) -> Graph:
+        key = (workload, variant.model_dump_json())
+        if key not in self._graphs:
+            capacity = self.definitions.capacity.get(workload.rpartition("-")[2], 0)
+            stack = variant.techniques.format(capacity=capacity)
+            graph = apply(load_workload(workload, variant.settings), stack)
+            self._graphs[key] = FORMS[variant.form](graph)
+        return self._graphs[key]
+
+    def _layer_graph(self, layer: LayerVariant) -> Graph:
+        key = ("layer", layer.model_dump_json())
+        if key not in self._graphs:
+            data = self.definitions.layers.graph
+            structure = GraphStructure("layer", data.nodes, data.edges, data.features, data.classes)
+            graph = build_gnn(load_gnn(f"{layer.model}-cora", layer.settings), structure)
+            self._graphs[key] = FORMS[layer.form](apply(graph, layer.techniques))
+        return self._graphs[key]
+
+    def _estimate(self, graph: Graph, place: Place) -> Estimate:
+        how = place.model_dump(exclude={"soc"})
+        scenario = Scenario(graph, self.soc(place.soc), **how)
+        return mapped_estimate(map_placed(scenario.graph, scenario.machine, scenario.run))
 
 
 def predict(key: Key, runner: GraniteRunner) -> float:
-    """Return the prediction for a key.
-
-    Raises
-    ------
-    NpusimError
-        Where the stack cannot be applied to the model.
-    """
-    return float(_PREDICT[key.figure](key, runner))
-
-
-def _share(key: Key, runner: GraniteRunner) -> float:
-    shares = runner.shares(getattr(runner.definitions.layers, key.layer))
-    return shares.preprocessing if key.figure == "fig4" else shares.control
-
-
-def _speedup(key: Key, runner: GraniteRunner) -> float:
-    place, stack, start = runner.definitions.places["series2"], key.stack, "baseline"
-    if stack.endswith("_further"):  # grasp_further: on top of GrAd and NodePad
-        start = "grad+nodepad"
-        stack = f"{start}+{stack.removesuffix('_further')}"
-    new = runner.outcome(key.workload, variant_of(key.model, stack, runner), place)
-    old = runner.outcome(key.workload, variant_of(key.model, start, runner), place)
-    return old.interval_s / new.interval_s
-
-
-def _generations(key: Key, runner: GraniteRunner) -> float:
-    variant = variant_of(key.model, key.stack.replace("_", "+"), runner)
-    places = runner.definitions.places
-    series1 = runner.outcome(key.workload, variant, places["series1"])
-    return series1.interval_s / runner.outcome(key.workload, variant, places["series2"]).interval_s
-
-
-def _devices(key: Key, runner: GraniteRunner) -> float:
-    definitions, best = runner.definitions, {}
-    on_npu = definitions.best_of[key.model]
-    on_host = definitions.hosts_choose.get(key.model, on_npu)
-    for place, names in (("series2", on_npu), (f"series2_{key.device}", on_host)):
-        runs = [
-            runner.outcome(key.workload, variant_of(key.model, name, runner), definitions.places[place])
-            for name in names
-        ]
-        best[place] = min(run.interval_s if key.figure == "fig22" else run.package_j for run in runs)
-    return best[f"series2_{key.device}"] / best["series2"]
-
-
-def _peak(key: Key, runner: GraniteRunner) -> float:
-    tops, tops_per_watt = runner.peak_ratio()
-    return tops if key.measure == "tops" else tops_per_watt
-
-
-_PREDICT = {
-    "fig4": _share,
-    "fig5": _share,
-    "fig20": _speedup,
-    "fig21": _generations,
-    "fig22": _devices,
-    "fig23": _devices,
-    "int8": _peak,
-}
-
-
-def variant_of(model: str, stack: str, runner: GraniteRunner) -> PublishedVariant:
-    """Return the variant that a figure's stack means, or the stack as written where none is defined."""
+    """Return the prediction of a figure; `NpusimError` where a stack cannot be applied to the model."""
     definitions = runner.definitions
-    known = definitions.variants[model]
-    name = definitions.names.get(stack, stack)
-    if name in known:
-        return known[name]
-    wanted = set(name.split("+")) - {technique_with(annotation=Annotation.DEVICE).name}
-    for known_name, variant in known.items():
-        if set(known_name.split("+")) == wanted:
-            return variant
-    return PublishedVariant(techniques=str(parse(name)), reason="as the figure writes it")
+    places = definitions.places
+    match key["figure"]:
+        case "fig4":
+            return runner.shares(getattr(definitions.layers, key["layer"])).preprocessing
+        case "fig5":
+            return runner.shares(getattr(definitions.layers, key["layer"])).control
+        case "fig20":
+            stack, start = key["stack"], "baseline"
+            if stack.endswith("_further"):  # grasp_further: on top of GrAd and NodePad
+                start = "grad+nodepad"
+                stack = f"{start}+{stack.removesuffix('_further')}"
+            new_s = _interval_s(key, stack, places["series2"], runner)
+            return _interval_s(key, start, places["series2"], runner) / new_s
+        case "fig21":
+            stack = key["stack"].replace("_", "+")
+            series1_s = _interval_s(key, stack, places["series1"], runner)
+            return series1_s / _interval_s(key, stack, places["series2"], runner)
+        case "fig22" | "fig23":
+            return _npu_gain(key, runner)
+        case _:
+            tops, tops_per_watt = runner.peak_ratio()
+            return tops if key["measure"] == "tops" else tops_per_watt
 
 
-@dataclass(frozen=True)
-class GraniteFigures:
-    """The suite's predictor."""
-
-    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the figures of a file with their predictions; unknown keys are skipped with a note."""
-        assert path is not None, "the suite needs a file"
-        figures, notes = read_keyed(path, lambda name: parse_key(name) is not None, _BRANCHES)
-        runner = GraniteRunner(load_definitions())
-        kept, predicted, keys = [], [], []
-        for figure in figures:
-            key = parse_key(figure.id)
-            assert key is not None
-            try:
-                predicted.append(predict(key, runner))
-            except NpusimError as error:
-                notes.append(f"{figure.id}: skipped, {error}")
-                continue
-            kept.append(figure)
-            keys.append(key)
-        return Evidence(
-            ids=[figure.id for figure in kept],
-            columns={
-                name: np.array([getattr(key, name) for key in keys], object)
-                for name in ("figure", "model", "dataset", "stack", "device", "layer", "measure")
-            },
-            measured=np.array([figure.value for figure in kept]),
-            predicted=np.array(predicted),
-            unit="",
-            dimensions=("figure", "model"),
-            notes=[note for note in notes if "granite.fig" in note],
-        )
+def _outcome(key: Key, stack: str, place: Place, runner: GraniteRunner) -> Outcome:
+    workload = f"{key['model'].replace('_', '-')}-{key['dataset']}"
+    return runner.outcome(workload, runner.definitions.variant(key["model"], stack), place)
 
 
-FIGURES = GraniteFigures()
+def _interval_s(key: Key, stack: str, place: Place, runner: GraniteRunner) -> float:
+    return _outcome(key, stack, place, runner).interval_s
+
+
+def _npu_gain(key: Key, runner: GraniteRunner) -> float:
+    """Return time (Fig. 22) or energy (Fig. 23) of another device over the NPU's, each at its best."""
+    definitions, best = runner.definitions, {}
+    on_npu = definitions.best_of[key["model"]]
+    on_host = definitions.hosts_choose.get(key["model"], on_npu)
+    host = f"series2_{key['device']}"
+    for place, stacks in (("series2", on_npu), (host, on_host)):
+        runs = [_outcome(key, stack, definitions.places[place], runner) for stack in stacks]
+        best[place] = min(run.interval_s if key["figure"] == "fig22" else run.package_j for run in runs)
+    return best[host] / best["series2"]
+
+
+@cache
+def _shipped_runner() -> GraniteRunner:
+    return GraniteRunner(load_definitions())
+
+
+FIGURES = PathPredictor(lambda key: float(predict(key, _shipped_runner())), skips_errors=True)
 """The predictor of the suite `granite`."""

@@ -9,24 +9,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import Field
 
-from npusim.arch import Soc, load_soc, soc_names
+from npusim.arch import load_soc, soc_names
 from npusim.config import Section, load_model
-from npusim.config.tables import Choice, Column, Number, Text, read_table
-from npusim.config.texts import csv_records, read_text
+from npusim.config.tables import Choice, Column, Text, csv_records, read_table
 from npusim.errors import ConfigError
+from npusim.files import read_text
 from npusim.graph import Graph
 from npusim.locate import resource
 from npusim.scenario import Scenario
-from npusim.validation.evidence import Evidence
+from npusim.validation.figures import Evidence, MaybeNumber, Row, evidence_of
 from npusim.validation.suite import Suite
 from npusim.validation.unit_models import Machine
 from npusim.workloads import load_workload, workload_published_as
 
 HOST_FIGURES = "openvino_published_hosts.csv"
-"""Read after the suite's own file, where no other is given."""
+"""Figures of CPU and GPU, read after the suite's own file unless a user names one."""
 _LATENCY = "latency_ms_sync_int8"
 _MS = 1e-3
 _PRECISIONS = ("fp16", "int8")
@@ -41,20 +40,19 @@ class Anomaly(Section):
     networks: list[str]
     """Names of workloads."""
     reason: str
-    """What is known of the cause."""
 
 
 class Definitions(Section):
     """How published rows are predicted: `validate/definitions/networks.yaml`."""
 
     platforms: dict[str, list[str]]
-    """SoCs by a part of the platform's name; the first that is shipped is taken."""
+    """SoCs by a part of the platform's name; the first shipped one counts."""
     anomalies: list[Anomaly] = Field(default_factory=list)
     """Rows that inform only."""
 
     def soc(self, platform: str) -> str | None:
         """Return the SoC of a platform, or None."""
-        shipped = _shipped_socs()
+        shipped = set(soc_names())
         for part, names in self.platforms.items():
             if part.lower() in platform.lower():
                 return next((name for name in names if name in shipped), None)
@@ -62,31 +60,15 @@ class Definitions(Section):
 
     def reason(self, platform: str, workload: str, note: str) -> str:
         """Return why a row is anomalous; nothing where it is not."""
-        for one in self.anomalies:
-            if one.platform.lower() in platform.lower() and workload in one.networks:
-                return one.reason
+        for anomaly in self.anomalies:
+            if anomaly.platform.lower() in platform.lower() and workload in anomaly.networks:
+                return anomaly.reason
         return note if "anomalous" in note.lower() else ""
-
-
-@cache
-def _shipped_socs() -> frozenset[str]:
-    return frozenset(soc_names())
 
 
 @cache
 def _definitions() -> Definitions:
     return load_model(resource("validate", "definitions", "networks.yaml"), Definitions)
-
-
-class _Maybe(Number):
-    """A number above zero, or nothing: NaN."""
-
-    @property
-    def allowed(self) -> str:
-        return f"{super().allowed}, or nothing"
-
-    def value(self, text: str) -> float | None:
-        return super().value(text) if text else math.nan
 
 
 @dataclass(frozen=True)
@@ -112,101 +94,90 @@ class PublishedRow:
         """Class of device."""
         return "npu" if self.unit.startswith("npu") else self.unit
 
+    def scenario(self, network: str | Graph, soc: Any, settings: Sequence[str] = ()) -> Scenario:
+        """Return the row's network, run as OpenVINO runs it for the row's hint."""
+        return Scenario(network, soc, hint=self.quantity, device=self.device, settings=settings)
+
+    def predicted(self, total: Any) -> float:
+        """Return the row's quantity of a record of totals."""
+        return float(total["latency_s" if self.quantity == "latency" else "throughput_per_s"])
+
 
 @dataclass(frozen=True)
 class PublishedNetworks:
-    """Predicts each published number on the data sheet of the very chip."""
+    """Predicts each published number on the data sheet of its chip."""
 
     settings: tuple[str, ...] = ()
-    """Changes to the data sheets, as for `--set` ..."""
+    """Changes to the data sheets, as for `--set`."""
     unit: str = ""
-    """... and the device of the rows to predict; nothing: all."""
+    """Device whose rows are predicted; empty: all."""
 
     def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
-        """Return the rows that can be predicted; see `npusim.validation.evidence.Predictor`."""
+        """Return the rows that can be predicted."""
         assert path is not None and suite.figures is not None, "published networks are a table"
         shipped = resource("validate", "figures", suite.figures)
         files = [path, shipped.with_name(HOST_FIGURES)] if path == shipped else [path]
-        known, predictions = _definitions(), _Predictions(self.settings)
+        definitions, predict = _definitions(), self._cached_prediction()
         notes: dict[str, None] = {}
-        kept: list[tuple[PublishedRow, str, float]] = []
+        rows: list[Row] = []
         for file in files:
             for row in published_rows(file):
                 if self.unit and row.unit != self.unit:
                     continue
                 workload, why = workload_of(row)
-                soc = known.soc(row.platform)
+                soc = definitions.soc(row.platform)
                 if soc is None:
                     why = f"there is no data sheet of {row.platform}"
                 if workload is None or soc is None:
                     notes[f"{file.name}: left out {row.network} ({row.precision}): {why}"] = None
                     continue
-                kept.append((row, workload, predictions.of(row, workload, soc)))
-                reason = known.reason(row.platform, workload, row.note)
+                reason = definitions.reason(row.platform, workload, row.note)
                 if reason:
                     notes[f"{row.platform}, {row.network}: {reason}"] = None
-        if not kept:
+                columns = {
+                    "platform": row.platform,
+                    "unit": row.unit,
+                    "workload": workload,
+                    "precision": row.precision,
+                    "quantity": row.quantity,
+                    "anomalous": "yes" if reason else "no",
+                }
+                rows.append(Row(row.line, row.measured, predict(row, workload, soc), columns))
+        if not rows:
             skipped = [note.partition(": ")[2] for note in notes]
             more = f"; and {len(skipped) - 1} others" if len(skipped) > 1 else ""
             allowed = (
                 f"rows of known chips and networks ({skipped[0]}{more})" if skipped else "a number in a row"
             )
             raise ConfigError("no row that can be predicted", file=str(path), allowed=allowed)
-        rows = [row for row, _, _ in kept]
-        columns = {
-            "platform": [row.platform for row in rows],
-            "unit": [row.unit for row in rows],
-            "workload": [workload for _, workload, _ in kept],
-            "precision": [row.precision for row in rows],
-            "quantity": [row.quantity for row in rows],
-            "anomalous": ["yes" if known.reason(r.platform, w, r.note) else "no" for r, w, _ in kept],
-        }
-        return Evidence(
-            ids=[row.line for row in rows],
-            columns={name: np.array(values, object) for name, values in columns.items()},
-            measured=np.array([row.measured for row in rows]),
-            predicted=np.array([predicted for _, _, predicted in kept]),
-            unit="",
-            dimensions=("workload", "precision"),
-            notes=list(notes),
+        return evidence_of(suite, rows, list(notes))
+
+    def _cached_prediction(self) -> Any:
+        """Return a function that predicts rows; equal networks, SoCs and runs are reused."""
+        machine = cache(lambda soc: load_soc(soc, list(self.settings)))
+        graph = cache(
+            lambda workload, precision: load_workload(workload, [f"workload.precision={precision}"])
         )
+        results: dict[tuple[str, ...], float] = {}
+
+        def predict(row: PublishedRow, workload: str, soc: str) -> float:
+            key = (soc, row.device, workload, row.precision, row.quantity)
+            if key not in results:
+                network = graph(workload, row.precision)
+                results[key] = row.predicted(row.scenario(network, machine(soc)).mapped.total)
+            return results[key]
+
+        return predict
 
 
 def workload_of(row: PublishedRow) -> tuple[str | None, str]:
-    """Return the workload of a row, or None and why there is none."""
+    """Return the workload of a row, or None and the reason why there is none."""
     if row.unit_of_work not in (_FRAMES, ""):
         return None, "a token is no inference of it"
     if row.precision not in _PRECISIONS:
         return None, f"precisions are {', '.join(_PRECISIONS)}"
-    found = workload_published_as(row.network)
-    return found, "" if found else "npusim builds no such network"
-
-
-class _Predictions:
-    """Predictions; each network is built once, and mapped once for each way it is run."""
-
-    def __init__(self, settings: Sequence[str]) -> None:
-        self._settings = list(settings)
-        self._graphs: dict[tuple[str, str], Graph] = {}
-        self._socs: dict[str, Soc] = {}
-        self._found: dict[tuple[str, ...], float] = {}
-
-    def of(self, row: PublishedRow, workload: str, soc: str) -> float:
-        """Return the prediction of a row on a SoC."""
-        key = (soc, row.device, workload, row.precision, row.quantity)
-        if key not in self._found:
-            graph = self._graphs.get((workload, row.precision))
-            if graph is None:
-                graph = load_workload(workload, [f"workload.precision={row.precision}"])
-                self._graphs[workload, row.precision] = graph
-            if soc not in self._socs:
-                self._socs[soc] = load_soc(soc, self._settings)
-            machine = self._socs[soc]
-            total = Scenario(graph, machine, hint=row.quantity, device=row.device).mapped.total
-            self._found[key] = float(
-                total["latency_s"] if row.quantity == "latency" else total["throughput_per_s"]
-            )
-        return self._found[key]
+    workload = workload_published_as(row.network)
+    return workload, "" if workload else "npusim builds no such network"
 
 
 def published_rows(path: Path) -> Iterator[PublishedRow]:
@@ -214,15 +185,15 @@ def published_rows(path: Path) -> Iterator[PublishedRow]:
     _, header = next(csv_records(read_text(path), str(path)), (1, []))
     device: Column = Choice("device", ("npu", "cpu", "gpu")) if "device" in header else Text("npu")
     columns: list[Column] = [Text("platform"), device, Text("model"), Text("precision")]
-    columns += [_Maybe("throughput"), Choice("throughput_unit", (_FRAMES, "tok/s", "")), _Maybe(_LATENCY)]
-    columns += [Text("note")] if "note" in header else []
+    columns += [MaybeNumber("throughput"), Choice("throughput_unit", (_FRAMES, "tok/s", ""))]
+    columns += [MaybeNumber(_LATENCY)] + ([Text("note")] if "note" in header else [])
     table = read_table(path, columns)
     for place, line in enumerate(table.lines):
         values: dict[str, Any] = {name: column[place] for name, column in table.columns.items()}
         unit = str(values[device.name]).lower()
         if not unit:
             raise ConfigError("nothing", file=table.file, line=line, key=device.name, allowed=device.allowed)
-        one = PublishedRow(
+        row = PublishedRow(
             line=line,
             platform=values["platform"],
             unit=unit,
@@ -233,10 +204,10 @@ def published_rows(path: Path) -> Iterator[PublishedRow]:
             measured=values["throughput"],
             note=str(values.get("note", "")),
         )
-        if not math.isnan(one.measured):
-            yield one
+        if not math.isnan(row.measured):
+            yield row
         if not math.isnan(values[_LATENCY]):
-            yield replace(one, quantity="latency", measured=values[_LATENCY] * _MS)
+            yield replace(row, quantity="latency", measured=values[_LATENCY] * _MS)
 
 
 PUBLISHED = PublishedNetworks()

@@ -1,54 +1,155 @@
-"""Runs suites: reads the figures, predicts each row, groups and judges."""
+"""Runs suites: reads the figures, predicts each row, sorts rows into groups and checks the limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.plugins import announced
 from npusim.validation.document import GroupResult, RowResult, SuiteResult, Validation
-from npusim.validation.evidence import Evidence, Predictor
-from npusim.validation.grouping import GroupErrors, errors_by_group, group_of_rows
-from npusim.validation.suite import Suite, load_suite, suite_file, suite_names
+from npusim.validation.figures import Evidence, Predictor
+from npusim.validation.suite import Condition, ErrorKind, Group, Suite, figures_path, load_suite, suite_names
 from npusim.validation.unit_models import Machine, machine_at
 
-PREDICTORS = {
-    "accuracy": "npusim.accuracy.published:FIGURES",
-    "granite": "npusim.validation.granite:FIGURES",
-    "chips": "npusim.validation.chip_figures:CHIPS",
-    "costmodel-dma": "npusim.validation.dma_figures:ENGINES",
-    "costmodel-dma-rows": "npusim.validation.dma_figures:ROWS",
-    "costmodel-eltwise-pool": "npusim.validation.costmodel_figures:CHANNELWISE",
-    "costmodel-gemm": "npusim.validation.costmodel_figures:PRODUCTS",
-    "costmodel-sparse": "npusim.validation.costmodel_figures:SPARSE_PRODUCTS",
-    "dsp": "npusim.validation.dsp_figures:KERNELS",
-    "engines": "npusim.validation.engine_agreement:ENGINES",
-    "networks": "npusim.validation.network_figures:PUBLISHED",
-    "peers": "npusim.validation.peer_figures:PEERS",
-    "silicon-dma": "npusim.validation.dma_figures:MEASURED",
-    "silicon-dpu": "npusim.validation.dpu_figures:WORKLOADS",
-    "silicon-networks": "npusim.validation.trace_figures:NETWORKS",
-    "silicon-sparsity": "npusim.validation.dpu_figures:SPARSE",
-    "silicon-traces": "npusim.validation.trace_figures:TASKS",
-}
-"""Predictors that a suite's file can name, as `module:name`; packages announce theirs as `npusim.suites`."""
+OTHER = "other rows"
+"""Group of rows that meet no group's conditions."""
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class GroupErrors:
+    """Errors of one group, with its limit."""
+
+    name: str
+    rule: Group | None
+    """The suite's entry that made the group; None for rows that met none."""
+    errors: NDArray[np.float64]
+    """|predicted - measured|, over measured unless the rule asks for points. Shape (rows,)."""
+
+    @property
+    def kind(self) -> ErrorKind:
+        """Kind of the errors; relative where no rule made the group."""
+        return "relative" if self.rule is None else self.rule.error
+
+    @property
+    def unit(self) -> str:
+        """Unit of displayed errors: % of the measured value, or percentage points."""
+        return "points" if self.kind == "points" else "%"
+
+    @property
+    def mean_error(self) -> float:
+        """Mean of the errors."""
+        return float(self.errors.mean())
+
+    @property
+    def median_error(self) -> float:
+        """Median of the errors."""
+        return float(np.median(self.errors))
+
+    @property
+    def p90_error(self) -> float:
+        """90th percentile of the errors."""
+        return float(np.quantile(self.errors, 0.9))
+
+    @property
+    def max_error(self) -> float:
+        """Largest error of a row."""
+        return float(self.errors.max())
+
+    @property
+    def limit(self) -> float | None:
+        """Largest value allowed of the statistic that the rule binds; None: no limit."""
+        return None if self.rule is None or self.rule.limit is None else float(self.rule.limit)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the limits of the group and of its rows are kept; true where there are none."""
+        if self.rule is None:
+            return True
+        whole = self.rule.limit is None or getattr(self, self.rule.statistic) <= self.rule.limit
+        return bool(whole and (self.rule.max_error is None or self.max_error <= self.rule.max_error))
+
+
+def group_of_rows(entries: Sequence[Group], evidence: Evidence) -> tuple[list[str], dict[str, Group]]:
+    """Return the group's name of each row, and the suite's entry of each name.
+
+    Raises
+    ------
+    ConfigError
+        Where the suite names a column that its figures lack.
+    """
+    count = len(evidence.ids)
+    names = np.array([OTHER] * count, object)
+    free = np.ones(count, bool)
+    rules: dict[str, Group] = {}
+    for rule in entries:
+        met = free.copy()
+        for column, condition in rule.where.items():
+            met &= _meets(_column(evidence.columns, column), condition)
+        free &= ~met
+        for row in np.flatnonzero(met):
+            parts = {
+                place: _word(_column(evidence.columns, place)[row]) for place in _PLACE.findall(rule.group)
+            }
+            names[row] = rule.group.format(**parts)
+            rules.setdefault(names[row], rule)
+    return [str(name) for name in names], rules
+
+
+def errors_by_group(names: list[str], rules: Mapping[str, Group], evidence: Evidence) -> list[GroupErrors]:
+    """Return the errors of each group; groups with a limit come first, in the order of the suite."""
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows.setdefault(name, []).append(row)
+    order = {name: i for i, name in enumerate(rules)}
+    groups = []
+    for name, members in rows.items():
+        rule = rules.get(name)
+        in_points = rule is not None and rule.error == "points"
+        errors = evidence.differences if in_points else evidence.errors
+        groups.append(GroupErrors(name, rule, errors[members]))
+    return sorted(groups, key=lambda group: (group.limit is None, order.get(group.name, len(order))))
+
+
+def _column(columns: Mapping[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    if name not in columns:
+        raise ConfigError(f"the unknown column `{name}`", key="groups", allowed=", ".join(columns))
+    return columns[name]
+
+
+def _meets(values: NDArray[Any], condition: Condition) -> NDArray[np.bool_]:
+    met = np.ones(len(values), bool)
+    if condition.one_of is not None:
+        met &= np.isin(values, np.array(condition.one_of, values.dtype))
+    if condition.at_least is not None:
+        met &= values.astype(float) >= condition.at_least
+    if condition.below is not None:
+        met &= values.astype(float) < condition.below
+    return met
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A suite that has been run."""
+    """A suite with the errors of its rows and groups."""
 
     name: str
     suite: Suite
     evidence: Evidence
-    """Its rows."""
     row_groups: list[str]
     """Group of each row."""
     row_parts: list[str]
-    """Part of the breakdown that each row falls in; its group where the suite has no breakdown."""
+    """Part of the breakdown of each row; its group where the suite has no breakdown."""
     groups: list[GroupErrors]
     """Errors by group, those with a limit first; the suite's breakdown last."""
 
@@ -71,7 +172,7 @@ class Judged:
                     median_error=group.median_error,
                     p90_error=group.p90_error,
                     limit=group.limit,
-                    error=group.rule.error if group.rule is not None else "relative",
+                    error=group.kind,
                     ok=group.ok,
                 )
                 for group in self.groups
@@ -89,14 +190,14 @@ def validate(names: Sequence[str] = (), figures: str | Path | None = None) -> Va
     Parameters
     ----------
     figures : str or Path, optional
-        Another file of the same form to run the one named suite on.
+        Another file of the same form, for the one named suite.
 
     Raises
     ------
     UnknownNameError
-        Where there is no suite of a name.
+        Where a name belongs to no suite.
     ConfigError, FileError
-        Where the figures cannot be read, or are not those of the suite.
+        Where the figures cannot be read or are of another suite.
 
     Examples
     --------
@@ -110,10 +211,10 @@ def validate(names: Sequence[str] = (), figures: str | Path | None = None) -> Va
 def run_suites(names: Sequence[str] = (), figures: str | Path | None = None) -> list[Judged]:
     """Run suites with the shipped parameters, each once; parameters and errors as for `validate`."""
     if figures is not None and len(names) != 1:
-        found = f"{len(names)} suites" if names else "no suite"
-        raise ConfigError(found, file="--figures", allowed="exactly one suite beside it")
+        count = f"{len(names)} suites" if names else "no suite"
+        raise ConfigError(count, file="--figures", allowed="exactly one suite beside it")
     for name in names:
-        load_suite(name)  # a misspelt name is told before minutes of work, not after
+        load_suite(name)  # a misspelt name is refused before minutes of work
     return [run_suite(name, figures) for name in dict.fromkeys(names or suite_names())]
 
 
@@ -125,7 +226,7 @@ def run_suite(name: str, figures: str | Path | None = None) -> Judged:
 
 
 def judge(name: str, suite: Suite, evidence: Evidence) -> Judged:
-    """Return evidence sorted into the suite's groups."""
+    """Return evidence sorted into the suite's groups, with each group's errors."""
     row_groups, rules = group_of_rows(suite.groups, evidence)
     groups = errors_by_group(row_groups, rules, evidence)
     parts, part_rules = group_of_rows(suite.breakdown, evidence)
@@ -134,37 +235,12 @@ def judge(name: str, suite: Suite, evidence: Evidence) -> Judged:
 
 
 def predictor_of(suite: Suite) -> Predictor:
-    """Return the predictor a suite asks for.
-
-    Raises
-    ------
-    UnknownNameError
-        Where there is none of that name.
-    """
-    added = announced("npusim.suites")
-    if suite.predictor in added:
-        predictor: Predictor = added[suite.predictor].load()
-        return predictor
-    if suite.predictor not in PREDICTORS:
-        raise UnknownNameError("predictor", suite.predictor, (*PREDICTORS, *added))
-    module, name = PREDICTORS[suite.predictor].split(":")
-    predictor = getattr(import_module(module), name)
+    """Return the predictor of a suite; `UnknownNameError` where no package announces it."""
+    predictors = announced("npusim.suites")
+    if suite.predictor not in predictors:
+        raise UnknownNameError("predictor", suite.predictor, tuple(predictors))
+    predictor: Predictor = predictors[suite.predictor].load()
     return predictor
-
-
-def figures_path(suite: Suite, figures: str | Path | None = None) -> Path | None:
-    """Return the file of a suite's figures: the given one, or the shipped one; None where it has none.
-
-    Raises
-    ------
-    ConfigError
-        Where a file is given to a suite that makes its own rows.
-    """
-    if figures is not None:
-        if suite.figures is None:
-            raise ConfigError("a file", file="--figures", allowed="nothing: the suite makes its own rows")
-        return Path(figures).expanduser()
-    return None if suite.figures is None else suite_file(suite.predictor, "figures", suite.figures)
 
 
 def machines_of(suite: Suite) -> dict[str, Machine]:

@@ -1,4 +1,4 @@
-"""Suites (`validate/<suite>.yaml`): figures that are checked, groups of rows, error limits."""
+"""Suites (`validate/SUITE.yaml`): figures, their columns, groups of rows and error limits."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from npusim.config import Section, load_model
-from npusim.errors import UnknownNameError
+from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import resource, resource_names
 from npusim.plugins import announced, folder_of
 from npusim.units import PositiveRatio, refuse
 
 Statistic = Literal["mean_error", "median_error", "p90_error"]
-"""What a limit binds: a statistic over the errors of a group's rows."""
+"""Statistic over the errors of a group's rows that a limit binds."""
 ErrorKind = Literal["relative", "points"]
-"""What an error is: |predicted - measured| over measured, or of figures that are shares the difference."""
+"""Error of a row: |predicted - measured| over measured, or the difference where figures are shares."""
+ColumnKind = Literal["text", "number", "count", "share", "1x1", "0-0-0-0"]
+"""Kind of a column: any text, a number above 0, a whole number above 0, a number from 0 to 1, or whole
+numbers with a sign between them, each at least as large as here."""
 
 
 class Condition(Section):
-    """What a row's value in one column must be; all that is given must hold."""
+    """Condition on a row's value in one column; every entry must hold."""
 
     one_of: list[str | int] | None = None
-    """One of these words or numbers."""
     at_least: float | None = None
-    """This number or more."""
     below: float | None = None
-    """Less than this number."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Condition:
@@ -42,29 +42,28 @@ class Group(Section):
     group: str = Field(min_length=1)
     """Name; `{column}` stands for the row's value in that column, so one entry can make many groups."""
     where: dict[str, Condition] = Field(default_factory=dict)
-    """Conditions by column; none: every row that no group above has taken."""
+    """Conditions by column; none: every row that no group above holds."""
     limit: PositiveRatio | None = None
     """Largest error allowed; None: the group informs only."""
     error: ErrorKind = "relative"
-    """`relative`: errors are shares of what was measured; `points`: of figures that are shares themselves,
-    such as miss rates, they are differences, and a limit of 10 % is one of 10 percentage points."""
+    """`points`: figures are shares, such as miss rates; a limit of 10 % means 10 percentage points."""
     statistic: Statistic = "mean_error"
-    """What the limit binds."""
+    """Statistic that the limit binds."""
     max_error: PositiveRatio | None = None
-    """Largest error that any one row of the group may have; None: no row is bound by itself."""
+    """Largest error allowed in a single row; None: single rows are not bound."""
     yardstick: str = ""
-    """Mean error of Intel's own cost model on the same kind of rows, to compare with."""
+    """Mean error of Intel's own cost model on the same kind of rows."""
     note: str = ""
-    """What else a reader should know."""
+    """Remark for the reader."""
 
 
 class MachineAt(Section):
-    """The machine whose figures a suite holds, at the clocks of the measurement."""
+    """SoC and clocks of a measurement."""
 
     soc: str
     """Name of a shipped SoC."""
     operating_point: str
-    """One of its NPU's operating points."""
+    """Operating point of its NPU."""
 
 
 class Suite(Section):
@@ -77,20 +76,39 @@ class Suite(Section):
     figures: str | None
     """File in `validate/figures`; None where the suite makes its own rows."""
     predictor: str
-    """Which part of `npusim.validation` reads the figures and predicts them."""
+    """Entry of the group `npusim.suites` that predicts the rows."""
+    unit: str = ""
+    """Unit of measured and predicted values; empty for a ratio."""
+    dimensions: list[str] = Field(default_factory=list)
+    """Columns that the residuals are plotted against."""
+    columns: dict[str, ColumnKind | list[str]] = Field(default_factory=dict)
+    """Kind of each column of a CSV table besides `npu`; a list holds the words that are allowed."""
+    measured: str = ""
+    """Column with the measured values; the predictor may compute it from others."""
+    near_duplicates: list[str] = Field(default_factory=list)
+    """Rows with equal values in these columns stay together in a cross-validation."""
+    paths: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """Key paths of the figures of a YAML file, with columns whose value follows from the path. `{column}`
+    stands for one of the column's `words`; the first path that fits counts."""
+    words: dict[str, str | list[str]] = Field(default_factory=dict)
+    """Values that a column of a key path may have: a list, or a regular expression."""
+    branches: list[str] = Field(default_factory=list)
+    """Beginnings of keys, which a misspelt key is compared with; none: those of `paths`."""
+    ignored: list[str] = Field(default_factory=list)
+    """Beginnings of keys that are skipped without a note."""
     fit: str | None = None
-    """Which fit of `npusim.calibrate` is repeated in each fold of a cross-validation; None: nothing is
+    """Entry of the group `npusim.fits` that a cross-validation repeats in each fold; None: no number is
     fitted to these figures."""
     machines: dict[str, MachineAt] = Field(default_factory=dict)
     """Machine of each name in the figures' column `npu`."""
     unmodelled: dict[str, str] = Field(default_factory=dict)
-    """Names in that column that are left out, with the reason."""
+    """Names in that column whose rows are left out, with the reason."""
     groups: list[Group] = Field(min_length=1)
     """Groups, tried in this order; each row counts in one."""
     breakdown: list[Group] = Field(default_factory=list)
-    """Further groups over the same rows, to see where errors come from; they have no limit."""
+    """Further groups over the same rows, without limits, to see where errors come from."""
     notes: list[str] = Field(default_factory=list)
-    """What a reader of the result should know."""
+    """Remarks on the result."""
 
 
 def suite_names() -> list[str]:
@@ -99,13 +117,7 @@ def suite_names() -> list[str]:
 
 
 def load_suite(name: str) -> Suite:
-    """Return a suite by its name.
-
-    Raises
-    ------
-    UnknownNameError
-        Where there is none of that name.
-    """
+    """Return a suite by its name; `UnknownNameError` names the nearest one."""
     names = suite_names()
     if name not in names:
         raise UnknownNameError("suite", name, names)
@@ -113,7 +125,22 @@ def load_suite(name: str) -> Suite:
 
 
 def suite_file(suite: str, *parts: str) -> Path:
-    """Return a file of a suite, from the package that announces the suite or from the shipped folder."""
+    """Return a file of a suite: from the package that announces the suite, or from the shipped folder."""
     entry = announced("npusim.suites").get(suite)
     path = folder_of(entry).joinpath("validate", *parts) if entry is not None else None
     return path if path is not None and path.is_file() else resource("validate", *parts)
+
+
+def figures_path(suite: Suite, figures: str | Path | None = None) -> Path | None:
+    """Return the file of a suite's figures: a user's, or the shipped one; None where the suite has none.
+
+    Raises
+    ------
+    ConfigError
+        Where a user names a file for a suite that makes its own rows.
+    """
+    if figures is not None:
+        if suite.figures is None:
+            raise ConfigError("a file", file="--figures", allowed="nothing: the suite makes its own rows")
+        return Path(figures).expanduser()
+    return None if suite.figures is None else suite_file(suite.predictor, "figures", suite.figures)

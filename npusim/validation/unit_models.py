@@ -26,30 +26,18 @@ from npusim.cost import (
 )
 from npusim.validation.suite import MachineAt
 
-_MATMUL, _CONVOLUTION, _MAXPOOL = (
-    int(DpuOperation.MATMUL),
-    int(DpuOperation.CONVOLUTION),
-    int(DpuOperation.MAXPOOL),
-)
+_MATMUL = int(DpuOperation.MATMUL)
+_CONVOLUTION = int(DpuOperation.CONVOLUTION)
+_MAXPOOL = int(DpuOperation.MAXPOOL)
 _ELTWISE = int(DpuOperation.ELTWISE)
 
+_SIZES = ("out_w", "out_h", "out_c", "in_c", "kernel_w", "kernel_h", "stride", "pad_top", "pad_bottom")
+_SHARES = ("write_tiles", "act_density", "weight_density")
 DPU_ROW = rows_of(
     [
         ("dpu_operation", "i8"),
-        ("out_w", "f8"),
-        ("out_h", "f8"),
-        ("out_c", "f8"),
-        ("in_c", "f8"),
-        ("kernel_w", "f8"),
-        ("kernel_h", "f8"),
-        ("stride", "f8"),
-        ("pad_top", "f8"),
-        ("pad_bottom", "f8"),
-        ("item_bytes", "f8"),
         ("mode", "i8"),
-        ("write_tiles", "f8"),
-        ("act_density", "f8"),
-        ("weight_density", "f8"),
+        *((name, "f8") for name in (*_SIZES, "item_bytes", *_SHARES)),
     ]
 )
 """A workload of the DPU on one tile; a product M x K x N has M as `out_w`, K as `in_c` and N as `out_c`."""
@@ -57,16 +45,15 @@ DPU_ROW = rows_of(
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine of a measurement: a SoC at its clocks, and replaceable numbers."""
+    """The machine of a measurement: a SoC at its clocks, with replaceable numbers."""
 
     name: str
-    """As the figures call it, such as npu4000."""
+    """Name in the figures, such as npu4000."""
     soc: Soc
-    """Its data sheet."""
     arch: Any
-    """Its NPU's record of the architecture table, one tile. Shape (1,)."""
+    """The NPU's record of the architecture table, for one tile. Shape (1,)."""
     generations: Mapping[str, DspGeneration]
-    """DSP kernels that stand in for the shipped ones, by generation."""
+    """DSP kernels that replace the shipped ones, by generation."""
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Machine:
         """Return the machine with other numbers in columns of its row, such as ``dma_start_cycles``."""
@@ -83,27 +70,27 @@ class Machine:
         """Return a generation of DSP kernels; `UnknownNameError` where there is none of that name."""
         return self.generations[name] if name in self.generations else self.soc.npu.dsp.generation(name)
 
-    def dsp_kernel(self, generation: str, name: str) -> tuple[str, DspGeneration, DspKernel] | None:
-        """Return (generation, its data, kernel) through the chain of fallbacks; None where nobody has it."""
-        seen: list[str] = []
-        wanted: str | None = generation
-        while wanted is not None and wanted not in seen:
-            seen.append(wanted)
-            found = self.generation(wanted)
-            if name in found.kernels:
-                return wanted, found, found.kernels[name]
-            wanted = found.fallback
+    def dsp_kernel(self, generation: str, name: str) -> tuple[DspGeneration, DspKernel] | None:
+        """Return a kernel and its generation, or a fallback generation that has it; None without any."""
+        visited: list[str] = []
+        current: str | None = generation
+        while current is not None and current not in visited:
+            visited.append(current)
+            data = self.generation(current)
+            if name in data.kernels:
+                return data, data.kernels[name]
+            current = data.fallback
         return None
 
 
 def machine_at(name: str, place: MachineAt) -> Machine:
-    """Return the machine of a suite, at its operating point and otherwise as shipped."""
+    """Return the machine of a suite: the shipped data sheet at the clocks of the measurement."""
     soc = load_soc(place.soc, {"npu.operating_point": place.operating_point})
     return Machine(name, soc, arch_row(soc, 1, 1, "latency").archs.arrays[0].copy(), {})
 
 
 def dpu_rows(count: int, **columns: Any) -> NDArray[Any]:
-    """Return a table of DPU_ROW: one pixel, kernel 1x1, one byte per item and dense unless told otherwise."""
+    """Return a table of DPU_ROW; the default is one pixel, kernel 1x1, one byte per item, no zeros."""
     table = np.ones(count, DPU_ROW)
     table["pad_top"] = table["pad_bottom"] = 0.0
     table["mode"] = 0
@@ -118,11 +105,10 @@ def dpu_cycles(arch: Any, table: Any) -> Any:
     cycles = np.empty(table.shape[0])
     for i in range(table.shape[0]):
         r = table[i]
-        work = DpuWorkload(
-            r.out_w, r.out_h, r.out_c, r.in_c, r.kernel_w, r.kernel_h, r.stride, r.pad_top, r.pad_bottom,
-            r.item_bytes, r.item_bytes, r.item_bytes, r.write_tiles, r.act_density, r.weight_density,
-            1.0, 1.0,
-        )  # fmt: skip
+        sizes = (r.out_w, r.out_h, r.out_c, r.in_c, r.kernel_w, r.kernel_h, r.stride, r.pad_top, r.pad_bottom)
+        item_bytes = (r.item_bytes, r.item_bytes, r.item_bytes)
+        densities = (r.act_density, r.weight_density, 1.0, 1.0)
+        work = DpuWorkload(*sizes, *item_bytes, r.write_tiles, *densities)
         if r.dpu_operation == _MATMUL:
             cycles[i] = matmul_cycles(arch, work)
         elif r.dpu_operation == _CONVOLUTION:

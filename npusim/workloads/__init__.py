@@ -9,15 +9,16 @@ from npusim.workloads.gnn import (
     sampled_edges,
 )
 from npusim.workloads.loading import (
+    KINDS,
     import_precision,
     load_gnn,
     load_spec,
     load_workload,
+    workload_file,
     workload_names,
     workload_path,
     workload_published_as,
 )
-from npusim.workloads.registry import KINDS, workload_file
 from npusim.workloads.spec import WorkloadKind, WorkloadSpec
 
 __all__ = [

@@ -49,9 +49,6 @@ class Network:
         self.editor.outputs = list(outputs)
         return self.editor.finish()
 
-    # --- tensors
-    # -----------------------------------------------------------------------------------------------------
-
     def image(self, batch: int, height: int, width: int) -> str:
         """Add the input [N, 3, H, W]; a quantised network reads it in bytes."""
         dtype = DType.INT8 if self.quantised else self.dtype
@@ -81,9 +78,6 @@ class Network:
 
     def _result(self, activation: str, to_float: bool) -> DType:
         return DType.INT8 if self.quantised and not to_float and activation in _IN_BYTES else self.dtype
-
-    # --- products
-    # -----------------------------------------------------------------------------------------------------
 
     def convolution(
         self,
@@ -194,9 +188,6 @@ class Network:
         padded = [length + a + b for length, a, b in zip(size, begin, end, strict=True)]
         pixels = [(length - k) // stride + 1 for length, k in zip(padded, kernels, strict=True)]
         return pixels, window(stride, begin, end)
-
-    # --- everything else
-    # -----------------------------------------------------------------------------------------------------
 
     def activation(self, type_: str, x: str, name: str) -> str:
         """Add an activation; a PRelu has one slope, a Clamp is ReLU6."""

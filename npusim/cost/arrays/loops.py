@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npusim.arch.array import LOOPS
-from npusim.arch.levels import OPERANDS
+from npusim.arch.array import LOOPS, OPERANDS
 from npusim.cost.jit import compiled
 
 LOOP_COUNT, OPERAND_COUNT = len(LOOPS), len(OPERANDS)

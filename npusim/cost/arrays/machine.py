@@ -8,8 +8,17 @@ from typing import Annotated, Any
 import numpy as np
 
 from npusim.arch import Dpu
-from npusim.arch.array import AXES, LEVELS, LOOPS, LOOPS_OF_AXIS, ArrayShape, Dataflow, MacArray
-from npusim.arch.levels import OPERANDS, ArrayLevel
+from npusim.arch.array import (
+    AXES,
+    LEVELS,
+    LOOPS,
+    LOOPS_OF_AXIS,
+    OPERANDS,
+    ArrayLevel,
+    ArrayShape,
+    Dataflow,
+    MacArray,
+)
 from npusim.cost.records import Number, Vector, dtype_of
 
 OPERAND_COUNT = len(OPERANDS)

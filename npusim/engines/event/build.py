@@ -1,46 +1,180 @@
-"""Writes the program of a mapped graph: the tasks of every operator, and what each waits for."""
+"""Writes the program of a mapped graph: the tasks of every operator, and their dependencies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from npusim.cost import Group, Unit, host_waits_s, roots
-from npusim.engines.event.emission import Emitted, Job, emit
-from npusim.engines.event.fused_chains import FusedChain, fused_chains
-from npusim.engines.event.jobs import NpuUnits, job_of
+import numpy as np
+
+from npusim.cost import Group, Unit, host_waits_s, packing, roots, row_block_sizes
+from npusim.engines.event.emission import Emitted, emit
+from npusim.engines.event.jobs import Job, NpuUnits, job_of
 from npusim.engines.event.program import Program, ProgramBuilder
-from npusim.engines.event.residents import ResidentTensor, resident_tensors
 from npusim.engines.timeline import ExecutionUnit, TaskKind
 from npusim.mapping import Mapped
-from npusim.ops import Family, TensorKind
+from npusim.ops import Family, Storage, TensorKind
+
+_MOST_HALVINGS = 6
+"""Times that pieces are halved before a chain runs one group after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentTensor:
+    """A tensor that stays in SRAM between operators."""
+
+    device: str
+    """Array device that holds it."""
+    name: str
+    bytes: float
+    """SRAM over all tiles that an inference uses."""
+    first: int
+    """Group that produces it, or reads it first."""
+    users: tuple[int, ...]
+    """Groups that use it, in order."""
+
+
+def resident_tensors(mapped: Mapped) -> list[ResidentTensor]:
+    """Return the tensors that the mapping keeps in SRAM, in the order of their first use.
+
+    Notes
+    -----
+    Every tile holds the right operand of a product; any other tensor is spread over the tiles. This is the
+    rule of `npusim.cost.liveness`, which counts the same bytes without the names.
+    """
+    graph, residency = mapped.graph, mapped.decisions.residency
+    root = roots(graph, mapped.decisions.groups)
+    users: dict[tuple[str, str], list[int]] = {}
+    """Groups that use a tensor, by array device and tensor."""
+    copied: set[tuple[str, str]] = set()
+    for i, group in enumerate(mapped.decisions.groups):
+        if not group.unit.is_array:
+            continue
+        op = graph.operators[group.main]
+        if group.unit is Unit.DPU and op.family is Family.MATMUL:
+            weights = root[op.inputs[0 if group.swapped else 1]]
+            copied.update((group.device, stored) for stored in weights)
+        members = (graph.operators[name] for name in (group.main, *group.fused))
+        tensors = (tensor for member in members for tensor in (*member.inputs, *member.outputs))
+        for name in {stored for tensor in tensors for stored in root[tensor]}:
+            users.setdefault((group.device, name), []).append(i)
+    blocks = row_block_sizes(graph, mapped.decisions, root, mapped.soc)
+    residents = []
+    for (device, name), used in users.items():
+        tensor, is_copied = graph.tensors[name], (device, name) in copied or name in blocks
+        size = 0.0
+        if name in residency.cached:
+            whole = tensor.stored_bytes
+            if tensor.storage is not Storage.TRIANGLE:
+                whole = tensor.bytes * packing(tensor, is_copied, mapped.soc.array_devices[device])
+            size = whole * residency.cached[name]
+        elif name in blocks:
+            size = blocks[name]
+        elif name in residency.whole:
+            size = tensor.bytes
+        if size > 0.0:
+            copies = float(mapped.arch[device]["tiles"]) if is_copied else 1.0
+            residents.append(ResidentTensor(device, name, size * copies, used[0], tuple(used)))
+    return sorted(residents, key=lambda resident: (resident.first, resident.name))
+
+
+@dataclass(frozen=True, slots=True)
+class FusedChain:
+    """Groups fused row by row, which run at the same time.
+
+    A tensor that passes row by row has one reader, and an operator one result: a chain is a tree whose root
+    is its last group. A chain whose row blocks do not fit into SRAM runs one group after the other.
+    """
+
+    members: tuple[int, ...]
+    """In order; groups outside wait for the last one alone."""
+    pieces: int
+    """Least number of pieces of each group; 0: as it would have alone."""
+
+
+def fused_chains(mapped: Mapped, residents: list[ResidentTensor]) -> dict[int, FusedChain]:
+    """Return the chain of each group that runs at the same time as others, by group."""
+    numbers = mapped.lowered.ops["fused_chain"]
+    chains: dict[int, list[int]] = {}
+    for group in np.flatnonzero(numbers).tolist():
+        chains.setdefault(int(numbers[group]), []).append(group)
+    while True:
+        fitting = _fitting(mapped, residents, list(map(tuple, chains.values())))
+        if all(members[0] in fitting for members in chains.values()):
+            return fitting
+        # Groups that run one after the other hold their blocks longer: other chains may no longer fit.
+        chains = {number: members for number, members in chains.items() if members[0] in fitting}
+
+
+def _fitting(
+    mapped: Mapped, residents: list[ResidentTensor], chains: list[tuple[int, ...]]
+) -> dict[int, FusedChain]:
+    """Return the chains that fit, by group, if all others run as chains too."""
+    fitting: dict[int, FusedChain] = {}
+    ends = {i: members[-1] for members in chains for i in members}
+    """Last group of the chain of each group: tensors within a chain are in SRAM only while it is written."""
+    moments = [[ends.get(user, user) for user in r.users] for r in residents]
+    first, last = (np.array([limit(times) for times in moments], int) for limit in (min, max))
+    sizes = np.array([r.bytes for r in residents])
+    homes = np.array([r.device for r in residents], object)
+    for members in chains:
+        on_device = homes == mapped.decisions.groups[members[0]].device
+        held_bytes = float(sizes[on_device & (first <= members[-1]) & (last >= members[-1])].sum())
+        pieces = _pieces(mapped, members, held_bytes)
+        if pieces:
+            fitting.update(dict.fromkeys(members, FusedChain(members, pieces)))
+    return fitting
+
+
+def _pieces(mapped: Mapped, members: tuple[int, ...], held_bytes: float) -> int:
+    """Return the pieces with which a chain fits beside other tensors, with two buffers or one; 0: none."""
+    arch, ops = mapped.arch[mapped.decisions.groups[members[0]].device], mapped.lowered.ops
+    units, coarsest = NpuUnits(arch), int(arch["stream_pieces"])
+    sram_bytes = float(arch["tiles"]) * float(arch["sram_tile_bytes"])
+    for buffers in (2.0, 1.0):
+        for pieces in (coarsest << halvings for halvings in range(_MOST_HALVINGS + 1)):
+            jobs = [job_of(arch, ops[i], mapped.results[i], i, units, pieces) for i in members]
+            if sum(_needed_bytes(job, buffers) for job in jobs) + held_bytes <= sram_bytes:
+                return pieces
+    return 0
+
+
+def _needed_bytes(job: Job, buffers: float) -> float:
+    """Return the SRAM that a job needs with a number of buffers for streamed tensors."""
+    streamed = max(job.a_sram * step.a + job.out_sram * step.out for step in job.steps)
+    waiting = max(job.b_sram * step.b + job.sums_sram * step.sums for step in job.steps)
+    held = max((job.a_sram * step.a for step in job.steps if step.a_until), default=0.0)
+    return buffers * streamed + waiting + held + job.once_bytes
 
 
 def _ends(done: Emitted) -> list[int]:
-    """Tasks after which nothing of an operator is left to do."""
+    """Return the last tasks of an operator."""
     return [done.computed] if done.written == done.computed else [done.computed, done.written]
 
 
-def build_program(mapped: Mapped, most: Callable[[int], int] = lambda operator: 0) -> Program:
+def build_program(mapped: Mapped, most_turns: Callable[[int], int] = lambda operator: 0) -> Program:
     """Write the tasks of one inference.
 
     Parameters
     ----------
-    most : callable
-        Of an operator's number: turns of a loop of its tiling to write, where it has many more; 0: all.
+    most_turns : callable
+        Returns the turns to write of a loop that has many more, by number of the operator; 0: all.
 
     Returns
     -------
     Program
         Task 0 begins the inference, the last one ends it.
     """
-    return _Build(mapped, most).run()
+    return _Build(mapped, most_turns).run()
 
 
 class _Build:
-    def __init__(self, mapped: Mapped, most: Callable[[int], int]) -> None:
-        self.mapped, self.arch, self.most = mapped, mapped.arch, most
+    """Writes a program group by group."""
+
+    def __init__(self, mapped: Mapped, most_turns: Callable[[int], int]) -> None:
+        self.mapped, self.arch, self.most_turns = mapped, mapped.arch, most_turns
         self.graph, self.groups = mapped.graph, mapped.decisions.groups
         self.root = roots(mapped.graph, self.groups)
         units: list[ExecutionUnit] = []
@@ -57,9 +191,9 @@ class _Build:
         )
         self.builder = ProgramBuilder(units, [g.main for g in self.groups], capacities)
         self.dispatched: dict[str, list[int]] = {}
-        """The last call by the management processor of each array device."""
+        """Last call by the management processor of each array device."""
         self.done: dict[int, Emitted] = {}
-        """What is known of each group's tasks."""
+        """Last tasks of each group."""
         self.producer: dict[str, int] = {}
         """Group that produces a tensor."""
         for i, group in enumerate(self.groups):
@@ -75,28 +209,27 @@ class _Build:
         self.buffers: dict[tuple[str, str], int] = {}
         """Buffer of each tensor that stays in the SRAM of a device."""
         self.phase: list[int] = []
-        """Last tasks of the phase of work that is being written."""
+        """Last tasks of the current phase of work."""
         self.last_reserve: dict[str, int] = {}
         self.device = self.part = ""
         self.returns: dict[str, list[int]] = {name: [] for name in self.arch.arrays}
-        """Groups at which each array device takes up work."""
+        """Groups at which work returns to each array device."""
         self.held = self._held_across()
         self.row_fused = mapped.decisions.residency.row_fused
         self.in_sram = mapped.decisions.residency.whole | self.row_fused
         self.chains = fused_chains(mapped, self.residents)
 
     def _held_across(self) -> set[int]:
-        """Groups at which an array device takes up work again while a tensor still lies in its SRAM.
+        """Return the groups at which work returns to an array device that still holds a tensor in SRAM.
 
-        Between two such phases no other inference may come in: it could take the room that the
-        second one needs.
+        Between two such phases no other inference may enter: it could take SRAM that the second one needs.
         """
         changes = {name: [0] * (len(self.groups) + 2) for name in self.arch.arrays}
         for resident in self.residents:
             changes[resident.device][resident.users[0] + 1] += 1
             changes[resident.device][resident.users[-1] + 1] -= 1
         alive = {name: list(accumulate(steps)) for name, steps in changes.items()}
-        found: set[int] = set()
+        held: set[int] = set()
         before = ("", "")
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
@@ -105,11 +238,12 @@ class _Build:
             if group.unit.is_array and before != place:
                 self.returns[group.device].append(i)
                 if alive[group.device][i]:
-                    found.add(i)
+                    held.add(i)
             before = place
-        return found
+        return held
 
     def run(self) -> Program:
+        """Write all groups."""
         self.last_end = self.builder.sync(())
         for i, group in enumerate(self.groups):
             if group.unit is Unit.VIEW:
@@ -123,7 +257,7 @@ class _Build:
                 self._on_npu(i)
             else:
                 self._on_host(i, group)
-        if not self.device:  # nothing but views: the runtime is called all the same
+        if not self.device:  # views alone: the runtime is called all the same
             self._enter(0, next(iter(self.arch.arrays), ""), float(self.mapped.lowered.ops["launches"].sum()))
         self._leave(len(self.groups))
         self.builder.sync([self.last_end])
@@ -142,7 +276,7 @@ class _Build:
         self.phase = [self.last_end]
 
     def _leave(self, index: int) -> None:
-        """End a phase of work on one device; the next, at group `index`, begins when it is over."""
+        """End a phase of work on one device; the next, at group `index`, begins after it."""
         if not self.device:
             return
         self.last_end = self.builder.sync(self.phase)
@@ -157,23 +291,25 @@ class _Build:
         op, result, host = self.mapped.lowered.ops[index], self.mapped.results[index], self.arch[group.device]
         kind, total_s = TaskKind.GPU if host["is_gpu"] else TaskKind.CPU, float(result["host_s"])
         fixed_s = float(host_waits_s(host, op))
-        unit = self.host_unit[group.device]
+        inputs_written = [self.done[i].written for i in self._producers(index, self._inputs(group))]
         task = self.builder.task(
-            kind, unit, index, max(0.0, total_s - fixed_s),
-            after=[*self._inputs_written(index, group), self.phase[0]],
-            fixed_s=fixed_s, bytes_=float(result["streamed_bytes"]), macs=self._macs(group),
-        )  # fmt: skip
+            kind,
+            self.host_unit[group.device],
+            index,
+            max(0.0, total_s - fixed_s),
+            after=[*inputs_written, self.phase[0]],
+            fixed_s=fixed_s,
+            bytes_=float(result["streamed_bytes"]),
+            macs=self._macs(group),
+        )
         self.done[index] = Emitted(task, task, -1, {})
         self.phase.append(task)
 
     def _macs(self, group: Group) -> float:
         return sum(self.graph.macs_of(self.graph.operators[name]) for name in (group.main, *group.fused))
 
-    def _inputs_written(self, index: int, group: Group) -> list[int]:
-        return [self.done[i].written for i in self._producers(index, self._inputs(group))]
-
     def _inputs(self, group: Group) -> list[str]:
-        """Tensors a group reads, as those whose bytes they are, without what it makes itself."""
+        """Return the stored tensors that a group reads, without its own results."""
         inner = {t for name in (group.main, *group.fused) for t in self.graph.operators[name].outputs}
         read = (
             t
@@ -184,18 +320,18 @@ class _Build:
         return list(dict.fromkeys(stored for t in read for stored in self.root[t]))
 
     def _producers(self, index: int, tensors: list[str]) -> list[int]:
-        found = (
+        producers = (
             self.producer[t]
             for t in tensors
             if self.graph.tensors[t].kind is TensorKind.ACTIVATION and t in self.producer
         )
-        return [i for i in dict.fromkeys(found) if i in self.done and i != index]
+        return [i for i in dict.fromkeys(producers) if i in self.done and i != index]
 
     def _on_npu(self, index: int) -> None:
         chain = self.chains.get(index, FusedChain((index,), 0))
         members = chain.members
         if index != members[-1]:
-            return  # written with the last of its chain, which has everything it needs by then
+            return  # written with the last of its chain
         place = {i: at for at, i in enumerate(members)}
         jobs = [self._job(i, place, chain.pieces) for i in members]
         device = self.groups[index].device
@@ -209,24 +345,24 @@ class _Build:
             self._release_residents(i)
 
     def _job(self, index: int, place: dict[int, int], pieces: int) -> Job:
-        """Return the job of a group in a chain, given the place of each group of the chain."""
+        """Return the job of a group in a chain, by the place of each group of the chain."""
         op: Any = self.mapped.lowered.ops[index]
         group, result = self.groups[index], self.mapped.results[index]
         arch, units = self.arch[group.device], self.npu_units[group.device]
-        # Steps of groups that run at the same time wait for each other: they are all written.
-        most = self.most(index) if len(place) == 1 else 0
-        job = job_of(arch, op, result, index, units, pieces, most)
+        # Steps of groups that run at the same time wait for each other: all are written.
+        most_turns = self.most_turns(index) if len(place) == 1 else 0
+        job = job_of(arch, op, result, index, units, pieces, most_turns)
         job.macs = self._macs(group)
         self._name(job, index, group)
         self._dependencies(job, index, group)
         if len(place) > 1:
-            made = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.row_fused)
-            job.producers = tuple(place[i] for i in made if i in place and i != index)
+            producers = (self.producer.get(t, -1) for t in self._inputs(group) if t in self.row_fused)
+            job.producers = tuple(place[i] for i in producers if i in place and i != index)
         job.residents = [(r.name, r.bytes) for r in self.resident_users.get(index, ()) if r.first == index]
         return job
 
     def _release_residents(self, index: int) -> None:
-        """Release resident tensors that this group uses; their room is free when all users have ended."""
+        """Release the resident tensors that a group uses; their SRAM is free when all users have ended."""
         for resident in self.resident_users.get(index, ()):
             buffer = self.buffers.get((resident.device, resident.name))
             if buffer is not None:
@@ -237,7 +373,7 @@ class _Build:
         job.a_name, job.b_name, job.out_name = (" | ".join(stored) for stored in names)
 
     def _operands(self, group: Group) -> tuple[str, str, str]:
-        """Names of the left (streamed) and right operand and of the result."""
+        """Return the names of the left (streamed) and right operand and of the result."""
         op = self.graph.operators[group.main]
         last = self.graph.operators[group.fused[-1]] if group.fused else op
         result = last.outputs[0]
@@ -250,7 +386,7 @@ class _Build:
         return a, b, result
 
     def _dependencies(self, job: Job, index: int, group: Group) -> None:
-        """Find out what loads and work wait for."""
+        """Set the tasks that loads and work wait for."""
         weights = self.root.get(self._operands(group)[1], {})
         inputs = self._inputs(group)
         in_sram = [t for t in inputs if t in self.in_sram]
@@ -264,4 +400,4 @@ class _Build:
         )
         job.start = tuple(start)
         if job.a_bytes <= 0.0:
-            job.a_after = (*job.a_after, *start)  # nothing to fetch ahead: take no room before it is needed
+            job.a_after = (*job.a_after, *start)  # nothing to prefetch: reserve SRAM late

@@ -4,94 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
+from npusim.engines.event.jobs import Job, TilingStep, apportion
 from npusim.engines.event.program import Loop, ProgramBuilder
-from npusim.engines.event.steps import TilingStep, apportion
 from npusim.engines.timeline import TaskKind
 
 _ROUNDING = 1e-9
 """Share of the work that is rounding."""
 
 
-@dataclass(frozen=True, slots=True)
-class DmaTimes:
-    """Rates with all engines at work, and latencies, of a machine's transfers."""
-
-    read_s_per_byte: float
-    write_s_per_byte: float
-    page_bytes: float
-    read_latency_s: float
-    """Of a read within a page ..."""
-    far_read_latency_s: float
-    """... and of a longer one."""
-    write_latency_s: float
-    copy_latency_s: float
-
-
-@dataclass(slots=True)
-class Job:
-    """One operator on the NPU, ready to be written as tasks; times in s, sizes in bytes."""
-
-    operator: int
-    kind: TaskKind
-    """DPU, DSP, or SYNC where DMA alone works."""
-    units: Sequence[int]
-    """Units that work at the same time, each for `work_s` in all."""
-    engines: Sequence[int]
-    dma: DmaTimes
-    work_s: float
-    steps: list[TilingStep]
-    loops: list[Loop] = field(default_factory=list)
-    """Loops of its steps of which turns are left out; only of a job that is alone in its chain."""
-    macs: float = 0.0
-    a_name: str = ""
-    a_bytes: float = 0.0
-    """DRAM bytes of one pass."""
-    a_sram: float = 0.0
-    """Room that one pass takes."""
-    b_name: str = ""
-    b_bytes: float = 0.0
-    b_sram: float = 0.0
-    once_bytes: float = 0.0
-    """Small tables, read once at the start."""
-    out_name: str = ""
-    out_bytes: float = 0.0
-    out_sram: float = 0.0
-    sums_sram: float = 0.0
-    a_s_per_byte: float = 0.0
-    copy_s: float = 0.0
-    """DMA within SRAM, over all steps."""
-    copy_bytes: float = 0.0
-    a_after: tuple[int, ...] = ()
-    """What must be over before activations can be fetched (or, when nothing is fetched, before room is
-    taken).
-    """
-    b_after: tuple[int, ...] = ()
-    start: tuple[int, ...] = ()
-    """What must be over before work can start: operands that wait in SRAM."""
-    producers: tuple[int, ...] = ()
-    """Places in the chain of those whose results come row by row: work starts on what is there."""
-    repeats: float = 1.0
-    """Times that it runs, one after the other: each task stands for its part in all of them."""
-    dispatch_s: float = 0.0
-    """Time of the call before the work starts ..."""
-    stopped: Sequence[int] = ()
-    """... and the units that do nothing else meanwhile."""
-    read_served: float = 0.0
-    """Share of what is read that memory levels serve, not DRAM ..."""
-    write_served: float = 0.0
-    """... and of what is written."""
-    shared_served: float = 0.0
-    """Share of these bytes that the level serves which devices share."""
-    residents: list[tuple[str, float]] = field(default_factory=list)
-    """Resident tensors that are allocated here: (name, bytes)."""
-
-
 @dataclass(slots=True)
 class Emitted:
-    """What other operators need to know of an operator's tasks."""
+    """The tasks of an operator that others wait for."""
 
     computed: int
     """Task after which its results are in SRAM."""
@@ -99,7 +25,7 @@ class Emitted:
     """Task after which its results are in DRAM."""
     last_reserve: int
     resident_buffers: dict[str, int]
-    """Buffers of resident tensors that were allocated."""
+    """Buffers of the resident tensors that it allocates."""
 
 
 def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> list[Emitted]:
@@ -108,8 +34,7 @@ def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> lis
     Parameters
     ----------
     last_reserve : int
-        The reservation before: room is handed out in program order, which is why the NPU cannot lock itself
-        up.
+        The previous RESERVE task: SRAM is granted in program order, so that the NPU cannot deadlock.
     """
     reservations = _Reservations(last_reserve)
     emissions: list[_Emission] = []
@@ -117,19 +42,19 @@ def emit(builder: ProgramBuilder, jobs: Sequence[Job], last_reserve: int) -> lis
         emissions.append(_Emission(builder, job, reservations, [emissions[place] for place in job.producers]))
     emissions[-1].advance(1.0)
     for loop in emissions[-1].job.loops:
-        emissions[-1].note(loop)
+        emissions[-1].add_loop(loop)
     return [emission.emitted() for emission in emissions]
 
 
 @dataclass(slots=True)
 class _Reservations:
-    """The last RESERVE task written: SRAM is granted in this order."""
+    """The last RESERVE task that is written: SRAM is granted in this order."""
 
     last: int
 
 
 class _Emission:
-    """Tasks of one job, written step by step as its reader asks for results."""
+    """Tasks of one job, written step by step as its reader needs results."""
 
     def __init__(
         self, builder: ProgramBuilder, job: Job, reservations: _Reservations, producers: list[_Emission]
@@ -142,14 +67,14 @@ class _Emission:
         self.macs = self._parts(job.macs, [s.work for s in steps])
         self.by_pass = any(s.last_of_pass for s in steps)
         """Whether copies follow the last step of a pass, not every step."""
-        self.copies = sum(s.times for s in steps if s.last_of_pass or not self.by_pass)
+        self.copies = sum(s.repeats for s in steps if s.last_of_pass or not self.by_pass)
         self.first_tasks: list[int] = []
         """The first task of each step."""
-        self.ends = [*accumulate(s.work * s.times for s in steps[:-1]), 1.0]
-        """Share of the work that is done after each step."""
+        self.ends = [*accumulate(s.work * s.repeats for s in steps[:-1]), 1.0]
+        """Share of the work done after each step."""
         self.resident_buffers: dict[str, int] = {}
         self.waiting: dict[int, list[int]] = {}
-        """Buffers to be released by the work of a later step."""
+        """Buffers that the work of a later step releases."""
         self.results: list[list[int]] = []
         """Tasks after which each step's results are in SRAM."""
         self.computed: list[int] = []
@@ -158,26 +83,26 @@ class _Emission:
         self.a_ready: dict[int, list[int]] = {}
 
     def _parts(self, total: float, shares: list[float]) -> list[float]:
-        """Cut what one pass takes into steps; equal steps that stand for others are equal to the last bit."""
-        if self.job.loops:
+        """Return each step's part of a total of one pass."""
+        if self.job.loops:  # equal steps must be equal to the last bit
             return [total * share for share in shares]
         # The shares of all steps add up to a whole number of passes.
         return apportion(total * round(sum(shares)), shares)
 
     def _divided(self, total: float, parts: int) -> list[float]:
-        """Deal an amount out to units: in whole numbers, but where steps stand for others evenly."""
+        """Return each unit's part of an amount: whole numbers, or equal ones where steps stand for others."""
         return [total / parts] * parts if self.job.loops else apportion(total, [1.0] * parts)
 
-    def note(self, loop: Loop) -> None:
-        """Tell the builder which tasks the turns of a loop are."""
+    def add_loop(self, loop: Loop) -> None:
+        """Add a loop to the program, by the tasks of its turns."""
         tasks = [*self.first_tasks, len(self.builder)]
         starts = [tasks[step] for step in loop.starts]
         self.builder.loop(self.job.operator, Loop(loop.turns, loop.level, starts))
 
     def advance(self, share: float) -> None:
-        """Write steps until so much of the work is written, producers first.
+        """Write steps until a share of the work is written, producers first.
 
-        Rows come in proportion to work. A chain may be thousands of operators long: no recursion.
+        Rows are proportional to work. A chain may be thousands of operators long: no recursion.
         """
         unfinished = [(self, self._place(share))]
         while unfinished:
@@ -191,14 +116,14 @@ class _Emission:
             if missing:
                 unfinished.append(missing)
             else:
-                fed = [task for producer, place in needed for task in producer.results[place]]
-                emission._step(i, emission.job.steps[i], fed)
+                rows_ready = [task for producer, place in needed for task in producer.results[place]]
+                emission._step(i, emission.job.steps[i], rows_ready)
 
     def _place(self, share: float) -> int:
-        """Return the step after which so much of the work is done."""
+        """Return the step after which a share of the work is done."""
         return min(bisect_left(self.ends, share - _ROUNDING), len(self.ends) - 1)
 
-    def _step(self, i: int, step: TilingStep, fed: list[int]) -> None:
+    def _step(self, i: int, step: TilingStep, rows_ready: list[int]) -> None:
         builder, job = self.builder, self.job
         self.first_tasks.append(len(builder))
         if self.b[i] > 0.0 or (i == 0 and job.once_bytes > 0.0 and job.b_bytes > 0.0):
@@ -206,7 +131,7 @@ class _Emission:
         a_loads, out_buffer = self._bring_a(i, step)
         if a_loads:
             self.a_ready[i] = a_loads
-        work = self._work(i, step, [*self._held(self.a_ready, i), *self.b_ready, *fed])
+        work = self._work(i, step, [*self._held(self.a_ready, i), *self.b_ready, *rows_ready])
         self.computed += work
         for buffer in self.waiting.pop(i, ()):
             builder.release(buffer, work)
@@ -223,14 +148,14 @@ class _Emission:
         self.results.append(after)
 
     def emitted(self) -> Emitted:
-        """Return what others need to know, when all steps are written."""
+        """Return the tasks that others wait for, when all steps are written."""
         builder, operator = self.builder, self.job.operator
         done = builder.sync(self.computed, operator)
         stored = builder.sync(self.written, operator) if self.written else done
         return Emitted(done, stored, self.reservations.last, self.resident_buffers)
 
     def _held(self, a_ready: dict[int, list[int]], i: int) -> list[int]:
-        """Loads of the activations that step `i` works on: its own, or those a step before held for it."""
+        """Return the loads of the activations of step `i`: its own, or those of an earlier step."""
         if i in a_ready:
             return a_ready[i]
         step = self.job.steps[i]
@@ -249,7 +174,7 @@ class _Emission:
     def _bring_b(self, i: int, step: TilingStep) -> list[int]:
         job = self.job
         extra = job.once_bytes if i == 0 else 0.0
-        # Small tables lie in the room that tilings leave over: no tiling counts them.
+        # Small tables lie in SRAM that tilings leave free: no tiling counts them.
         wanted = [(job.b_name, job.b_sram * step.b)]
         for buffer in self._reserve(job.b_after if i == 0 else (), wanted):
             self.waiting.setdefault(i + step.b_until, []).append(buffer)
@@ -263,24 +188,24 @@ class _Emission:
         extra = job.once_bytes if first and job.b_bytes <= 0.0 else 0.0
         wanted = [(job.a_name, job.a_sram * step.a), (job.out_name, job.out_sram * step.out)]
         residents = job.residents if first else []
-        taken = iter(self._reserve(job.a_after if first else (), [*wanted, *residents]))
+        buffers = iter(self._reserve(job.a_after if first else (), [*wanted, *residents]))
         if wanted[0][1] > 0.0:
-            self.waiting.setdefault(i + step.a_until, []).append(next(taken))
-        out_buffer = next(taken) if wanted[1][1] > 0.0 else -1
-        self.resident_buffers.update((name, next(taken)) for name, size in residents if size > 0.0)
+            self.waiting.setdefault(i + step.a_until, []).append(next(buffers))
+        out_buffer = next(buffers) if wanted[1][1] > 0.0 else -1
+        self.resident_buffers.update((name, next(buffers)) for name, size in residents if size > 0.0)
         s_per_byte = job.a_s_per_byte if self.a[i] > 0.0 else job.dma.read_s_per_byte
         loads = self._move(TaskKind.DMA_IN, self.a[i] + extra, s_per_byte, [self.reservations.last])
-        # Sums have one place: activations come while those before are still added to.
+        # Sums have one place: activations are fetched while earlier sums are still added to.
         for buffer in self._reserve((), [(f"partial sums of {job.out_name}", job.sums_sram * step.sums)]):
             self.waiting.setdefault(i + step.sums_until, []).append(buffer)
         return loads, out_buffer
 
     def _move(self, kind: TaskKind, size: float, s_per_byte: float, after: Sequence[int]) -> list[int]:
-        """Write one transfer, shared evenly by all engines: no task for nothing."""
+        """Write one transfer, shared evenly by all engines; none for no bytes."""
         job = self.job
-        each = self._divided(size, len(job.engines))
+        parts = self._divided(size, len(job.engines))
         moves = []
-        for engine, part in zip(job.engines, each, strict=True):
+        for engine, part in zip(job.engines, parts, strict=True):
             if part <= 0.0:
                 continue
             latency, served = job.dma.write_latency_s, job.write_served
@@ -289,20 +214,24 @@ class _Emission:
                 latency = job.dma.read_latency_s if near else job.dma.far_read_latency_s
                 served = job.read_served
             moved = job.repeats * part
-            moves.append(
-                self.builder.task(
-                    kind, engine, job.operator, moved * len(each) * s_per_byte,
-                    after=after, fixed_s=job.repeats * latency, bytes_=moved * (1.0 - served),
-                    shared_bytes=moved * served * job.shared_served,
-                )
-            )  # fmt: skip
+            task = self.builder.task(
+                kind,
+                engine,
+                job.operator,
+                moved * len(parts) * s_per_byte,
+                after=after,
+                fixed_s=job.repeats * latency,
+                bytes_=moved * (1.0 - served),
+                shared_bytes=moved * served * job.shared_served,
+            )
+            moves.append(task)
         return moves
 
     def _work(self, i: int, step: TilingStep, after: Sequence[int]) -> list[int]:
         job = self.job
         waits = [*after, *job.start, self.reservations.last]
         if i == 0 and job.dispatch_s > 0.0:
-            # One management processor calls all, in program order; grids and DSPs wait for it.
+            # One management processor makes all calls, in program order; grids and DSPs wait for it.
             waits = [*waits, *self.builder.dispatched]
             dispatch_s = job.repeats * job.dispatch_s
             calls = [

@@ -11,9 +11,9 @@ import numpy as np
 
 from npusim.cost import CMX2DDR, DDR2CMX, ArchRow, bytes_per_s, shared_bytes_per_s
 from npusim.engines.event import simulation
-from npusim.engines.event.program import EventLog, Program
+from npusim.engines.event.program import Program
 from npusim.engines.event.simulation import COMPUTE, ENGINE, HOST, KINDS, TIMERS, State
-from npusim.engines.timeline import ExecutionUnit, TaskKind
+from npusim.engines.timeline import EventLog, ExecutionUnit, TaskKind
 from npusim.errors import InfeasibleError
 
 _ON_FLOWS = [

@@ -54,8 +54,8 @@ EXECUTION = _record("ready_s start_s end_s", "cause unit waits")
 """A task in one inference; `waits` counts the tasks that must still end."""
 INFERENCE = _record("begun_s ended_s", "slot")
 UNIT = _record("", "kind flow stride current is_woken first room ready first_pending end_pending timers")
-"""A unit. `stride` leads to the same unit of the next context; `ready` tasks lie in `State.queue` from `first`
-on, as a heap; transfers whose latency runs lie in `State.pending`, a ring of `room` from `first` on."""
+"""A unit. `stride` leads to the same unit of the next context; `ready` tasks are a heap in `State.queue` from
+`first` on; transfers whose latency runs are a ring of `room` places in `State.pending` from `first` on."""
 PENDING = _record("time_s", "execution")
 FLOW = _record("left_s speed top_speed", "unit device shares_engines")
 DEMAND = _record("bytes_per_s", "flow")

@@ -11,7 +11,7 @@ with app.setup:
     import marimo as mo
 
     from npusim import Scenario
-    from npusim.engines.event import estimate_with_timeline
+    from npusim.engines.event import event_estimate
     from npusim.learn.drawings.gantt import gantt
     from npusim.learn.figure import Figure
     from npusim.learn.machine import machine, product
@@ -88,10 +88,10 @@ def _():
 @app.cell
 def _(bandwidth, columns, picture, rows):
     _soc = machine(DEFAULT_SOC, f"dram.bandwidth={bandwidth.value} GB/s")
-    _run = estimate_with_timeline(Scenario(product(rows.value, 2048, columns.value), _soc))
+    _run = event_estimate(Scenario(product(rows.value, 2048, columns.value), _soc))
     picture.show(gantt(_run.timeline))
-    _cost = _run.estimate.operators[0]
-    _dma, _grid = (_run.estimate.units[unit].busy_s for unit in ("npu.dma", "npu.dpu"))
+    _cost = _run.operators[0]
+    _dma, _grid = (_run.units[unit].busy_s for unit in ("npu.dma", "npu.dpu"))
     mo.md(
         rf"""
         $$\begin{{aligned}} \text{{time}} &= \max(\text{{DMA}}, \text{{grid}}) + \text{{rest}} \\[1ex]

@@ -1,8 +1,8 @@
 """Costs every group on every device, as the numbers of a placement problem.
 
-Each device is costed as though all of the network ran there: on an NPU under the residency plan that is best
-then, on a host with what it joins and keeps in its caches (`host_costs`). What passing a result to another
-device costs is the difference that the kernel finds when that one result goes through DRAM.
+Each device is costed as if the whole network ran there: an NPU under its best residency plan, a host with its
+fused chains and caches (`host_costs`). Passing a result to another device costs the difference between the
+kernel's results with that result in SRAM and in DRAM.
 """
 
 from __future__ import annotations
@@ -15,23 +15,14 @@ from typing import Any
 import numpy as np
 
 from npusim.arch import Soc
-from npusim.cost import (
-    RESULT_DTYPE,
-    ArchRow,
-    Decisions,
-    Group,
-    Residency,
-    Roots,
-    Unit,
-    lower,
-    roots,
-)
+from npusim.cost import RESULT_DTYPE, ArchRow, Decisions, Group, Residency, Roots, Unit, lower, roots
 from npusim.errors import InfeasibleError
 from npusim.graph import Graph
-from npusim.mapping.fusion import can_run, fuse
+from npusim.mapping.fusion import fuse
 from npusim.mapping.graphsplit.host_costs import FIELDS, HostCosting, costed
 from npusim.mapping.graphsplit.problem import Link, Load, Problem
 from npusim.mapping.mapped import Run, map_placed
+from npusim.mapping.placing import can_run
 from npusim.ops import Family
 
 
@@ -48,26 +39,26 @@ def placement_problem(
     Parameters
     ----------
     graph : Graph
-        Techniques applied; wishes on operators are not looked at.
+        Techniques applied; wishes on operators are ignored.
     fixed : mapping, optional
-        Device of each operator that may not be placed freely; of a group its main operator counts.
+        Device of each operator that may not be placed freely; the main operator decides for its group.
     kept : Residency, optional
         The best residency plan with everything on the NPU, where it is known.
 
     Returns
     -------
     Problem
-        A node for each group of operators that the NPU would run as one (a product with what rides along);
-        with a single device for each group that it runs as one, without an NPU for each operator.
-        Preprocessing comes first in its order, so that it can be done in one go.
+        A node for each group of operators that the NPU fuses (or the only device, a host); without an NPU for
+        each operator. Preprocessing comes first in its order, to be one run.
     """
     devices, fixed = tuple(devices), fixed or {}
-    every = grouped(graph, soc, devices)
+    every = _grouped(graph, soc, devices)
     root = roots(graph, every)
     groups = _in_order(graph, every, root)
     arch = run.row(soc)
     shape = (len(groups), len(devices))
     costs = {field: np.zeros(shape) for field in FIELDS}
+    passed = _passed(graph, groups, root)
     links: tuple[Link, ...] = ()
     for d, device in enumerate(devices):
         if device in soc.array_devices:
@@ -81,7 +72,7 @@ def placement_problem(
             hosted = HostCosting(graph, soc, arch, groups, device, root)
             results = hosted.results(len(groups))
             if len(devices) > 1:
-                links += tuple(hosted.links(_passed(graph, groups, root), d))
+                links += tuple(hosted.links(passed, d))
         for field in FIELDS:
             costs[field][:, d] = results[field]
     allowed = np.ones(shape, bool)
@@ -99,7 +90,7 @@ def placement_problem(
         dma_s=costs["dma_s"],
         launch_s=np.array([float(arch[device]["launch_s"]) for device in devices]),
         links=links,
-        handed=_handed(graph, groups, root),
+        handed=tuple((maker, used, float(graph.tensors[t].bytes)) for t, (maker, used) in passed.items()),
         members=tuple((g.main, *g.fused) for g in groups),
     )
 
@@ -109,7 +100,7 @@ def _can_run(graph: Graph, soc: Soc, group: Group, device: str) -> bool:
 
 
 def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Group, ...]:
-    """Leave out views, put preprocessing first, and follow each branch to its end before the next begins."""
+    """Return the groups without views, preprocessing first, one branch after the other."""
     work = [g for g in groups if g.unit is not Unit.VIEW]
     structural = graph.structural
     first = [g for g in work if structural.issuperset(graph.operators[g.main].outputs)]
@@ -119,7 +110,7 @@ def _in_order(graph: Graph, groups: tuple[Group, ...], root: Roots) -> tuple[Gro
 
 
 def _by_branches(graph: Graph, groups: list[Group], root: Roots) -> list[Group]:
-    """Order groups so that few results wait: each is used as soon as its reader is ready."""
+    """Return groups in an order in which few results wait: each is read as soon as its reader is ready."""
     home = {name: g.main for g in groups for name in (g.main, *g.fused)}
     needs: dict[str, set[str]] = {}
     for group in groups:
@@ -154,12 +145,12 @@ def _by_branches(graph: Graph, groups: list[Group], root: Roots) -> list[Group]:
 def _best_residency(graph: Graph, soc: Soc, run: Run) -> Residency:
     try:
         return map_placed(graph, soc, run).decisions.residency
-    except InfeasibleError:  # some group fits under no plan: it will be placed elsewhere
+    except InfeasibleError:  # a group that fits under no plan will run elsewhere
         return Residency()
 
 
 class _OnArray:
-    """Costs the groups of a problem on one array device, which may join operators in a way of its own."""
+    """Costs the groups of a problem on one array device, which may fuse operators differently."""
 
     def __init__(self, graph: Graph, soc: Soc, arch: ArchRow, groups: tuple[Group, ...], device: str) -> None:
         self.graph, self.soc, self.arch, self.groups = graph, soc, arch, groups
@@ -169,40 +160,28 @@ class _OnArray:
         self.home = [home[group.main] for group in self.own]
 
     def feasible(self, residency: Residency) -> tuple[Residency, Any]:
-        """Return a residency plan, or none where more fits without it, and the results under it.
+        """Return a residency plan, or the empty one where more groups fit with it, and the results under it.
 
-        The plan was found for the order of the network; here each branch is followed to its end, so more may
-        wait in SRAM at a time.
+        The plan is for the order of the network; here one branch follows the other, so more may wait in SRAM.
         """
-        found = self.results(residency)
-        if not np.isfinite(found["latency_s"]).all():
+        results = self.results(residency)
+        if not np.isfinite(results["latency_s"]).all():
             without = self.results(Residency())
-            if np.isfinite(without["latency_s"]).sum() > np.isfinite(found["latency_s"]).sum():
+            if np.isfinite(without["latency_s"]).sum() > np.isfinite(results["latency_s"]).sum():
                 return Residency(), without
-        return residency, found
+        return residency, results
 
     def results(self, residency: Residency) -> Any:
         """Return the kernel's result of each group under a residency plan, by `FIELDS`."""
-        found = np.zeros(len(self.groups), RESULT_DTYPE)
-        each = _evaluated(self.graph, self.soc, self.arch, self.own, residency)
+        results = np.zeros(len(self.groups), RESULT_DTYPE)
+        own = costed(self.arch, lower(self.graph, Decisions(self.own, residency), self.soc).ops)
         for field in FIELDS:
-            np.add.at(found[field], self.home, each[field])
-        return found
+            np.add.at(results[field], self.home, own[field])
+        return results
 
 
-def _evaluated(
-    graph: Graph,
-    soc: Soc,
-    arch: ArchRow,
-    groups: tuple[Group, ...],
-    residency: Residency,
-) -> Any:
-    """Return the kernel's result of each group."""
-    return costed(arch, lower(graph, Decisions(groups, residency), soc).ops)
-
-
-def grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
-    """Return what is placed as one."""
+def _grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ...]:
+    """Return the groups of operators that are placed as one, with views."""
     if len(devices) == 1 and devices[0] in soc.hosts:
         return fuse(graph, soc, devices[0], whole=True)
     arrays = [*(d for d in devices if d in soc.array_devices), *soc.array_devices]
@@ -216,7 +195,7 @@ def grouped(graph: Graph, soc: Soc, devices: tuple[str, ...]) -> tuple[Group, ..
 def _touched(
     graph: Graph, groups: tuple[Group, ...], root: Roots
 ) -> tuple[dict[str, int], dict[str, list[int]]]:
-    """Return who makes and who reads each tensor that is not a view."""
+    """Return the maker and the readers of each tensor that is not a view, by group."""
     maker: dict[str, int] = {}
     readers: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
@@ -236,28 +215,21 @@ def _touched(
 
 
 def _passed(graph: Graph, groups: tuple[Group, ...], root: Roots) -> dict[str, tuple[int, tuple[int, ...]]]:
-    """Return who makes and who reads each result that passes between groups."""
+    """Return maker and readers of each result that passes between groups."""
     maker, readers = _touched(graph, groups, root)
     return {tensor: (maker[tensor], tuple(used)) for tensor, used in readers.items() if tensor in maker}
-
-
-def _handed(
-    graph: Graph, groups: tuple[Group, ...], root: Roots
-) -> tuple[tuple[int, tuple[int, ...], float], ...]:
-    passed = _passed(graph, groups, root).items()
-    return tuple((maker, used, float(graph.tensors[tensor].bytes)) for tensor, (maker, used) in passed)
 
 
 def _links(
     costing: _OnArray, device: int, residency: Residency, kept: Any, movable: frozenset[int]
 ) -> tuple[Link, ...]:
-    """Return what stays in SRAM and a movable group touches, with what it would cost not to."""
+    """Return a link for each tensor that stays in SRAM and that a movable group touches."""
     graph, groups = costing.graph, costing.groups
-    maker, readers = _touched(graph, groups, roots(graph, groups))
+    passed = _passed(graph, groups, roots(graph, groups))
     stays = sorted(residency.whole | residency.row_fused)
-    users = {t: (maker[t], *readers[t]) for t in stays if t in maker and t in readers}
+    users = {t: (passed[t][0], *passed[t][1]) for t in stays if t in passed}
     users = {tensor: touching for tensor, touching in users.items() if movable.intersection(touching)}
-    found = []
+    links = []
     for batch in _batches(users):
         left = replace(
             residency,
@@ -267,25 +239,25 @@ def _links(
         streamed = costing.results(left)
         for tensor in batch:
             write, *reads = (_difference(streamed[i], kept[i]) for i in users[tensor])
-            found.append(Link(tensor, maker[tensor], tuple(readers[tensor]), write, tuple(reads), device))
-    return tuple(sorted(found, key=lambda link: (link.maker, link.tensor)))
+            links.append(Link(tensor, *passed[tensor], write, tuple(reads), device))
+    return tuple(sorted(links, key=lambda link: (link.maker, link.tensor)))
 
 
 def _batches(users: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
-    """Partition tensors so that no group touches two of a batch, which one lowering evaluates."""
+    """Return batches of tensors such that no group uses two of one, which one lowering evaluates."""
     batches: list[tuple[set[int], list[str]]] = []
     for tensor, touching in users.items():
-        place = next((b for b in batches if not b[0].intersection(touching)), None)
-        if place is None:
-            place = (set(), [])
-            batches.append(place)
-        place[0].update(touching)
-        place[1].append(tensor)
+        batch = next((b for b in batches if not b[0].intersection(touching)), None)
+        if batch is None:
+            batch = (set(), [])
+            batches.append(batch)
+        batch[0].update(touching)
+        batch[1].append(tensor)
     return [tensors for _, tensors in batches]
 
 
 def _difference(streamed: Any, kept: Any) -> Load:
-    """Return what a result through DRAM adds; never less than nothing: the plan with it was the best."""
+    """Return the additional load of a result through DRAM; at least 0: the plan with it is the best."""
     deltas = []
     for field in FIELDS:
         delta = float(streamed[field]) - float(kept[field])

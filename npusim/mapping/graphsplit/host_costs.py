@@ -1,8 +1,8 @@
-"""Costs the nodes of a placement problem on one CPU or GPU, as though all of the network ran there.
+"""Costs the nodes of a placement problem on one CPU or GPU, as if the whole network ran there.
 
-A host joins chains of operators that may be several nodes; each node then costs what it adds to the chain, so
-the costs of all nodes add up to those of the network on that host. What another device touches passes through
-DRAM, and a chain that it interrupts is two: both are links (`npusim.mapping.graphsplit.problem`).
+A host fuses chains of operators across nodes; each node costs its addition to the chain, so that all nodes
+add up to the network on that host. A tensor that another device touches passes through DRAM, and interrupts a
+chain: both are links (`npusim.mapping.graphsplit.problem`).
 """
 
 from __future__ import annotations
@@ -89,21 +89,15 @@ class HostCosting:
         """Row of each segment by itself."""
 
     def results(self, count: int) -> Any:
-        """Return what each node adds on this host, array of RESULT_DTYPE, shape (count,), by `FIELDS`."""
-        found = np.zeros(count, RESULT_DTYPE)
+        """Return the cost of each node on this host, array of RESULT_DTYPE, shape (count,), by `FIELDS`."""
+        results = np.zeros(count, RESULT_DTYPE)
         for i, segment in enumerate(self.segments):
-            for field in FIELDS:
-                found[field][segment.node] += self._added(i, self.costs[i])[FIELDS.index(field)]
-        return found
+            for field, added in zip(FIELDS, self._added(i, self.costs[i]), strict=True):
+                results[field][segment.node] += added
+        return results
 
     def links(self, touched: Mapping[str, tuple[int, Sequence[int]]], device: int) -> list[Link]:
-        """Return what tensors cost that pass to, or come from, another device.
-
-        Parameters
-        ----------
-        touched : mapping
-            Of each tensor the node that makes it, and those that read it.
-        """
+        """Return the links of tensors that pass to or from another device, given their makers and readers."""
         changed: list[Any] = []
         wanted: list[tuple[str, int, int]] = []
         """Tensor, node and segment of each changed row."""
@@ -126,31 +120,30 @@ class HostCosting:
         for (tensor, node, i), cost in zip(wanted, costs, strict=True):
             before = self._added(-1 - i, self.costs[-1 - i]) if i < 0 else _load(self.costs[i])
             deltas = (max(0.0, after - was) for after, was in zip(_load(cost), before, strict=True))
-            known = more.get((tensor, node), NOTHING)
-            more[tensor, node] = Load(*(a + b for a, b in zip(known, deltas, strict=True)))
-        found = []
+            more[tensor, node] = more.get((tensor, node), NOTHING).plus(Load(*deltas))
+        links = []
         for tensor, (maker, used) in touched.items():
             write, *reads = (more.get((tensor, node), NOTHING) for node in (maker, *used))
             if any(any(load) for load in (write, *reads)):
-                found.append(Link(tensor, maker, tuple(used), write, tuple(reads), device))
-        return found
+                links.append(Link(tensor, maker, tuple(used), write, tuple(reads), device))
+        return links
 
     def _added(self, i: int, cost: Any) -> Load:
-        """Return what a segment adds to its chain."""
+        """Return the load that a segment adds to its chain."""
         segment, whole = self.segments[i], _load(cost)
         if segment.place == 0:
             return whole
         return Load(*(a - b for a, b in zip(whole, _load(self.costs[i - 1]), strict=True)))
 
     def _readers(self) -> dict[str, list[int]]:
-        """Return the segments that read each tensor, by those whose bytes it is."""
-        found: dict[str, list[int]] = {}
+        """Return the segments that read each stored tensor."""
+        readers: dict[str, list[int]] = {}
         for i, segment in enumerate(self.segments):
             made = {t for name in segment.own for t in self.graph.operators[name].outputs}
             read = {t for name in segment.own for t in self.graph.operators[name].inputs if t not in made}
             for stored in sorted({stored for t in read for stored in self.root[t]}):
-                found.setdefault(stored, []).append(i)
-        return found
+                readers.setdefault(stored, []).append(i)
+        return readers
 
     def _handed(self, row: Any, names: tuple[str, ...], tensor: str) -> Any:
         """Return a row with one tensor through DRAM."""
@@ -162,8 +155,8 @@ class HostCosting:
         return row
 
     def _rows(self, part: Any) -> Any:
-        """Return a row of the operator table for each segment: of the operators that `part` names."""
-        found: list[Any] = [None] * len(self.segments)
+        """Return a row of the operator table for each segment, of the operators that `part` returns."""
+        rows: list[Any] = [None] * len(self.segments)
         rounds = max((s.place for s in self.segments), default=-1) + 1
         for place in range(rounds):
             groups: list[Group] = []
@@ -178,8 +171,8 @@ class HostCosting:
             lowered = lower(self.graph, Decisions(tuple(groups)), self.soc)
             for number, row in zip(numbers, lowered.ops, strict=True):
                 if number >= 0:
-                    found[number] = row.copy()
-        return np.array(found, OP_DTYPE)
+                    rows[number] = row.copy()
+        return np.array(rows, OP_DTYPE)
 
     def _of_chain(self, chain: int) -> Sequence[int]:
         first = self.segment_of[self.groups[chain].main]
@@ -198,9 +191,9 @@ def costed(arch: ArchRow, rows: Any) -> Any:
     keys = [(at, row.tobytes()) for at, row in zip(number.tolist(), rows, strict=True)]
     place = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     first = {place[key]: i for i, key in reversed(list(enumerate(keys)))}
-    found = np.zeros(len(place), RESULT_DTYPE)
-    operator_costs(arch.archs, rows[[first[i] for i in range(len(place))]], found)
-    return found[[place[key] for key in keys]]
+    results = np.zeros(len(place), RESULT_DTYPE)
+    operator_costs(arch.archs, rows[[first[i] for i in range(len(place))]], results)
+    return results[[place[key] for key in keys]]
 
 
 def _load(result: Any) -> Load:
@@ -208,7 +201,7 @@ def _load(result: Any) -> Load:
 
 
 def homes(graph: Graph, members: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Return the node of each operator; one that is none's belongs with what it reads."""
+    """Return the node of each operator; an operator of no node belongs with its inputs."""
     home = {name: i for i, names in enumerate(members) for name in names}
     for op in graph:
         if op.name not in home:

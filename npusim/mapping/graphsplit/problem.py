@@ -1,29 +1,43 @@
 """The placement problem as numbers: cost of groups on devices, and of transfers between them.
 
 Nodes are groups of operators in their order of execution, each with its time, DRAM traffic and energy on each
-device. Entering a device costs a launch. A *link* is a result that would stay in an NPU's SRAM if everyone
-who touches it ran there: as soon as somebody else does, the groups on that NPU pay for the way through DRAM.
-Results that go through DRAM anyway cost nothing more when they cross: the devices of a SoC share it.
+device. Entering a device costs a launch. A *link* is a result that stays in the SRAM of an NPU if all groups
+that touch it run there: otherwise the groups on that NPU pay for its way through DRAM. Results that go
+through DRAM anyway cost nothing more when they cross: the devices of a SoC share it.
+
+A problem can be made coarser: an operator, a layer or a block is placed as one. Such a unit costs the sum of
+its nodes, and results within it cross nothing, so a finer granularity is never worse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import groupby, pairwise
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from npusim.graph import Graph
+
+Granularity = Literal["operator", "layer", "block"]
+"""What is placed as one: a group of operators, a module, or a block."""
+GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)
+"""From fine to coarse."""
+
 
 class Load(NamedTuple):
-    """What work costs."""
+    """Cost of work."""
 
     time_s: float = 0.0
     dram_bytes: float = 0.0
     energy_j: float = 0.0
     dma_s: float = 0.0
+
+    def plus(self, other: Load) -> Load:
+        """Return the sum of two loads."""
+        return Load(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 NOTHING = Load()
@@ -41,16 +55,16 @@ class Link:
     readers: tuple[int, ...]
     """In order of execution, all after the maker."""
     write: Load = NOTHING
-    """What writing it to DRAM adds to the maker at home."""
+    """Load on the maker at home of writing it to DRAM."""
     reads: tuple[Load, ...] = ()
-    """What reading it from DRAM adds to each reader at home."""
+    """Load on each reader at home of reading it from DRAM."""
     home: int = 0
     """Place of the device among those of the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveWeights:
-    """What a unit of each cost counts: a linear objective."""
+    """A linear objective: the weight of a unit of each cost."""
 
     time: Sequence[float]
     """Weight of a second on each device."""
@@ -81,25 +95,25 @@ class Problem:
     """Main operator of each group, in order of execution."""
     devices: tuple[str, ...]
     allowed: Any
-    """Which group may run where, bool array of shape (groups, devices)."""
+    """Whether a group may run on a device, bool array of shape (groups, devices)."""
     time_s: Any
     """Time of each group on each device, shape (groups, devices); infinite where it cannot run."""
     dram_bytes: Any
-    """The same for DRAM traffic."""
+    """DRAM traffic, shape (groups, devices)."""
     energy_j: Any
-    """The same for dynamic energy."""
+    """Dynamic energy, shape (groups, devices)."""
     dma_s: Any
-    """The same for the time of all DMA engines."""
+    """Time of all DMA engines, shape (groups, devices)."""
     launch_s: Any
     """Time to enter a device, shape (devices,)."""
     links: tuple[Link, ...] = ()
     handed: tuple[tuple[int, tuple[int, ...], float], ...] = ()
-    """Every result that passes between groups: maker, readers, bytes; for counting what crosses."""
+    """Every result that passes between groups: maker, readers, bytes; to count the bytes that cross."""
     members: tuple[tuple[str, ...], ...] = ()
     """Operators of each group, its main one first."""
 
     def loads(self, placement: Sequence[int]) -> Any:
-        """Add up a placement.
+        """Return the sums over a placement.
 
         Returns
         -------
@@ -107,22 +121,25 @@ class Problem:
             Time of each device (s), time of launches (s), DRAM traffic (B), dynamic energy (J), time of the
             DMA engines of each device (s).
         """
-        k = len(self.devices)
-        found = np.zeros(2 * k + 3)
+        k, loads = len(self.devices), np.zeros(2 * len(self.devices) + 3)
         last = -1
         for i, device in enumerate(placement):
-            found[device] += self.time_s[i, device]
-            found[k] += self.launch_s[device] if device != last else 0.0
-            found[k + 1] += self.dram_bytes[i, device]
-            found[k + 2] += self.energy_j[i, device]
-            found[k + 3 + device] += self.dma_s[i, device]
+            self._add_group(loads, i, device)
+            loads[k] += self.launch_s[device] if device != last else 0.0
             last = device
         for link in self.links:
-            self._add_link(found, link, placement)
-        return found
+            self._add_link(loads, link, placement)
+        return loads
+
+    def _add_group(self, loads: Any, group: int, device: int, sign: float = 1.0) -> None:
+        k = len(self.devices)
+        loads[device] += sign * self.time_s[group, device]
+        loads[k + 1] += sign * self.dram_bytes[group, device]
+        loads[k + 2] += sign * self.energy_j[group, device]
+        loads[k + 3 + device] += sign * self.dma_s[group, device]
 
     def _add_link(self, loads: Any, link: Link, placement: Sequence[int], sign: float = 1.0) -> None:
-        """Add to the loads of a placement what a link costs there."""
+        """Add the cost of a link to the loads of a placement."""
         k, home, users = len(self.devices), link.home, (link.maker, *link.readers)
         if all(placement[i] == home for i in users):
             return
@@ -135,29 +152,26 @@ class Problem:
 
     @cached_property
     def _links_of(self) -> list[list[Link]]:
-        found: list[list[Link]] = [[] for _ in self.names]
+        links: list[list[Link]] = [[] for _ in self.names]
         for link in self.links:
             for i in {link.maker, *link.readers}:
-                found[i].append(link)
-        return found
+                links[i].append(link)
+        return links
 
     def moved(self, loads: Any, placement: list[int], group: int, device: int) -> Any:
-        """Return the loads of a placement (`loads`) with one group on another device, but for rounding."""
+        """Return the loads of a placement with one group on another device, up to rounding."""
         k, before = len(self.devices), placement[group]
-        found = loads.copy()
+        moved = loads.copy()
         for sign, here in ((-1.0, before), (1.0, device)):
             placement[group] = here
-            found[here] += sign * self.time_s[group, here]
-            found[k + 1] += sign * self.dram_bytes[group, here]
-            found[k + 2] += sign * self.energy_j[group, here]
-            found[k + 3 + here] += sign * self.dma_s[group, here]
+            self._add_group(moved, group, here, sign)
             for i in range(group, min(group + 2, len(placement))):
                 if i == 0 or placement[i] != placement[i - 1]:
-                    found[k] += sign * self.launch_s[placement[i]]
+                    moved[k] += sign * self.launch_s[placement[i]]
             for link in self._links_of[group]:
-                self._add_link(found, link, placement, sign)
+                self._add_link(moved, link, placement, sign)
         placement[group] = before
-        return found
+        return moved
 
     def cost(self, placement: Sequence[int], weights: ObjectiveWeights) -> float:
         """Return the weighted cost of a placement."""
@@ -181,3 +195,129 @@ class Problem:
     def switches(self, placement: Sequence[int]) -> int:
         """Return how often work passes to another device."""
         return sum(a != b for a, b in pairwise(placement))
+
+
+def units_of(graph: Graph, problem: Problem, granularity: Granularity) -> tuple[tuple[int, ...], ...]:
+    """Return the nodes of each unit, in order of execution.
+
+    Operators of a layer or block that are apart in this order are several units.
+    """
+    if granularity == "operator":
+        return tuple((i,) for i in range(len(problem.names)))
+
+    def label(node: int) -> tuple[str, ...]:
+        name = problem.names[node]
+        block = graph.regions[name].block
+        return (block,) if granularity == "block" else (block, graph.operators[name].region)
+
+    return tuple(tuple(nodes) for _, nodes in groupby(range(len(problem.names)), key=label))
+
+
+def merged(problem: Problem, units: Sequence[Sequence[int]]) -> Problem:
+    """Return the problem of placing units instead of nodes.
+
+    Parameters
+    ----------
+    units : sequence of sequence of int
+        Nodes that follow each other; every node is in one.
+    """
+    if all(len(nodes) == 1 for nodes in units):
+        return problem
+    unit = np.repeat(np.arange(len(units)), [len(nodes) for nodes in units]).tolist()
+    first = [nodes[0] for nodes in units]
+
+    links = (_merged_link(link, unit) for link in problem.links)
+    handed = ((unit[m], _others(readers, m, unit), size) for m, readers, size in problem.handed)
+    return replace(
+        problem,
+        names=tuple(problem.names[i] for i in first),
+        allowed=np.logical_and.reduceat(problem.allowed, first, axis=0),
+        time_s=np.add.reduceat(problem.time_s, first, axis=0),
+        dram_bytes=np.add.reduceat(problem.dram_bytes, first, axis=0),
+        energy_j=np.add.reduceat(problem.energy_j, first, axis=0),
+        dma_s=np.add.reduceat(problem.dma_s, first, axis=0),
+        links=tuple(link for link in links if link is not None),
+        handed=tuple(result for result in handed if result[1]),
+        members=tuple(tuple(n for m in problem.members[u[0] : u[-1] + 1] for n in m) for u in units),
+    )
+
+
+def spread(units: Sequence[Sequence[int]], placement: Sequence[int]) -> tuple[int, ...]:
+    """Return the device of each node, given that of each unit."""
+    return tuple(device for nodes, device in zip(units, placement, strict=True) for _ in nodes)
+
+
+def _others(readers: Sequence[int], maker: int, unit: Sequence[int]) -> tuple[int, ...]:
+    return tuple(sorted({unit[reader] for reader in readers} - {unit[maker]}))
+
+
+def _merged_link(link: Link, unit: Sequence[int]) -> Link | None:
+    """Return a link between units; None where it stays within one."""
+    readers = _others(link.readers, link.maker, unit)
+    if not readers:
+        return None
+    loads = {unit[link.maker]: link.write}
+    for reader, load in zip(link.readers, link.reads, strict=True):
+        loads[unit[reader]] = loads.get(unit[reader], NOTHING).plus(load)
+    maker = unit[link.maker]
+    reads = tuple(loads[reader] for reader in readers)
+    return replace(link, maker=maker, readers=readers, write=loads[maker], reads=reads)
+
+
+def cut_loads(problem: Problem, first: int, rest: int) -> Any:
+    """Return the loads of each cut in two: one device runs the groups before it, another those behind it.
+
+    Returns
+    -------
+    array of float64, shape (groups - 1, 2 * devices + 3)
+        `Problem.loads` of the placement with groups 0 to i on `first` and the others on `rest`.
+    """
+    k, n = len(problem.devices), len(problem.names)
+    loads = np.zeros((max(0, n - 1), 2 * k + 3))
+    for table, start in ((problem.dram_bytes, k + 1), (problem.energy_j, k + 2)):
+        loads[:, start] += np.cumsum(table[:, first])[: n - 1]
+        loads[:, start] += np.cumsum(table[::-1, rest])[::-1][1:]
+    for table, start in ((problem.time_s, 0), (problem.dma_s, k + 3)):  # of each device
+        loads[:, start + first] += np.cumsum(table[:, first])[: n - 1]
+        loads[:, start + rest] += np.cumsum(table[::-1, rest])[::-1][1:]
+    loads[:, k] = problem.launch_s[first] + problem.launch_s[rest]
+    for home in (first, rest):
+        of_links = _link_loads(problem, home, is_first=home == first)
+        for column, place in enumerate((home, k + 1, k + 2, k + 3 + home)):
+            loads[:, place] += of_links[:, column]
+    return loads
+
+
+def _link_loads(problem: Problem, home: int, is_first: bool) -> Any:
+    """Return the loads on users at home of the links that each cut divides, shape (groups - 1, 4).
+
+    A link costs nothing where none or all of its users are at home.
+    """
+    n = len(problem.names)
+    steps = np.zeros((n + 1, 4))
+    """Changes from each cut to the next."""
+    for link in problem.links:
+        if link.home != home:
+            continue
+        users = (link.maker, *link.readers)
+        loads = np.array([(u.time_s, u.dram_bytes, u.energy_j, u.dma_s) for u in (link.write, *link.reads)])
+        begin, end = users[0], users[-1]
+        if is_first:  # users before the cut are at home; the link is free once all are
+            np.add.at(steps, list(users), loads)
+            steps[end] -= loads.sum(axis=0)
+        else:  # users behind the cut are at home; the link costs once the first is not
+            steps[begin] += loads.sum(axis=0)
+            np.subtract.at(steps, list(users), loads)
+    sums = np.cumsum(steps, axis=0)[: max(0, n - 1)]
+    # An amount that was added and subtracted again leaves rounding alone.
+    return np.where(sums > 1e-12 * np.abs(steps).sum(axis=0), sums, 0.0)
+
+
+def cut_transfer_bytes(problem: Problem) -> Any:
+    """Return the bytes that cross each cut, shape (groups - 1,)."""
+    steps = np.zeros(len(problem.names) + 1)
+    for maker, readers, size in problem.handed:
+        last = max(readers, default=maker)
+        steps[maker] += size
+        steps[last] -= size
+    return np.cumsum(steps)[: max(0, len(problem.names) - 1)]

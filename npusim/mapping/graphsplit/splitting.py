@@ -1,38 +1,207 @@
-"""GraphSplit applied: objective weights, solutions, and device wishes on the operators.
+"""GraphSplit: the best placement of groups on devices, and its application to a graph.
 
-One inference at a time is a sum: time (or energy with what leakage adds to it), so one solution of the
-dynamic program is the best. With several in flight the slowest device sets the pace, which is a maximum of
-sums: then devices get weights, the best placement at those weights is found, and busy devices get larger
-ones, round after round (Lagrangian relaxation with multiplicative updates). Each round also proves a lower
-bound (no placement can beat the best at any weights), so the answer comes with how far from the best it can
-be at most. What is found is improved by moving single groups.
+Groups are placed in their order of execution by dynamic programming. Future costs depend on the past through
+the device that ran last (the next launch) and, for each open link (made, and not yet read by all its
+readers), through one bit: have only groups at home touched it so far? The cheapest path to each such state is
+kept, so the result is exact for any number of devices: on chains with as many states as devices, on series-
+parallel graphs with devices x 2^(open branches), and on any other graph whose open links are few. (A minimum
+cut would be exact for two devices only.) Beyond `MOST_STATES` states only the cheapest are kept and the
+result is not proven. The lower bound is then the exact solution of a relaxed problem: at each place at most
+`_BOUND_LINKS` links are open, the most expensive ones, and the others cost nothing.
+
+For one inference at a time the objective is a sum: time, or energy with leakage, so one solution of the
+dynamic program is the best. With several in flight the slowest device sets the pace, a maximum of sums. Then
+devices get weights, and busy devices larger ones round by round (Lagrangian relaxation with multiplicative
+updates). Each round also proves a lower bound (no placement beats the best at any weights), so the answer
+comes with its largest distance from the optimum. Moves of single groups then improve the placement.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from npusim.arch import Soc
 from npusim.cost import DeviceTimes, fill_interval_bounds_s, interval_s, throttled_interval_s
+from npusim.errors import InfeasibleError
 from npusim.graph import Editor, Graph
-from npusim.mapping.fusion import wished
 from npusim.mapping.graphsplit.device_costs import placement_problem
-from npusim.mapping.graphsplit.dynamic import solve
 from npusim.mapping.graphsplit.host_costs import homes
-from npusim.mapping.graphsplit.problem import ObjectiveWeights, Problem
+from npusim.mapping.graphsplit.problem import Link, Load, ObjectiveWeights, Problem
 from npusim.mapping.mapped import Mapped, Run, map_placed
+from npusim.mapping.placing import unpacked, wished
 
+MOST_STATES = 4096
+"""States that are kept at a group: twelve open branches on one device."""
+_BOUND_LINKS = 6
+_ROUNDING = 1e-12
 Objective = Literal["latency", "energy"]
 _ROUNDS = 24
 _CLOSE = 1e-3
 """Relative distance to the lower bound that ends the search."""
 _STEP = 2.0
-"""How strongly weights follow the load: that of a fully busy device grows e^(step / sqrt(round)) times.
+"""How strongly weights follow the load: the weight of a fully busy device grows e^(step / sqrt(round)) times.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A placement and its cost at some weights."""
+
+    placement: tuple[int, ...]
+    """Device of each group."""
+    cost: float
+    exact: bool
+    """Whether it is proven that no placement of this order is cheaper."""
+    bound: float
+    """No placement costs less."""
+
+
+class _Path(NamedTuple):
+    """The cheapest path to a state."""
+
+    cost: float
+    device: int
+    before: _Path | None
+
+
+State = tuple[int, int]
+"""Device that ran last; bits of the links that a device other than home has touched."""
+
+
+class _Touch(NamedTuple):
+    """A group's use of a link."""
+
+    home: int
+    bit: int
+    own: float
+    """Cost of its transfer."""
+    past: float
+    """Cost of the transfers of the earlier users, all at home."""
+    closes: bool
+    """Whether it is the last use."""
+
+
+def solve(problem: Problem, weights: ObjectiveWeights, most_states: int = MOST_STATES) -> Solution:
+    """Return the cheapest placement.
+
+    Parameters
+    ----------
+    most_states : int
+        States that are kept at a group, at least one for each device.
+
+    Raises
+    ------
+    InfeasibleError
+        Where no allowed device can run some group.
+    """
+    count, devices = len(problem.names), range(len(problem.devices))
+    node = _node_costs(problem, weights)
+    touches = _touches(problem, weights)
+    launch = [weights.launch * float(s) for s in problem.launch_s]
+    paths: dict[State, _Path] = {(-1, 0): _Path(0.0, -1, None)}
+    exact = True
+    for i in range(count):
+        following: dict[State, _Path] = {}
+        for (last, bits), path in paths.items():
+            for device in devices:
+                cost = path.cost + node[i][device] + (launch[device] if device != last else 0.0)
+                if cost == np.inf:
+                    continue
+                after = bits
+                for touch in touches[i]:
+                    if device != touch.home:
+                        cost += 0.0 if after & touch.bit else touch.past
+                        after |= touch.bit
+                    elif after & touch.bit:
+                        cost += touch.own
+                    if touch.closes:
+                        after &= ~touch.bit
+                known = following.get((device, after))
+                if known is None or cost < known.cost:
+                    following[device, after] = _Path(cost, device, path)
+        if not following:
+            raise InfeasibleError(
+                f"operator {problem.names[i]!r} can run on none of {', '.join(problem.devices)}"
+            )
+        if len(following) > most_states:
+            exact = False
+            cheapest = sorted(following.items(), key=lambda item: item[1].cost)[:most_states]
+            following = dict(cheapest)
+        paths = following
+    best = min(paths.values(), key=lambda path: path.cost)
+    bound = best.cost
+    if not exact:
+        few = min(_BOUND_LINKS, int(np.log2(most_states / len(problem.devices))))
+        bound = solve(_with_few_links(problem, weights, few), weights, most_states).cost
+    proven = exact or bound >= best.cost * (1.0 - _ROUNDING)
+    return Solution(_trace(best), best.cost, proven, min(bound, best.cost))
+
+
+def _with_few_links(problem: Problem, weights: ObjectiveWeights, most: int) -> Problem:
+    """Return the problem with the most expensive links, at most `most` of them open at any place."""
+    open_links = np.zeros(len(problem.names), int)
+    kept = []
+
+    def cost(link: Link) -> float:
+        return sum(weights.cost(load, link.home) for load in (link.write, *link.reads))
+
+    for link in sorted(problem.links, key=cost, reverse=True):
+        span = open_links[link.maker : link.readers[-1] if link.readers else link.maker]
+        if not span.size or span.max() < most:
+            span += 1
+            kept.append(link)
+    return replace(problem, links=tuple(sorted(kept, key=lambda link: link.maker)))
+
+
+def _node_costs(problem: Problem, weights: ObjectiveWeights) -> list[list[float]]:
+    """Return the cost of each group on each device; infinite where it cannot run."""
+    tables = np.stack((problem.time_s, problem.dram_bytes, problem.energy_j, problem.dma_s), axis=-1).tolist()
+    possible = problem.allowed & np.isfinite(problem.time_s)
+    return [
+        [weights.cost(Load(*row[d]), d) if possible[i, d] else float("inf") for d in range(len(row))]
+        for i, row in enumerate(tables)
+    ]
+
+
+def _touches(problem: Problem, weights: ObjectiveWeights) -> list[list[_Touch]]:
+    """Return the links that each group uses; a bit is free again once its link is closed."""
+    touches: list[list[_Touch]] = [[] for _ in problem.names]
+    free: list[int] = []
+    closing: dict[int, list[int]] = {}
+    by_maker: dict[int, list[int]] = {}
+    for number, link in enumerate(problem.links):
+        by_maker.setdefault(link.maker, []).append(number)
+    used = 0
+    for i in range(len(problem.names)):
+        for number in by_maker.get(i, ()):
+            link = problem.links[number]
+            if not link.readers:
+                continue
+            place = free.pop() if free else used
+            used = max(used, place + 1)
+            due = weights.cost(link.write, link.home)
+            touches[i].append(_Touch(link.home, 1 << place, due, 0.0, False))
+            for reader, load in zip(link.readers, link.reads, strict=True):
+                own = weights.cost(load, link.home)
+                is_last = reader == link.readers[-1]
+                touches[reader].append(_Touch(link.home, 1 << place, own, due, is_last))
+                due += own
+            closing.setdefault(link.readers[-1], []).append(place)
+        free.extend(closing.get(i, ()))
+    return touches
+
+
+def _trace(path: _Path) -> tuple[int, ...]:
+    placement: list[int] = []
+    step: _Path | None = path
+    while step is not None and step.before is not None:
+        placement.append(step.device)
+        step = step.before
+    return tuple(reversed(placement))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +217,12 @@ class Split:
     exact: bool
     """Whether value and bound are the same."""
     others: tuple[tuple[int, ...], ...] = ()
-    """Further good placements, the best first: they are additive here, the engine knows better."""
+    """Further good placements, the best first: costs are additive here, an engine may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the objective needs to know of the machine; arrays have a number for each device."""
+    """Numbers of the machine in the objective; arrays are by device."""
 
     requests: float
     contexts: Any
@@ -61,56 +230,51 @@ class Terms:
     idle_w: float
     """Power of the package while all devices idle."""
     static_w: Any
-    """What each draws beyond that while an inference works on it that no operator's energy holds."""
+    """Further power of a device while an inference works on it, beyond the energy of operators."""
     minimise: Objective
     limit_w: float = 0.0
     """Mean power that the package is throttled to; 0: it is not."""
 
     @classmethod
     def of(cls, soc: Soc, run: Run, minimise: Objective, devices: tuple[str, ...]) -> Terms:
-        """Read them off the machine's data sheet."""
+        """Return the terms of a machine in a run."""
         arch = run.row(soc)
         contexts, static_w = np.ones(len(devices)), np.zeros(len(devices))
         for d, device in enumerate(devices):
             if device in arch.arrays:
                 contexts[d] = arch[device]["contexts"]
                 static_w[d] = arch[device]["static_w"] / contexts[d]
-        shared = arch.shared
-        return cls(
-            float(run.requests),
-            contexts,
-            float(shared["dram_bytes_per_s"]),
-            float(shared["idle_w"]),
-            static_w,
-            minimise,
-            float(shared["limit_w"]),
+        dram_bytes_per_s, idle_w, limit_w = (
+            float(arch.shared[name]) for name in ("dram_bytes_per_s", "idle_w", "limit_w")
         )
+        requests = float(run.requests)
+        return cls(requests, contexts, dram_bytes_per_s, idle_w, static_w, minimise, limit_w)
 
 
 def objective_of(problem: Problem, terms: Terms, placement: tuple[int, ...]) -> float:
-    """Return what is minimised, by the costs of the problem: seconds between inferences, or joules of one."""
+    """Return the objective of a placement: seconds between inferences, or joules of one."""
     return objective_of_loads(terms, problem.loads(placement))
 
 
 def objective_of_loads(terms: Terms, loads: Any) -> float:
-    """Return what is minimised, given the loads of a placement (`Problem.loads`)."""
+    """Return the objective of a placement, given its loads (`Problem.loads`)."""
     k = len(terms.contexts)
-    found_s = float(interval_s(terms.requests, *_pace(terms, loads), np.empty(2 * k + 2)))
+    pace_s = float(interval_s(terms.requests, *_pace(terms, loads), np.empty(2 * k + 2)))
     work_j = float(loads[k + 2] + terms.static_w @ loads[:k])
-    if np.isfinite(found_s):
-        found_s = float(throttled_interval_s(found_s, work_j, terms.idle_w, terms.limit_w))
-    return found_s if terms.minimise == "latency" else work_j + terms.idle_w * found_s
+    if np.isfinite(pace_s):
+        pace_s = float(throttled_interval_s(pace_s, work_j, terms.idle_w, terms.limit_w))
+    return pace_s if terms.minimise == "latency" else work_j + terms.idle_w * pace_s
 
 
 def _pace(terms: Terms, loads: Any) -> tuple[DeviceTimes, float, float]:
-    """Return what `npusim.cost.interval` asks for, given the loads of a placement (`Problem.loads`)."""
+    """Return the arguments of `npusim.cost.interval` for the loads of a placement."""
     k = len(terms.contexts)
     times = DeviceTimes(np.ascontiguousarray(loads[:k]), np.ascontiguousarray(loads[k + 3 :]), terms.contexts)
     return times, float(loads[k]), float(loads[k + 1] / terms.dram_bytes_per_s)
 
 
 def _bounds_per_load(terms: Terms) -> Any:
-    """Return the bounds of the interval that a unit of each load makes, without those that are always 0."""
+    """Return the bounds of the interval per unit of each load, without bounds that are always 0."""
     k = len(terms.contexts)
     matrix = np.empty((2 * k + 3, 2 * k + 2))
     for unit, bounds in zip(np.eye(2 * k + 3), matrix, strict=True):
@@ -125,30 +289,24 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
     share = np.full(len(per_load), 1.0 / len(per_load))
     if terms.requests <= 1.0:
         solution = solve(problem, _weights(per_load, terms, share))
-        return Split(
-            problem,
-            solution.placement,
-            solution.cost,
-            solution.bound,
-            solution.exact,
-        )
-    found: dict[tuple[int, ...], float] = {}
+        return Split(problem, solution.placement, solution.cost, solution.bound, solution.exact)
+    values: dict[tuple[int, ...], float] = {}
     bound = 0.0
     for round_ in range(1, _ROUNDS + 1):
         solution = solve(problem, _weights(per_load, terms, share))
-        if solution.placement not in found:
+        if solution.placement not in values:
             value = objective_of(problem, terms, solution.placement)
-            found[solution.placement] = value
+            values[solution.placement] = value
             improved, placement = _improved(problem, terms, solution.placement, value)
-            found[placement] = improved
+            values[placement] = improved
         bound = max(bound, solution.bound)
         intervals = per_load @ problem.loads(solution.placement)
-        least = min(found.values())
+        least = min(values.values())
         if least <= bound * (1.0 + _CLOSE):
             break
         share = share * np.exp(_STEP / np.sqrt(round_) * intervals / intervals.max())
         share /= share.sum()
-    ranked = sorted(found, key=lambda placement: found[placement])
+    ranked = sorted(values, key=lambda placement: values[placement])
     proven = bound >= least * (1.0 - 1e-9)
     return Split(problem, ranked[0], least, min(bound, least), proven, tuple(ranked[1:]))
 
@@ -156,7 +314,7 @@ def best_placement(problem: Problem, terms: Terms) -> Split:
 def _improved(
     problem: Problem, terms: Terms, placement: tuple[int, ...], value: float
 ) -> tuple[float, tuple[int, ...]]:
-    """Move single groups to other devices as long as that helps; weights alone cannot part equal groups."""
+    """Return value and placement after helpful moves of single groups, which weights cannot separate."""
     better, current = True, list(placement)
     loads = problem.loads(current)
     while better:
@@ -167,8 +325,8 @@ def _improved(
                     problem.allowed[i, device] and isfinite(problem.time_s[i, device])
                 ):
                     continue
-                found = objective_of_loads(terms, problem.moved(loads, current, i, device))
-                if found < value * (1.0 - _CLOSE):
+                moved = objective_of_loads(terms, problem.moved(loads, current, i, device))
+                if moved < value * (1.0 - _CLOSE):
                     current[i], better = device, True
                     loads = problem.loads(current)
                     value = objective_of_loads(terms, loads)
@@ -176,7 +334,7 @@ def _improved(
 
 
 def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
-    """Turn shares of importance of the bounds into weights of seconds, bytes and joules."""
+    """Return the weights of seconds, bytes and joules, given the share of each bound."""
     scale, energy = (1.0, 0.0) if terms.minimise == "latency" else (terms.idle_w, 1.0)
     k, weights = len(terms.contexts), scale * (share @ per_load)
     time = (weights[:k] + energy * terms.static_w).tolist()
@@ -185,35 +343,54 @@ def _weights(per_load: Any, terms: Terms, share: Any) -> ObjectiveWeights:
 
 
 def placed(graph: Graph, problem: Problem, placement: tuple[int, ...]) -> Graph:
-    """Return the graph with each operator's device written on it."""
+    """Return the graph with each operator's device as its wish."""
     editor = Editor.of(graph)
     for name, node in homes(graph, problem.members).items():
         editor.change_operator(name, device=problem.devices[placement[node]])
     return editor.finish()
 
 
-def split(graph: Graph, soc: Soc, run: Run) -> Mapped:
-    """Map a graph whose preprocessing may go to the CPU where that costs less than the NPU.
+def _split(graph: Graph, soc: Soc, run: Run) -> Mapped:
+    """Map a graph whose preprocessing may go to the CPU where that is cheaper than the NPU.
 
-    The best placements found are mapped in full beside the NPU alone, and the fastest is taken.
+    The best placements are mapped in full, and the NPU alone; the fastest wins.
     """
     movable, main = frozenset(wished(graph)), soc.main_device
     choice = (main, soc.named("cpu") or main)
     editor = Editor.of(graph)
     for name in movable:
         editor.change_operator(name, device=main)
-    none = map_placed(editor.finish(), soc, run)
+    unsplit = map_placed(editor.finish(), soc, run)
     stay = {op.name: soc.named(op.device or main) or main for op in graph if op.name not in movable}
     devices = tuple(dict.fromkeys((*choice, *stay.values())))
-    problem = placement_problem(
-        graph, soc, run, devices, stay, none.decisions.residency if set(stay.values()) == {main} else None
-    )
+    kept = unsplit.decisions.residency if set(stay.values()) == {main} else None
+    problem = placement_problem(graph, soc, run, devices, stay, kept)
     for i, name in enumerate(problem.names):
         if name in movable:
             problem.allowed[i] = [device in choice for device in devices]
-    found = best_placement(problem, Terms.of(soc, run, "latency", devices))
-    placements = (found.placement, *found.others[:1])
+    best = best_placement(problem, Terms.of(soc, run, "latency", devices))
+    placements = (best.placement, *best.others[:1])
     mapped = [map_placed(placed(graph, problem, placement), soc, run) for placement in placements]
     return min(
-        (none, *mapped), key=lambda m: (-float(m.total["throughput_per_s"]), float(m.total["energy_j"]))
+        (unsplit, *mapped), key=lambda m: (-float(m.total["throughput_per_s"]), float(m.total["energy_j"]))
     )
+
+
+def map_graph(graph: Graph, soc: Soc, run: Run) -> Mapped:
+    """Decide placement, fusion and residency of a graph on a SoC for the least latency.
+
+    Parameters
+    ----------
+    graph : Graph
+        Techniques applied. Operators that GraphSplit wishes on the CPU go there where that is cheaper; other
+        wishes are obeyed.
+
+    Raises
+    ------
+    InfeasibleError
+        Where some operator fits into SRAM under no plan; it is named.
+    """
+    graph = unpacked(graph, soc, run.device)
+    if run.device == "auto" and soc.main_device in soc.array_devices and soc.has("cpu") and wished(graph):
+        return _split(graph, soc, run)
+    return map_placed(graph, soc, run)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import inf, isinf
 from typing import Any
 
-from npusim.arch.toolchain import Toolchain, load_toolchain
+from npusim.arch.loading import Toolchain, load_toolchain
 from npusim.errors import ConfigError, InfeasibleError, NpusimError
 from npusim.scenario import Scenario
 from npusim.studies.stream.document import CapacityCost, Followed, Strategy

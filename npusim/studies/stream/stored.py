@@ -22,7 +22,7 @@ from npusim.graph import Editor, Graph, GraphMeta, GraphStructure
 from npusim.ops import DType
 from npusim.scenario import Scenario, split_settings
 from npusim.workloads import GnnSpec, build_gnn, load_gnn, load_statistics
-from npusim.workloads.gnn.batches import Batch, support_of
+from npusim.workloads.gnn.spec import Batch, support_of
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -160,7 +160,7 @@ def stored_features(scenario: Scenario, plan: StorePlan, run: Runner | None = No
     scenario : Scenario
         A workload `sage-concat` without pruning's batches; a SoC with a CPU.
     run : callable, optional
-        Counts on real data: `npusim.accuracy.stored_features.runner_of`.
+        Counts on real data: `npusim.accuracy.batches.runner_of`.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from npusim.arch.toolchain import Toolchain
+from npusim.arch.loading import Toolchain
 from npusim.graph import Graph, GraphStructure
 from npusim.mapping import map_graph
 from npusim.ops import Family, TensorKind

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from npusim.config.tables import Choice, Number, Table, read_table
-from npusim.config.texts import csv_records, read_text
+from npusim.config.tables import Choice, Number, Table, csv_records, read_table
 from npusim.errors import ConfigError, UnknownNameError, shown
+from npusim.files import read_text
 
 EVENTS = ("add_node", "remove_node", "add_edge", "remove_edge")
 """What can happen; an edge is undirected."""

@@ -4,26 +4,99 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
 
 from npusim.graph import Graph
-from npusim.workloads.cnn.spec import CnnModel, CnnSpec
-from npusim.workloads.spec import WorkloadKind
+from npusim.units import refuse
+from npusim.workloads.spec import WorkloadKind, WorkloadSpec, default_of_model
 
-__all__ = ["CNN", "CnnSpec"]
+CnnModel = Literal[
+    "resnet-50",
+    "mobilenet-v2",
+    "ssd-mobilenet-v1",
+    "efficientdet-d0",
+    "yolo-v3-tiny",
+    "yolov8n",
+    "yolo11n",
+    "unet",
+]
+
+
+class _Sizes(NamedTuple):
+    """Defaults of a model, and what its image sizes are multiples of."""
+
+    height: int
+    width: int
+    classes: int
+    multiple: int = 1
+
+
+_SIZES: dict[str, _Sizes] = {
+    "resnet-50": _Sizes(224, 224, 1000),
+    "mobilenet-v2": _Sizes(224, 224, 1000),
+    "ssd-mobilenet-v1": _Sizes(300, 300, 91),
+    "efficientdet-d0": _Sizes(512, 512, 90, 128),
+    "yolo-v3-tiny": _Sizes(416, 416, 80, 32),
+    "yolov8n": _Sizes(640, 640, 80, 32),
+    "yolo11n": _Sizes(640, 640, 80, 32),
+    "unet": _Sizes(256, 256, 2, 16),
+}
+
+Pixels = Annotated[int, Field(ge=32, le=8192)]
+
+
+def _of_model(key: str) -> Any:
+    return default_of_model({model: getattr(sizes, key) for model, sizes in _SIZES.items()})
+
+
+class CnnSpec(WorkloadSpec):
+    """A convolutional network."""
+
+    kind: Literal["cnn"]
+    """Convolutional networks."""
+    model: CnnModel
+    """The network."""
+    precision: Literal["fp16", "bf16", "fp32", "int8"] = "fp16"
+    """Format of its tensors; `int8` is a network quantised before it is compiled: convolutions and products
+    multiply bytes, what the grid cannot finish stays fp16."""
+    batch: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Images of one inference."""
+    height: Pixels = _of_model("height")
+    """Rows of an image. Default: what the network was published with (resnet-50, mobilenet-v2 224,
+    ssd-mobilenet-v1 300, yolo-v3-tiny 416, efficientdet-d0 512, yolov8n and yolo11n 640, unet 256)."""
+    width: Pixels = _of_model("width")
+    """Columns of an image. Default: as for `height`."""
+    classes: Annotated[int, Field(ge=1, le=100_000)] = _of_model("classes")
+    """Classes to tell apart. Default: 1000 of ImageNet, 80, 90 or 91 of COCO, 2 of unet."""
+
+    @model_validator(mode="after")
+    def _sizes_suit_the_model(self) -> CnnSpec:
+        multiple = _SIZES[self.model].multiple
+        for key in ("height", "width"):
+            if getattr(self, key) % multiple:
+                refuse(f"`{getattr(self, key)}`", f"a multiple of {multiple} for {self.model}", at=key)
+        return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Shape of the input."""
+        return {"input": f"{self.batch}x3x{self.height}x{self.width}"}
 
 
 def _build(spec: CnnSpec, name: str, _: Path) -> Graph:
-    from npusim.workloads.cnn import classifiers, detectors, unet, yolo  # of one kind, when one is built
+    from npusim.workloads.cnn import networks  # when one is built
 
     builders: Mapping[CnnModel, Callable[[CnnSpec, str], Graph]] = {
-        "resnet-50": classifiers.build_resnet_50,
-        "mobilenet-v2": classifiers.build_mobilenet_v2,
-        "ssd-mobilenet-v1": detectors.build_ssd_mobilenet_v1,
-        "efficientdet-d0": detectors.build_efficientdet_d0,
-        "yolo-v3-tiny": yolo.build_yolo_v3_tiny,
-        "yolov8n": yolo.build_yolov8n,
-        "yolo11n": yolo.build_yolo11n,
-        "unet": unet.build_unet,
+        "resnet-50": networks.build_resnet_50,
+        "mobilenet-v2": networks.build_mobilenet_v2,
+        "ssd-mobilenet-v1": networks.build_ssd_mobilenet_v1,
+        "efficientdet-d0": networks.build_efficientdet_d0,
+        "yolo-v3-tiny": networks.build_yolo_v3_tiny,
+        "yolov8n": networks.build_yolov8n,
+        "yolo11n": networks.build_yolo11n,
+        "unet": networks.build_unet,
     }
     return builders[spec.model](spec, name)
 

@@ -12,13 +12,17 @@ from dataclasses import dataclass, replace
 
 from npusim.graph import Editor, Graph, GraphStructure
 from npusim.ops import DType, Role
-from npusim.workloads.gnn.batches import Batch, Support, overflow_share, support_of
-from npusim.workloads.gnn.channels import BranchChannels, Layer
-from npusim.workloads.gnn.edges import edge_list
-from npusim.workloads.gnn.gcn import GCN_FORMS
-from npusim.workloads.gnn.layers import activation, finish_layer, linear, start
-from npusim.workloads.gnn.sage import mean_along
-from npusim.workloads.gnn.spec import GnnSpec
+from npusim.workloads.gnn.layers import activation, edge_list, finish_layer, linear, start
+from npusim.workloads.gnn.models import GCN_FORMS, mean_along
+from npusim.workloads.gnn.spec import (
+    Batch,
+    BranchChannels,
+    GnnSpec,
+    Layer,
+    Support,
+    overflow_share,
+    support_of,
+)
 
 Aggregate = Callable[[str, str], str]
 """(features, region) -> their aggregate over neighbours."""

@@ -1,27 +1,379 @@
-"""Keys of a workload file of kind `gnn`: which network, on which data graph, in which form."""
+"""Keys of a workload file of kind `gnn`: network, data graph, form, kept channels and batch."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NoReturn
 
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from npusim.config import Section
 from npusim.errors import ConfigError
+from npusim.graph import GraphStructure
 from npusim.ops import DType
 from npusim.units import refuse
-from npusim.workloads.gnn.batches import Batch
-from npusim.workloads.gnn.channels import (
-    BranchChannels,
-    Layer,
-    Pruning,
-    attention_layers,
-    check_budget,
-    given,
-    kept_channels,
-    layers_of,
-    pruned,
-)
 from npusim.workloads.spec import WorkloadSpec, default_of_model
+
+Scheme = Literal["full", "batched"]
+Channels = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class BranchChannels(Section):
+    """A branch of a layer: A^order h W."""
+
+    order: Annotated[int, Field(ge=0, le=64)]
+    """Power of the normalised adjacency; 0: the node's own features."""
+    inputs: Channels
+    """Rows of the branch's weight: input channels that it reads."""
+    outputs: Channels
+    """Columns of the branch's weight: channels that it puts out."""
+
+
+class Pruning(Section):
+    """Channel pruning by budget (GCNP, section 3.3): how many channels each layer keeps."""
+
+    budget: Annotated[float, Field(gt=1.0, le=1e6)]
+    """How many times fewer channels: 4 keeps a quarter of them."""
+    scheme: Scheme = "full"
+    """`full`: input channels of every layer but the first, whose attributes stay; `batched`: those of layer 2
+    in all branches, and of layer 1 in the neighbours' branch."""
+    multiple: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Channels that a branch puts out are kept in multiples of this; 16 is the width of the MAC grid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer: branches side by side or averaged."""
+
+    branches: tuple[BranchChannels, ...]
+    inputs: int
+    """Channels that the layer before hands on."""
+    average: bool = False
+    """Whether branches are averaged; else they lie side by side."""
+
+    @property
+    def outputs(self) -> int:
+        """Channels that it hands on."""
+        widths = [branch.outputs for branch in self.branches]
+        return widths[0] if self.average else sum(widths)
+
+    @property
+    def parameters(self) -> int:
+        """Elements of its weights."""
+        return sum(branch.inputs * branch.outputs for branch in self.branches)
+
+
+def layers_of(
+    features: int,
+    classes: int,
+    hidden: int,
+    layers: int,
+    orders: Sequence[int],
+    *,
+    classifier: bool = True,
+    jumping: bool = False,
+) -> tuple[Layer, ...]:
+    """Return the unpruned layers of a network by Eq. 1.
+
+    Parameters
+    ----------
+    orders : sequence of int
+        Powers of the adjacency, a branch each, `hidden` channels wide.
+    classifier : bool
+        Whether a dense layer gives the classes; otherwise the last layer does.
+    jumping : bool
+        Whether the classifier reads the results of all layers side by side (jumping knowledge).
+    """
+    found: list[Layer] = []
+    width = features
+    for i in range(layers):
+        last = i + 1 == layers and not classifier
+        outputs = classes if last else hidden
+        branches = tuple(BranchChannels(order=k, inputs=width, outputs=outputs) for k in orders)
+        found.append(Layer(branches, width, average=last and len(orders) > 1))
+        width = found[-1].outputs
+    if classifier:
+        width = sum(layer.outputs for layer in found) if jumping else width
+        found.append(Layer((BranchChannels(order=0, inputs=width, outputs=classes),), width))
+    return tuple(found)
+
+
+def attention_layers(widths: Sequence[tuple[int, int]], heads: int = 1) -> tuple[Layer, ...]:
+    """Return (inputs, outputs) of each layer as layers with a branch a head; the last layer has one head."""
+    found = []
+    for i, (inputs, outputs) in enumerate(widths):
+        count = heads if i + 1 < len(widths) else 1
+        branch = BranchChannels(order=1, inputs=inputs, outputs=outputs // count)
+        found.append(Layer((branch,) * count, inputs))
+    return tuple(found)
+
+
+def pruned(layers: Sequence[Layer], pruning: Pruning, jumping: bool = False) -> tuple[Layer, ...]:
+    """Return the layers with the channels that a budget leaves, spread evenly over the branches.
+
+    In scheme `batched` the neighbours' branch of layer 1 keeps at least as many attributes as it puts out:
+    fewer would bound the rank of its result, and save less than they cost.
+    """
+    check_budget(layers, pruning)
+    last = len(layers) - 1
+    found = list(layers)
+    for i in range(last if pruning.scheme == "full" else 1):
+        found[i] = _with_outputs(found[i], pruning)
+    for i in range(1, last + 1):
+        before = found[:i] if jumping and i == last else found[i - 1 : i]
+        found[i] = _with_inputs(found[i], sum(layer.outputs for layer in before))
+    if pruning.scheme == "batched":
+        found[0] = _fewer_attributes(found[0], pruning)
+    return tuple(found)
+
+
+def given(layers: Sequence[Layer], channels: Sequence[Sequence[BranchChannels]]) -> tuple[Layer, ...]:
+    """Return the layers with the channels that a pruning wrote down, a `ConfigError` where they misfit."""
+    key = "workload.channels"
+    if len(channels) != len(layers):
+        raise ConfigError(f"{len(channels)} layers", key=key, allowed=f"{len(layers)}, as the network has")
+    found: list[Layer] = []
+    for i, (layer, branches) in enumerate(zip(layers, channels, strict=True)):
+        orders = [branch.order for branch in layer.branches]
+        if [branch.order for branch in branches] != orders:
+            raise ConfigError(f"layer {i + 1}", key=key, allowed=f"branches of orders {orders}")
+        inputs = layer.inputs if i == 0 else max(branch.inputs for branch in branches)
+        handed = inputs if i == 0 else _handed(found, layers, i)
+        if any(branch.inputs > handed for branch in branches):
+            allowed = f"at most the {handed} channels that reach it"
+            raise ConfigError(f"layer {i + 1} with {inputs} inputs", key=key, allowed=allowed)
+        found.append(replace(layer, branches=tuple(branches), inputs=handed))
+    return tuple(found)
+
+
+def _handed(found: Sequence[Layer], layers: Sequence[Layer], i: int) -> int:
+    """Return the channels that reach layer `i`, of the layer before or of all of them side by side."""
+    jumps = layers[i].inputs != layers[i - 1].outputs
+    return sum(layer.outputs for layer in (found if jumps else found[-1:]))
+
+
+def check_budget(layers: Sequence[Layer], pruning: Pruning) -> None:
+    """Refuse a budget that leaves a branch no channel, or a scheme that the network has no branch for."""
+    if len(layers) < 2:
+        _refuse(
+            "pruning.budget",
+            f"{pruning.budget:g}",
+            "no pruning of a network of one layer: attributes are kept",
+        )
+    if pruning.scheme == "batched" and not any(branch.order for branch in layers[0].branches):
+        _refuse("pruning.scheme", pruning.scheme, "full: layer 1 has no neighbours' branch")
+    if pruning.scheme == "batched" and len(layers) < 3:
+        _refuse(
+            "pruning.scheme", pruning.scheme, "full: layers 1 and 2 of three or more, the classifier included"
+        )
+    most = min(branch.outputs for layer in layers[:-1] for branch in layer.branches)
+    if pruning.budget > most:
+        allowed = f"at most {most}: a branch has {most} channels, and needs one"
+        _refuse("pruning.budget", f"{pruning.budget:g}", allowed)
+
+
+def _refuse(key: str, value: str, allowed: str) -> NoReturn:
+    raise ConfigError(f"`{value}`", key=f"workload.{key}", allowed=allowed)
+
+
+def kept_channels(channels: int, pruning: Pruning) -> int:
+    """Return how many of a branch's channels a budget leaves, in multiples where they are asked for."""
+    kept = max(1, round(channels / pruning.budget))
+    return min(channels, -(-kept // pruning.multiple) * pruning.multiple)
+
+
+def _with_outputs(layer: Layer, pruning: Pruning) -> Layer:
+    branches = tuple(
+        branch.model_copy(update={"outputs": kept_channels(branch.outputs, pruning)})
+        for branch in layer.branches
+    )
+    return replace(layer, branches=branches)
+
+
+def _with_inputs(layer: Layer, inputs: int) -> Layer:
+    branches = tuple(branch.model_copy(update={"inputs": inputs}) for branch in layer.branches)
+    return replace(layer, branches=branches, inputs=inputs)
+
+
+def _fewer_attributes(layer: Layer, pruning: Pruning) -> Layer:
+    branches = tuple(
+        branch.model_copy(
+            update={
+                "inputs": min(
+                    layer.inputs, max(kept_channels(layer.inputs, pruning), branch.outputs)
+                )
+            }
+        )
+        if branch.order
+        else branch
+        for branch in layer.branches
+    )  # fmt: skip
+    return replace(layer, branches=branches)
+
+
+class Batch(Section):
+    """Inference of a few target nodes (roots) from their neighbourhoods."""
+
+    roots: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    """Target nodes of a batch."""
+    hop2: Annotated[int, Field(ge=1, le=1_000_000)] = 32
+    """Neighbours taken of a node that is no root, at most; of a root all are."""
+    stored: Annotated[float, Field(ge=0.0, le=1.0)] | Literal["visited", "training"] = 0.0
+    """Share of the roots' neighbours whose hidden features are stored, so that their own neighbours are not
+    needed; `visited`: as the data set's `unvisited_neighbours` says; `training`: as its `training_neighbours`
+    does."""
+    counted: Literal["each", "distinct"] = "each"
+    """`each`: the roots' neighbourhoods each for itself, as Eq. 3 of GCNP counts; `distinct`: a node that
+    several of them share counts once, as PyTorch Geometric's NeighborLoader hands it over."""
+    capacity: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """Supporting nodes that the network is compiled for, roots included; None: as many as a batch has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """Nodes and edges of a batch, by layer from the input on."""
+
+    nodes: tuple[int, ...]
+    """Nodes whose features each layer reads, then the roots: shape (layers + 1,)."""
+    edges: tuple[int, ...]
+    """Edges along which each layer aggregates."""
+    stored: int
+    """Neighbours of the roots whose hidden features are read from the store."""
+    padded: int
+    """Rows that are only there to fill the capacity."""
+
+
+def support_of(batch: Batch, structure: GraphStructure, layers: int) -> Support:
+    """Count the nodes that support a batch.
+
+    Parameters
+    ----------
+    layers : int
+        Layers that aggregate from neighbours; the last one's results are the roots.
+
+    Raises
+    ------
+    ConfigError
+        Where the batch is larger than the graph, the capacity smaller than the batch, or `stored` asks for a
+        number that the data set does not have.
+    """
+    if batch.roots > structure.nodes:
+        _refuse("batch.roots", f"{batch.roots}", f"at most {structure.nodes}, the nodes of the graph")
+    share = stored_share(batch, structure)
+    if batch.counted == "distinct":
+        wanted, edges, held = _distinct(batch, structure, layers, share)
+    else:
+        wanted, edges, held = _each(batch, structure, layers, share)
+    nodes = tuple(wanted) if batch.capacity is None else _padded(batch, batch.capacity, wanted)
+    return Support(nodes, tuple(round(e) for e in reversed(edges)), held, nodes[0] - wanted[0])
+
+
+def _each(
+    batch: Batch, structure: GraphStructure, layers: int, share: float
+) -> tuple[list[int], list[float], int]:
+    """Return nodes that each layer reads, edges from the last layer on, stored rows: roots for themselves."""
+    degree = root_degree(structure)
+    fanout = neighbour_degree(structure, batch.hop2)
+    computed, edges = [float(batch.roots)], [batch.roots * degree]
+    fresh = batch.roots * degree * (1.0 - share)  # neighbours whose own neighbours are needed
+    for _ in range(1, layers):
+        computed.append(computed[-1] + fresh)
+        edges.append(edges[0] + (computed[-1] - batch.roots) * fanout)
+        fresh *= fanout
+    wanted = [min(structure.nodes, round(n)) for n in (batch.roots + edges[-1], *reversed(computed))]
+    return wanted, edges, round(edges[0] * share) if layers > 1 else 0
+
+
+def _distinct(
+    batch: Batch, structure: GraphStructure, layers: int, share: float
+) -> tuple[list[int], list[float], int]:
+    """Return what `_each` does, with nodes that several neighbourhoods share counted once."""
+    counts = np.array(structure.degree_histogram, float)
+    degrees = np.arange(len(counts), dtype=float)
+    if not len(counts):
+        degrees, counts = np.array([structure.edges / structure.nodes]), np.array([float(structure.nodes)])
+    ends = degrees * counts / max(1.0, float((degrees * counts).sum()))
+    taken = np.minimum(1.0, batch.hop2 / np.maximum(degrees, 1.0))
+    root = batch.roots / structure.nodes
+    leads = root  # the chance that a neighbour leads to a node: that it is a root, or was expanded
+    computed, edges = [float(batch.roots)], [batch.roots * root_degree(structure)]
+    for depth in range(layers):
+        found = (1.0 - root) * (1.0 - (1.0 - leads) ** degrees) * counts  # by degree, roots left out
+        if depth + 1 < layers:
+            computed.append(batch.roots + (1.0 - share) * float(found.sum()))
+            edges.append(edges[0] + (1.0 - share) * float((found * degrees * taken).sum()))
+        reached = float(found.sum())
+        inner = 1.0 - (1.0 - leads) ** np.maximum(degrees - 1.0, 0.0)
+        leads = root + (1.0 - root) * (1.0 - share) * float((ends * inner * taken).sum())
+    first = float(((1.0 - root) * (1.0 - (1.0 - root) ** degrees) * counts).sum())
+    wanted = [min(structure.nodes, round(n)) for n in (batch.roots + reached, *reversed(computed))]
+    return wanted, edges, round(share * first) if layers > 1 else 0
+
+
+def _padded(batch: Batch, capacity: int, wanted: list[int]) -> tuple[int, ...]:
+    """Return the nodes of each layer where the input has room for `capacity` of them."""
+    if capacity < batch.roots:
+        _refuse("batch.capacity", f"{capacity}", f"at least the {batch.roots} roots")
+    if capacity < wanted[0]:
+        allowed = f"at least {wanted[0]}: so many nodes support a mean batch of {batch.roots} roots"
+        _refuse("batch.capacity", f"{capacity}", allowed)
+    ratio = capacity / wanted[0]
+    return (capacity, *(min(capacity, math.ceil(n * ratio)) for n in wanted[1:-1]), wanted[-1])
+
+
+def stored_share(batch: Batch, structure: GraphStructure) -> float:
+    """Return the share of the roots' neighbours whose hidden features are stored."""
+    if isinstance(batch.stored, float | int):
+        return float(batch.stored)
+    key, known = {
+        "visited": ("unvisited_neighbours", structure.unvisited_neighbours),
+        "training": ("training_neighbours", structure.training_neighbours),
+    }[batch.stored]
+    if known is None:
+        _refuse("batch.stored", batch.stored, f"a share from 0 to 1: the data set does not say `{key}`")
+    return known if batch.stored == "training" else 1.0 - min(1.0, known / root_degree(structure))
+
+
+def root_degree(structure: GraphStructure) -> float:
+    """Return the mean number of neighbours of a target node."""
+    return structure.edges / structure.nodes * structure.test_degree_ratio
+
+
+def neighbour_degree(structure: GraphStructure, most: int) -> float:
+    """Return how many neighbours are taken of a node that an edge leads to, at most `most`."""
+    histogram = structure.degree_histogram
+    if not histogram:
+        return float(most)
+    ends = sum(degree * count for degree, count in enumerate(histogram))
+    taken = sum(degree * count * min(degree, most) for degree, count in enumerate(histogram))
+    return taken / ends if ends else 0.0
+
+
+def overflow_share(batch: Batch, structure: GraphStructure, layers: int) -> float | None:
+    """Return the share of batches that need more nodes than the capacity.
+
+    The sum over independent roots is taken as normal (central limit theorem), each root's as the sum over its
+    neighbours of the neighbours taken. None where no capacity is set, or the spread of degrees is not known.
+    """
+    if batch.capacity is None or not structure.degree_histogram:
+        return None
+    histogram, nodes = structure.degree_histogram, structure.nodes
+    fanout = 1.0
+    for _ in range(1, layers):
+        fanout += fanout * neighbour_degree(structure, batch.hop2)
+    mean = sum(k * n for k, n in enumerate(histogram)) / nodes
+    spread = sum((k - mean) ** 2 * n for k, n in enumerate(histogram)) / nodes
+    expected = batch.roots * (1.0 + mean * fanout)
+    deviation = math.sqrt(batch.roots * spread) * fanout
+    if batch.capacity >= nodes:
+        return 0.0
+    if deviation == 0.0:
+        return float(expected > batch.capacity)
+    return 0.5 * math.erfc((batch.capacity - expected) / deviation / math.sqrt(2.0))
+
 
 Model = Literal["gcn", "gat", "sage-mean", "sage-max", "sage-concat", "mixhop", "jk", "sign", "sgc"]
 Form = Literal["edges", "dense", "gathered", "csr"]

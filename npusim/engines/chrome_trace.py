@@ -1,0 +1,211 @@
+"""A time line as Chrome trace events, which Perfetto and chrome://tracing open."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from npusim.engines.timeline import (
+    StepFunction,
+    TaskKind,
+    Timeline,
+    critical_path,
+    dram_bandwidth,
+    power,
+    sram_in_use,
+)
+
+_CATEGORY = {
+    TaskKind.DPU: "DPU",
+    TaskKind.DSP: "SW",
+    TaskKind.DMA_IN: "DMA",
+    TaskKind.DMA_OUT: "DMA",
+    TaskKind.TRANSFER: "DMA",
+    TaskKind.CPU: "CPU",
+    TaskKind.GPU: "GPU",
+    TaskKind.LAUNCH: "Launch",
+}
+_VERB = {TaskKind.DMA_IN: "read", TaskKind.DMA_OUT: "write", TaskKind.TRANSFER: "copy"}
+_LAYERS, _DMA, _HOST, _TILES = 1, 2, 3, 10
+"""Process numbers: layers, DMA engines, host devices; tile t is _TILES + t."""
+_US = 1e6
+_GRID = 2.0**13
+"""Parts of a microsecond to which times are rounded. Begins and lengths then add up exactly in binary, so
+slices do not overlap by rounding, here or in Perfetto, which cuts both to nanoseconds. No slice is so short
+that JSON would need an exponent, which some readers refuse."""
+
+
+def chrome_trace(line: Timeline) -> str:
+    """Return a time line as a JSON document in Chrome's trace event format; times in microseconds."""
+    spent_s = line.end - line.start
+    statistics = {"total duration": line.makespan_s * _US}
+    for name in ("DMA", "DPU", "SW"):
+        kinds = [int(kind) for kind, category in _CATEGORY.items() if category == name]
+        statistics[f"{name} duration"] = float(spent_s[np.isin(line.kind, kinds)].sum()) * _US
+    document = {
+        "traceEvents": _events(line),
+        "displayTimeUnit": "ns",
+        "taskStatistics": statistics,
+        "otherData": {
+            "workload": line.workload,
+            "soc": line.soc,
+            "techniques": line.techniques,
+            "simulated": "npusim",
+        },
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _events(line: Timeline) -> list[dict[str, Any]]:
+    """Return the events: names of tracks, tasks, layers, arrows, counters."""
+    places = {row: _place(line, int(row)) for row in line.working}
+    events = _names(line, places)
+    events += [_task(line, int(row), places[row]) for row in line.working]
+    events += _layers(line)
+    events += _arrows(line, places)
+    events += _counter("SRAM", "bytes", sram_in_use(line))
+    events += _counter("DRAM bandwidth", "GB/s", dram_bandwidth(line), 1e-9)
+    events += _counter("power", "W", power(line))
+    return events
+
+
+def _place(line: Timeline, row: int) -> tuple[int, int]:
+    """Return process and thread of a task."""
+    unit = int(line.unit[row])
+    if unit < 0:
+        return _HOST, 100 + int(line.slot[line.inference[row]])
+    name = line.units[unit].name
+    tile = re.search(r"\.tile(\d+)\.", name)
+    if tile is not None:
+        return _TILES + int(tile[1]), unit
+    return (_DMA if ".dma" in name else _HOST), unit
+
+
+def _names(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:
+    processes = {_LAYERS: "Layers", _DMA: "DMA", _HOST: "Host"}
+    threads: dict[tuple[int, int], str] = {}
+    for row, place in places.items():
+        if place not in threads:
+            threads[place] = line.track(int(row))
+            processes.setdefault(place[0], f"Cluster {place[0] - _TILES}")
+    used = {pid for pid, _ in threads} | {_LAYERS}
+    events: list[dict[str, Any]] = []
+    for pid in sorted(used):
+        events.append(_named("process_name", pid, 0, processes[pid]))
+        events.append(
+            {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
+        )
+    return events + [_named("thread_name", pid, tid, name) for (pid, tid), name in sorted(threads.items())]
+
+
+def _named(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _task(line: Timeline, row: int, place: tuple[int, int]) -> dict[str, Any]:
+    kind = TaskKind(int(line.kind[row]))
+    operator = line.operator_of(row)
+    words = ("launch", _launched(line, row)) if kind is TaskKind.LAUNCH else (operator, _VERB.get(kind, ""))
+    name = " ".join(filter(None, words))
+    arguments: dict[str, Any] = {"inference": int(line.inference[row]), "waited us": _waited(line, row)}
+    if line.bytes[row]:
+        arguments["bytes"] = float(line.bytes[row])
+    if line.repeats[row] > 1.0:
+        arguments["equal tasks"] = float(line.repeats[row])
+    if line.macs[row]:
+        arguments["MACs"] = float(line.macs[row])
+    return {
+        **_slice(name, _CATEGORY[kind], place, float(line.start[row]), float(line.end[row])),
+        "args": arguments,
+    }
+
+
+def _launched(line: Timeline, row: int) -> str:
+    """Return the part whose operators follow a call of the runtime; empty for an operator's own call."""
+    if line.operator[row] >= 0:
+        return ""
+    following = line.operator[row : row + line.per_inference]
+    first = int(np.argmax(following >= 0))
+    return line.parts[int(following[first])] if following[first] >= 0 else ""
+
+
+def _at(time_s: float) -> float:
+    """Return a time on the grid, in us."""
+    return round(time_s * _US * _GRID) / _GRID
+
+
+def _slice(name: str, category: str, place: tuple[int, int], begin_s: float, end_s: float) -> dict[str, Any]:
+    """Return a slice of a track from one time to another."""
+    times = {"ts": _at(begin_s), "dur": _at(end_s) - _at(begin_s)}
+    return {"ph": "X", "name": name, "cat": category, "pid": place[0], "tid": place[1], **times}
+
+
+def _waited(line: Timeline, row: int) -> float:
+    """Return the time that a ready task waited for its unit (us)."""
+    return round(float(line.start[row] - line.ready[row]) * _US, 6)
+
+
+def _layers(line: Timeline) -> list[dict[str, Any]]:
+    """Return one event per layer and inference, from its first task to its last.
+
+    Layers overlap, as operands are prefetched: each lies in the first lane that is free.
+    """
+    events, free_from = [], list[float]()
+    for begin, end, group in sorted(_layer_spans(line), key=lambda span: span[:2]):
+        lane = next((i for i, time in enumerate(free_from) if time <= begin), len(free_from))
+        free_from[lane : lane + 1] = [end]
+        spent_us = {
+            name: float((line.end - line.start)[group[line.kind[group] == int(kind)]].sum()) * _US
+            for name, kind in (("DPU time:", TaskKind.DPU), ("Shave time:", TaskKind.DSP))
+        }
+        operator = int(line.operator[group[0]])
+        arguments: dict[str, Any] = {"Layer type": line.types[operator]}
+        arguments |= {name: f"{time_us:.3f}us" for name, time_us in spent_us.items()}
+        if line.parts[operator]:
+            arguments["Part"] = line.parts[operator]
+        arguments["inference"] = int(line.inference[group[0]])
+        event = _slice(line.operators[operator], "Layer", (_LAYERS, lane), begin, end)
+        events.append({**event, "args": arguments})
+    names = [_named("thread_name", _LAYERS, lane, f"layers {lane}") for lane in range(len(free_from))]
+    return names + events
+
+
+def _layer_spans(line: Timeline) -> Iterator[tuple[float, float, Any]]:
+    """Yield begin, end and rows of each layer in each inference."""
+    rows = line.working[line.operator[line.working] >= 0]
+    key = line.inference[rows].astype(np.int64) * len(line.operators) + line.operator[rows]
+    order = np.argsort(key, kind="stable")
+    for group in np.split(rows[order], np.flatnonzero(np.diff(key[order])) + 1):
+        if len(group):
+            yield float(line.start[group].min()), float(line.end[group].max()), group
+
+
+def _arrows(line: Timeline, places: dict[Any, tuple[int, int]]) -> list[dict[str, Any]]:
+    """Return arrows along the critical path where it goes from one unit to another; the name says why."""
+    path = critical_path(line)
+    events: list[dict[str, Any]] = []
+    for number, (before, after) in enumerate(pairwise(path)):
+        producer, consumer = before.row, after.row
+        if places[producer] == places[consumer]:
+            continue
+        for phase, row, at in (("s", producer, line.end[producer]), ("f", consumer, line.start[consumer])):
+            pid, tid = places[row]
+            # An arrow binds to the task around its time: just inside of the producer's end.
+            inside = (line.end[row] - line.start[row]) * 1e-3 if phase == "s" else 0.0
+            event = {"ph": phase, "id": number, "name": f"critical path: {after.reason}", "cat": "flow"}
+            event |= {"pid": pid, "tid": tid, "ts": _at(float(at - inside))}
+            events.append(event | {"bp": "e"} if phase == "f" else event)
+    return events
+
+
+def _counter(name: str, unit: str, stairs: StepFunction, scale: float = 1.0) -> list[dict[str, Any]]:
+    event = {"ph": "C", "name": name, "pid": _LAYERS, "tid": 0}
+    return [
+        {**event, "ts": _at(float(time)), "args": {unit: float(value) * scale}}
+        for time, value in zip(stairs.time_s, stairs.value, strict=True)
+    ]

@@ -1,0 +1,472 @@
+"""The time line of a run: every task with its unit, its begin and end, and what it waited for.
+
+What follows from it: the critical path, the idle time of units by cause, and curves of SRAM, DRAM and power.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+
+class TaskKind(IntEnum):
+    """What a task is."""
+
+    SYNC = 0
+    """No work: a point in time that other tasks wait for."""
+    RESERVE = 1
+    """SRAM is reserved, in program order."""
+    ENTER = 2
+    """A phase of work enters the NPU: from here on it reserves SRAM."""
+    LEAVE = 3
+    """A phase holds all the SRAM that it needs: the next phase may enter."""
+    DMA_IN = 4
+    DMA_OUT = 5
+    TRANSFER = 6
+    """DMA within SRAM."""
+    DPU = 7
+    DSP = 8
+    CPU = 9
+    GPU = 10
+    LAUNCH = 11
+    """A device's runtime is called."""
+
+
+_TIMELESS = [int(kind) for kind in (TaskKind.SYNC, TaskKind.RESERVE, TaskKind.ENTER, TaskKind.LEAVE)]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionUnit:
+    """Hardware that does one task at a time: a DMA engine, a MAC grid, a DSP, a CPU or GPU."""
+
+    name: str
+    """Such as npu.tile0.dpu."""
+    group: str
+    """Its name in an estimate, such as npu.dpu."""
+    context: int = 0
+    """Context that it is part of; 0 for what all contexts share."""
+
+
+@dataclass(eq=False)
+class EventLog:
+    """Log of a run: columns over tasks, inference by inference in program order; s, -1: it did not happen."""
+
+    ready: Any
+    """float64 array, shape (tasks,): end of the last task that each task waits for."""
+    start: Any
+    """float64 array, shape (tasks,)."""
+    end: Any
+    """float64 array, shape (tasks,)."""
+    cause: Any
+    """int64 array, shape (tasks,): task whose end made it ready, or freed SRAM for it; -1: the inference's
+    begin."""
+    unit: Any
+    """int16 array, shape (tasks,): number of the unit, -1 for none."""
+    slot: Any
+    """int32 array, shape (inferences,): request in flight that each inference is."""
+    begun: Any
+    """float64 array, shape (inferences,): when it was requested."""
+    ended: Any
+    """float64 array, shape (inferences,)."""
+    sram_time: Any
+    """float64 array, shape (changes,): when the bytes in use in SRAM changed."""
+    sram_bytes: Any
+    """float64 array, shape (changes,): bytes in use from then on, over all contexts."""
+    sram_peak_bytes: float
+    """Most bytes in use at any time in the tiles of one context."""
+    dram_time: Any
+    """float64 array, shape (changes,): when the traffic on DRAM changed."""
+    dram_bytes_per_s: Any
+    """float64 array, shape (changes,): traffic from then on, over all devices."""
+
+    def first(self, inferences: int, tasks: int) -> EventLog:
+        """Return the log of the first inferences of `tasks` tasks each; SRAM and DRAM stay as they were."""
+        rows = inferences * tasks
+        cause = self.cause[:rows]
+        return replace(
+            self,
+            ready=self.ready[:rows],
+            start=self.start[:rows],
+            end=self.end[:rows],
+            # An inference that is left out may have caused one that is not.
+            cause=np.where(cause < rows, cause, -1),
+            unit=self.unit[:rows],
+            slot=self.slot[:inferences],
+            begun=self.begun[:inferences],
+            ended=self.ended[:inferences],
+        )
+
+
+@dataclass(eq=False)
+class Timeline(EventLog):
+    """A run's log with what its tasks do. Times in s from the begin of the run.
+
+    Rows of kind SYNC, RESERVE, ENTER and LEAVE take no time and have no unit; they are kept because other
+    tasks wait for them. Where equal steps are folded a row stands for several (`repeats`), and what happens
+    in a period is stretched over all periods like it.
+    """
+
+    workload: str
+    soc: str
+    techniques: str
+    units: tuple[ExecutionUnit, ...]
+    """Units by number."""
+    operators: tuple[str, ...]
+    """Operator names by number."""
+    types: tuple[str, ...]
+    """OpenVINO type of each operator."""
+    parts: tuple[str, ...]
+    """Part of the network that each operator belongs to."""
+    kind: Any
+    """int8 array, shape (tasks,): `TaskKind`."""
+    operator: Any
+    """int32 array, shape (tasks,): number of the operator, -1 for none."""
+    inference: Any
+    """int32 array, shape (tasks,)."""
+    bytes: Any
+    """float64 array, shape (tasks,): bytes moved, or reserved."""
+    macs: Any
+    """float64 array, shape (tasks,)."""
+    repeats: Any
+    """float64 array, shape (tasks,): equal tasks that a row stands for, itself included; its bytes, MACs,
+    energy and time are totals over them."""
+    energy_j: Any
+    """float64 array, shape (tasks,): energy of the work beyond idle power, spread evenly over the task."""
+    idle_w: float
+    """Power of the package while all devices idle."""
+    static_w: dict[str, float]
+    """Further power of each NPU while any of its units works: leakage, fabric, clock tree."""
+    followers: tuple[Any, Any]
+    """First follower of each task of the program, and all followers; the same for every inference."""
+    dram_limit_bytes_per_s: float
+    """What DRAM sustains for all devices together."""
+    sram_capacity: float
+    """Bytes of SRAM of all tiles in use, over all contexts."""
+    left_out: int
+    """Inferences that were not simulated to their end, as they repeat others; the curves of SRAM and DRAM
+    show the part that was."""
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def inferences(self) -> int:
+        """Inferences in the run."""
+        return len(self.ended)
+
+    @property
+    def per_inference(self) -> int:
+        """Tasks of one inference."""
+        return len(self.kind) // self.inferences
+
+    @property
+    def makespan_s(self) -> float:
+        """Time from the begin of the run to its end."""
+        return float(self.ended.max())
+
+    @property
+    def folded(self) -> float:
+        """Tasks that were not simulated because others stand for them."""
+        return float((self.repeats - 1.0).sum() + self.left_out * self.per_inference)
+
+    @cached_property
+    def working(self) -> Any:
+        """Rows that take time on a unit, or call a runtime: int64 array."""
+        return np.flatnonzero(~np.isin(self.kind, _TIMELESS))
+
+    @cached_property
+    def by_unit(self) -> tuple[Any, ...]:
+        """Rows of each unit in order of their start: a tuple of int64 arrays, one per unit."""
+        order = np.lexsort((np.arange(len(self)), self.start))
+        unit = self.unit[order]
+        return tuple(order[unit == number] for number in range(len(self.units)))
+
+    @cached_property
+    def before(self) -> Any:
+        """The previous task of its unit, or -1: int64 array, shape (tasks,)."""
+        previous = np.full(len(self), -1, np.int64)
+        for rows in self.by_unit:
+            previous[rows[1:]] = rows[:-1]
+        return previous
+
+    @cached_property
+    def _by_operator(self) -> tuple[Any, Any]:
+        """Rows of the first inference on units by operator, and the place of each operator's first."""
+        working = np.flatnonzero(self.unit[: self.per_inference] >= 0)
+        operator = self.operator[working]
+        order = np.argsort(operator, kind="stable")
+        return working[order], np.searchsorted(operator[order], np.arange(len(self.operators) + 1))
+
+    def rows_of(self, operator: int, inference: int = 0) -> Any:
+        """Return the rows of an operator's tasks on units in one inference: int64 array."""
+        rows, starts = self._by_operator
+        return rows[starts[operator] : starts[operator + 1]] + inference * self.per_inference
+
+    def busy_s(self, inferences: Any = None) -> dict[str, float]:
+        """Return the busy time of each unit, by name, in some inferences or all.
+
+        A DSP is not busy during its call.
+        """
+        spent_s = np.where(self.kind == TaskKind.LAUNCH, 0.0, self.end - self.start)
+        if inferences is not None:
+            spent_s = np.where(np.isin(self.inference, inferences), spent_s, 0.0)
+        return {u.name: float(spent_s[rows].sum()) for u, rows in zip(self.units, self.by_unit, strict=True)}
+
+    @cached_property
+    def npu_phases(self) -> dict[str, tuple[Any, Any]]:
+        """Begins and ends (s) of the times in which any unit of an NPU works, by NPU: float64, rising."""
+        return {name: self._phases(name) for name in self.static_w}
+
+    def _phases(self, device: str) -> tuple[Any, Any]:
+        on_npu = np.array([unit.group.startswith(f"{device}.") for unit in self.units] + [False])
+        rows = self.working[on_npu[self.unit[self.working]]]
+        order = np.argsort(self.start[rows], kind="stable")
+        begin, end = self.start[rows][order], np.maximum.accumulate(self.end[rows][order])
+        apart = np.flatnonzero(begin[1:] > end[:-1]) + 1
+        first, last = np.append(0, apart), np.append(apart, len(rows)) - 1
+        return (begin[first], end[last]) if len(rows) else (np.zeros(0), np.zeros(0))
+
+    def group_busy_s(self, inferences: Any = None) -> dict[str, float]:
+        """Return the busy time of each group of units (npu.dpu, npu.dsp, npu.dma, cpu, gpu).
+
+        It is that of the busiest unit in each context, summed over contexts: divided by the inferences it is
+        the time of one.
+        """
+        busy_s = self.busy_s(inferences)
+        longest: dict[tuple[str, int], float] = {}
+        for unit in self.units:
+            key = (unit.group, unit.context)
+            longest[key] = max(longest.get(key, 0.0), busy_s[unit.name])
+        groups: dict[str, float] = {}
+        for (group, _), seconds in longest.items():
+            _add(groups, group, seconds)
+        return groups
+
+    def utilisation(self) -> dict[str, float]:
+        """Return the busy time of each unit over the length of the run, by name."""
+        return {name: busy / self.makespan_s for name, busy in self.busy_s().items()}
+
+    def span_s(self, operator: int, inference: int = 0) -> tuple[float, float]:
+        """Return begin of an operator's first task and end of its last (s) in one inference; (0, 0): none."""
+        rows = self.rows_of(operator, inference)
+        if not len(rows):
+            return 0.0, 0.0
+        return float(self.start[rows].min()), float(self.end[rows].max())
+
+    def track(self, row: int) -> str:
+        """Return the name of the track that shows a row: its unit, or the runtime call of its request."""
+        if self.unit[row] >= 0:
+            return self.units[int(self.unit[row])].name
+        return f"host.launch{self.slot[self.inference[row]]}"
+
+    def operator_of(self, row: int) -> str:
+        """Return the name of a row's operator; empty for none."""
+        number = int(self.operator[row])
+        return self.operators[number] if number >= 0 else ""
+
+
+def _add(sums: dict[str, float], key: str, value: float) -> None:
+    sums[key] = sums.get(key, 0.0) + value
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalTask:
+    """A task on the critical path and why it could not be earlier."""
+
+    row: int
+    """Row of the time line."""
+    reason: str
+    """What it waited for last: "begin", "data", "sram" (no SRAM was free), "unit" (its unit was busy) or
+    "launch"."""
+    waited_s: float
+    """Time between the end of the task before and its own start: latency of DMA."""
+    worked_s: float
+    """Its own length."""
+
+
+def critical_path(line: Timeline, inference: int | None = None) -> list[CriticalTask]:
+    """Return the critical path of an inference, first task first.
+
+    Parameters
+    ----------
+    inference : int, optional
+        None: the one that ended last.
+
+    Returns
+    -------
+    list of CriticalTask
+        Their waits and lengths add up to the time from the first task's begin to the last one's end.
+    """
+    number = int(np.argmax(line.ended)) if inference is None else inference
+    row = (number + 1) * line.per_inference - 1
+    tasks: list[CriticalTask] = []
+    while row >= 0:
+        kind = TaskKind(int(line.kind[row]))
+        earlier, why = _before(line, row)
+        if line.unit[row] >= 0 or kind is TaskKind.LAUNCH:
+            begin = line.end[earlier] if earlier >= 0 else line.begun[line.inference[row]]
+            tasks.append(
+                CriticalTask(row, "", float(line.start[row] - begin), float(line.end[row] - line.start[row]))
+            )
+        # A task without a unit between two others says more exactly why the later one waited.
+        if tasks and tasks[-1].reason in ("", "data"):
+            last = tasks[-1]
+            tasks[-1] = CriticalTask(last.row, why, last.waited_s, last.worked_s)
+        row = earlier
+    return tasks[::-1]
+
+
+def _before(line: Timeline, row: int) -> tuple[int, str]:
+    """Return the task that a row waited for last, and the reason."""
+    cause = int(line.cause[row])
+    kind = TaskKind(int(line.kind[row]))
+    previous = int(line.before[row])
+    if previous >= 0 and line.end[previous] >= line.start[row] and line.start[row] > line.ready[row]:
+        return previous, "unit"
+    if cause < 0:
+        return -1, "begin"
+    if kind in (TaskKind.RESERVE, TaskKind.ENTER) and line.start[row] > line.ready[row]:
+        return cause, "sram"
+    return cause, "launch" if TaskKind(int(line.kind[cause])) is TaskKind.LAUNCH else "data"
+
+
+@dataclass(slots=True)
+class PathSummary:
+    """Time of the critical path by unit, by reason and by operator."""
+
+    by_unit: dict[str, float]
+    """Seconds of the path spent working, by group of units (and `launch`)."""
+    waiting_s: float
+    """Seconds of the path in which only DMA's latency runs."""
+    by_reason: dict[str, float]
+    """Seconds of its tasks, by the reason why they waited."""
+    by_operator: dict[str, float]
+    """Seconds of its tasks, by operator."""
+
+
+def path_summary(line: Timeline, path: list[CriticalTask]) -> PathSummary:
+    """Return the time of a critical path by unit, reason and operator."""
+    summary = PathSummary({}, 0.0, {}, {})
+    for task in path:
+        group = line.units[line.unit[task.row]].group if line.unit[task.row] >= 0 else "launch"
+        _add(summary.by_unit, group, task.worked_s)
+        _add(summary.by_reason, task.reason, task.worked_s + task.waited_s)
+        _add(summary.by_operator, line.operator_of(task.row) or group, task.worked_s + task.waited_s)
+        summary.waiting_s += task.waited_s
+    return summary
+
+
+CAUSES = ("data", "work", "sram", "latency", "launch", "end")
+"""Why a unit is idle: DMA still moves operands; another unit must finish first; no SRAM is free; a transfer's
+latency runs; a runtime or an operator is being called; nothing is left to do. Each gap on a unit ends with a
+task that could not start earlier: the unit waited for what that task waited for."""
+
+_MOVES = (int(TaskKind.DMA_IN), int(TaskKind.DMA_OUT), int(TaskKind.TRANSFER))
+
+
+def idle_causes(line: Timeline) -> dict[str, dict[str, float]]:
+    """Return the idle time of each unit by cause (s).
+
+    Returns
+    -------
+    dict of str to dict of str to float
+        By unit's name, then by cause of `CAUSES`; with the busy time they add up to the length of the run.
+    """
+    return {unit.name: _idle_of_unit(line, rows) for unit, rows in zip(line.units, line.by_unit, strict=True)}
+
+
+def _idle_of_unit(line: Timeline, rows: Any) -> dict[str, float]:
+    idle = dict.fromkeys(CAUSES, 0.0)
+    if not len(rows):
+        idle["end"] = line.makespan_s
+        return idle
+    called = rows[line.kind[rows] == TaskKind.LAUNCH]
+    idle["launch"] = float((line.end[called] - line.start[called]).sum())
+    free = np.concatenate(([0.0], line.end[rows[:-1]]))
+    gaps = line.start[rows] - free
+    for at in np.flatnonzero(gaps > 0.0):
+        row, since = rows[at], float(free[at])
+        ready = max(since, float(line.ready[row]))
+        idle["latency"] += float(line.start[row]) - ready
+        if ready > since:
+            idle[_cause(line, int(row))] += ready - since
+    idle["end"] = max(0.0, line.makespan_s - float(line.end[rows[-1]]))
+    return idle
+
+
+def _cause(line: Timeline, row: int) -> str:
+    """Return why a task waited: the kind of the nearest cause that took time."""
+    while True:
+        cause = int(line.cause[row])
+        if cause < 0:
+            return "end"  # the inference had not begun
+        kind = int(line.kind[cause])
+        if kind in (TaskKind.RESERVE, TaskKind.ENTER) and line.start[cause] > line.ready[cause]:
+            return "sram"
+        if kind in _MOVES:
+            return "data"
+        if kind == TaskKind.LAUNCH:
+            return "launch"
+        if line.unit[cause] >= 0:
+            return "work"
+        row = cause
+
+
+def queueing_s(line: Timeline) -> dict[str, float]:
+    """Return the time that ready tasks waited for each busy unit, by its name (s, over all tasks)."""
+    queued = {}
+    for unit, rows in zip(line.units, line.by_unit, strict=True):
+        previous = line.before[rows]
+        busy_until = np.where(previous >= 0, line.end[previous], 0.0)
+        waited = np.minimum(line.start[rows], busy_until) - line.ready[rows]
+        queued[unit.name] = float(np.maximum(waited, 0.0).sum())
+    return queued
+
+
+@dataclass(frozen=True, slots=True)
+class StepFunction:
+    """Values that each hold from their time until the next."""
+
+    time_s: Any
+    """float64 array, shape (steps,), rising."""
+    value: Any
+    """float64 array, shape (steps,)."""
+
+
+def _sum_of_rates(start: Any, end: Any, amount: Any) -> StepFunction:
+    """Return the sum of amounts that are each spread evenly from their start to their end."""
+    moving = end > start
+    start, end = start[moving], end[moving]
+    rate = amount[moving] / (end - start)
+    times, places = np.unique(np.concatenate((start, end)), return_inverse=True)
+    change = np.bincount(places, np.concatenate((rate, -rate)), len(times)) if len(times) else np.zeros(0)
+    value = np.cumsum(change)
+    # Sums of many rates leave a residue of rounding where nothing moves.
+    floor = 1e-9 * value.max(initial=0.0)
+    return StepFunction(times, np.where(value > floor, value, 0.0))
+
+
+def sram_in_use(line: Timeline) -> StepFunction:
+    """Return the bytes in use in SRAM over all tiles."""
+    return StepFunction(line.sram_time, line.sram_bytes)
+
+
+def dram_bandwidth(line: Timeline) -> StepFunction:
+    """Return the bytes per second to and from DRAM."""
+    return StepFunction(line.dram_time, line.dram_bytes_per_s)
+
+
+def power(line: Timeline) -> StepFunction:
+    """Return the power of the package (W): tasks, static power of NPUs that work, idle power."""
+    rows = line.working
+    begins, ends, amounts = [line.start[rows]], [line.end[rows]], [line.energy_j[rows]]
+    for device, (begin, end) in line.npu_phases.items():
+        begins.append(begin)
+        ends.append(end)
+        amounts.append(line.static_w[device] * (end - begin))
+    work = _sum_of_rates(np.concatenate(begins), np.concatenate(ends), np.concatenate(amounts))
+    return StepFunction(work.time_s, work.value + line.idle_w)

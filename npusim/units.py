@@ -1,0 +1,515 @@
+"""Quantities with units: read once, checked against bounds, and plain SI numbers from then on.
+
+A `Quantity` is a float in SI units and a `Count` an int; both carry source, uncertainty and note. Arithmetic
+with them is plain and gives plain numbers. A field typed `Frequency` takes ``1.85 GHz`` or a mapping
+``{value: 1.85 GHz, source: ..., uncertainty: 3 %, note: ...}``.
+
+Factors to SI come from a short list for the spellings of data sheets, and from pint for the rest: importing
+pint takes 0.4 s, a third of what a whole estimate may take. A test holds the list equal to pint. Bytes are
+the base of data; what is counted (cycles, MACs, operations, elements) has a dimension of its own, so that
+``pJ/MAC`` cannot be mistaken for ``pJ/B``.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any, NoReturn
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from npusim.errors import nearest, shown
+
+NUMBER_PATTERN = r"(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,2})?"
+"""An unsigned decimal number; the two digits of exponent keep every product finite."""
+
+_QUANTITY = re.compile(rf"\s*([+-]?{NUMBER_PATTERN})(?![0-9.])\s*(.*?)\s*", re.DOTALL)
+_TERM = r"[A-Za-zµμ°%]{1,24}(?:(?:\^|\*\*) ?-?[0-9]|[²³])?"
+_UNIT = re.compile(rf"{_TERM}(?: ?[*/·] ?{_TERM}| {_TERM}){{0,6}}")
+"""Units that pint may parse: named, with one-digit exponents. ``9**9**9`` would never end."""
+
+_COUNTED = ("cycle", "MAC", "op", "element")
+_POWERS = {"T": 12, "G": 9, "M": 6, "k": 3, "": 0, "m": -3, "u": -6, "µ": -6, "n": -9, "p": -12, "f": -15}
+_PREFIXES = {prefix: Decimal(f"1e{power}") for prefix, power in _POWERS.items()}
+_PREFIXES |= {
+    prefix: Decimal(2) ** power for prefix, power in {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}.items()
+}
+_USUAL = {
+    "Hz": ("", "k", "M", "G"),
+    "B": ("", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"),
+    "s": ("", "m", "u", "µ", "n", "p"),
+    "J": ("", "m", "u", "µ", "n", "p", "f"),
+    "W": ("", "k", "m", "u", "µ"),
+    "V": ("", "m"),
+    "m^2": ("", "m", "u", "µ", "n"),
+}
+_ATOMS = {
+    prefix + base: (base, _PREFIXES[prefix] ** (2 if base == "m^2" else 1))
+    for base, prefixes in _USUAL.items()
+    for prefix in prefixes
+}
+"""Usual symbols, each with its base symbol and its factor to that base."""
+_ATOMS |= {name: (name, Decimal(1)) for name in ("", *_COUNTED)}
+_ATOMS |= {"%": ("", Decimal("0.01")), "bit": ("B", Decimal("0.125"))}
+
+
+def split_number(text: str) -> tuple[Decimal, str] | None:
+    """Return number and unit of a text such as ``1.85 GHz``; None if it does not begin with a number."""
+    match = _QUANTITY.fullmatch(text)
+    return (Decimal(match[1]), match[2]) if match else None
+
+
+def spellings(unit: str) -> list[str]:
+    """Return the usual spellings of a unit, for example Hz, kHz, MHz and GHz for ``Hz``."""
+    top, slash, bottom = unit.partition("/")
+    return [symbol + slash + bottom for symbol, (base, _) in _ATOMS.items() if base == top]
+
+
+def unit_factor(unit: str, target: str) -> Decimal | None:
+    """Return the factor from a unit to an SI unit; None if their dimensions differ.
+
+    Examples
+    --------
+    >>> unit_factor("GB/s", "B/s")
+    Decimal('1E+9')
+    """
+    factor = _usual_factor(unit, target)
+    return factor if factor is not None else _pint_factor(unit, target)
+
+
+def _usual_factor(unit: str, target: str) -> Decimal | None:
+    if unit == target:
+        return Decimal(1)
+    top, _, bottom = unit.partition("/")
+    base_top, _, base_bottom = target.partition("/")
+    above, below = _ATOMS.get(top.strip()), _ATOMS.get(bottom.strip())
+    if above is None or below is None or (above[0], below[0]) != (base_top, base_bottom):
+        return None
+    return above[1] / below[1]
+
+
+@functools.lru_cache(maxsize=256)
+def _pint_factor(unit: str, target: str) -> Decimal | None:
+    if not _UNIT.fullmatch(unit):
+        return None
+    try:
+        registry = _registry()
+        factor = float(registry.Quantity(1.0, registry.parse_units(unit)).to(registry.parse_units(target)).m)
+    except Exception:  # pint raises errors of its own, of the tokenizer and of arithmetic
+        return None
+    return Decimal(repr(factor)) if 0 < factor < float("inf") else None
+
+
+@functools.lru_cache(maxsize=1)
+def _registry() -> Any:
+    import pint
+
+    registry: Any = pint.UnitRegistry(on_redefinition="ignore")
+    for name in _COUNTED:
+        registry.define(f"{name} = [npusim_{name}]")
+    return registry
+
+
+USER = "user"
+"""Source of a number whose source is not stated."""
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """Return an SI value as the shortest exact text, such as ``1.85 GHz``; it parses to the same float."""
+    if not math.isfinite(value):  # fields refuse it, and messages show it
+        return f"{float(value)} {unit}".strip()
+    exact = Decimal(repr(float(value)))
+    best = f"{_plain(exact)} {unit}".strip()
+    for spelling in spellings(unit):
+        factor = unit_factor(spelling, unit)
+        if factor is None or spelling.startswith(("%", "bit", "µ")):
+            continue
+        scaled = exact / factor
+        written = f"{_plain(scaled)} {spelling}".strip()
+        if 1 <= abs(scaled) < 10_000 and len(written) <= len(best) and scaled * factor == exact:
+            best = written
+    return best
+
+
+def _plain(number: Decimal) -> str:
+    """Return a decimal without trailing zeros, with an exponent if it is long."""
+    number = number.normalize()
+    return f"{number:f}" if -7 < number.adjusted() < 15 else f"{number:e}"
+
+
+class Quantity(float):
+    """A float in SI units with its unit, source, uncertainty and text.
+
+    Parameters
+    ----------
+    value : float
+        Value in `unit`.
+    unit : str, optional
+        SI unit: Hz, B, B/s, s, J, W, V, m^2, J/B, J/MAC, ...; empty for a plain number.
+    source, note : str, optional
+        Where the number comes from, and what else a reader should know.
+    uncertainty : float, optional
+        Relative standard deviation, so 0.03 for 3 %; None if it is not stated.
+    text : str, optional
+        The value as written; default: from value and unit.
+    """
+
+    __slots__ = ("_text", "note", "source", "uncertainty", "unit")
+
+    unit: str
+    source: str
+    uncertainty: float | None
+    note: str
+    _text: str | None
+
+    def __new__(
+        cls,
+        value: float,
+        unit: str = "",
+        *,
+        source: str = USER,
+        uncertainty: float | None = None,
+        note: str = "",
+        text: str | None = None,
+    ) -> Quantity:
+        """Create the float; the class documents the parameters."""
+        self = super().__new__(cls, value)
+        self.unit, self._text = unit, text
+        self.source, self.uncertainty, self.note = source, uncertainty, note
+        return self
+
+    @property
+    def text(self) -> str:
+        """The value with its unit: as written, or else the shortest exact text."""
+        return self._text if self._text is not None else format_quantity(self, self.unit)
+
+    def __getnewargs_ex__(self) -> tuple[tuple[float, str], dict[str, Any]]:
+        """Return what pickle and copy create it from."""
+        return (float(self), self.unit), {"text": self._text} | _provenance(self)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        """Return a schema that lets a `Quantity` be the default of a field."""
+        return core_schema.is_instance_schema(
+            cls,
+            serialization=core_schema.plain_serializer_function_ser_schema(cls.as_written, when_used="json"),
+        )
+
+    def as_written(self) -> Any:
+        """Return what a YAML file holds for it: bare text, or a mapping if it has a source or a note."""
+        bare_number = not self.unit and self._text is None
+        return _as_written(float(self) if bare_number else self.text, self)
+
+
+class Count(int):
+    """An int that carries its source: tiles, cores, ports."""
+
+    source: str
+    uncertainty: float | None
+    note: str
+
+    def __new__(
+        cls, value: int, *, source: str = USER, uncertainty: float | None = None, note: str = ""
+    ) -> Count:
+        """Create the int; `Quantity` documents the parameters."""
+        self = super().__new__(cls, value)
+        self.source, self.uncertainty, self.note = source, uncertainty, note
+        return self
+
+    @property
+    def text(self) -> str:
+        """The number as text."""
+        return str(int(self))
+
+    def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]:
+        """Return what pickle and copy create it from."""
+        return (int(self),), _provenance(self)
+
+    def as_written(self) -> Any:
+        """Return what a YAML file holds for it: a bare int, or a mapping if it has a source or a note."""
+        return _as_written(int(self), self)
+
+
+def _provenance(number: Quantity | Count) -> dict[str, Any]:
+    return {"source": number.source, "uncertainty": number.uncertainty, "note": number.note}
+
+
+def _as_written(value: str | float, number: Quantity | Count) -> Any:
+    default = {"source": USER, "uncertainty": None, "note": ""}
+    stated = {key: part for key, part in _provenance(number).items() if part != default[key]}
+    return {"value": value} | stated if stated else value
+
+
+_PARTS = ("value", "source", "uncertainty", "note")
+_HUGE = 1e300
+_BITS = re.compile(r"([kMGT]?)(?:b|bits?)((?:/.*)?)")
+_END = r"(?![0-9.])(?![eE][+-]?[0-9])"  # the number ends here: 1e400 is not 1 with a unit "e400"
+_UNCERTAINTY = "a relative standard deviation of 0 or more, such as 3 %"
+
+
+def refuse(found: str, allowed: str, suggestion: str | None = None, at: str = "") -> NoReturn:
+    """Raise a validation error, which the loader completes with file, line and key.
+
+    Parameters
+    ----------
+    at : str, optional
+        The key at fault, relative to what is validated.
+    """
+    context = {"found": found, "allowed": allowed, "suggestion": suggestion or "", "at": at}
+    raise PydanticCustomError("npusim", "found {found}; allowed: {allowed}", context)
+
+
+def _split_mapping(raw: Any, allowed: str) -> tuple[Any, dict[str, Any]]:
+    """Return value and provenance of a number as a file holds it."""
+    if not isinstance(raw, Mapping):
+        return raw, {"source": USER}
+    for key in raw:
+        if key not in _PARTS:
+            refuse(f"the unknown key `{key}`", ", ".join(_PARTS), nearest(str(key), _PARTS), at=str(key))
+    if "value" not in raw:
+        refuse("no `value`", f"a mapping with `value`, {allowed}")
+    provenance: dict[str, Any] = {"source": USER}
+    for key in ("source", "note"):
+        text = raw.get(key)
+        if text is not None and not (isinstance(text, str) and text.strip()):
+            refuse(shown(text), "a text", at=key)
+        if text is not None:
+            provenance[key] = text
+    if raw.get("uncertainty") is not None:
+        provenance["uncertainty"] = _uncertainty(raw["uncertainty"])
+    return raw["value"], provenance
+
+
+def _uncertainty(raw: Any) -> float:
+    if isinstance(raw, int | float) and not isinstance(raw, bool) and 0 <= raw < 1e9:
+        return float(raw)
+    split = split_number(raw) if isinstance(raw, str) else None
+    factor = unit_factor(split[1], "") if split else None
+    if split is None or factor is None or split[0] < 0:
+        refuse(shown(raw), _UNCERTAINTY, at="uncertainty")
+    return float(split[0] * factor)
+
+
+def _number_schema(value: dict[str, Any], title: str) -> dict[str, Any]:
+    """Return the JSON schema of a number, bare or with its provenance."""
+    with_source = {
+        "type": "object",
+        "properties": {
+            "value": value,
+            "source": {"type": "string", "minLength": 1, "description": "Where the number comes from."},
+            "uncertainty": {
+                "description": "Relative standard deviation.",
+                "anyOf": [
+                    {"type": "number", "minimum": 0},
+                    {"type": "string", "pattern": rf"^{NUMBER_PATTERN}\s*%?$"},
+                ],
+            },
+            "note": {"type": "string", "minLength": 1, "description": "What else a reader should know."},
+        },
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    return {"title": title, "anyOf": [value, with_source]}
+
+
+def _core_schema(parse: Callable[[Any], Quantity | Count]) -> CoreSchema:
+    return core_schema.no_info_plain_validator_function(
+        parse,
+        serialization=core_schema.plain_serializer_function_ser_schema(
+            lambda number: number.as_written(), when_used="json"
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of quantity: its name, SI unit and bounds."""
+
+    name: str
+    """Name with its article: "a frequency"."""
+    unit: str
+    """SI unit; empty for a plain number."""
+    example: str
+    lower: float = 0.0
+    upper: float | None = None
+    """`lower`, `upper`: bounds in `unit`; no machine lies above the upper one."""
+    above: bool = False
+    """Whether the lower bound itself is excluded."""
+
+    @property
+    def allowed(self) -> str:
+        """Text that says what may be written."""
+        if self.upper is not None and not self.unit and self.upper <= 1.0:
+            bound = f" from {self.lower:g} to {self.upper:g}"
+        else:
+            bound = f" above {self.lower:g}" if self.above else f" of {self.lower:g} or more"
+        return f"{self.name}{bound}{' with its unit' if self.unit else ''}, such as {self.example}"
+
+    def parse(self, raw: Any) -> Quantity:
+        """Return a value of a file or a caller as a `Quantity` of this kind, or refuse it."""
+        if isinstance(raw, Quantity):
+            if raw.unit != self.unit:
+                refuse(shown(raw.text), self.allowed)
+            self._check(float(raw), raw.text)
+            return raw
+        value, provenance = _split_mapping(raw, self.allowed)
+        if isinstance(value, Quantity):
+            value = value.text
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            refuse(shown(value), self.allowed)
+        if not isinstance(value, str) and not self.unit and abs(value) < _HUGE:
+            self._check(float(value), repr(value))
+            return Quantity(float(value), **provenance)
+        text = value if isinstance(value, str) else repr(value)
+        return Quantity(self._si(text), self.unit, text=text.strip(), **provenance)
+
+    def _si(self, text: str) -> float:
+        split = split_number(text)
+        if split is None:
+            refuse(shown(text), self.allowed)
+        number, unit = split
+        if self.unit and not unit:
+            refuse(f"{shown(text)}, which has no unit", self.allowed)
+        factor = unit_factor(unit, self.unit)
+        if factor is None:
+            refuse(f"{shown(text)}, which is not {self.name}", self.allowed, self._meant(number, unit))
+        if number.is_signed():  # -0 too: the schema's pattern has no sign
+            refuse(shown(text), self.allowed)
+        value = float(number * factor)
+        if value == 0 and number != 0:
+            refuse(f"{shown(text)}, which is too small to represent", self.allowed)
+        self._check(value, text)
+        return value
+
+    def _meant(self, number: Decimal, unit: str) -> str | None:
+        """Return the nearest quantity of this kind for a number with another unit."""
+        bits = _BITS.fullmatch(unit)
+        if bits is not None:  # Gb/s, Mbit: eight bits are a byte
+            in_bytes = unit_factor(f"{bits[1]}B{bits[2]}", self.unit)
+            if in_bytes is not None:
+                return format_quantity(float(number * in_bytes / 8), self.unit)
+        usual = [spelling for spelling in spellings(self.unit) if spelling]
+        meant = nearest(unit, usual) if unit[:1].isalpha() else None
+        return f"{number} {meant}" if meant else None
+
+    def _check(self, value: float, text: str) -> None:
+        too_low = value < self.lower or (self.above and value == self.lower)
+        if math.isfinite(value) and self.upper is not None and value > self.upper:
+            most = format_quantity(self.upper, self.unit)
+            refuse(shown(text), self.allowed if most in self.allowed else f"{self.allowed}, at most {most}")
+        if not math.isfinite(value) or too_low:
+            refuse(shown(text), self.allowed)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return how pydantic reads and writes a quantity of this kind."""
+        return _core_schema(self.parse)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the JSON schema with unit and bounds, for a text as well as for a number."""
+        nonzero = "(?=[0-9.]*[1-9])" if self.above else ""
+        unit = r"[^\s0-9.].*" if self.unit else "%?"
+        pattern = rf"^\s*\+?{nonzero}{NUMBER_PATTERN}{_END}\s*{unit}$"
+        text: dict[str, Any] = {"type": "string", "pattern": pattern}
+        bounds = {"exclusiveMinimum" if self.above else "minimum": self.lower, "maximum": self.upper}
+        limits = {key: bound for key, bound in bounds.items() if bound is not None}
+        value = text if self.unit else {"anyOf": [{"type": "number", **limits}, text]}
+        schema = _number_schema(value, self.name)
+        schema |= {"x-unit": self.unit, "examples": [self.example]}
+        return schema | {f"x-{key}": bound for key, bound in limits.items()}
+
+
+@dataclass(frozen=True)
+class CountKind:
+    """A whole number of things, from `lower` to `upper`."""
+
+    lower: int
+    upper: int = 1_000_000
+
+    @property
+    def allowed(self) -> str:
+        """Text that says what may be written."""
+        return f"a whole number of {self.lower} or more"
+
+    def parse(self, raw: Any) -> Count:
+        """Return a value of a file or a caller as a `Count`, or refuse it."""
+        if isinstance(raw, Count):
+            self._check(int(raw))
+            return raw
+        value, provenance = _split_mapping(raw, self.allowed)
+        self._check(value)
+        return Count(int(value), **provenance)
+
+    def _check(self, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int) or value < self.lower:
+            refuse(shown(value), self.allowed)
+        if value > self.upper:
+            refuse(shown(value), f"{self.allowed}, at most {self.upper:,}")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return how pydantic reads and writes a count."""
+        return _core_schema(self.parse)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the JSON schema: an integer with its bounds."""
+        return _number_schema({"type": "integer", "minimum": self.lower, "maximum": self.upper}, "a count")
+
+
+_BYTES = Kind("an amount of data", "B", "1440 KiB", upper=1e15, above=True)
+_RATIO = Kind("a ratio", "", "0.5", upper=1e12)
+
+Frequency = Annotated[Quantity, Kind("a frequency", "Hz", "1.85 GHz", upper=1e11, above=True)]
+Bytes = Annotated[Quantity, _BYTES]
+BytesOrZero = Annotated[Quantity, replace(_BYTES, above=False)]
+Bandwidth = Annotated[Quantity, Kind("a bandwidth", "B/s", "58.7 GB/s", upper=1e14, above=True)]
+Duration = Annotated[Quantity, Kind("a duration", "s", "0.25 ms", upper=1e6)]
+Energy = Annotated[Quantity, Kind("an energy", "J", "5 mJ", upper=1e9)]
+Power = Annotated[Quantity, Kind("a power", "W", "1.5 W", upper=1e6)]
+Voltage = Annotated[Quantity, Kind("a voltage", "V", "0.75 V", upper=10.0, above=True)]
+Area = Annotated[Quantity, Kind("an area", "m^2", "2.5 mm^2", upper=0.1)]
+EnergyPerByte = Annotated[Quantity, Kind("an energy per byte", "J/B", "1.6 pJ/B", upper=1e-6)]
+EnergyPerMac = Annotated[
+    Quantity, Kind("an energy per multiply-accumulate", "J/MAC", "0.1 pJ/MAC", upper=1e-6)
+]
+EnergyPerOp = Annotated[Quantity, Kind("an energy per operation", "J/op", "0.6 pJ/op", upper=1e-6)]
+AreaPerByte = Annotated[Quantity, Kind("an area per byte", "m^2/B", "0.3 um^2/B", upper=1e-6)]
+AreaPerMac = Annotated[
+    Quantity, Kind("an area per multiply-accumulate unit", "m^2/MAC", "300 um^2/MAC", upper=1e-6)
+]
+PowerPerArea = Annotated[Quantity, Kind("a power per area", "W/m^2", "20 mW/mm^2", upper=1e8)]
+Cycles = Annotated[Quantity, Kind("a number of clock cycles", "cycle", "160 cycle", upper=1e15)]
+CyclesPerElement = Annotated[
+    Quantity, Kind("clock cycles per element", "cycle/element", "0.5 cycle/element", upper=1e12)
+]
+BytesPerCycle = Annotated[
+    Quantity, Kind("bytes per clock cycle", "B/cycle", "32 B/cycle", upper=1e6, above=True)
+]
+MacsPerCycle = Annotated[
+    Quantity, Kind("multiply-accumulates per clock cycle", "MAC/cycle", "8 MAC/cycle", upper=1e9, above=True)
+]
+ElementsPerCycle = Annotated[
+    Quantity, Kind("elements per clock cycle", "element/cycle", "8 element/cycle", upper=1e9, above=True)
+]
+Ratio = Annotated[Quantity, _RATIO]
+PositiveRatio = Annotated[Quantity, replace(_RATIO, above=True)]
+Fraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0)]
+PositiveFraction = Annotated[Quantity, Kind("a fraction", "", "0.5", upper=1.0, above=True)]
+PositiveCount = Annotated[Count, CountKind(1)]
+TileCount = Annotated[Count, CountKind(1, 1024)]
+NaturalCount = Annotated[Count, CountKind(0)]
+
+
+@dataclass(frozen=True)
+class Informative:
+    """Mark of a field that no estimate reads: files may hold it, settings and axes may not."""
+
+    reason: str
+    """What the field is for, or what reads it; completes "it is informative: ..."."""
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of the field with its mark."""
+        return {**handler(core), "x-informative": self.reason}

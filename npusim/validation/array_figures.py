@@ -1,0 +1,317 @@
+"""Figures of MAC arrays that others published: chips (Eyeriss, NVDLA) and tools (SCALE-Sim, ZigZag).
+
+A file of peers has the columns of one of the two tables in `validate/figures`; its header decides which. The
+tools' own assumptions are used here too, so that models are compared, not machines (docs/dataflows.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npusim.arch import load_soc
+from npusim.arch.array import LOOPS, OPERANDS, ArrayLevel, Dataflow, MacArray, shipped_dataflows
+from npusim.config import Section, load_model
+from npusim.config.tables import Text, csv_records, read_table
+from npusim.cost import FROM_BELOW, TO_BELOW, Mapped, Nest, array_record, best_order, elements
+from npusim.errors import ConfigError, nearest, shown
+from npusim.files import read_text
+from npusim.graph import Editor, Graph
+from npusim.locate import resource
+from npusim.ops import DType
+from npusim.scenario import Scenario
+from npusim.validation.figures import Evidence, MaybeNumber, Row, evidence_of
+from npusim.validation.suite import Suite
+from npusim.validation.unit_models import Machine
+
+Values = Mapping[str, Any]
+"""One row of a table."""
+
+
+def _rows(
+    path: Path, words: Mapping[str, Sequence[str]], numbers: Sequence[str]
+) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """Yield file, line and values of each row; a word must be one of a list, unless the list is empty."""
+    columns = [*map(Text, words), *(MaybeNumber(name, above=False) for name in numbers)]
+    table = read_table(path, columns)
+    for place, line in enumerate(table.lines):
+        row: dict[str, Any] = {name: values[place] for name, values in table.columns.items()}
+        for name, allowed in words.items():
+            if allowed and row[name] not in allowed:
+                raise ConfigError(
+                    shown(row[name]),
+                    file=table.file,
+                    line=line,
+                    key=name,
+                    allowed=f"one of {', '.join(allowed)}",
+                    suggestion=nearest(row[name], allowed),
+                )
+        yield table.file, line, row
+
+
+def _require(row: Values, names: Sequence[str], file: str, line: int) -> None:
+    for name in names:
+        if np.isnan(row[name]):
+            raise ConfigError("nothing", file=file, line=line, key=name, allowed="a number")
+
+
+_SOCS = {"eyeriss": ("eyeriss", "eyeriss"), "nvdla": ("nvdla-large", "dla")}
+"""Data sheet of each chip, and the device on it."""
+_LAYER = ("batch", "in_c", "size", "out_c", "kernel", "stride", "pad", "groups")
+_CONFIGURATION = ("kernels", "channels", "buffer_kib", "dram_gb_s")
+_NEEDED = {"time": _LAYER, "power": (*_LAYER, "pe_energy_share"), "rate": _CONFIGURATION}
+"""Columns that a row needs, by its quantity."""
+_LARGEST_MACS, _POST_PROCESSED, _NARROWEST_BYTES = 2048, 16, 8
+
+
+def _convolution(row: Values) -> Graph:
+    """Return one group of a convolution as a network."""
+    batch, in_c, size, out_c, kernel, stride, pad = (int(row[name]) for name in _LAYER[:7])
+    editor, out = Editor("layer"), (size + 2 * pad - kernel) // stride + 1
+    image = editor.input("image", (batch, in_c, size, size), DType.FP16)
+    weights = editor.constant("weights", (out_c, in_c, kernel, kernel), DType.FP16)
+    shape, strides = (batch, out_c, out, out), (stride, stride)
+    editor.outputs.append(
+        editor.op("Convolution", (image, weights), shape, DType.FP16, "conv", strides=strides)
+    )
+    return editor.finish()
+
+
+def _chip_layer(row: Values) -> float:
+    """Return the time (s) of a layer, or the power (W) of the chip without DRAM."""
+    name, device = _SOCS[row["chip"]]
+    total = Scenario(_convolution(row), name, device=device).mapped.total
+    if row["quantity"] == "time":
+        return float(total["latency_s"] * row["groups"])
+    on_chip = total["energy_j"] - total["dram_j"] - total["mac_j"] * (1.0 - row["pe_energy_share"])
+    return float(on_chip / total["latency_s"])
+
+
+def _chip_network(row: Values) -> float:
+    """Return the rate (1/s) of ResNet-50; buses are as wide as the input of a MAC unit in a cycle."""
+    name, device = _SOCS[row["chip"]]
+    kernels, channels = int(row["kernels"]), int(row["channels"])
+    bus_bytes = max(_NARROWEST_BYTES, channels)
+    slowdown = _LARGEST_MACS // (kernels * channels)
+    settings = {
+        f"{device}.dpu.array.axes.kernels": kernels,
+        f"{device}.dpu.array.axes.channels": channels,
+        f"{device}.sram.per_tile": f"{row['buffer_kib']:g} KiB",
+        f"{device}.sram.word": f"{channels} B",
+        f"{device}.dma.width": f"{bus_bytes} B/cycle",
+        f"{device}.dsp.kernels.sdp.reference_lanes": _POST_PROCESSED * slowdown,
+        "dram.bandwidth": f"{row['dram_gb_s']:g} GB/s",
+    }
+    soc = load_soc(name, settings)
+    total = Scenario("resnet-50", soc, device=device, settings=["workload.precision=int8"]).mapped.total
+    return 1.0 / float(total["latency_s"])
+
+
+class ChipFigures:
+    """Predicts published figures of chips on their data sheets."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows of a file with their predictions."""
+        assert path is not None, "figures of chips are a table"
+        words = {"chip": tuple(_SOCS), "name": (), "quantity": tuple(_NEEDED)}
+        numbers = ("measured", *_NEEDED["power"], *_CONFIGURATION)
+        rows = []
+        for file, line, row in _rows(path, words, numbers):
+            _require(row, ("measured", *_NEEDED[row["quantity"]]), file, line)
+            predicted = _chip_network(row) if row["quantity"] == "rate" else _chip_layer(row)
+            id_ = f"{line} {row['name']}: {row['quantity']}"
+            rows.append(Row(id_, row["measured"], predicted, {name: row[name] for name in words}))
+        return evidence_of(suite, rows)
+
+
+CHIPS = ChipFigures()
+"""Times and powers of Eyeriss' layers, rates of NVDLA's configurations."""
+
+SYSTOLIC_FIGURES, LEVEL_FIGURES = "scalesim_systolic.csv", "zigzag_levels.csv"
+"""Read besides the shipped file: arrays, and memory levels of its mappings."""
+_DATAFLOWS = {"os": "output_stationary", "ws": "weight_stationary", "is": "input_stationary"}
+_LOOPS_OF_CONV = tuple(f"dim_{name}" for name in ("B", "G", "K", "C", "OY", "OX", "FY", "FX"))
+_BATCH, _OUTPUT_CHANNELS, _INPUT_CHANNELS = (
+    LOOPS.index(name) for name in ("batch", "output_channels", "input_channels")
+)
+_WEIGHTS, _INPUTS, _OUTPUTS = range(len(OPERANDS))
+_OPERANDS = "WIO"
+"""Letters of the operands in ZigZag's tables."""
+_BITS = ("w_bits", "i_bits", "o_final_bits", "o_partial_bits")
+_DRAM = ("dram_read_bits_W", "dram_read_bits_I", "dram_read_bits_O", "dram_write_bits_O")
+_PJ = 1e-12
+_FLOWS = ("rd_to_low", "wr_from_low", "rd_to_high", "wr_from_high")
+"""Flows of an operand's level: down, from below, up, and from above."""
+_SYSTOLIC_COLUMNS = ("rows", "cols", "m", "n", "k", "compute_cycles")
+_ACCESSES = {"ifmap_sram_reads": _INPUTS, "filter_sram_reads": _WEIGHTS, "ofmap_sram_writes": _OUTPUTS}
+_SHAPE_COLUMNS = (*_LOOPS_OF_CONV, "gemm_M", "gemm_N", "gemm_K", "in_h", "in_w", "stride")
+_RESULT_COLUMNS = (*_BITS, "latency_total_cycles", "energy_total_pj", *_DRAM)
+
+
+class PeerMachine(Section):
+    """A machine as another tool ships it."""
+
+    array: MacArray
+    """Its array and on-chip memories."""
+    dataflow: Dataflow
+    """What is unrolled on its axes."""
+    dram: ArrayLevel
+    """DRAM, in bytes a cycle of the array."""
+
+
+class PeerMachines(Section):
+    """Machines of another tool: `validate/definitions/peers.yaml`."""
+
+    machines: dict[str, PeerMachine]
+    """By the tool's name."""
+
+
+@cache
+def peer_machines() -> Mapping[str, Any]:
+    """Return the records of the machines by name."""
+    machines = load_model(resource("validate", "definitions", "peers.yaml"), PeerMachines).machines
+    return {name: array_record(m.array, m.dataflow, m.dram)[0] for name, m in machines.items()}
+
+
+@cache
+def _systolic(dataflow: str, rows: int, cols: int) -> Any:
+    """Return a systolic array as SCALE-Sim has it: folds one after the other, SRAM that never stalls."""
+    flow = shipped_dataflows()[_DATAFLOWS[dataflow]]
+    level = {"capacity": "1 GB", "width": "100000 B/cycle", "least_access": "1e-6 B", "read_energy": "0 pJ/B"}
+    register = {
+        "capacity": "1 B",
+        "operands": [flow.stationary],
+        "shared_by": [],
+        "width": "1 B/cycle",
+        "ports": "two_of_each",
+        "read_energy": "0 pJ/B",
+    }
+    array = MacArray.model_validate(
+        {
+            "axes": {"rows": rows, "columns": cols},
+            "transfer": "systolic",
+            "folds": "serial",
+            "mac_energy": "0 pJ/MAC",
+            "levels": {"register": register, "sram": level},
+        }
+    )
+    return array_record(array, flow, ArrayLevel.model_validate(level))[0]
+
+
+def _product(m: float, n: float, k: float, bits: Any) -> Nest:
+    """Return a product as a nest."""
+    sizes = np.ones(len(LOOPS))
+    sizes[[_BATCH, _OUTPUT_CHANNELS, _INPUT_CHANNELS]] = m, n, k
+    return Nest(sizes, 1.0, 1.0, 1.0, 1.0, bits)
+
+
+def layer_nest(row: Values) -> Nest:
+    """Return the layer of a row of ZigZag's table as a nest."""
+    bits = np.array([row[name] for name in _BITS])
+    if not np.isnan(row["gemm_M"]):
+        return _product(row["gemm_M"], row["gemm_N"], row["gemm_K"], bits)
+    sizes = np.array([row[name] for name in _LOOPS_OF_CONV])
+    return Nest(sizes, row["stride"], row["stride"], row["in_w"], row["in_h"], bits)
+
+
+def compulsory_bits(nest: Nest) -> float:
+    """Return the bits that every mapping moves from and to DRAM: each used element once."""
+    return float(sum(elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3)))
+
+
+_Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
+"""Bits that pass each level of an operand, by (machine, layer, optimum) and (operand, place, memory)."""
+
+
+@cache
+def _levels() -> _Levels:
+    """Return the bits that ZigZag counts at each level of its mappings."""
+    words = ("machine", "layer", "opt", "operand", "memory")
+    numbers = ("level", *(f"{flow}_data_bits" for flow in _FLOWS))
+    path = resource("validate", "figures", LEVEL_FIGURES)
+    levels: dict[tuple[str, ...], dict[tuple[int, int, str], float]] = {}
+    for _, _, row in _rows(path, dict.fromkeys(words, ()), numbers):
+        key = _OPERANDS.index(row["operand"]), int(row["level"]), row["memory"]
+        bits = float(np.nansum([row[name] for name in numbers[1:]]))
+        levels.setdefault((row["machine"], row["layer"], row["opt"]), {})[key] = bits
+    return levels
+
+
+class PeerFigures:
+    """Predicts cycles, accesses, latency and energy that other tools give."""
+
+    def evidence(self, suite: Suite, path: Path | None, machines: Mapping[str, Machine]) -> Evidence:
+        """Return the rows of a file with their predictions."""
+        assert path is not None and suite.figures is not None, "figures of other tools are a table"
+        shipped = resource("validate", "figures", suite.figures)
+        files = [shipped.with_name(SYSTOLIC_FIGURES), path] if path == shipped else [path]
+        levels = _levels() if path == shipped else {}
+        return evidence_of(suite, [row for file in files for row in _peer_rows(file, levels)])
+
+
+def _peer_rows(path: Path, levels: _Levels) -> Iterator[Row]:
+    """Yield the rows of a table of either tool, with the known traffic of its mappings' levels."""
+    _, header = next(csv_records(read_text(path), str(path)), (1, []))
+    if "dataflow" in header and "machine" not in header:
+        numbers = (*_SYSTOLIC_COLUMNS, *_ACCESSES)
+        for file, line, row in _rows(path, {"dataflow": tuple(_DATAFLOWS)}, numbers):
+            _require(row, numbers, file, line)
+            yield from _systolic_rows(row, line)
+        return
+    words = {"opt": ("latency", "energy"), "machine": tuple(peer_machines()), "layer": ()}
+    for file, line, row in _rows(path, words, (*_SHAPE_COLUMNS, *_RESULT_COLUMNS)):
+        _require(row, _RESULT_COLUMNS, file, line)
+        yield from _layer_rows(row, line, levels)
+
+
+def _systolic_rows(row: Values, line: int) -> Iterator[Row]:
+    """Predict cycles and SRAM accesses of one product on a systolic array."""
+    m, n, k, rows, cols = (row[name] for name in ("m", "n", "k", "rows", "cols"))
+    mapped = best_order(
+        _systolic(row["dataflow"], int(rows), int(cols)), _product(m, n, k, np.full(4, 8.0)), False
+    )
+    columns = {
+        "tool": "SCALE-Sim",
+        "machine": f"{row['dataflow']} {int(rows)}x{int(cols)}",
+        "layer": f"{int(m)}x{int(n)}x{int(k)}",
+    }
+    # The tool names the last cycle, counted from 0.
+    cycles = mapped.cost.steps + mapped.cost.skew - 1.0
+    yield Row(f"{line} cycles", row["compute_cycles"], cycles, columns | {"quantity": "cycles"})
+    for name, operand in _ACCESSES.items():
+        is_held = row["dataflow"] == ("ws", "is", "os")[operand]
+        flow = FROM_BELOW if operand == _OUTPUTS else TO_BELOW
+        accesses = row[name]
+        if operand == _OUTPUTS and is_held:  # a fault of the tool: it writes a row and a column more a fold
+            accesses -= np.ceil(m / rows) * np.ceil(n / cols) * (rows + cols)
+        words = mapped.billed_bits[operand, int(is_held), flow] / 8.0
+        yield Row(f"{line} {name}", accesses, words, columns | {"quantity": "SRAM accesses"})
+
+
+def _layer_rows(row: Values, line: int, levels: _Levels) -> Iterator[Row]:
+    """Predict latency, energy and DRAM traffic of the best mapping of one layer, and its levels' traffic."""
+    nest = layer_nest(row)
+    mapped: Mapped = best_order(peer_machines()[row["machine"]], nest, row["opt"] == "energy")
+    ours, tools = float(mapped.dram_bits.sum()), float(sum(row[name] for name in _DRAM))
+    # The nearest number of bits that is right: no more than the tool's, and every element once.
+    right = min(max(ours, compulsory_bits(nest)), max(tools, compulsory_bits(nest)))
+    columns = {"tool": "ZigZag", "machine": row["machine"], "layer": row["layer"]}
+    for quantity, measured, predicted in (
+        ("latency", row["latency_total_cycles"], mapped.cost.cycles),
+        ("energy", row["energy_total_pj"] * _PJ, mapped.cost.energy_j),
+        ("DRAM traffic", right, ours),
+    ):
+        yield Row(f"{line} {row['opt']}: {quantity}", measured, predicted, columns | {"quantity": quantity})
+    known = levels.get((row["machine"], row["layer"], row["opt"]), {})
+    for (operand, place, memory), measured in known.items():
+        id_ = f"{line} {row['opt']}: {_OPERANDS[operand]} at {memory}"
+        predicted = float(mapped.billed_bits[operand, place].sum())
+        yield Row(id_, measured, predicted, columns | {"quantity": "traffic of a level"})
+
+
+PEERS = PeerFigures()
+"""Cycles and traffic of SCALE-Sim's arrays; latency, energy and traffic of ZigZag's best mappings."""
