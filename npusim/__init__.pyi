@@ -8,6 +8,7 @@ from npusim.api.asking import compare as compare
 from npusim.api.asking import estimate as estimate
 from npusim.api.planning import map as map
 from npusim.api.planning import stream as stream
+from npusim.api.asking import show as show
 from npusim.api.asking import whatif as whatif
 from npusim.api.exploring import learn as learn
 from npusim.api.exploring import list as list
@@ -38,6 +39,7 @@ from npusim.explore.sweep import SweepResult as SweepResult
 from npusim.frontends.pyg import from_pyg as from_pyg
 from npusim.graph import Editor as Editor
 from npusim.graph import Graph as Graph
+from npusim.graph import GraphDifference as GraphDifference
 from npusim.graph import GraphStructure as GraphStructure
 from npusim.measure.document import Measurement as Measurement
 from npusim.measure.traces import TraceDiff as TraceDiff

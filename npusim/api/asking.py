@@ -17,11 +17,12 @@ from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
 from npusim.engines.estimate import Estimate
 from npusim.errors import ConfigError, NpusimError, UnknownNameError
+from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
 from npusim.scenario import Network, Scenario, as_list, split_settings
 from npusim.studies.uncertainty import SAMPLES, with_interval
-from npusim.techniques import Stack, completed
+from npusim.techniques import Stack, apply, completed
 
 if TYPE_CHECKING:
     from npusim.studies.advice import Advice
@@ -427,3 +428,45 @@ def _judged(scenario: Scenario, advice: Advice, data: Path) -> dict[str, Any]:
     return {
         name: row.model_copy(update={"accuracy": accuracy.get(row.techniques)}) for name, row in rows.items()
     }
+
+
+def show(
+    network: Network | Scenario,
+    after: str | Stack,
+    *,
+    techniques: str | Stack | None = None,
+    settings: Settings = (),
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Any = None,
+) -> GraphDifference:
+    """Show the operator graph of a network before and after a technique stack, and what changed.
+
+    A technique is a pass over the graph. Operators that it removes, adds or changes are listed; with -o
+    page.html both graphs are drawn.
+
+    Parameters
+    ----------
+    network : Graph, str, Path, torch.nn.Module, callable or Scenario
+        As for `estimate`.
+    after : str or Stack
+        Technique stack of the second graph, such as stagr+quantgr.
+    techniques : str or Stack, optional
+        Technique stack of the first graph. None: the network as it is
+    settings, shapes, inputs
+        As for `npusim.Scenario`.
+
+    Examples
+    --------
+    >>> import npusim
+    >>> difference = npusim.show("gcn-cora", "stagr")
+    >>> [operator.type for operator in difference.added]
+    ['MatMul', 'MatMul']
+    """
+    fields = {"techniques": (techniques, None), "settings": (settings, ()), "shapes": (shapes, None)}
+    how = changed(fields | {"inputs": (inputs, None)})
+    return graph_difference(*graphs_of(scenario_of(network, None, how), after))
+
+
+def graphs_of(scenario: Scenario, after: str | Stack) -> tuple[Graph, Graph]:
+    """Return the graph of a scenario, and the same network under another technique stack."""
+    return scenario.graph, apply(scenario.baseline, after)

@@ -18,6 +18,7 @@ from npusim.cli.options import (
     WRITTEN,
     Command,
     argument,
+    complete_stack,
     complete_stacks,
     option,
     scenario_from,
@@ -353,4 +354,30 @@ npusim stream sage-concat-cora --roots 32,64,128,256,512 --renew 10 --accuracy -
     fields=("soc", "techniques", "settings", "hint", "requests", "tiles"),
     network=GNN,
     adapt=_events,
+)
+
+
+def _show(values: dict[str, Any]) -> None:
+    from npusim.api.asking import graphs_of
+    from npusim.cli.output import Destination
+    from npusim.graph import graph_difference
+    from npusim.report.graph_difference import difference_html
+
+    destination = Destination(values["output"], values["form"])
+    graphs = graphs_of(scenario_from(values, ("techniques", "settings", "shapes")), values["after"])
+    difference = graph_difference(*graphs)
+    destination.write(difference, html=lambda command: difference_html(difference, command, *graphs))
+
+
+SHOW = Command(
+    "npusim.api.asking:show",
+    {"after": option("STACK", autocompletion=complete_stack), **WRITTEN},
+    """
+npusim show gcn-cora --after stagr
+npusim show gat-cora --techniques stagr --after stagr+quantgr+grax1
+npusim show gcn-cora --after stagr+symg -o graphs.html
+""",
+    fields=("techniques", "settings", "shapes"),
+    network=WORKLOAD,
+    run=_show,
 )

@@ -47,6 +47,7 @@ _PANELS = {
         "advise": "npusim.cli.ask:ADVISE",
         "map": "npusim.cli.ask:MAP",
         "stream": "npusim.cli.ask:STREAM",
+        "show": "npusim.cli.ask:SHOW",
     },
     "Explore": {
         "sweep": "npusim.cli.explore:SWEEP",

@@ -63,6 +63,11 @@ for _kind in (
         page="npusim.report.whatif:whatif_page",
         html="npusim.report.whatif_html:whatif_html",
     ),
+    DocumentKind(
+        "graph-difference",
+        "npusim.graph:GraphDifference",
+        page="npusim.report.graph_difference:difference_page",
+    ),
     DocumentKind("advise", "npusim.studies.advice:Advice"),
     DocumentKind(
         "map",
