@@ -37,13 +37,18 @@ _ENGINES = ("analytical", "event")
 MODEL_FILES = (".xml", ".onnx")
 
 
-class How(TypedDict, total=False):
-    """Fields of `Scenario` other than network and SoC."""
+class What(TypedDict, total=False):
+    """Fields of `Scenario` that say what a network is before it runs."""
 
     techniques: str | Stack
     settings: Settings
     shapes: Mapping[str, Sequence[int]] | None
     inputs: Any
+
+
+class How(What, total=False):
+    """Fields of `Scenario` other than network and SoC."""
+
     hint: str
     requests: int | None
     tiles: int | Literal["all"] | None

@@ -107,14 +107,14 @@ def map(
     True
     """
     scenario, names = scenario_of(network, soc, how), [name.lower() for name in as_list(devices)] or None
-    limits = {
-        "max-latency": max_latency,
-        "max-energy": max_energy,
-        "max-power": max_power,
-        "max-transitions": max_transitions,
-        "max-share": max_share or None,
-    }
     if minimise != _BOTH:
+        limits = {
+            "max-latency": max_latency,
+            "max-energy": max_energy,
+            "max-power": max_power,
+            "max-transitions": max_transitions,
+            "max-share": max_share or None,
+        }
         usual = {"exponents": (exponents, "1,1"), "evaluations": (evaluations, 5000), "seed": (seed, 0)}
         only_fronts = {**limits, "dvfs": dvfs, "mapping": mapping, "method": method, **changed(usual)}
         _refuse_options(only_fronts, f"--minimise {_BOTH}")
@@ -127,7 +127,8 @@ def map(
 
             measured = operator_profiles(profiles, scenario)
         size = granularity or "operator"
-        return place(scenario, minimise=minimise, devices=names, profiles=measured, granularity=size)
+        objective: Literal["latency", "energy"] = "energy" if minimise == "energy" else "latency"
+        return place(scenario, minimise=objective, devices=names, profiles=measured, granularity=size)
     _refuse_options({"profile": profiles}, f"one objective, not --minimise {_BOTH}")
     from npusim.studies.evolved_mapping import Budget
     from npusim.studies.map_front import map_front
@@ -135,7 +136,7 @@ def map(
     return map_front(
         scenario.load(),
         devices=names,
-        limits=limits_of(*limits.values()),
+        limits=limits_of(max_latency, max_energy, max_power, max_transitions, max_share),
         operating_points=dvfs,
         exponents=_exponents(exponents),
         mapping=mapping,

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from npusim.api.asking import How, Progress, changed, of_workload, refuse_ignored, scenario_of, telling
+from npusim.api.asking import Progress, What, changed, of_workload, refuse_ignored, scenario_of, telling
 from npusim.config.overrides import Settings
 from npusim.errors import ConfigError
 from npusim.locate import DATA_VARIABLE
@@ -49,7 +49,7 @@ def measure(
     model: str | Path | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
-    **what: Unpack[How],
+    **what: Unpack[What],
 ) -> Measurement:
     """Measure networks on a device of this machine with OpenVINO, or take in what Intel's tools measured.
 
@@ -110,7 +110,7 @@ def measure(
     of_network |= {"requests": requests} | changed({"hint": (hint, "both")})
     running = {"precision": precision, "seconds": seconds, "tiles": tiles, "hwinfo": hwinfo}
     if tool is not None:
-        others = {"suite": suite, "processor-time": processor_time, "soc": soc}
+        others: dict[str, Any] = {"suite": suite, "processor-time": processor_time, "soc": soc}
         _refuse(of_network | running | others, f"no option of running: --from {tool} runs nothing")
         return _imported(tool, network, device, platform, None if model is None else str(model))
     _refuse({"platform": platform, "model": model}, "only with --from, which takes in a file")
@@ -125,7 +125,8 @@ def measure(
         from npusim.measure.suites import items_of
 
         _refuse({"suite": suite}, f"a suite or the workload `{network}`, not both")
-        for each in network if isinstance(network, list | tuple) else [network]:
+        networks: Any = network if isinstance(network, list | tuple) else [network]
+        for each in networks:
             rows, sources = items_of(scenario_of(each, None, what), hint, requests)
             items += rows
             files |= sources
@@ -133,8 +134,8 @@ def measure(
     machine = _machine(soc, "CPU" if of_pytorch else device or "NPU")
     if of_pytorch:
         _refuse({"processor-time": processor_time}, "not with this suite, which reads it always")
-        others = {name: value for name, value in running.items() if name != "seconds"}
-        _refuse(others, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
+        running.pop("seconds")
+        _refuse(running, "no such option: PyTorch Geometric runs this suite in fp32 on the CPU")
         _refuse({"device": device if device not in (None, "CPU") else None}, "CPU for this suite")
         from npusim.measure.aggregation import measure_aggregations
 

@@ -265,7 +265,7 @@ npusim advise model.onnx --values inputs.npz --export rewritten.xml
     page="npusim.report.advice:advice_page",
 )
 
-_FRONT = {"panel": "Front of latency,energy", "show_default": False}
+_FRONT: dict[str, Any] = {"panel": "Front of latency,energy", "show_default": False}
 DEVICES = {
     "devices": option(
         "LIST",

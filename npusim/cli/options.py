@@ -76,7 +76,7 @@ class Row:
         """Return the parameter that typer makes an option or an argument of."""
         default = described.default if self.default is inspect.Parameter.empty else self.default
         default = inspect.Parameter.empty if default is ... else default
-        kind = self.kind or (str if default in (None, (), inspect.Parameter.empty) else type(default))
+        kind: Any = self.kind or (str if default in (None, (), inspect.Parameter.empty) else type(default))
         if self.many:
             kind, default = list[kind], default or None
         if default is None:
@@ -110,9 +110,9 @@ class Row:
         return typer.Option(*names, metavar=metavar, help=text, rich_help_panel=self.panel, **settings)
 
 
-def option(flags: str = "", kind: Any = None, *, panel: str | None = None, **settings: Any) -> Row:
+def option(flags: str = "", kind: Any = None, **settings: Any) -> Row:
     """Return the row of an option; settings that `Row` has no field for go to typer."""
-    return _row(flags=flags, kind=kind, panel=panel, **settings)
+    return _row(flags=flags, kind=kind, **settings)
 
 
 def argument(metavar: str, kind: Any = None, **settings: Any) -> Row:
@@ -214,7 +214,7 @@ class Command:
         with self.watched(quiet) as watching:
             document = loaded(self.call)(*positional, **arguments, **watching)
         destination.write(document, self.page and (lambda: loaded(self.page)(document, *more)))
-        page_file(document)
+        page_file(document, None)
 
     @contextmanager
     def watched(self, quiet: bool = False) -> Iterator[dict[str, Any]]:

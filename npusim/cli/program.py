@@ -122,7 +122,7 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: typer.Context, cmd_name: str):  # type: ignore[no-untyped-def,override]
         """Return a command; refuse an unknown name with the nearest that there is."""
-        command = get_command(command_app(cmd_name))
+        command: Any = get_command(command_app(cmd_name))
         command.name = cmd_name
         panels = [panel for panel, names in _PANELS.items() if cmd_name in names]
         command.rich_help_panel = panels[0] if panels else "Papers"

@@ -271,16 +271,16 @@ def _validate(values: dict[str, Any]) -> None:
     from npusim.cli.output import Destination, Progress, page_target
 
     destination = Destination(values["output"], values["form"])
-    chosen = [values["suites"] or (), values["figures"]]
+    names, figures = values["suites"] or (), values["figures"]
     if values["parameters"]:
         from npusim.report.validation import unmeasured_page
 
-        unmeasured = validate(chosen[0], figures=chosen[1], parameters=True)
+        unmeasured: Any = validate(names, figures=figures, parameters=True)
         destination.write(unmeasured, lambda: unmeasured_page(unmeasured))
         return
     page_file = page_target(values["html"])
     with Progress("fits", lines=False) as progress:
-        suites, held_out = judged(*chosen, values["cross_validate"], values["data"], progress)
+        suites, held_out = judged(names, figures, values["cross_validate"], values["data"], progress)
     document = validation_of(suites, held_out)
 
     from npusim.report.validation import validation_page

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from npusim.cli.ask import DEVICES, EXPONENTS, LIMITS, MAPPING
 from npusim.cli.options import FORM, QUIET, WRITTEN, Command, argument, complete_soc, option
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from npusim.api.asking import Progress
     from npusim.config.overrides import Settings
     from npusim.magnas.checkpoint import Checkpoint
-    from npusim.magnas.documents import ArchitectureSearch, MappingFigures, SupernetTraining
+    from npusim.magnas.documents import ArchitectureSearch, SupernetTraining
+    from npusim.magnas.figures_document import MappingFigures
     from npusim.magnas.space import ArchitectureSpace
     from npusim.magnas.spec import VisionGnnSpec
     from npusim.studies.map_front_document import MapFront
@@ -337,15 +338,13 @@ def map_architecture(
         document = read_search(Path(search).expanduser())
         workload, soc = workload or document.workload, soc or document.soc_named or document.soc
         own_settings = [*as_overrides(document.changed), *own_settings]
-        devices = devices or document.units
+        devices = devices or list(document.units)
         chosen = architecture_named(architecture, document)
     workload = workload or _BACKBONE
     keys = chosen.keys(spec_of(workload, split_settings(own_settings)[0]))
     own_settings += as_overrides([f"workload.{key}={json.dumps(value)}" for key, value in keys.items()])
-    front: Any = map_network(
-        workload, soc, minimise="latency,energy", devices=devices, settings=own_settings, **limits
-    )
-    return front
+    both: Any = {"minimise": "latency,energy", "devices": devices, "settings": own_settings}
+    return cast("MapFront", map_network(workload, soc, **both, **limits))
 
 
 def read_architectures(directory: str | Path) -> ArchitectureSearch:

@@ -70,8 +70,8 @@ def prune(
     from npusim.pruning.pruned_networks import Plan, run_pruning
 
     plan = Plan(budgets, scheme, lanes, seeds=trainings, socs=socs)
-    folders = [None if folder is None else Path(folder) for folder in (data, models)]
-    return run_pruning(str(network), plan, *folders, own_settings, telling(progress))
+    raw, target = (None if folder is None else Path(folder) for folder in (data, models))
+    return run_pruning(str(network), plan, raw, target, own_settings, telling(progress))
 
 
 def parse_multiple(text: str, socs: Sequence[str]) -> int:
