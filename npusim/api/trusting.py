@@ -425,7 +425,7 @@ def accuracy(
     A trained module of one's own comes with `data` that has `x`, `edge_index`, `y` and `test_mask`, as
     `torch_geometric.data.Data` has them.
     """
-    from npusim.techniques.named_stacks import listed
+    from npusim.techniques.stack import listed
 
     of_module = changed({"inputs": (inputs, None), "mask": (mask, None)})
     of_training = changed({"seeds": (parse_seeds(seeds), [0]), "retrain": (retrain, False)})
