@@ -168,13 +168,6 @@ _MADE_OF = {
 """Fields that each loaded part depends on."""
 
 
-def as_list(texts: str | Sequence[Any] | None) -> list[str]:
-    """Return the texts of a list, or of one text that parts them by commas; none for None."""
-    if texts is None:
-        return []
-    return [str(text).strip() for text in (texts.split(",") if isinstance(texts, str) else texts)]
-
-
 def name_of(network: Network) -> str:
     """Return the name of a network: of the graph, the workload or the factory."""
     if isinstance(network, Graph):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+from npusim.api import as_list
 from npusim.arch import Soc
 from npusim.config.overrides import Settings
 from npusim.engines.analytical import mapped_estimate
@@ -20,7 +21,7 @@ from npusim.errors import ConfigError, NpusimError, UnknownNameError
 from npusim.graph import Graph, GraphDifference, graph_difference
 from npusim.locate import DEFAULT_SOC
 from npusim.mapping import SwapOperands
-from npusim.scenario import Network, Scenario, as_list, split_settings
+from npusim.scenario import Network, Scenario, split_settings
 from npusim.studies.uncertainty import SAMPLES, with_interval
 from npusim.techniques import Stack, apply, completed
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npusim.errors import ConfigError, NpusimError, UnknownNameError, shown
+from npusim.plugins import announced
 from npusim.report.pages import DOCUMENTS, loaded
 
 if TYPE_CHECKING:
@@ -304,6 +305,11 @@ def list(catalogue: str) -> Listing:
     return listing(catalogue)
 
 
+def document_names() -> tuple[str, ...]:
+    """Return the names of all documents; packages that announce some are not imported."""
+    return tuple(dict.fromkeys((*DOCUMENTS.own_names(), *announced("npusim.documents"))))
+
+
 def models() -> dict[str, str]:
     """Return module and model of each kind of file that npusim reads, and of document that it writes."""
     return READ_FILES | {name: kind.model for name, kind in DOCUMENTS.items()}
@@ -330,9 +336,10 @@ def schema(name: str) -> dict[str, Any]:
     """
     from npusim.config import schema_of
 
-    if name not in models():
-        raise UnknownNameError("schema", name, tuple(models()))
-    model = loaded(models()[name])
+    known = (*READ_FILES, *document_names())
+    if name not in known:
+        raise UnknownNameError("schema", name, known)
+    model = loaded(READ_FILES.get(name) or DOCUMENTS[name].model)
     return schema_of(model if isinstance(model, type) else model())
 
 

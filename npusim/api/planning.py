@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from npusim.api import as_list
 from npusim.api.asking import MODEL_FILES, How, Machine, Progress, changed, refuse_ignored, scenario_of
 from npusim.config.overrides import as_overrides
 from npusim.errors import ConfigError
 from npusim.mapping import Granularity
-from npusim.scenario import Network, Scenario, as_list
+from npusim.scenario import Network, Scenario
 
 if TYPE_CHECKING:
     from npusim.studies.map_front import Limits

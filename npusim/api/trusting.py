@@ -11,11 +11,12 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from npusim.api import as_list
 from npusim.api.asking import Progress, What, changed, of_workload, refuse_ignored, scenario_of, telling
 from npusim.config.overrides import Settings
 from npusim.errors import ConfigError
 from npusim.locate import DATA_VARIABLE
-from npusim.scenario import Network, Scenario, as_list, is_module
+from npusim.scenario import Network, Scenario, is_module
 
 if TYPE_CHECKING:
     from npusim.accuracy.document import AccuracyReport

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from npusim.api.exploring import READ_FILES, REPORTED, models
+from npusim.api.exploring import READ_FILES, REPORTED, document_names
 from npusim.cli.options import WRITTEN, Command, argument, option
 from npusim.errors import ConfigError, NpusimError
-from npusim.report.pages import DOCUMENTS
 
 if TYPE_CHECKING:
     from npusim.report.combined import Result
@@ -41,9 +40,9 @@ SCHEMA = Command(
         "name": argument(
             "NAME",
             help=f"A file that npusim reads ({', '.join(READ_FILES)}) or a document that it writes "
-            f"({', '.join(DOCUMENTS)}).",
+            f"({', '.join(document_names())}).",
             noun="schema",
-            choices=tuple(models()),
+            choices=(*READ_FILES, *document_names()),
         ),
         "output": WRITTEN["output"],
     },

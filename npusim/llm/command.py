@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npusim.api import as_list
 from npusim.cli.options import WRITTEN, Command, argument, option
 from npusim.errors import ConfigError, UnknownNameError
 from npusim.locate import DEFAULT_SOC
-from npusim.scenario import as_list
 
 if TYPE_CHECKING:
     from npusim.arch import Soc

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npusim.api import as_list
 from npusim.cli.options import DATA, GNN, WRITTEN, Command, option
 from npusim.errors import ConfigError
-from npusim.scenario import as_list
 
 if TYPE_CHECKING:
     from npusim.api.asking import Progress
