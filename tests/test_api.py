@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import inspect
 import re
 from importlib import import_module
@@ -13,6 +15,7 @@ import torch
 from torch import nn
 
 import npusim
+from npusim.cli.options import SCENARIO, documented
 from npusim.documents import Document
 from npusim.errors import ConfigError, FileError, NpusimError, UnknownNameError
 from npusim.measure.suites import items_of
@@ -287,3 +290,35 @@ def test_lists_are_taken_wherever_text_lists_are(planetoid_root: Path) -> None:
     assert npusim.whatif("gcn-cora", stacks="stagr,stagr+symg", samples=0).variants == stacks
     placed = npusim.map("gcn-cora", devices=["npu", "cpu"])
     assert npusim.map("gcn-cora", devices="npu,cpu") == placed
+
+
+# One table of options
+
+
+def test_the_command_line_asks_what_a_scenario_holds() -> None:
+    fields = {one.name: one.default for one in dataclasses.fields(Scenario)}
+    written = documented("npusim.scenario:Scenario")[1]
+    assert set(SCENARIO) == set(fields) - {"network", "inputs"}
+    for name in SCENARIO:
+        assert written[name].help
+        assert (
+            SCENARIO[name].default == fields[name] if name == "soc" else written[name].default == fields[name]
+        )
+
+
+def test_an_axis_may_be_a_plain_list_and_a_sweep_needs_no_directory() -> None:
+    swept = npusim.sweep({"workload": "gcn-cora", "axes": {"npu.tiles": [1, 2, 4]}})
+    folder = Path(swept.directory)
+    assert [record["npu.tiles"] for record in swept.records()] == [1, 2, 4]
+    assert npusim.pareto(swept, "latency_s").points == 3
+    del swept
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_limits_are_texts_with_units_or_numbers_in_si_units() -> None:
+    asked = {"minimise": "latency,energy", "devices": "npu,gpu", "max_transitions": 2}
+    texts = npusim.map("magnas-vig", max_power="5W", **asked)
+    assert npusim.map("magnas-vig", max_power=5.0, **asked) == texts
+    with pytest.raises(ConfigError, match=r"`--max-power`.*latency,energy"):
+        npusim.map("gcn-cora", max_power=5.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from typer.main import get_command
 
 import npusim
 from npusim.api.exploring import READ_FILES
@@ -121,6 +122,17 @@ def test_whatif_compares_the_stacks_that_are_named(out: Runner) -> None:
     assert "graphsplit+grad+nodepad" in compared("paper")
 
 
+def test_show_names_the_operators_that_a_technique_changes(out: Runner, tmp_path: Path) -> None:
+    assert "layer0/aggregate/matmul" in out("show", "gcn-cora", "--after", "stagr")
+    document = json.loads(
+        out("show", "gcn-cora", "-t", "stagr", "--after", "stagr+quantgr", "--format", "json")
+    )
+    jsonschema.validate(document, json.loads(out("schema", "graph-difference")))
+    assert document["before"]["techniques"] == "stagr" and not document["removed"]
+    out("show", "gcn-cora", "--after", "stagr", "-o", str(tmp_path / "graphs.html"))
+    assert "After: stagr" in (tmp_path / "graphs.html").read_text(encoding="utf-8")
+
+
 def test_whatif_ends_with_what_bounds_the_best_stack(out: Runner) -> None:
     document = json.loads(out("whatif", "gcn-cora", "--format", "json"))
     last_words = out("whatif", "gcn-cora").split("\n\n")[-1]
@@ -165,6 +177,28 @@ def test_version(out: Runner) -> None:
 def test_help_lists_every_command(out: Runner) -> None:
     page = out("--help")
     assert all(f" {name} " in page for name in command_names())
+
+
+def test_help_groups_the_commands_by_what_people_come_for(out: Runner) -> None:
+    page = out("--help")
+    panels = ["Ask", "Explore", "Measure and trust", "Papers", "Learn"]
+    places = [page.index(f"─ {panel} ─") for panel in panels]
+    assert places == sorted(places)
+    assert places[3] < page.index(" magnas ") < places[4]
+
+
+def test_every_command_is_a_call_of_python_too() -> None:
+    called = {"llm": "language_models", "magnas": "search_architectures"}
+    names = {called.get(name, name) for name in command_names()}
+    assert names <= set(dir(npusim))
+
+
+@pytest.mark.parametrize("command", command_names())
+def test_every_option_says_what_it_is_for(command: str) -> None:
+    top = get_command(command_app(command))
+    for each in getattr(top, "commands", {"": top}).values():
+        assert each.help
+        assert all(parameter.help for parameter in each.params), [p.name for p in each.params if not p.help]
 
 
 @pytest.mark.parametrize("command", command_names())
