@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npusim import advise, load_soc
-from npusim.cli.running import run
+from npusim.cli.program import run
 from npusim.techniques import apply, legal, parse, rewritings, technique_names
 from npusim.workloads import load_workload
 
