@@ -1,4 +1,4 @@
-"""The declarations of npusim's own operator types, by family, with the rules for their shapes and work.
+"""Declarations of npusim's operator types by family, with the rules for their shapes and work.
 
 Types have their OpenVINO names. A shape rule returns the shape of a result, from settings and shapes of
 operands; a work rule counts MACs, elements, rows and windows.

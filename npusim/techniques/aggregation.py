@@ -1,4 +1,4 @@
-"""Message passing in a graph: sums over neighbours and attention along edges, as matrix products instead.
+"""Message passing: sums over neighbours and attention along edges, rewritten as matrix products.
 
 `rewritings` reports patterns that no technique can rewrite, and how to write the model instead.
 """

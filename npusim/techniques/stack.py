@@ -1,4 +1,4 @@
-"""Technique stacks: the registry, the grammar (`grad+nodepad:capacity=3000`), legality and application.
+"""Technique stacks: registry, grammar (`grad+nodepad:capacity=3000`), legality and application.
 
 `workloads/stacks.yaml` holds named stacks.
 """
