@@ -185,8 +185,8 @@ def load_workload(
     if _MODULE.fullmatch(text):
         from npusim.frontends.pyg import from_pyg, module_at
 
-        found = module_at(text)
-        return from_pyg(found.module, found.inputs, found.name, precision=import_precision(settings))
+        named = module_at(text)
+        return from_pyg(named.module, named.inputs, named.name, precision=import_precision(settings))
     if shapes:
         raise ConfigError(
             f"shapes for {', '.join(shapes)}", file="--shape", allowed="only for a model file (.xml, .onnx)"
