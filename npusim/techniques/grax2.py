@@ -132,9 +132,7 @@ def _sum(editor: Editor, scores: ScoreSum) -> str:
 
 
 def _broadcast_after_activations(editor: Editor, graph: Graph, addition: Operator, vector: str) -> None:
-    """Move activations before the broadcast: N elements instead of N x N; the mask or a Broadcast expands
-    them.
-    """
+    """Move activations before the broadcast: N elements instead of N x N."""
     full_size = addition.outputs[0]
     small = editor.tensors[vector].shape
     editor.rewire(full_size, vector)
