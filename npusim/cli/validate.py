@@ -115,7 +115,7 @@ def _write_parameters(destination: Destination) -> None:
 
 def _held_out(judged: list[Judged], figures: Path | None) -> dict[str, Judged]:
     """Cross-validate the suites that a fit stands behind."""
-    from npusim.calibrate.cross import FOLDS, cross_validate
+    from npusim.calibrate.fits import FOLDS, cross_validate
     from npusim.cli.progress import Progress
 
     fitted = [entry for entry in judged if entry.suite.fit is not None]
