@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from npusim.engines import Estimate
-    from npusim.engines.roofline import RooflinePoint
+    from npusim.engines.estimate import RooflinePoint
     from npusim.mapping import Mapped, SramContents
 
 _WIDTH = 360
