@@ -37,6 +37,8 @@ _MARKERS = ("circle", "diamond", "square", "triangle-up", "x", "cross", "star")
 _SYMBOLS = dict(zip(_MARKERS, "●◆■▲✖✚★", strict=True))
 _MOST_HATCHED = 400
 """Bars of a figure from which hatching would be too fine to see and slow to draw."""
+_MOST_MARKS = 1000
+"""Marks from which the graphics card draws them."""
 _FEW_DECADES = 0.5
 """Powers of ten below which a logarithmic axis would have too few ticks."""
 _LONGEST_NAME = 18
@@ -435,7 +437,8 @@ def add_marks(
 ) -> None:
     """Draw a mark for each point; `at` returns where, `hover` what it says when touched."""
     places = [at(point) for point in points]
-    figure.add_scatter(
+    draw = figure.add_scattergl if len(points) > _MOST_MARKS else figure.add_scatter
+    draw(
         x=[x for x, _ in places],
         y=[y for _, y in places],
         mode="markers",
