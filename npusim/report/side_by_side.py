@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from npusim.metrics import METRICS, unit_of
+from npusim.report.charts import amount_bars, bar_figure
 from npusim.report.engineering import engineering
-from npusim.report.html import COLOURS, amount_bars, bar_figure, seconds_axis
+from npusim.report.html import COLOURS, seconds_axis
 from npusim.report.page import Amount, Cell, Column, Only, Page, Plot, Remark, Table, records_table, times
 from npusim.report.terminal import LongName, conditions, counted
 
