@@ -287,8 +287,7 @@ def _plain_names(module: str) -> dict[str, Any]:
 
 @cache
 def _numba() -> Any:
-    """Return numba, taught to see the dispatcher in a kernel; importing it takes a fifth of a short
-    command."""
+    """Return numba, which sees the dispatcher in a kernel; its import takes a fifth of a short command."""
     import numba
     from numba.core import event
     from numba.extending import typeof_impl
