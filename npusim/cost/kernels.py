@@ -296,7 +296,7 @@ def _numba() -> Any:
     def _(kernel: Kernel, context: Any) -> Any:
         return numba.typeof(kernel.callee)
 
-    class LateOptimisation(event.Listener):  # type: ignore[misc]  # numba has no types
+    class LateOptimisation(event.Listener):
         """Leaves functions that others call as they are: they are optimised as part of their callers."""
 
         level, depth = numba.config.OPT, 0
@@ -364,7 +364,11 @@ def compiled_or_plain(duration_ms: Duration, in_lists: bool = False) -> Callable
     in_lists : bool
         Whether plain Python gets arrays of numbers as lists, which it reads faster.
     """
-    return lambda function: cast(_Function, Kernel(function, duration_ms, in_lists))
+
+    def declare(function: _Function) -> _Function:
+        return cast(_Function, Kernel(function, duration_ms, in_lists))
+
+    return declare
 
 
 def compiled_parallel_or_plain(duration_ms: Duration) -> Callable[[_Function], _Function]:
