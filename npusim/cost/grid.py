@@ -154,20 +154,7 @@ def tile_workload(op: OpRecord, out_w: float, out_h: float, out_c: float, skips_
 
 @compiled
 def mode_shape(arch: ArchRecord, mode: int) -> tuple[float, float, float]:
-    """Pixel groups across, pixel groups down and channel groups of a stencil.
-
-    Parameters
-    ----------
-    arch : record of ARCH_DTYPE
-        ``dpu_mode_w``, ``dpu_mode_h`` and ``dpu_mode_c``, each of shape (modes,).
-    mode : int
-        Position in the SoC's table ``npu.dpu.modes``: 0, 1, 2 for CUBOID_16x16, 8x16, 4x16.
-
-    Returns
-    -------
-    tuple of float
-        Their product is the number of accumulators of a MAC unit.
-    """
+    """Return pixel groups across, pixel groups down and channel groups of a stencil; see `npu.dpu.modes`."""
     return arch.dpu_mode_w[mode], arch.dpu_mode_h[mode], arch.dpu_mode_c[mode]
 
 
@@ -283,13 +270,7 @@ def _stencil_cycles(reduction: ReductionCycles, groups: float, channel_groups: f
 def area_cycles(
     reduction: ReductionCycles, channels: Channels, groups: float, pixels: float
 ) -> tuple[float, float, float]:
-    """Cycles of all channel blocks over one area of pixels.
-
-    Returns
-    -------
-    tuple of float
-        Cycles of the area; cycles and write-back of its last stencil.
-    """
+    """Return the cycles of all channel blocks over an area, and cycles and write-back of its last stencil."""
     total = 0.0
     last = 0.0
     drain = 0.0
@@ -445,13 +426,9 @@ def _conv_areas(
 
 @compiled
 def conv_cycles(arch: ArchRecord, work: DpuWorkload, mode: int) -> float:
-    """Cycles of one convolution on one tile in one MPE mode.
+    """Cycles of one convolution on one tile in one MPE mode; never more than dense.
 
-    Returns
-    -------
-    float
-        DPU cycles: start-up + sum over stencils of max(compute, write-back) + write-back of the last. Never
-        more than dense.
+    Start-up + sum over stencils of max(compute, write-back) + write-back of the last.
     """
     across, down, channel_groups = mode_shape(arch, mode)
     taps = effective_taps(arch, work)
