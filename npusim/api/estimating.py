@@ -72,13 +72,13 @@ def estimate(
     soc : Soc, str or Path
         From `npusim.load_soc`, or its name or file.
     engine : {"analytical", "event"}
-        Add costs up, or act tiles and transfers out.
+        Closed-form sum, or event simulation.
     interval : bool, optional
         Whether to find the 90 % interval of the latency; None: where the SoC was fitted to measurements. By
         the analytical engine only.
     every_tile : bool
-        Of the event engine: whether to act out each of a loop's equal steps; else some of them are, and the
-        period that they come to is repeated, which moves no figure by more than 0.1 %.
+        Event engine: whether to simulate every turn of a loop; default: extrapolate the steady state, which
+        moves no figure by more than 0.1 %.
     **how
         techniques, hint, requests, tiles, device, swap_operands, settings, shapes, inputs: as for
         `npusim.Scenario`.
@@ -86,7 +86,7 @@ def estimate(
     Returns
     -------
     Estimate
-        Figures as attributes; `to_frame()` has the operators.
+        Figures as attributes; `to_frame()` has the operators, `timeline` the event engine's run.
 
     Examples
     --------

@@ -211,7 +211,7 @@ def accuracy(
     NpusimError
         Where PyTorch or data are missing, or a module's result is no score per node.
     """
-    from npusim.techniques.named_stacks import listed
+    from npusim.techniques.stack import listed
 
     stacks = [str(stack) for stack in listed(techniques)]
     if is_module(network):

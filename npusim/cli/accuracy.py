@@ -66,7 +66,7 @@ def accuracy(
     from npusim.cli.output import Destination
     from npusim.cli.progress import Progress
     from npusim.scenario import split_settings
-    from npusim.techniques.named_stacks import listed
+    from npusim.techniques.stack import listed
 
     destination = Destination(output, form)
     of_workload, of_soc = split_settings(settings or ())

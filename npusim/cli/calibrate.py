@@ -157,14 +157,12 @@ def calibrate(
     result = found.report.model_copy(update={"output": None if sheet is None else sheet.name})
     if sheet is not None:
         write_whole(sheet, found.text.encode())
-    if page_file is not None:
-        from npusim.report.calibration_html import calibration_html
-
-        write_html(page_file, lambda command: calibration_html(result, command))
 
     from npusim.report.calibration import calibration_page
 
-    destination.write(lambda: calibration_page(result, None if sheet is None else str(output)), result)
+    page = calibration_page(result, None if sheet is None else str(output))
+    write_html(page_file, page.html)
+    destination.write(lambda: page, result)
 
 
 def _refuse_overwriting(sheet: Path | None, soc: str, files: Sequence[Path]) -> None:

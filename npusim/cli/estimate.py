@@ -10,11 +10,8 @@ import typer
 from npusim.cli import options as opt
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from npusim.engines import Estimate
-    from npusim.engines.timeline import Timeline
-    from npusim.mapping import Mapped
+    from npusim.report.page import Page
     from npusim.scenario import Scenario
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -118,31 +115,19 @@ def estimate(
         result = event_estimate(scenario, every_tile or trace_file is not None)
         if trace_file is not None:
             _write_trace(trace_file, result)
-        destination.write(
-            lambda: _event_page(result, scenario, details, advice),
-            result,
-            lambda command: _html(command, result, scenario.mapped, result.timeline),
-        )
+        destination.write(lambda: _event_page(result, scenario, details, advice), result)
         return
 
     from npusim.api import estimate as one_estimate
 
     result = one_estimate(scenario, interval=interval or None)
 
-    def page() -> RenderableType:
+    def page() -> Page:
         from npusim.report.estimate import estimate_page
 
-        return estimate_page(result, details)
+        return estimate_page(result, details, lambda: scenario.mapped)
 
-    destination.write(page, result, lambda command: _html(command, result, scenario.mapped))
-
-
-def _html(command: str, result: Estimate, mapped: Mapped, line: Timeline | None = None) -> str:
-    """Return the HTML page, with the time line where there is one."""
-    from npusim.report.estimate_html import estimate_html
-    from npusim.report.timeline_html import timeline_parts
-
-    return estimate_html(result, command, mapped, *(timeline_parts(line) if line is not None else ()))
+    destination.write(page, result)
 
 
 def _trace_file(path: Path | None, engine: str) -> Path | None:
@@ -179,24 +164,20 @@ def _write_trace(path: Path, result: Estimate) -> None:
 
     if path.suffix == ".html":
         from npusim.cli.output import write_html
-        from npusim.report.timeline_html import timeline_html
+        from npusim.report.timeline import timeline_page
 
-        write_html(path, lambda command: timeline_html(result.timeline, command))
+        write_html(path, timeline_page(result.timeline).html)
     else:
         from npusim.engines.chrome_trace import chrome_trace
 
         write_whole(path, chrome_trace(result.timeline).encode())
 
 
-def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> RenderableType:
-    """Return the estimate, what the time line says, and what would help (found by re-running)."""
-    from rich.console import Group
-    from rich.text import Text
-
+def _event_page(result: Estimate, scenario: Scenario, details: bool, advice: bool) -> Page:
+    """Return the estimate with its time line, and what would help (found by re-running)."""
     from npusim.engines.event import event_estimate
     from npusim.report.estimate import estimate_page
-    from npusim.report.timeline import timeline_page
     from npusim.studies.elasticity import elasticities
 
     helpful = elasticities(scenario, event_estimate) if advice else ()
-    return Group(estimate_page(result, details), Text(), timeline_page(result.timeline, helpful))
+    return estimate_page(result, details, lambda: scenario.mapped, helpful)

@@ -170,7 +170,7 @@ def map_(
         how = dict(method=method, granularity=granularity or "block", evaluations=evaluations, seed=seed)
         found = _front_of(scenario, named, limits, dvfs, exponents, mapping, how)
 
-        from npusim.report.map_front import map_front_page
+        from npusim.report.placement import map_front_page
 
         destination.write(lambda: map_front_page(found), found)
         return

@@ -82,7 +82,7 @@ def forget_odd_width() -> None:
 
 COMMAND_LINE = ContextVar("COMMAND_LINE", default="npusim")
 """The command line that is run, for pages to name."""
-TAKEN: ContextVar[list[tuple[Document, Callable[[str], str] | None]] | None]
+TAKEN: ContextVar[list[tuple[Document, Callable[[], RenderableType]]] | None]
 TAKEN = ContextVar("TAKEN", default=None)
 """Where results go, with what makes their HTML page, while `npusim report` runs a command; None: as asked."""
 HTML_ENDINGS = (".html", ".htm")
@@ -125,20 +125,14 @@ class Destination:
         self,
         page: Callable[[], RenderableType],
         document: Document,
-        html: Callable[[str], str] | None = None,
     ) -> None:
         """Write the page that rich prints, the document as JSON, or the HTML page.
 
-        Pages of other packages for this document stand below npusim's own.
-
-        Parameters
-        ----------
-        html : callable, optional
-            Returns the HTML page from the command line; None: pictures and tables of the document alone.
+        What other packages add for this document stands below.
         """
         taken = TAKEN.get()
         if taken is not None:
-            taken.append((document, html))
+            taken.append((document, page))
             if self.path is None:
                 return
         if self.is_json:
@@ -147,7 +141,7 @@ class Destination:
         from npusim.report.pages import html_of, with_pages
 
         if self.is_html:
-            write_html(self.path, html or (lambda command: html_of(document, command)))
+            write_html(self.path, lambda command: html_of(document, command, page()))
             return
 
         whole = with_pages(page(), document)

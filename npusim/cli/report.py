@@ -15,7 +15,7 @@ from npusim.cli.options import argument, option
 
 if TYPE_CHECKING:
     from npusim.documents import Document
-    from npusim.report.combined import Result
+    from npusim.report.pages import Result
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -50,7 +50,7 @@ def report(
         raise ConfigError(f"`{output.name}`", file="--output", allowed="a file that ends in .html")
     results = list(_results(runs))
 
-    from npusim.report.combined import report_html
+    from npusim.report.pages import report_html
 
     write_html(destination.path, lambda command: report_html(title, results, command))
     typer.echo(f"{output}: {len(results)} result{'s' if len(results) != 1 else ''}")
@@ -58,7 +58,7 @@ def report(
 
 def _results(runs: Sequence[str]) -> Iterator[Result]:
     from npusim.cli.progress import Progress
-    from npusim.report.combined import Result
+    from npusim.report.pages import Result
 
     with Progress("results") as tell:
         for number, run in enumerate(runs):
@@ -99,7 +99,7 @@ def _made(command: str) -> Result:
     from npusim.errors import ConfigError, NpusimError
     from npusim.explore.fronts import pareto
     from npusim.explore.sweep import SweepResult
-    from npusim.report.combined import Result
+    from npusim.report.pages import Result
 
     try:
         words = shlex.split(command)
@@ -116,7 +116,7 @@ def _made(command: str) -> Result:
         TAKEN.reset(token)
     if not taken:
         raise NpusimError(f"`npusim {shlex.join(words)}` ended with status {status} and gave no result")
-    document, html = taken[-1]
+    document, page = taken[-1]
     if isinstance(document, SweepResult):  # its points lie in the directory
-        document, html = pareto(document.directory), None
-    return Result(document, shlex.join(["npusim", *words]), "", html)
+        return Result(pareto(document.directory), shlex.join(["npusim", *words]), "")
+    return Result(document, shlex.join(["npusim", *words]), "", page)

@@ -16,7 +16,7 @@ FILES = {
     "soc": "npusim.arch:Soc",
     "workload": "npusim.workloads:workload_file",
     "dataset": "npusim.workloads:DatasetStatistics",
-    "stacks": "npusim.techniques.named_stacks:NamedStacks",
+    "stacks": "npusim.techniques.stack:NamedStacks",
     "toolchain": "npusim.arch.loading:Toolchain",
     "suite": "npusim.validation:Suite",
     "space": "npusim.explore:Space",

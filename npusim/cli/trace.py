@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from npusim.cli.options import Format, Output, argument
-
-if TYPE_CHECKING:
-    from npusim.measure.traces import TraceDiff
 
 _EXAMPLES = """
 [dim]Examples[/dim]
@@ -41,15 +38,9 @@ def diff(
     destination = Destination(output, form)
     found = diff_traces(measured, simulated)
 
+    from npusim.measure.traces import read_trace
     from npusim.report.trace_diff import diff_page
 
     destination.write(
-        lambda: diff_page(found), found, lambda command: _html(command, found, measured, simulated)
+        lambda: diff_page(found, lambda: (read_trace(measured).events, read_trace(simulated).events)), found
     )
-
-
-def _html(command: str, found: TraceDiff, first: Path, second: Path) -> str:
-    from npusim.measure.traces import read_trace
-    from npusim.report.trace_diff_html import trace_diff_html
-
-    return trace_diff_html(found, command, read_trace(first).events, read_trace(second).events)

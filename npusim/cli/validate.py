@@ -92,13 +92,8 @@ def validate(
 
     from npusim.report.validation import validation_page
 
-    def as_html(command: str) -> str:
-        from npusim.report.validation_html import validation_html
-
-        return validation_html(judged, held_out, command)
-
-    destination.write(lambda: validation_page(judged, held_out), document, as_html)
-    write_html(html_file, as_html)
+    destination.write(lambda: validation_page(judged, held_out), document)
+    write_html(html_file, lambda command: validation_page(judged, held_out).html(command))
     if not document.ok:
         raise typer.Exit(1)
 
@@ -115,7 +110,7 @@ def _write_parameters(destination: Destination) -> None:
 
 def _held_out(judged: list[Judged], figures: Path | None) -> dict[str, Judged]:
     """Cross-validate the suites that a fit stands behind."""
-    from npusim.calibrate.cross import FOLDS, cross_validate
+    from npusim.calibrate.fits import FOLDS, cross_validate
     from npusim.cli.progress import Progress
 
     fitted = [entry for entry in judged if entry.suite.fit is not None]

@@ -159,10 +159,7 @@ def whatif(
     from npusim.report.whatif import whatif_page
 
     destination.write(lambda: whatif_page(result), result)
-    if html_file is not None:
-        from npusim.report.whatif_html import whatif_html
-
-        write_html(html_file, lambda command: whatif_html(result, command))
+    write_html(html_file, lambda command: whatif_page(result).html(command))
 
 
 def parse_over(texts: Sequence[str]) -> dict[str, list[str]]:

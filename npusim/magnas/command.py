@@ -287,9 +287,4 @@ def report(
 
     from npusim.magnas.page import search_page
 
-    def html(command: str) -> str:
-        from npusim.magnas.page_html import search_html
-
-        return search_html(document, explored(directory), command)
-
-    destination.write(lambda: search_page(document), document, html)
+    destination.write(lambda: search_page(document, lambda: explored(directory)), document)

@@ -39,6 +39,6 @@ def figures(only: _Only = None, form: opt.Format = None, output: opt.Output = No
         names = () if only is None else [name.strip().lower() for name in only.split(",")]
         found = mapping_figures(names, progress)
 
-    from npusim.magnas.figures_page import mapping_figures_page
+    from npusim.magnas.page import figures_page
 
-    destination.write(lambda: mapping_figures_page(found), found)
+    destination.write(lambda: figures_page(found), found)

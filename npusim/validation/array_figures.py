@@ -228,7 +228,9 @@ def layer_nest(row: Values) -> LoopNest:
 
 def compulsory_bits(nest: LoopNest) -> float:
     """Return the bits that every mapping moves from and to DRAM: each used element once."""
-    return float(sum(operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3)))
+    return float(
+        sum(operand_elements(nest, operand, nest.sizes) * nest.bits[operand] for operand in range(3))
+    )
 
 
 _Levels = Mapping[tuple[str, ...], Mapping[tuple[int, int, str], float]]
